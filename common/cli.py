@@ -189,7 +189,7 @@ def _command(words: list[str], prog: str) -> int:
     bar = Bar(sys.stderr)
     session = _open(args, core, bar)
     try:
-        return commands.emit(cmd, session, args, sys.stdout, commands.Door(prog, _process_words(args, core)), _width())
+        return commands.emit(cmd, session, args, sys.stdout, commands.Invocation(prog, _process_words(args, core)), _width())
     finally:
         bar.clear()
         session.close()

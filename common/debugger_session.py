@@ -1,4 +1,4 @@
-"""Front end code shared by GDB and LLDB: runs command lines, and keeps one session per stopped
+"""DebuggerSession end code shared by GDB and LLDB: runs command lines, and keeps one session per stopped
 process."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Debugger(Protocol):
         ...
 
 
-class Front:
+class DebuggerSession:
     """Runs the commands of one debugger, and owns all state that outlives a command."""
 
     def __init__(self, debugger: Debugger) -> None:

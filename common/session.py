@@ -34,7 +34,7 @@ SLICE = 1 << 20
 PURE_SLICE = 1 << 15
 """The same for the engine in Python."""
 
-MOST_READS = 5
+MAX_READS = 5
 """Times that a live process is read, at most, while threads are inside an allocator and its data is
 inconsistent."""
 
@@ -84,7 +84,7 @@ class Session:
         """Every allocator and every block."""
         began = time.perf_counter()
         while True:
-            self.tell("finding the heaps", 0.0)
+            self.report_progress("finding the heaps", 0.0)
             made = build(self.target, self.engine)
             self.inside = threads_inside(self.target, made.allocators, made.blocks)
             made.excuse(self.inside)
@@ -97,7 +97,7 @@ class Session:
         """Let a live process run for PAUSE seconds and stop it again, if a thread inside an
         allocator may have made the data inconsistent. Drops all that was computed. False if nothing
         was done."""
-        if not self.inside or self.reads >= MOST_READS or not self.target.run_on(PAUSE):
+        if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
         for name in _RECOMPUTED:
@@ -139,7 +139,7 @@ class Session:
         """What threads have in registers and below their stack pointers but will not read again."""
         began = time.perf_counter()
         blocks = self.directory.blocks
-        self.tell("reading what threads do next", 0.0)
+        self.report_progress("reading what threads do next", 0.0)
         made = unread(self.target, self.engine, blocks)
         self.seconds["unread"] = time.perf_counter() - began
         return made
@@ -169,7 +169,7 @@ class Session:
     def dead(self) -> Sequence[Range]:
         """Parts of managed heaps without live objects, sorted and disjoint."""
         if self.runtimes:
-            self.tell("reading managed heaps", 0.0)
+            self.report_progress("reading managed heaps", 0.0)
         return sorted(part for runtime in self.runtimes for part in runtime.dead())
 
     @cached_property
@@ -181,7 +181,7 @@ class Session:
         """Files with debug information, opened on first use."""
         from findleaks.debuginfo.files import DebugFiles  # few commands need it
 
-        return DebugFiles(self.target, self.tell)
+        return DebugFiles(self.target, self.report_progress)
 
     @cached_property
     def members(self) -> Members:
@@ -224,7 +224,7 @@ class Session:
         done = 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end):
-                self.tell(phase, (done + piece.address - start) / total)
+                self.report_progress(phase, (done + piece.address - start) / total)
                 yield piece if dead else blanked(piece, self.dead)
             done += end - start
 
@@ -275,7 +275,7 @@ class Session:
         budget = PURE_SLICE if self.engine.name == "pure" else SLICE
         graph = self._marked(graph, budget)
         while not graph.classify(budget):
-            self.tell("sorting the lost", 0.0)
+            self.report_progress("sorting the lost", 0.0)
         self.seconds["mark"] = time.perf_counter() - began
         self._classified_graphs.append(graph)
         return graph
@@ -287,13 +287,13 @@ class Session:
         asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
         if not asked & Heuristic.AUTO:
             return graph
-        learned = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.tell)
+        learned = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.report_progress)
         if learned.heuristics:
             more = learned.heuristics
             before = graph.totals(Kind.POSSIBLE)
             graph = self._graphs[asked] = self._scanned(asked | more)
             self._mark(graph, budget)
-            again = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.tell)
+            again = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.report_progress)
             after = graph.totals(Kind.POSSIBLE)
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
             learned = again._replace(heuristics=more, held=held)
@@ -302,7 +302,7 @@ class Session:
 
     def _mark(self, graph: Graph, budget: int) -> None:
         while not graph.mark(budget):
-            self.tell("following pointers", 0.0)
+            self.report_progress("following pointers", 0.0)
 
     @cached_property
     def _heuristic_matcher(self) -> HeuristicMatcher:
@@ -328,7 +328,7 @@ class Session:
         found = (blocks.find(address) for thread in self.target.threads() for address in (thread.sp, thread.thread_pointer))
         return [blocks.address(index) for index in found if index >= 0]
 
-    def tell(self, phase: str, part: float) -> None:
+    def report_progress(self, phase: str, part: float) -> None:
         """Report progress (part 0: unknown). Raises Interrupted if the user asked to stop."""
         if self.target.interrupted():
             raise Interrupted

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 import gdb
-from findleaks.debugger_session import Front
+from findleaks.debugger_session import DebuggerSession
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.gdb.register import Gdb
 
@@ -20,7 +20,7 @@ def run(words: Sequence[str], descriptor: int, width: int, target: str) -> None:
         try:
             for setting in ("handle all nostop noprint pass", "handle SIGINT SIGTRAP stop print nopass", "set print thread-events off"):
                 gdb.execute(setting, to_string=True)
-            status = Front(Gdb()).run(words, out, width, "findleaks", target)
+            status = DebuggerSession(Gdb()).run(words, out, width, "findleaks", target)
         except Interrupted:
             out.write("\0interrupted\n")
             status = 130

@@ -9,7 +9,7 @@ from typing import Any, Optional, TextIO, cast
 
 import gdb
 from findleaks.catalogue import CATALOGUE
-from findleaks.debugger_session import Front, Subject, failure, words_of_find
+from findleaks.debugger_session import DebuggerSession, Subject, failure, words_of_find
 from findleaks.errors import FindleaksError
 from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import plain
@@ -68,7 +68,7 @@ class GdbFrontEnd:
     """findleaks in one GDB; owns all its state."""
 
     def __init__(self) -> None:
-        self._front = Front(Gdb())
+        self._front = DebuggerSession(Gdb())
         for event in STALE:
             registry = getattr(gdb.events, event, None)
             if registry is not None:

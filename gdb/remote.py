@@ -14,14 +14,14 @@ from findleaks.gdb.target import printed, sysroot, threads
 from findleaks.target.arch import Arch
 from findleaks.target.base import Region, Thread
 from findleaks.target.maps import regions_of
-from findleaks.target.remote import DistantTarget
+from findleaks.target.remote import RemoteTarget
 
 _LINE = re.compile(
     r"^\s*0x(?P<start>[0-9a-f]+)\s+0x(?P<end>[0-9a-f]+)\s+0x[0-9a-f]+\s+0x(?P<offset>[0-9a-f]+)\s+(?P<mode>[r-][w-][x-][ps])\s*(?P<name>.*)$"
 )
 
 
-def open_remote(pid: int, inferior: Any) -> DistantTarget:
+def open_remote(pid: int, inferior: Any) -> RemoteTarget:
     """The process of this inferior as a target."""
 
     def read(address: int, size: int) -> bytes:
@@ -33,7 +33,7 @@ def open_remote(pid: int, inferior: Any) -> DistantTarget:
     def all_threads(arch: Arch) -> Sequence[Thread]:
         return list(threads(inferior, arch))
 
-    return DistantTarget(pid, regions(pid), read, all_threads, "behind GDB's remote target", sysroot())
+    return RemoteTarget(pid, regions(pid), read, all_threads, "behind GDB's remote target", sysroot())
 
 
 def regions(pid: int) -> list[Region]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, TextIO, cast
 
 import lldb
 from findleaks.catalogue import CATALOGUE
-from findleaks.debugger_session import Front, Subject, failure, words_of_find
+from findleaks.debugger_session import DebuggerSession, Subject, failure, words_of_find
 from findleaks.errors import FindleaksError
 from findleaks.report.columns import LEAST, terminal_columns
 from findleaks.report.encoding import plain, terminal_charset
@@ -83,7 +83,7 @@ class LldbFrontEnd:
         from findleaks.lldb.interrupt import Interrupts
 
         self._lldb = Lldb(debugger)
-        self._front = Front(self._lldb)
+        self._front = DebuggerSession(self._lldb)
         self._interrupts = self._lldb.interrupts = Interrupts(self._lldb.asked_to_stop)
 
     def run(self, words: Sequence[str], prog: str, context: Any, result: Any) -> None:

@@ -13,10 +13,10 @@ from findleaks.lldb.target import threads
 from findleaks.target.arch import Arch
 from findleaks.target.base import Region, Thread
 from findleaks.target.ptrace import ended
-from findleaks.target.remote import DistantTarget
+from findleaks.target.remote import RemoteTarget
 
 
-def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
+def open_remote(pid: int, process: Any, root: str) -> RemoteTarget:
     """This process as a target; `root` is the folder here with the files of its machine."""
 
     def read(address: int, size: int) -> bytes:
@@ -38,7 +38,7 @@ def open_remote(pid: int, process: Any, root: str) -> DistantTarget:
     if not mapped and process.GetTarget().GetPlatform().GetName() == "host" and ended(pid):
         # Killed, which LLDB notices after a moment, or when it continues the process.
         raise TargetError(NO_PROCESS)
-    target = DistantTarget(pid, mapped, read, all_threads, f"behind {where}", root, offsets=False)
+    target = RemoteTarget(pid, mapped, read, all_threads, f"behind {where}", root, offsets=False)
     return target
 
 

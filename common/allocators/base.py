@@ -265,7 +265,7 @@ class Allocator:
     """Bytes that one descriptor, bin or list head takes at most. A thread that changes one has a
     pointer into it."""
 
-    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterable[int]:
+    def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterable[int]:
         """Further addresses that a thread inside this allocator refers to by these words, whatever
         their form: a block by its header or descriptor, or by the list it is on. See
         allocators/in_flight.py."""

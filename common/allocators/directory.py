@@ -32,7 +32,7 @@ glibc comes last: its mmapped chunks look much like other memory, so it must kno
 belongs to others."""
 
 
-MOST_CHANGED = 1000
+MAX_CHANGED = 1000
 """Number of problems. This many or more are damage and not a change in progress: malloc changes a
 few places at a time."""
 
@@ -68,7 +68,7 @@ class Directory:
     def sorted_out(self, problems: Sequence[Problem], inside: Sequence[Inside]) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
         """The problems that no thread inside an allocator explains, and the others, each with the
         thread that explains it."""
-        if not inside or len(problems) > MOST_CHANGED:
+        if not inside or len(problems) > MAX_CHANGED:
             return list(problems), []
         found = [(problem, half_changed(problem, inside, self.blocks)) for problem in problems]
         return [problem for problem, one in found if one is None], [(problem, one) for problem, one in found if one is not None]

@@ -4,7 +4,7 @@ Between taking a block off a free list and returning it (or between taking it fr
 linking it), an allocator refers to the block in its own form: by the address of its header, of its
 page or of its list. Such a block is neither lost nor free, and the lists that are being changed
 need not be consistent. So the words of a thread inside an allocator are passed to the allocator's
-reader, which knows these forms (Allocator.in_hand): its registers, and its stack from the stack
+reader, which knows these forms (Allocator.blocks_in_flight): its registers, and its stack from the stack
 pointer up to the first frame outside the allocator. Where frames are unknown, UNKNOWN_FRAMES bytes
 from the stack pointer up are taken to be the allocator's.
 
@@ -40,7 +40,7 @@ GAP = 2 << 20
 """Bytes at most between a file's code and its data: the largest page size of x86-64, to which
 linkers align."""
 
-MOST_FRAMES = 32
+MAX_FRAMES = 32
 """Frames, from the innermost, among which an allocator's frames are searched."""
 
 FIRST_LOOK = 4 << 10
@@ -106,7 +106,7 @@ def threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Bloc
             unwinder = unwinder or Unwinder(target)
             one = _inside(target, unwinder, thread, code)
             if one is not None:
-                found.append(one._replace(words=sorted({*one.words, *code.allocator.in_hand(one.words, blocks)})))
+                found.append(one._replace(words=sorted({*one.words, *code.allocator.blocks_in_flight(one.words, blocks)})))
                 break
     return found
 
@@ -194,7 +194,7 @@ def _belongs(target: Target, code: _Code, address: int) -> bool:
 def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> Optional[Inside]:
     trace = unwinder.trace(thread)
     frames = trace.frames
-    own = [index for index, frame in enumerate(frames[:MOST_FRAMES]) if _belongs(target, code, frame.call)]
+    own = [index for index, frame in enumerate(frames[:MAX_FRAMES]) if _belongs(target, code, frame.call)]
     guessed = not own and thread.pc in code.module_range
     if guessed:  # a thread that waits in the kernel is no more likely inside malloc than any caller
         if code.named:

@@ -15,7 +15,7 @@ MARKS = (8 << 32, 16 << 32 | 8)
 """The first words of SizeMap::class_to_size_ (32-bit, from size class 0 up: 0, 8, 16, …), for
 either alignment of the entry 8."""
 
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 
 
 def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image, int]]:
@@ -38,7 +38,7 @@ def mark(blocks: Blocks, addresses: array[int], state: State, what: str, problem
     """Set the state of the blocks at these addresses, which are in `what`; report those where no
     block starts."""
     unknown = blocks.set_state(addresses, state)
-    for address in unknown[:MOST_PROBLEMS]:
+    for address in unknown[:MAX_PROBLEMS]:
         problems.append(Problem(address, f"{what} has {address:#x}, where no block starts: the list or a span is corrupt"))
-    if len(unknown) > MOST_PROBLEMS:
-        problems.append(Problem(unknown[MOST_PROBLEMS], f"and {len(unknown) - MOST_PROBLEMS:,} more in lists of that kind"))
+    if len(unknown) > MAX_PROBLEMS:
+        problems.append(Problem(unknown[MAX_PROBLEMS], f"and {len(unknown) - MAX_PROBLEMS:,} more in lists of that kind"))

@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.retention import ArenaUse
-from findleaks.audit.native import Native, native
+from findleaks.audit.native_memory import Native, native
 from findleaks.audit.residency import Residency
 from findleaks.engine.terms import State
 from findleaks.formatting import printable
@@ -156,7 +156,7 @@ class _Counter:
         return sums
 
     def _add(self, sums: list[int], held: array[int]) -> None:
-        self.session.tell("counting what is resident", 0.0)
+        self.session.report_progress("counting what is resident", 0.0)
         if held:
             for state, count in enumerate(self.session.directory.blocks.bytes_in(held)):
                 sums[state] += count
@@ -217,7 +217,7 @@ def account(session: Session, residency: Residency) -> Accounting:
 def _reserved(session: Session, flagged: bool) -> list[Reserved]:
     """Reserved addresses by owner, the largest first; those of no known owner ("") last."""
     found = sorted(session.reserved, key=lambda one: -one.bytes)
-    others = unowned_reserved(session.target, found, flagged, lambda: session.tell("looking for reserved addresses", 0.0))
+    others = unowned_reserved(session.target, found, flagged, lambda: session.report_progress("looking for reserved addresses", 0.0))
     return [*found, Reserved("", others)] if others else found
 
 
@@ -259,7 +259,7 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
     claimed.take(part for ranges in parts.values() for part in ranges)
     stores = []
     for allocator in directory.allocators:
-        session.tell(f"counting what {allocator.name} holds", 0.0)
+        session.report_progress(f"counting what {allocator.name} holds", 0.0)
         spare: dict[str, dict[str, list[Range]]] = {}
         for one in allocator.spare(directory.blocks):
             spare.setdefault(one.arena, {}).setdefault(one.sort, []).append(Range(one.start, one.end))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
 
-from findleaks.audit.inside import holder
+from findleaks.audit.in_flight import holder
 from findleaks.audit.leak_groups import hint_of
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable

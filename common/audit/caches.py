@@ -37,7 +37,7 @@ class Amount(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Holding:
+class AllocatorCaches:
     """What one allocator reports. `caches`: one for each size class, or one for each class and
     arena if asked for by arena.
 
@@ -75,24 +75,24 @@ class Holding:
         return self.total.cached_bytes + self.total.free_bytes + self.spare
 
 
-def holdings(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[Holding]:
+def holdings(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[AllocatorCaches]:
     """The caches of every allocator found, or of those of this name, in the order in which they
     were found."""
     made = []
     for allocator in session.directory.allocators:
         if name is None or allocator.name == name:
-            session.tell(f"counting {allocator.name}'s blocks", 0.0)
+            session.report_progress(f"counting {allocator.name}'s blocks", 0.0)
             made.append(_holding_of(session, allocator, by_arena))
     return made
 
 
-def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> Holding:
+def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> AllocatorCaches:
     directory = session.directory
     caches = allocator.caches(directory.blocks)
     arenas = allocator.arenas(directory.blocks)
     total = amount(caches)
     held = arenas or [Arena("", 0, 0, 0, sum(part.end - part.start for heap in allocator.heaps() for part in heap.parts()))]
-    made = Holding(
+    made = AllocatorCaches(
         allocator,
         caches if by_arena else merged(caches),
         arenas,
@@ -186,7 +186,7 @@ def ordered_threads(kept: Sequence[ThreadCache], sort: str) -> list[ThreadCache]
     return sorted(kept, key=lambda one: one.thread)
 
 
-def _differences(session: Session, holding: Holding) -> Iterator[str]:
+def _differences(session: Session, holding: AllocatorCaches) -> Iterator[str]:
     """Differences between an allocator's size classes and the blocks in its heaps."""
     directory, name = session.directory, holding.name
     parts = directory.of(holding.allocator)

@@ -30,20 +30,20 @@ from findleaks.target.ranges import inside, merged
 LEAST = 16
 """Fewest nodes of a container that is considered."""
 
-MOST_BYTES = 1 << 26
+MAX_BYTES = 1 << 26
 """Most bytes of blocks, among those that variables point to, that are searched for heads."""
 
-MOST_POINTERS = 50_000
+MAX_POINTERS = 50_000
 """Most words of variables that are examined: about a second."""
 
-MOST_BLOCK = 1 << 14
+MAX_BLOCK = 1 << 14
 """Most bytes of a block that may be a structure with heads in it; longer ones are arrays and
 buffers."""
 
 _SURE = (gnu_tree, standard, ring, llvm_tree)
 
 
-class Parts(NamedTuple):
+class ContainerOwners(NamedTuple):
     """Arguments of Dominators.set_owners. `parts` is empty where there are no
     `container_owners`."""
 
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
     container_owners: list[int]
 
 
-def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
+def parts_of(session: Session, reader: Reader, named: Owners) -> ContainerOwners:
     """The nodes of maps, sets, hash tables and lists whose heads are in variables, or in blocks
     that variables point to."""
     parts = array("I")
@@ -67,13 +67,13 @@ def parts_of(session: Session, reader: Reader, named: Owners) -> Parts:
                 parts[index] = len(container_owners)
                 container_owners.append(holder)
     for node, container in _heads(session, reader, named):
-        session.tell("finding containers", 0.0)
+        session.report_progress("finding containers", 0.0)
         # 4 bytes a block: made only if there is a container.
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
         blocks, _ = reader.blocks.find_all(container.nodes)
         if reader.blocks.claim(parts, blocks, len(container_owners)):
             container_owners.append(node)
-    return Parts(parts, container_owners)
+    return ContainerOwners(parts, container_owners)
 
 
 def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[int, Container]]:
@@ -88,19 +88,19 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
             break
         for piece in session.pieces(owner.ranges, "finding containers"):
             addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
-            for address, value in zip(addresses[: max(MOST_POINTERS - pointers, 0)], values):
+            for address, value in zip(addresses[: max(MAX_POINTERS - pointers, 0)], values):
                 pointers += 1
                 if inside(heaps, value) is None:
                     continue
                 if _counts(reader, address):
                     yield from ((root_node(number), made) for made in _at(reader, address))
                 place = reader.place(value)
-                if place is None or place.block in seen or place.offset or place.size > MOST_BLOCK or looked > MOST_BYTES:
+                if place is None or place.block in seen or place.offset or place.size > MAX_BLOCK or looked > MAX_BYTES:
                     continue
                 seen.add(place.block)
                 looked += place.size
                 if len(seen) % 256 == 0:
-                    session.tell("finding containers", 0.0)
+                    session.report_progress("finding containers", 0.0)
                 yield from ((place.block, made) for made in _in_block(reader, place.start, place.size))
 
 

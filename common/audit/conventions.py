@@ -10,7 +10,7 @@ from findleaks.formatting import blocks, number, size, some
 from findleaks.graph.conventions import BY_CONTENT, Convention, Learned
 from findleaks.session import Session
 
-MOST_SIZES = 3
+MAX_SIZES = 3
 
 _MEANINGS = {
     "length64": "begin with their own length (length64), and pointers go behind it",
@@ -32,7 +32,7 @@ def sentences(learned: Learned, word: int) -> Iterator[str]:
 def _sizes(one: Convention) -> str:
     if not one.sizes:
         return ""
-    shown = [number(each) for each in one.sizes[:MOST_SIZES]]
+    shown = [number(each) for each in one.sizes[:MAX_SIZES]]
     more = len(one.sizes) - len(shown)
     return f" of {some(shown)} B" if not more else f" of {', '.join(shown)} B and {number(more)} more sizes"
 

@@ -78,7 +78,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Damage:
     """A problem, explained.
 
     `past_end`: bytes from the end of the block before to the first damaged byte, None where that is
@@ -134,12 +134,12 @@ class Explainer:
         self.target = session.target
         self.describer = Describer(session)
 
-    def explain(self, allocator: str, problem: Problem) -> Finding:
+    def explain(self, allocator: str, problem: Problem) -> Damage:
         """Examine the memory around a problem. One that is no corruption, or has no readable place,
         is returned without an explanation."""
         place = self._place(problem) if problem.corrupt else None
         if place is None:
-            return Finding(problem, allocator, None, None, None, None, None, None, 0, "")
+            return Damage(problem, allocator, None, None, None, None, None, None, 0, "")
         changed = self._changed_bytes(place, problem.expected)
         written = self._what_was_written(place, changed)
         before, at, after = self._neighbours(changed.start)
@@ -152,13 +152,13 @@ class Explainer:
                     overrun = min(written.end, place.end) - end
         cause = _cause(before, at, after, written, changed, overrun)
         damaged = changed if changed.end > changed.start else None
-        return Finding(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
+        return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
-    def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Finding]:
+    def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Damage]:
         """Explain problems, given in the order of their places. Those that one run of bytes caused
         belong together: each later one is part of the first."""
-        found: list[Finding] = []
-        first: Optional[Finding] = None
+        found: list[Damage] = []
+        first: Optional[Damage] = None
         for problem in problems:
             finding = self.explain(allocator, problem)
             run = first.written if first is not None else None

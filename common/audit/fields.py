@@ -16,7 +16,7 @@ from findleaks.audit.containers import Container
 from findleaks.audit.containers.hashes import chained
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import NEAR, Test, found_in, headed
-from findleaks.audit.words import MANY, Words, read_words
+from findleaks.audit.pointer_words import MANY, Words, read_words
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.session import PURE_SLICE, SLICE, Session
@@ -84,7 +84,7 @@ def computed(session: Session, tree: Dominators, what: str) -> Dominators:
     """`tree`, computed, with progress and checks for Ctrl-C."""
     budget = PURE_SLICE if session.engine.name == "pure" else SLICE
     while not tree.compute(budget):
-        session.tell(what, tree.progress())
+        session.report_progress(what, tree.progress())
     return tree
 
 
@@ -201,7 +201,7 @@ def _grouped_by_size(session: Session, reader: Reader, read: Words) -> list[Fiel
     """One field for each size of blocks that the words lead to."""
     made: dict[int, Field] = {}
     for first in range(0, len(read.values), CHUNK):
-        session.tell("reading fields", first / len(read.values))
+        session.report_progress("reading fields", first / len(read.values))
         some = read.values[first : first + CHUNK]
         _, sizes = reader.blocks.find_all(some)
         for number, (value, size) in enumerate(zip(some, sizes)):

@@ -17,7 +17,7 @@ from findleaks.audit.diagnostics import managed_heaps, trusted
 from findleaks.audit.leak import Leak, merge, what
 from findleaks.audit.leak_groups import lost
 from findleaks.audit.owners import Sort
-from findleaks.audit.possible import by_custom, possible
+from findleaks.audit.possible_leaks import by_custom, possible
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.quoting import shell_quoted
@@ -26,7 +26,7 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 if TYPE_CHECKING:
-    from findleaks.audit.top_retainer import Growth
+    from findleaks.audit.top_retainer import TopRetainer
 
 LEAST, PART = 8 << 20, 0.10
 """A finding about kept memory, or memory of no known owner, needs LEAST bytes or more that are also
@@ -181,7 +181,7 @@ def _freed(session: Session, accounting: Accounting) -> Iterator[Finding]:
 # -- held by managed objects
 
 
-def _native(accounting: Accounting, grown: Optional[Growth]) -> Iterator[Finding]:
+def _native(accounting: Accounting, grown: Optional[TopRetainer]) -> Iterator[Finding]:
     """Memory of managed objects and the native memory that they hold; which variables hold the
     objects, where that is known."""
     for one in accounting.native:
@@ -211,7 +211,7 @@ GROWTH = 0.5
 the whole (_denominator)."""
 
 
-def _top_retainer(session: Session, accounting: Accounting) -> Optional[Growth]:
+def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetainer]:
     """The root that holds most. It takes a dominator tree of all reached blocks, which is only made
     where it may lead to a finding."""
     used = sum(store.in_use for store in accounting.stores)
@@ -222,12 +222,12 @@ def _top_retainer(session: Session, accounting: Accounting) -> Optional[Growth]:
     return growth(session)
 
 
-def _is_variable(grown: Growth) -> bool:
+def _is_variable(grown: TopRetainer) -> bool:
     """Whether a single variable of a managed language holds most."""
     return grown.is_most and grown.owner.sort == Sort.MANAGED and grown.totals.bytes >= HELD
 
 
-def _held(session: Session, accounting: Accounting, found: Optional[Growth]) -> Iterator[Finding]:
+def _held(session: Session, accounting: Accounting, found: Optional[TopRetainer]) -> Iterator[Finding]:
     """What a single root holds most of. Whether that is wrong only its owner can say, so the
     finding names the owner."""
     used = sum(store.in_use for store in accounting.stores)

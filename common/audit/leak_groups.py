@@ -75,7 +75,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, Totals]]] = {}
     for count, match in enumerate(_LEADING.finditer(kinds)):
         if count % 1024 == 0:
-            session.tell("looking at the lost", match.start() / len(kinds))
+            session.report_progress("looking at the lost", match.start() / len(kinds))
         index = match.start()
         start, size = blocks.address(index), blocks.size(index)
         if inside(ranges, _first_word(session, start, size)):

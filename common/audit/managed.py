@@ -42,7 +42,7 @@ def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True, 
     totals = held(session, [one for one in holders if one is not None]) if any(holders) else []
     found, which = [], iter(totals)
     for runtime, one in zip(runtimes, holders):
-        session.tell(f"counting the objects of {runtime.name}", 0.0)
+        session.report_progress(f"counting the objects of {runtime.name}", 0.0)
         mine: dict[str, Totals] = {}
         for name, total in zip(one.names, next(which)) if one is not None else ():
             before = mine.get(name, Totals(0, 0))
@@ -121,7 +121,7 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
         tree.scan_roots(piece)
     tree.root_words(session.register_words(), rest)
     while not tree.compute(SLICE):
-        session.tell("finding what managed objects hold", tree.progress())
+        session.report_progress("finding what managed objects hold", tree.progress())
     totals = tree.by_root()
     return [totals[start:end] for start, end in zip(first, first[1:])]
 
@@ -160,7 +160,7 @@ def _object_bounds(session: Session, one: Holders, start: int, rest: int) -> tup
         bounds[2 * low + 1 : 2 * high : 2] = array("Q", map(int.__add__, one.addresses[low:high], one.sizes[low:high]))
         if start:
             owners[2 * low : 2 * high : 2] = array("I", (kind if kind == NO_ROOT else start + kind for kind in one.types[low:high]))
-        session.tell("looking at what managed objects hold", low / count)
+        session.report_progress("looking at what managed objects hold", low / count)
     if not start:
         owners[0::2] = one.types
     return bounds, owners

@@ -145,7 +145,7 @@ def _add(session: Session, area: Area, owned: Owned, residency: Residency, held:
     lists = PageLists(residency.known.words, held, metadata, foreign)
     low = owned.start
     while low < owned.end:
-        session.tell("looking at pages", (part[0] + low - owned.start) / part[1])
+        session.report_progress("looking at pages", (part[0] + low - owned.start) / part[1])
         high = min(low // page * page + step, owned.end)
         read = session.directory.blocks.by_page(Range(low, high), page, lists)
         area.states += read.states
@@ -167,7 +167,7 @@ def trimmable(session: Session, allocator: Allocator, residency: Residency) -> O
     if not residency:
         return None
     if allocator.release_call:
-        session.tell(f"counting what {allocator.release_call.partition('(')[0]} would return", 0.0)
+        session.report_progress(f"counting what {allocator.release_call.partition('(')[0]} would return", 0.0)
     pages = allocator.released(session.directory.blocks)
     if pages is None:
         return None

@@ -109,7 +109,7 @@ def _residency(session: Session, file: str) -> Residency:
             return read(beside, target)
         except FindleaksError as error:
             warnings.append(str(error))
-    found = target.presence(lambda part: session.tell("looking which pages are resident", part))
+    found = target.presence(lambda part: session.report_progress("looking which pages are resident", part))
     if found is None:
         return Residency(UNKNOWN, target.arch.page, Runs.of(()), Runs.of(()), Runs.of(()), warnings=tuple(warnings))
     return _residency_from(found, target, warnings)

@@ -28,7 +28,7 @@ MANY, PART = 100, 0.1
 """Blocks of one size are reported together if there are at least MANY, and they retain this
 fraction of what several roots hold."""
 
-MOST_REFERRERS, FAR = 100, 100
+MAX_REFERRERS, FAR = 100, 100
 """Referrers of a shared block that are followed, and most steps up the dominator tree from each."""
 
 
@@ -89,7 +89,7 @@ def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
     for reference in root_references(builder.session, start, start + max(reader.blocks.size(index), 1)):
         number = named.at(reference.address) if reference.address else None
         numbers += [number] if number is not None else []
-    for source in builder.session.references.referrers(index)[:MOST_REFERRERS]:
+    for source in builder.session.references.referrers(index)[:MAX_REFERRERS]:
         holder = builder.tree.idom(source)
         for _ in range(FAR):
             if holder is None or holder < 0:

@@ -8,11 +8,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from findleaks.audit.alike import Bunch, bunches
 from findleaks.audit.container_ownership import parts_of
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import begun_at
+from findleaks.audit.field_groups import Bunch, bunches
 from findleaks.audit.fields import NOTHING, Field, Fields, about, computed, fields_of
 from findleaks.audit.origins import Origin, agreed
 from findleaks.audit.owners import Owner, Owners, Sort

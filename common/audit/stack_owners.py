@@ -83,7 +83,7 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
     unwinder = Unwinder(target)
     namer = Namer(target, unwinder)
     for thread in target.threads():
-        session.tell("naming stacks", 0.0)
+        session.report_progress("naming stacks", 0.0)
         stack = stacks.get(thread.tid) or session.stack_at(thread.sp)
         if stack is None or not stack.start <= thread.sp < stack.end:
             continue

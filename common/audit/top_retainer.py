@@ -25,7 +25,7 @@ NAMED = 3
 """Most variables of managed languages that are named."""
 
 
-class Growth(NamedTuple):
+class TopRetainer(NamedTuple):
     """The root `owner`, which retains `totals`, more than any other. `field`: the field that
     retains most of that, if one does. `variables`: those of managed languages that retain most,
     with what they retain."""
@@ -48,7 +48,7 @@ class Growth(NamedTuple):
         return contents.container.length if contents is not None else 0
 
 
-def growth(session: Session) -> Optional[Growth]:
+def growth(session: Session) -> Optional[TopRetainer]:
     """The root that retains more than any other; None where there is no root."""
     reader = Reader(session)
     named = owners(session, reader)
@@ -60,7 +60,7 @@ def growth(session: Session) -> Optional[Growth]:
         return None
     order = sorted(range(named.priorities[0]), key=lambda number: (-totals[number].bytes, number))[:NAMED]
     variables = [(named.all[number], totals[number]) for number in order]
-    found = Growth(named.all[most], totals[most], reached, None, variables)
+    found = TopRetainer(named.all[most], totals[most], reached, None, variables)
     if not found.is_most:
         return found
     row = TreeBuilder(session, reader, tree, DEPTH, 3).of_root(named.all[most], root_node(most))

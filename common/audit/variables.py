@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import found_in
-from findleaks.audit.words import memory_words
+from findleaks.audit.pointer_words import memory_words
 from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Module, Range, Symbol
@@ -27,7 +27,7 @@ NEAR = 64
 """Most bytes of zeros between two pointers of an unnamed array: after more, another variable may
 begin."""
 
-MOST_UNNAMED = 10_000
+MAX_UNNAMED = 10_000
 """Most unnamed variables of one file that are reported one by one; the others are one root
 together."""
 
@@ -39,7 +39,7 @@ class Variable(NamedTuple):
 
 
 def variables(session: Session, reader: Reader) -> Iterator[Variable]:
-    """Every variable of a loaded file that points to a block. Unnamed ones beyond MOST_UNNAMED are
+    """Every variable of a loaded file that points to a block. Unnamed ones beyond MAX_UNNAMED are
     one root for each file."""
     roots = session.roots
     heaps = merged(session.heap_ranges())
@@ -65,7 +65,7 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
         address, value = addresses[at], values[at]
         looked += 1
         if looked % 4096 == 0:
-            session.tell("naming roots", at / len(addresses))
+            session.report_progress("naming roots", at / len(addresses))
         if inside(heaps, value) is None:
             at += 1
             continue
@@ -124,7 +124,7 @@ def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int
     runs = _runs(list(pointers), reader.size)
     spans = [*arrays, *(run for run in runs if run.end - run.start > reader.size)]
     lone = {run.start: pointers[run.start] for run in runs if run.end - run.start == reader.size}
-    heads = dict(list(lone.items())[:MOST_UNNAMED])
+    heads = dict(list(lone.items())[:MAX_UNNAMED])
     spans += [span for container in found_in(reader, heads) for span in container.spans]
     taken = merged(spans)
     spans += [Range(address, address + reader.size) for address in lone if inside(taken, address) is None]
@@ -136,7 +136,7 @@ def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int
         if start >= end:
             continue
         reached = end
-        if len(starts) >= MOST_UNNAMED:
+        if len(starts) >= MAX_UNNAMED:
             rest.append(Range(start, end))
             continue
         starts.add(start)

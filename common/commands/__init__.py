@@ -33,7 +33,7 @@ _NEXT = 100
 """Columns of a line with several suggestions, at most."""
 
 
-class Door(NamedTuple):
+class Invocation(NamedTuple):
     """How the user invoked findleaks, so that suggested commands can be pasted: `prog` goes before
     the words, `target` after them."""
 
@@ -66,7 +66,7 @@ class Result(Protocol):
         """The JSON objects to print, one a line; nearly always a single one."""
         ...
 
-    def text(self, width: int, door: Door) -> Iterable[str]:
+    def text(self, width: int, invocation: Invocation) -> Iterable[str]:
         """Lines of at most `width` columns, unless a word is longer."""
         ...
 
@@ -159,7 +159,7 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
     made = Parser(
         prog=f"{prog} {cmd.name}",
         description=cmd.description,
-        epilog=f"Example:\n  {Door(prog, target).line(cmd.entry.example)}",
+        epilog=f"Example:\n  {Invocation(prog, target).line(cmd.entry.example)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -200,7 +200,7 @@ def execute(
     session: Callable[[], Session], words: Sequence[str], out: TextIO, *, prog: str = "leaks", target: str = "", width: int = 80
 ) -> int:
     """Run one command line (`["find", "--json"]`) inside a debugger and print its result to `out`;
-    returns the exit status. `prog` and `target` are Door's.
+    returns the exit status. `prog` and `target` are Invocation's.
 
     `session` is called only after the words have parsed. Help is printed and returns 0. Raises
     FindleaksError (UsageError for bad words), which the front end prints in its own way."""
@@ -213,24 +213,24 @@ def execute(
     if cmd is None:
         raise UsageError(f"{prog}: no command {words[0]!r}" + (meant(words[0], CATALOGUE) or f"; there are: {', '.join(CATALOGUE)}"))
     args = parse(parser(cmd, prog, out), words[1:])
-    return 0 if args is None else emit(cmd, session(), args, out, Door(prog, target), width)
+    return 0 if args is None else emit(cmd, session(), args, out, Invocation(prog, target), width)
 
 
-def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, door: Door, width: int) -> int:
+def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
     """Run a parsed command and print each result it returns or yields; returns the last one's
     status. If the output cannot be written, the generator is closed, and undoes what it did to the
     process."""
     found = cmd.run(session, args)
     if not isinstance(found, Generator):
-        return _write(found, session, args.json, out, door, width)
+        return _write(found, session, args.json, out, invocation, width)
     status = 0
     with closing(found):
         for result in found:
-            status = _write(result, session, args.json, out, door, width)
+            status = _write(result, session, args.json, out, invocation, width)
     return status
 
 
-def _write(result: Result, session: Session, json: bool, out: TextIO, door: Door, width: int) -> int:
+def _write(result: Result, session: Session, json: bool, out: TextIO, invocation: Invocation, width: int) -> int:
     """Print a result; returns its status. All output passes here: text out of the target is
     escaped, so that it cannot break a line or control the terminal."""
     session.done()
@@ -238,7 +238,7 @@ def _write(result: Result, session: Session, json: bool, out: TextIO, door: Door
         for line in result.json_lines() if isinstance(result, Rows) else (json_line(item) + "\n" for item in result.json()):
             out.write(line)
     else:
-        for line in result.text(width, door):
+        for line in result.text(width, invocation):
             out.write((line if isinstance(line, Markup) else visible(line)) + "\n")
     return result.status
 

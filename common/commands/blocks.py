@@ -8,7 +8,7 @@ from itertools import islice
 
 from findleaks.arg_types import size_range
 from findleaks.audit.address_info import STATES, BlockInfo
-from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks_rows import BlockRows, Filters
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import warning_lines, warnings_of
@@ -66,7 +66,7 @@ class Listing:
         if warnings:
             yield {"schema": SCHEMA, "command": "blocks", "warnings": warnings}
 
-    def text(self, width: int, door: Door) -> Iterator[str]:
+    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         rows = [_row(self.rows.describer.block(index)) for index in self._indices(in_text(self.limit, SHOWN))]
         count, held = self._counted_totals() or self.rows.totals()
         if rows:
@@ -75,7 +75,7 @@ class Listing:
         more = f", {number(count - len(rows))} not shown (--limit 0)" if count > len(rows) else ""
         yield f"  {blocks_of(count)}, {size(held)}{more}"
         if rows:
-            yield from door.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
+            yield from invocation.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
         yield from warning_lines(warnings_of(self.session), width)
 
     def _indices(self, limit: int) -> Iterator[int]:

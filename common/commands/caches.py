@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Mapping
 
 from findleaks.allocators.base import Cache
-from findleaks.audit.caches import CACHE_KEYS, Holding, holdings, ordered, ordered_arenas, ordered_threads
+from findleaks.audit.caches import CACHE_KEYS, AllocatorCaches, holdings, ordered, ordered_arenas, ordered_threads
 from findleaks.commands import command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.caches_text import MANY, Wanted, text
@@ -78,18 +78,18 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
     }
     # 2 where no allocator's blocks were found, as in `find`
     status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
-    result = Plain(session, "caches", body, lambda width, door: text(found, wanted, width, door), status)
+    result = Plain(session, "caches", body, lambda width, invocation: text(found, wanted, width, invocation), status)
     result.warnings += [printable(problem, 600) for holding in found for problem in holding.problems]
     return result
 
 
-def _who(holding: Holding, instance: int) -> Mapping[str, object]:
+def _who(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
     """Allocator and instance. `instance` is its index in the totals: two allocators may share a
     name."""
     return {"allocator": holding.allocator.name, "instance": instance}
 
 
-def _total(holding: Holding, instance: int) -> Mapping[str, object]:
+def _total(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
     """Totals of one allocator, in bytes except for `blocks`."""
     total = holding.total
     return {

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional, TypeVar
 
 from findleaks.allocators.base import Arena, Cache, ThreadCache
-from findleaks.audit.caches import Amount, Holding, amount, ordered, ordered_arenas, ordered_threads
-from findleaks.commands import Door
+from findleaks.audit.caches import AllocatorCaches, Amount, amount, ordered, ordered_arenas, ordered_threads
+from findleaks.commands import Invocation
 from findleaks.formatting import blocks, number, printable, size, table, wrapped
 
 MANY = 40
@@ -59,7 +59,7 @@ class _Table(NamedTuple):
         return lines
 
 
-def text(found: Sequence[Holding], wanted: Wanted, width: int, door: Door) -> Iterator[str]:
+def text(found: Sequence[AllocatorCaches], wanted: Wanted, width: int, invocation: Invocation) -> Iterator[str]:
     """All lines of the text."""
     if not found:
         yield "no allocator found: nothing can be said of size classes"
@@ -70,15 +70,15 @@ def text(found: Sequence[Holding], wanted: Wanted, width: int, door: Door) -> It
         if not _without_memory(holding):
             yield from _tables(holding, wanted, width)
     yield from _summary(found, width)
-    yield from door.next(width, *_next(found, wanted))
+    yield from invocation.next(width, *_next(found, wanted))
 
 
-def _without_memory(holding: Holding) -> bool:
+def _without_memory(holding: AllocatorCaches) -> bool:
     """Whether the allocator has no memory: usually glibc's, where another malloc replaces it."""
     return not holding.mapped and not holding.total.total
 
 
-def _tables(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
+def _tables(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[str]:
     if wanted.by_arena:
         yield from _arenas(holding, wanted, width)
     if wanted.by_thread:
@@ -87,7 +87,7 @@ def _tables(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
         yield from _classes(holding, wanted, width)
 
 
-def headline(holding: Holding) -> str:
+def headline(holding: AllocatorCaches) -> str:
     """For example "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread caches,
     239 MiB free but kept, 1.1 MiB spare"."""
     allocator, total = holding.allocator, holding.total
@@ -107,7 +107,7 @@ def headline(holding: Holding) -> str:
     return f"{named}: {', '.join(parts)}"
 
 
-def _classes(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
+def _classes(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[str]:
     filled = [cache for cache in ordered(holding.caches, wanted.sort) if cache.total or cache.allocs or cache.memory]
     rows, more = _cut(filled, wanted, wanted.by_arena)
     counts = [name for name in ("allocs", "fails") if any(getattr(cache, name) is not None for cache in holding.caches)]
@@ -134,7 +134,7 @@ def _classes(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
     yield ""
 
 
-def _arenas(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
+def _arenas(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[str]:
     if not holding.arenas:
         yield f"  {printable(holding.allocator.name)} has no arenas"
         yield ""
@@ -162,7 +162,7 @@ def _arena(arena: Arena, spare: bool) -> Sequence[str]:
     return [printable(arena.name), _size(arena.in_use), _size(arena.cached), _size(arena.free), *kept, size(arena.mapped), used]
 
 
-def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
+def _threads(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[str]:
     if not holding.threads:
         yield f"  no thread caches of {printable(holding.allocator.name)} with blocks in them"
         yield ""
@@ -196,7 +196,7 @@ def _threads(holding: Holding, wanted: Wanted, width: int) -> Iterator[str]:
     yield ""
 
 
-def _summary(found: Sequence[Holding], width: int) -> Iterator[str]:
+def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
     """One sentence on all allocators, and one per allocator that keeps more than half of its
     mapped memory free (see MIN_KEPT_BYTES)."""
     total = amount([])
@@ -217,7 +217,7 @@ def _summary(found: Sequence[Holding], width: int) -> Iterator[str]:
             yield from _indented(words, width)
 
 
-def _next(found: Sequence[Holding], wanted: Wanted) -> Iterator[str]:
+def _next(found: Sequence[AllocatorCaches], wanted: Wanted) -> Iterator[str]:
     """Suggested commands: where the memory is, and the blocks of the class most in use (bytes)."""
     largest = max(found, key=lambda holding: holding.mapped)
     only = f" --allocator {largest.allocator.name}" if len(found) > 1 and largest.allocator.name.isidentifier() else ""

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Union
 
-from findleaks.commands import SCHEMA, Door
+from findleaks.commands import SCHEMA, Invocation
 from findleaks.commands.limits import first, in_text
 from findleaks.counting.counter import Counter, Table
 from findleaks.counting.stub_counter import Injected
@@ -28,7 +28,7 @@ class CountResult:
         self._counter, self._table, self._index = counter, table, index
         self._args, self._notes = args, notes
 
-    def text(self, width: int, door: Door) -> Iterator[str]:
+    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         """The table; after the last one also why counting ended."""
         if self._args.folded:
             if self._table.last:
@@ -38,7 +38,7 @@ class CountResult:
             yield ""
         yield from self._stacks(width)
         if self._table.last:
-            yield from self._end(door)
+            yield from self._end(invocation)
 
     def _stacks(self, width: int) -> Iterator[str]:
         table = self._table
@@ -64,7 +64,7 @@ class CountResult:
         for line in _lost(table):
             yield f"  {line}"
 
-    def _end(self, door: Door) -> Iterator[str]:
+    def _end(self, invocation: Invocation) -> Iterator[str]:
         table, pid = self._table, self._counter.pid
         yield ""
         why = {"interrupt": "interrupted", "ended": f"process {pid} has ended"}.get(table.outcome.why, "stopped")
@@ -76,8 +76,8 @@ class CountResult:
             yield f"  {why}: this is what was counted."
         elif self._args.inject:
             left = "the rest is out of it" if any("stay" in note or "left" in note for note in table.notes) else "nothing left in it"
-            yield f"  {why}; " + (f"{pid} runs on, {left}." if door.target else f"{left}. The process stands, as before.")
-        elif door.target:
+            yield f"  {why}; " + (f"{pid} runs on, {left}." if invocation.target else f"{left}. The process stands, as before.")
+        elif invocation.target:
             yield f"  {why}; {pid} runs on, nothing left in it."
         else:
             yield f"  {why}; the breakpoints are gone. The process stands, as before: `continue`, or `detach`."

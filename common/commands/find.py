@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from findleaks.arg_types import size_word
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes, trusted
-from findleaks.audit.inside import in_flight_json
+from findleaks.audit.in_flight import in_flight_json
 from findleaks.audit.leak import merge
 from findleaks.audit.leak_groups import lost
 from findleaks.audit.suppressions import load
@@ -74,7 +74,9 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "unused_suppressions": [str(rule) for rule in suppressions.unused()] if suppressions else [],
     }
     status = _status(session, bool(body["trusted"]), fail_over, lost_bytes)
-    return Plain(session, "find", body, lambda width, door: text(session, body, shown, in_text(args.limit, GROUPS), width, door), status)
+    return Plain(
+        session, "find", body, lambda width, invocation: text(session, body, shown, in_text(args.limit, GROUPS), width, invocation), status
+    )
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:

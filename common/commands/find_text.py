@@ -7,9 +7,9 @@ from typing import Any
 
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import sentences, summary
-from findleaks.audit.inside import in_flight_line
+from findleaks.audit.in_flight import in_flight_line
 from findleaks.audit.leak import Leak, add, what
-from findleaks.commands import Door
+from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, number, printable, size, table, wrapped
 from findleaks.session import Session
@@ -17,7 +17,7 @@ from findleaks.session import Session
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 
 
-def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, width: int, door: Door) -> Iterator[str]:
+def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
     """All lines of the text. `body` is the JSON object; `leaks` are the groups it shows."""
     totals = body["totals"]
     found = found_allocators(session.directory.allocators, body["allocators"])
@@ -29,7 +29,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
         yield "nothing can be said of leaks: no allocator's blocks were found"
         for note in body["notes"]:
             yield from wrapped(f"  {note}", width)
-        yield from door.next(width, "verdict")
+        yield from invocation.next(width, "verdict")
         return
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
@@ -48,9 +48,9 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     if rows:
         first = rows[0]
         at = f"{first.examples[0]:#x}"
-        yield from door.next(width, f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {_sizes(first)}")
+        yield from invocation.next(width, f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {_sizes(first)}")
     else:
-        yield from door.next(width, "verdict")
+        yield from invocation.next(width, "verdict")
 
 
 def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:

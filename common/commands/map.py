@@ -13,7 +13,7 @@ from findleaks.arg_types import count_word
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.pages import Area, PageState, areas, trimmable
 from findleaks.audit.residency import Residency, residency, save
-from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.result import Plain
 from findleaks.engine.terms import State
@@ -68,8 +68,8 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     written = _write(session, picture, args.output, extension) if args.output else 0
     status = 0 if found else 2
 
-    def text(width: int, door: Door) -> Iterator[str]:
-        yield from _text(session, picture, trims, args, written, width, door)
+    def text(width: int, invocation: Invocation) -> Iterator[str]:
+        yield from _text(session, picture, trims, args, written, width, invocation)
 
     result = _Mapped(session, "map", {}, text, status)
     result.done = session.done
@@ -95,11 +95,11 @@ def _saved(session: Session, file: str) -> Plain:
     rss = f"{size(saved.resident.total if saved.rss is None else saved.rss)} resident"
     body = {"residency": {"source": saved.source, "rss": saved.rss, "file": file}}
 
-    def text(width: int, door: Door) -> Iterator[str]:
+    def text(width: int, invocation: Invocation) -> Iterator[str]:
         pid = session.target.pid
         yield f"{rss}: saved to {printable(file)} ({size(os.path.getsize(file))})"
         first, core = (f"gcore {pid}", f"core.{pid}") if session.target.live else ("copy or pack the core", "CORE")
-        yield from wrapped(f"  next: {first}, then: {door.prog} map --residency {shell_quoted(file)} {core}", width)
+        yield from wrapped(f"  next: {first}, then: {invocation.prog} map --residency {shell_quoted(file)} {core}", width)
 
     return Plain(session, "map", body, text)
 
@@ -112,7 +112,7 @@ def _residency_warnings(picture: Picture) -> Iterator[str]:
 
 def _write(session: Session, picture: Picture, file: str, extension: str) -> int:
     """Write the picture to `file`; returns the bytes written."""
-    session.tell("drawing", 0.0)
+    session.report_progress("drawing", 0.0)
     if extension == ".html":
         from findleaks.report.heapmap.html import render_html
 
@@ -199,7 +199,7 @@ def _runtime_lines(session: Session, picture: Picture, width: int) -> Iterator[s
 def _runs(session: Session, area: Area) -> Iterator[dict[str, object]]:
     for at, run in enumerate(area.runs()):
         if at % _RUNS_PER_REPORT == 0:
-            session.tell("listing pages", 0.0)
+            session.report_progress("listing pages", 0.0)
         yield {"address": hex(run.address), "pages": run.pages, "state": _KEYS[run.state], "in_use": run.used}
 
 
@@ -213,7 +213,13 @@ def _by_state(found: Sequence[Area]) -> dict[str, int]:
 
 
 def _text(
-    session: Session, picture: Picture, trims: dict[int, Optional[int]], args: argparse.Namespace, written: int, width: int, door: Door
+    session: Session,
+    picture: Picture,
+    trims: dict[int, Optional[int]],
+    args: argparse.Namespace,
+    written: int,
+    width: int,
+    invocation: Invocation,
 ) -> Iterator[str]:
     from findleaks.report.heapmap.terminal import Style, render_lines
 
@@ -240,4 +246,4 @@ def _text(
             "findleaks map --save-residency core.PID.residency --pid PID",
             width,
         )
-    yield from door.next(width, "map -o map.html", "caches --by-arena --sort waste", "verdict")
+    yield from invocation.next(width, "map -o map.html", "caches --by-arena --sort waste", "verdict")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from findleaks.arg_types import address_word, count_word
 from findleaks.audit.address_info import Answer, Describer
 from findleaks.audit.references import Reference, root_references
-from findleaks.commands import Door, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
@@ -90,7 +90,7 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
         "leader": hex(leader.address) if leader is not None else None,
     }
     leads = leader.phrase() if leader is not None and leader.index != index else ""
-    return Plain(session, "path", body, lambda width, door: _text(answer, steps, (gap, skipped), bool(leads), width, door))
+    return Plain(session, "path", body, lambda width, invocation: _text(answer, steps, (gap, skipped), bool(leads), width, invocation))
 
 
 def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step | None]:
@@ -185,7 +185,7 @@ def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> lis
     return chain[::-1] or [index]
 
 
-def _text(answer: Answer, steps: Sequence[Step], gap: tuple[int, int], lost: bool, width: int, door: Door) -> Iterator[str]:
+def _text(answer: Answer, steps: Sequence[Step], gap: tuple[int, int], lost: bool, width: int, invocation: Invocation) -> Iterator[str]:
     if lost:
         yield "lost: no root reaches it; it hangs from a leak that begins at"
     for count, step in enumerate([*steps, None]):
@@ -201,4 +201,4 @@ def _text(answer: Answer, steps: Sequence[Step], gap: tuple[int, int], lost: boo
     if not steps:
         kind = answer.block.kind if answer.block else ""
         yield "  no root reaches it" + (": it is lost, and heads its own leak" if kind == "definite" else "")
-        yield from door.next(width, f"refs {answer.address:#x}")
+        yield from invocation.next(width, f"refs {answer.address:#x}")

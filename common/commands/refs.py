@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from findleaks.arg_types import address_word
 from findleaks.audit.address_info import Answer, Describer
 from findleaks.audit.references import Reference, references_to
-from findleaks.commands import Door, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit
 from findleaks.commands.result import Plain
 from findleaks.formatting import number, table
@@ -46,7 +46,7 @@ def refs(session: Session, args: argparse.Namespace) -> Plain:
         "live": live,
         "references": [_json(reference, origin, low) for reference, origin in origins],
     }
-    return Plain(session, "refs", body, lambda width, door: _text(answer, origins, count, live, width, door))
+    return Plain(session, "refs", body, lambda width, invocation: _text(answer, origins, count, live, width, invocation))
 
 
 def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, object]:
@@ -63,7 +63,9 @@ def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, ob
     return {"address": hex(reference.address), **made, "from": origin.json()}
 
 
-def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count: int, live: int, width: int, door: Door) -> Iterator[str]:
+def _text(
+    answer: Answer, origins: list[tuple[Reference, Answer | None]], count: int, live: int, width: int, invocation: Invocation
+) -> Iterator[str]:
     yield f"{answer.address:#x}  {answer.phrase}"
     yield ""
     rows = []
@@ -77,4 +79,4 @@ def _text(answer: Answer, origins: list[tuple[Reference, Answer | None]], count:
     more = f", {number(count - len(rows))} more not shown (--limit 0)" if count > len(rows) else ""
     yield f"  {number(count)} reference{'' if count == 1 else 's'}, {number(live)} of them in roots or blocks in use{more}"
     if answer.block is not None and answer.block.kind:
-        yield from door.next(width, f"path {answer.block.address:#x}")
+        yield from invocation.next(width, f"path {answer.block.address:#x}")

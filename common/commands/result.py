@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from findleaks.audit.diagnostics import doubts
-from findleaks.commands import SCHEMA, Door
+from findleaks.commands import SCHEMA, Invocation
 from findleaks.engine.load import missing_kernel, stale_kernel
 from findleaks.formatting import printable, wrapped
 from findleaks.session import Session
 
-Text = Callable[[int, Door], Iterable[str]]
-"""(columns, door) -> lines."""
+Text = Callable[[int, Invocation], Iterable[str]]
+"""(columns, invocation) -> lines."""
 
 
 SLOW = 3.0
@@ -53,6 +53,6 @@ class Plain:
     def json(self) -> Iterable[Mapping[str, object]]:
         return [{"schema": SCHEMA, "command": self._command, **self._body, "warnings": self.warnings}]
 
-    def text(self, width: int, door: Door) -> Iterable[str]:
-        yield from self._text(width, door)
+    def text(self, width: int, invocation: Invocation) -> Iterable[str]:
+        yield from self._text(width, invocation)
         yield from warning_lines(self.warnings, width)

@@ -78,7 +78,7 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
             "children": [_row(row) for row in shared.fields],
         },
     }
-    return Plain(session, "roots", body, lambda width, door: text(shown, width, door), 0 if len(reader.blocks) else 2)
+    return Plain(session, "roots", body, lambda width, invocation: text(shown, width, invocation), 0 if len(reader.blocks) else 2)
 
 
 def _one(named: Owners, builder: TreeBuilder, word: str, limit: int) -> Plain:
@@ -105,7 +105,7 @@ def _one(named: Owners, builder: TreeBuilder, word: str, limit: int) -> Plain:
         bodies = [_root(row, named) for row in rows]
     shown = Shown(rows, None, builder.tree.total(), limit, held, len(numbers) - len(rows) if index < 0 else 0)
     body = {"total": _totals(builder.tree.total()), "roots": bodies}
-    return Plain(session, "roots", body, lambda width, door: text(shown, width, door))
+    return Plain(session, "roots", body, lambda width, invocation: text(shown, width, invocation))
 
 
 def _address(word: str) -> int:
@@ -134,7 +134,7 @@ def _lost(session: Session, reader: Reader, args: argparse.Namespace, limit: int
     for row, kind in leaders:
         row.name = f"{kind}: {row.name}"
     made = Shown([row for row, _ in leaders], None, tree.total(), limit, lost=True, rest=rest)
-    return Plain(session, "roots", body, lambda width, door: text(made, width, door))
+    return Plain(session, "roots", body, lambda width, invocation: text(made, width, invocation))
 
 
 def _totals(totals: Totals) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.audit.fields import NOTHING
 from findleaks.audit.retained_tree import RetainedNode
-from findleaks.commands import Door
+from findleaks.commands import Invocation
 from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
 from findleaks.formatting import blocks, number, size, some
@@ -36,7 +36,7 @@ class _Line(NamedTuple):
     phrase: str
 
 
-def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
+def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
     """All lines of the text; long ones are continued on indented lines."""
     what = "lost" if shown.lost else "reached from the roots"
     yield f"{blocks(shown.total.blocks)} {what}, {size(shown.total.bytes)}"
@@ -69,7 +69,7 @@ def text(shown: Shown, width: int, door: Door) -> Iterator[str]:
     if shown.left:
         yield f"  {_count(shown.left, 'more root')} of that name (--limit 0: all)"
     yield ""
-    yield from door.next(width, *_next(shown))
+    yield from invocation.next(width, *_next(shown))
 
 
 def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.managed import Held, Managed, managed, package
-from findleaks.commands import Door, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import Plain
 from findleaks.formatting import number, printable, size, table, wrapped
@@ -45,7 +45,11 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     sites = [one.runtime.sites() for one in found]
     body = {"runtimes": [_json(one, its, args.limit) for one, its in zip(found, sites)]}
     result = Plain(
-        session, "runtime", body, lambda width, door: _text(found, sites, in_text(args.limit, ROWS), width, door), 0 if found else 2
+        session,
+        "runtime",
+        body,
+        lambda width, invocation: _text(found, sites, in_text(args.limit, ROWS), width, invocation),
+        0 if found else 2,
     )
     result.warnings += [printable(problem.what, 600) for one in found for problem in one.runtime.problems]
     return result
@@ -89,7 +93,7 @@ def _part(part: Part) -> Mapping[str, object]:
     }
 
 
-def _text(found: Sequence[Managed], sites: Sequence[Sequence[Site]], limit: int, width: int, door: Door) -> Iterator[str]:
+def _text(found: Sequence[Managed], sites: Sequence[Sequence[Site]], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
     if not found:
         yield f"no managed runtime found; these can be read: {', '.join(known())}"
         return
@@ -97,7 +101,7 @@ def _text(found: Sequence[Managed], sites: Sequence[Sequence[Site]], limit: int,
         if at:
             yield ""
         yield from _page(one, its, limit, width)
-    yield from door.next(width, "roots", "verdict")
+    yield from invocation.next(width, "roots", "verdict")
 
 
 def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:

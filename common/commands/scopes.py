@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Optional
 
-from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import warning_lines
 from findleaks.formatting import number, printable, size, some, table, wrapped
@@ -95,7 +95,7 @@ class Scopes:
                 "global handles are not counted: v8::internal::GlobalHandles::RecordStats is not the code that was expected"
             )
         for isolate in isolates(session.target, layout):
-            session.tell("reading handles", 0.0)
+            session.report_progress("reading handles", 0.0)
             held = values.held(isolate.values)
             open_ = [_named(namer, scope) for scope in scopes_of(session.target, session.engine, unwinder, layout, isolate)]
             kept = globals_.read(session.target, nodes, isolate.address) if nodes is not None else None
@@ -137,16 +137,16 @@ class Scopes:
             "problem": isolate.problem or None,
         }
 
-    def text(self, width: int, door: Door) -> Iterator[str]:
+    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         if self.why:
             yield self.why
         for at, found in enumerate(self.found):
             if at:
                 yield ""
-            yield from self._text(found, width, door)
+            yield from self._text(found, width, invocation)
         yield from warning_lines(self.warnings, width)
 
-    def _text(self, found: Found, width: int, door: Door) -> Iterator[str]:
+    def _text(self, found: Found, width: int, invocation: Invocation) -> Iterator[str]:
         isolate = found.isolate
         count = len(isolate.blocks)
         blocks = f"{number(count)} block{'' if count == 1 else 's'}"
@@ -171,9 +171,9 @@ class Scopes:
             yield ""
             yield from wrapped(f"  {_globals_line(found.globals)}", width)
         yield ""
-        yield from self._verdict(found, width, door)
+        yield from self._verdict(found, width, invocation)
 
-    def _verdict(self, found: Found, width: int, door: Door) -> Iterator[str]:
+    def _verdict(self, found: Found, width: int, invocation: Invocation) -> Iterator[str]:
         most = max(found.scopes, key=lambda one: one.scope.handles, default=None)
         if most is None or most.scope.handles < MANY:
             yield "  No scope hoards handles."
@@ -190,9 +190,9 @@ class Scopes:
         # Callers of the outermost scope can be counted: see runtimes/rules.py.
         if most is found.scopes[-1]:
             if self.live:
-                yield from door.next(width, COUNT)
+                yield from invocation.next(width, COUNT)
             else:
-                yield from wrapped(f"  In a process that runs, `{door.prog} {COUNT}` names who makes them.", width)
+                yield from wrapped(f"  In a process that runs, `{invocation.prog} {COUNT}` names who makes them.", width)
 
 
 def _named(namer: Namer, scope: Scope) -> Open:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from findleaks.arg_types import count_word
-from findleaks.commands import SCHEMA, Door, command
+from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.limits import add_limit, first
 from findleaks.commands.result import warning_lines
 from findleaks.formatting import number, printable, some
@@ -59,7 +59,7 @@ class Stacks:
         ]
         return [{"schema": SCHEMA, "command": "stacks", "threads": self.threads, "stacks": body, "warnings": self.warnings}]
 
-    def text(self, width: int, door: Door) -> Iterator[str]:
+    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         if self.folded:
             yield from folded(first(self.stacks, self.limit))
             return

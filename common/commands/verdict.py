@@ -53,7 +53,7 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     }
     # 2 where no allocator's blocks were found, as in `find`.
     status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
-    made = Plain(session, "verdict", body, lambda width, door: text(session, accounting, found, width, door), status)
+    made = Plain(session, "verdict", body, lambda width, invocation: text(session, accounting, found, width, invocation), status)
     made.warnings += [printable(warning, 600) for warning in accounting.warnings]
     return made
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import notes
-from findleaks.commands import Door
+from findleaks.commands import Invocation
 from findleaks.formatting import number, printable, size, some, wrapped
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
@@ -21,7 +21,7 @@ SMALL = 1000
 of the reserved addresses are not named."""
 
 
-def text(session: Session, accounting: Accounting, found: Sequence[Finding], width: int, door: Door) -> Iterator[str]:
+def text(session: Session, accounting: Accounting, found: Sequence[Finding], width: int, invocation: Invocation) -> Iterator[str]:
     """All lines of the text."""
     yield from wrapped(_headline(session, accounting), width)
     yield ""
@@ -34,7 +34,7 @@ def text(session: Session, accounting: Accounting, found: Sequence[Finding], wid
         yield from wrapped(f"  {note}", width)
     yield ""
     for at, finding in enumerate(found, 1):
-        yield from _finding(at, finding, width, door)
+        yield from _finding(at, finding, width, invocation)
 
 
 def _reserved(accounting: Accounting) -> str:
@@ -114,7 +114,7 @@ def label(share: Share) -> str:
     return words[share.sort]
 
 
-def _finding(at: int, finding: Finding, width: int, door: Door) -> Iterator[str]:
+def _finding(at: int, finding: Finding, width: int, invocation: Invocation) -> Iterator[str]:
     lead = f"  {at}. "
     said = [finding.title]
     if finding.cause:
@@ -123,5 +123,5 @@ def _finding(at: int, finding: Finding, width: int, door: Door) -> Iterator[str]
     if finding.tries:
         yield from _hanging("     try: ", "; ".join(finding.tries), width)
     if finding.shows:
-        for line in door.next(width - 3, *finding.shows):
+        for line in invocation.next(width - 3, *finding.shows):
             yield "   " + line

@@ -8,9 +8,9 @@ from typing import Any, Optional
 
 from findleaks.allocators.base import Allocator, Problem
 from findleaks.allocators.in_flight import Inside
-from findleaks.audit.corruption import Explainer, Finding, Neighbour, first_each
-from findleaks.audit.inside import in_flight_json, in_flight_line
-from findleaks.commands import Door, command
+from findleaks.audit.corruption import Damage, Explainer, Neighbour, first_each
+from findleaks.audit.in_flight import in_flight_json, in_flight_line
+from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import Plain
 from findleaks.engine.terms import State
@@ -26,7 +26,7 @@ LIMIT = 10
 MOST = 1000
 """Problems of one allocator that are explained; further ones are only counted."""
 
-MOST_PARTS = 5
+MAX_PARTS = 5
 """Further places printed for one run of damage, at most."""
 
 
@@ -50,7 +50,7 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
         chosen = _chosen(session, args.allocator)
         found = [_problems(session, allocator) for allocator in chosen]
     entries: list[dict[str, object]] = []
-    findings: list[Finding] = []
+    findings: list[Damage] = []
     explainer = Explainer(session)
     for allocator, (problems, _) in zip(chosen, found):
         corrupt = [problem for problem in problems if problem.corrupt]
@@ -71,14 +71,14 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
     }
     status = 1 if corrupt_ else 0 if whole and _blocks(session, chosen) else 2
     shown = _limited(findings, in_text(args.limit, LIMIT))
-    result = Plain(session, "verify", body, lambda width, door: _text(body, shown, width, door), status)
+    result = Plain(session, "verify", body, lambda width, invocation: _text(body, shown, width, invocation), status)
     reported = {printable(problem.what, 600) for problem in session.directory.problems if problem.corrupt}
     # Warnings about corruption are listed as problems already.
     result.warnings = [warning for warning in result.warnings if warning not in reported]
     return result
 
 
-def _limited(findings: Sequence[Finding], limit: Optional[int]) -> list[Finding]:
+def _limited(findings: Sequence[Damage], limit: Optional[int]) -> list[Damage]:
     """The first `limit` places of damage (0 and None: all), each with all its parts, and every
     problem that is not corruption."""
     damaged: set[int] = set()
@@ -105,7 +105,7 @@ def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], li
     found: list[Problem] = []
     phase = f"checking the heap of {allocator.name}"
     for problem in allocator.verify(session.directory.blocks):
-        session.tell(phase, 0.0)
+        session.report_progress(phase, 0.0)
         if problem is not None:
             found.append(problem)
     left, changed = session.directory.sorted_out(found, session.inside)
@@ -148,12 +148,12 @@ def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], d
 # -- text ---------------------------------------------------------------------------
 
 
-def _text(body: Mapping[str, Any], findings: Sequence[Finding], width: int, door: Door) -> Iterator[str]:
+def _text(body: Mapping[str, Any], findings: Sequence[Damage], width: int, invocation: Invocation) -> Iterator[str]:
     if not body["allocators"]:
         yield "nothing can be said: no allocator was found"
     damage = [finding for finding in findings if finding.problem.corrupt and finding.part_of is None]
     being_changed = in_flight_line(body["in_flight"]) if body["in_flight"]["half_changed"] else ""
-    parts: dict[int, list[Finding]] = {}
+    parts: dict[int, list[Damage]] = {}
     for finding in findings:
         if finding.part_of is not None:
             parts.setdefault(finding.part_of, []).append(finding)
@@ -162,7 +162,7 @@ def _text(body: Mapping[str, Any], findings: Sequence[Finding], width: int, door
     for count, finding in enumerate(damage, 1):
         yield ""
         yield from _finding(finding, count, width)
-        for part in parts.get(finding.place, [])[:MOST_PARTS]:
+        for part in parts.get(finding.place, [])[:MAX_PARTS]:
             yield from _hanging(f"     also: {part.place:#x}  ", printable(part.problem.what, 600), width)
     rest = sum(entry["problems"] for entry in body["allocators"]) - sum(1 + len(parts.get(one.place, ())) for one in damage)
     if rest > 0:
@@ -177,7 +177,7 @@ def _text(body: Mapping[str, Any], findings: Sequence[Finding], width: int, door
         yield from wrapped(f"  {being_changed}", width)
     if damage:
         yield ""
-        yield from door.next(width, *_next(damage[0]))
+        yield from invocation.next(width, *_next(damage[0]))
 
 
 def _verdict(entry: Mapping[str, Any], whole: bool) -> str:
@@ -192,7 +192,7 @@ def _verdict(entry: Mapping[str, Any], whole: bool) -> str:
     return f"{name}: {sound}: {blocks_of(entry['blocks'])}" + (f", {checked}" if checked else "") + " checked"
 
 
-def _finding(finding: Finding, count: int, width: int) -> Iterator[str]:
+def _finding(finding: Damage, count: int, width: int) -> Iterator[str]:
     yield from _hanging(f"{count:3}. {finding.place:#x}  ", printable(finding.problem.what, 600), width)
     if finding.written is not None:
         yield from _hanging("     written: ", finding.written.phrase + _place(finding), width)
@@ -203,7 +203,7 @@ def _finding(finding: Finding, count: int, width: int) -> Iterator[str]:
             yield from _hanging(f"     {name + ':':8} ", _block(one), width)
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: Damage) -> str:
     """Where the written bytes begin and end, relative to the end of the block before."""
     written, before = finding.written, finding.before
     if written is None or before is None or finding.past_end is None:
@@ -234,7 +234,7 @@ def _hanging(lead: str, text: str, width: int) -> Iterator[str]:
         yield (indent if index else lead) + line.strip()
 
 
-def _next(finding: Finding) -> list[str]:
+def _next(finding: Damage) -> list[str]:
     """Suggested commands: the block that overran or was written to, and its references."""
     block = finding.at or finding.before or finding.after
     if block is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from findleaks.arg_types import address_word
 from findleaks.audit.address_info import Answer, Describer
-from findleaks.commands import Door, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
 from findleaks.session import Session
 
@@ -24,11 +24,13 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
     addresses = [address_word(word) for word in args.addresses]
     describer = Describer(session)
     answers = [describer.answer(address) for address in addresses]
-    return Plain(session, "whatis", {"answers": [answer.json() for answer in answers]}, lambda width, door: _text(answers, width, door))
+    return Plain(
+        session, "whatis", {"answers": [answer.json() for answer in answers]}, lambda width, invocation: _text(answers, width, invocation)
+    )
 
 
-def _text(answers: list[Answer], width: int, door: Door) -> Iterator[str]:
+def _text(answers: list[Answer], width: int, invocation: Invocation) -> Iterator[str]:
     for answer in answers:
         yield f"{answer.address:#x}  {answer.phrase}"
         if answer.block is not None and answer.block.kind:
-            yield from door.next(width, f"path {answer.block.address:#x}", f"refs {answer.block.address:#x}")
+            yield from invocation.next(width, f"path {answer.block.address:#x}", f"refs {answer.block.address:#x}")

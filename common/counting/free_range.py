@@ -18,7 +18,7 @@ GROWTH = 1 << 30
 stack, downward."""
 
 
-def room(regions: Sequence[Region], size: int, near: Sequence[int], program: str) -> Optional[int]:
+def find_free_range(regions: Sequence[Region], size: int, near: Sequence[int], program: str) -> Optional[int]:
     """The address of `size` free bytes within reach of all addresses `near`, the nearest to the
     first; None if there is none.
 

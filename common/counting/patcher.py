@@ -15,9 +15,9 @@ from typing import NamedTuple, Optional
 
 from findleaks.counting import remote_syscall as remote
 from findleaks.counting import stubcode
-from findleaks.counting.free_range import room
+from findleaks.counting.free_range import find_free_range
 from findleaks.counting.proc_memory import ProcMemory
-from findleaks.counting.relocate import ROOM, Patch, Refused, jump, relocated
+from findleaks.counting.relocate import JUMP_BYTES, Patch, Refused, jump, relocated
 from findleaks.counting.remote_syscall import checked, entry, mapped
 from findleaks.counting.table import ENABLED, SHARED, Layout
 from findleaks.errors import TargetError
@@ -81,7 +81,7 @@ def found(regions: Iterable[Region], read: Read) -> list[Stub]:
         if table != region.start + code or code != region.size or not code < size <= 1 << 28 or count > MAX_PATCHES:
             continue
         rows = [_PATCH.unpack_from(head, _HEAD.size + _PATCH.size * number) for number in range(count)]
-        patches = tuple(Patched(address, old[:ROOM], new[:ROOM]) for address, old, new in rows)
+        patches = tuple(Patched(address, old[:JUMP_BYTES], new[:JUMP_BYTES]) for address, old, new in rows)
         made.append(Stub(region.start, code, size, patches))
     return made
 
@@ -105,7 +105,7 @@ def install(
     size = code + Layout(0).size
     _wait_until_clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch, _ in every])
     regions = mapped(host.pid)
-    base = room(regions, size, [patch.address for patch, _ in every], program)
+    base = find_free_range(regions, size, [patch.address for patch, _ in every], program)
     if base is None:
         raise Refused(f"memory cannot be had near {every[0][0].address:#x}: no {size:,} bytes are free within 2 GiB")
     layout = Layout(base + code)
@@ -188,7 +188,7 @@ def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
     which are left as they are."""
     unexpected = []
     for one in stub.patches:
-        now = memory.read(one.address, ROOM)
+        now = memory.read(one.address, JUMP_BYTES)
         if now == one.jump:
             host.write(one.address, one.original)
         elif now != one.original:

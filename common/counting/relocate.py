@@ -12,7 +12,7 @@ from findleaks.disasm.registers import RIP
 from findleaks.disasm.x86 import instructions
 from findleaks.errors import TargetError
 
-ROOM = 5
+JUMP_BYTES = 5
 """Bytes of a jump: opcode e9, and a distance of four bytes."""
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 _REACH = range(-(1 << 31), 1 << 31)
@@ -47,8 +47,8 @@ def plan(name: str, function: int, end: int, code: bytes) -> Patch:
     """
     # endbr64 stays in its place: with CET, indirect calls have to arrive at one.
     start = function + len(_ENDBR64) if code.startswith(_ENDBR64) else function
-    if end - start < ROOM:
-        raise Refused(f"{name} is too short: {end - start} bytes, {ROOM} are needed")
+    if end - start < JUMP_BYTES:
+        raise Refused(f"{name} is too short: {end - start} bytes, {JUMP_BYTES} are needed")
     every = list(instructions(code[start - function :], start))
     moved: list[Instruction] = []
     size = 0
@@ -56,7 +56,7 @@ def plan(name: str, function: int, end: int, code: bytes) -> Patch:
         _movable(name, one, code[one.address - function :][: one.size])
         moved.append(one)
         size += one.size
-        if size >= ROOM:
+        if size >= JUMP_BYTES:
             break
     known = every[-1].end if every else start
     if known < end:
@@ -65,7 +65,7 @@ def plan(name: str, function: int, end: int, code: bytes) -> Patch:
         if one.target is not None and start < one.target < start + size:
             raise Refused(f"{name}: {one.address:#x} jumps to {one.target:#x}, which would be overwritten")
     low = start - function
-    return Patch(function, start, size, code[low : low + ROOM], tuple(moved), code[low : low + size])
+    return Patch(function, start, size, code[low : low + JUMP_BYTES], tuple(moved), code[low : low + size])
 
 
 def _movable(name: str, one: Instruction, code: bytes) -> None:
@@ -95,7 +95,7 @@ def _operand(one: Instruction, code: bytes) -> Optional[int]:
 
 def jump(at: int, to: int) -> bytes:
     """The five bytes of a jmp from `at` to `to`. Refused if that is too far."""
-    return b"\xe9" + _distance(to - at - ROOM)
+    return b"\xe9" + _distance(to - at - JUMP_BYTES)
 
 
 def _distance(value: int) -> bytes:

@@ -24,7 +24,7 @@ Tell = Callable[[str, float], None]
 """Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
 
 PHASE = "reading debug information"
-LEAST_READS = 1 << 12
+MIN_READS = 1 << 12
 """Reads allowed for one question, in addition to those for the size of the file."""
 MAX_UNITS = 1 << 20
 MAX_CHILDREN = 1 << 14
@@ -98,7 +98,7 @@ class DebugFile:
         self._meter = Meter(lambda: tell(PHASE, 0.0))
         # For an intact file, four reads for each byte are enough.
         size = sum(len(self.sections.get(name, b"")) for name in (".debug_info", ".debug_types", ".debug_abbrev"))
-        self._most_reads = min(4 * size + LEAST_READS, MAX_READS)
+        self._most_reads = min(4 * size + MIN_READS, MAX_READS)
         self._failures = self._renewed = 0
         self._asking = False
         self._parts = [self._part(".debug_info", False), self._part(".debug_types", True)]

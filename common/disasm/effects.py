@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from findleaks.disasm.mnemonics import CHANGED, CHANGES_MORE, SET, SET_VECTOR, SET_VEX, SILENT, STOPS, STORES, ZEROING
+from findleaks.disasm.mnemonics import CHANGED, CHANGES_MORE, IGNORED, SET, SET_VECTOR, SET_VEX, STOPS, STORES, ZEROING
 from findleaks.disasm.registers import GENERAL, NARROW, WIDE, general
 
 X87 = 1 << 16
@@ -181,7 +181,7 @@ def effect(insn: Any) -> Effect:
     unknown = Effect(address, size, REGISTERS, 0, "unknown")
     if insn.opcode[0] in _STRINGS and not insn.opcode[1] and not any(one[1:3] == "mm" for one in names):
         return Effect(address, size, reads | general("rax", "rsi", "rdi", "rcx"), 0, memory=memory, changed=ALL_GENERAL)
-    if name in SILENT:
+    if name in IGNORED:
         kills = 0
         if name in ("vzeroupper", "vzeroall"):
             kills = sum(vector(number, MIDDLE | HIGH | (LOW if name == "vzeroall" else 0)) for number in range(16))

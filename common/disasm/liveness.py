@@ -31,7 +31,7 @@ from findleaks.target.base import Range
 MAX_INSTRUCTIONS = 1500
 """Instructions visited for one query, at most."""
 
-MOST_IN_ALL = 100_000
+MAX_IN_ALL = 100_000
 """Instructions decoded of one process, at most: some seconds. After that every answer is that
 everything may be read."""
 
@@ -91,7 +91,7 @@ UNKNOWN = Flow(EVERYTHING, REGISTERS)
 
 
 class _Exhausted(Exception):
-    """MOST_IN_ALL instructions were decoded."""
+    """MAX_IN_ALL instructions were decoded."""
 
 
 class _State(NamedTuple):
@@ -129,11 +129,11 @@ class Liveness:
         self._sweeps: dict[int, list[Effect] | None] = {}
         self._below: dict[tuple[int, int | None], str] = {}
         self._left = MAX_INSTRUCTIONS
-        self._left_in_all = MOST_IN_ALL
+        self._left_in_all = MAX_IN_ALL
 
     @property
     def exhausted(self) -> bool:
-        """Whether some answers are "everything" because MOST_IN_ALL instructions were decoded."""
+        """Whether some answers are "everything" because MAX_IN_ALL instructions were decoded."""
         return self._left_in_all < 0
 
     def at(self, pc: int, bp: int | None = None, vectors: bool = True, rax: int = -1) -> Flow:
@@ -288,7 +288,7 @@ class Liveness:
 
     def _decode(self, start: int, end: int) -> None:
         """Cache the effects of the instructions in [start, end), up to the first that is invalid or
-        cached already. Raises _Exhausted when MOST_IN_ALL is reached."""
+        cached already. Raises _Exhausted when MAX_IN_ALL is reached."""
         try:
             code = self._code.read(start, end - start)
         except UnreadableMemory:

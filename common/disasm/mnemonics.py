@@ -9,7 +9,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-SILENT = _names(
+IGNORED = _names(
     """
     clc cld cmc emms endbr32 endbr64 fnop fwait lfence mfence nop pause serialize sfence stc std vzeroall vzeroupper wait xend xtest
     """

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from findleaks.engine.terms import Totals
 
-MOST_OFFSET = (1 << 32) - 1
+MAX_OFFSET = (1 << 32) - 1
 """Offsets from here on count as this one, and no rule names them."""
 
 Rule = tuple[int, int]

@@ -22,7 +22,7 @@ NO_TEXT = NO_ARRAY - 1
 STATES = 8
 """Number of the first texts: the five kinds of blocks in use, and the three other states."""
 
-MOST_WORDS = 1 << 16
+MAX_WORDS = 1 << 16
 """Words whose types are cached; beyond these, blocks are left to the caller."""
 
 
@@ -65,7 +65,7 @@ class RowRules:
         """Set the text for a word that points into `tables`: its number or NO_TEXT, with UNWANTED
         and NO_ARRAY."""
         at = bisect_left(self.words, word)
-        if len(self.words) < MOST_WORDS and (at == len(self.words) or self.words[at] != word):
+        if len(self.words) < MAX_WORDS and (at == len(self.words) or self.words[at] != word):
             self.words.insert(at, word)
             self.word_texts.insert(at, number)
 

@@ -25,7 +25,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.engine import shared
 from findleaks.engine.contract import Blocks, Engine, Graph
-from findleaks.engine.interiors import MOST_OFFSET, Interiors, Row, Rule
+from findleaks.engine.interiors import MAX_OFFSET, Interiors, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind, Totals
 
 MIN_BLOCKS = 16
@@ -217,7 +217,7 @@ def _by_content(blocks: Blocks, keys: Sequence[int], rules: Sequence[Rule], fits
     found: dict[Heuristic, int] = {}
     left = 0
     for key in keys:
-        index, offset = key >> 32, key & MOST_OFFSET
+        index, offset = key >> 32, key & MAX_OFFSET
         size = blocks.size(index)
         if _explained(size, offset, known):
             continue
@@ -239,7 +239,7 @@ def _named(blocks: Blocks, keys: Iterable[int], rules: Sequence[Rule], offset: i
     found = dict.fromkeys(BY_CONTENT, 0)
     for key in keys:
         size = blocks.size(key >> 32)
-        if key & MOST_OFFSET != offset or not _explained(size, offset, known):
+        if key & MAX_OFFSET != offset or not _explained(size, offset, known):
             continue
         fitting = fits(blocks.address(key >> 32), size, offset)
         for name, one in BY_CONTENT.items():

@@ -16,7 +16,7 @@
 #define LARGE 63u
 #define MOVED 0xE0u
 #define DEEPEST 64u /* nesting depth: strides shrink inwards, and there are fewer size classes */
-#define MOST_LONE 1024u
+#define MAX_LONE 1024u
 #define CLASSES 64u
 #define SUMS 7u
 
@@ -171,7 +171,7 @@ static int cut(const groups *found, uint64_t lone, uint64_t span, words *batches
         const group *g = &found->items[at];
         if (!g->outer) {
             bool on = b.slots && b.label == label_of(g) && b.end == g->mem && b.lone == (g->stride > lone);
-            if (!on || (b.lone ? b.last - b.first >= MOST_LONE : g->end - b.start > span)) {
+            if (!on || (b.lone ? b.last - b.first >= MAX_LONE : g->end - b.start > span)) {
                 if (b.slots && batch_push(batches, &b))
                     return NO_MEMORY;
                 b = (batch){label_of(g), g->mem, g->mem, at, at, 0, g->stride > lone};

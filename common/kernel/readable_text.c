@@ -9,8 +9,8 @@
 
 #define COLUMNS 24u
 #define LEAST 4u
-#define LEAST_OPEN 8u
-#define LEAST_SECOND 6u
+#define MIN_OPEN 8u
+#define MIN_SECOND 6u
 
 enum { NO_TEXT = 0, TEXT = 1, UNKNOWN_TEXT = -1 };
 
@@ -67,7 +67,7 @@ static int text_of(const uint8_t *data, uint32_t count, uint32_t least, const ui
         characters++;
         at += step;
     }
-    if (characters < (nul ? least : LEAST_OPEN) || early)
+    if (characters < (nul ? least : MIN_OPEN) || early)
         return NO_TEXT;
     if (unknown)
         return UNKNOWN_TEXT;
@@ -175,7 +175,7 @@ int hint_json(const uint8_t *data, uint32_t count, const uint8_t *characters, ui
                 return finished(start, quoted(out, data + 2 * WORD, length, characters));
         }
     }
-    found = count > WORD ? text_of(data + WORD, count - WORD, LEAST_SECOND, characters, &length) : NO_TEXT;
+    found = count > WORD ? text_of(data + WORD, count - WORD, MIN_SECOND, characters, &length) : NO_TEXT;
     if (found == UNKNOWN_TEXT)
         return -1;
     if (found == TEXT)

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#define MOST_TAGGED (UINT64_C(1) << 18)
+#define MAX_TAGGED (UINT64_C(1) << 18)
 #define MALLOC_MAGIC 0x3A10C000u
 #define SECOND_MAGIC 0x16BA7000u
 #define FREED 0xDEADBEEFu
@@ -113,7 +113,7 @@ static int odd(const cache *c, const slab *s, uint64_t number, const uint8_t *da
 /* The blocks of a slab whose buffers are expected to have tags. */
 static int tagged(const cache *c, const slab *s, uint64_t number, const uint8_t *data, const output *out) {
     uint32_t magic = c->tag > TAG ? SECOND_MAGIC : MALLOC_MAGIC;
-    uint64_t least = c->least + 1 > c->tag ? c->least + 1 : c->tag, most = c->bufsize < MOST_TAGGED ? c->bufsize : MOST_TAGGED;
+    uint64_t least = c->least + 1 > c->tag ? c->least + 1 : c->tag, most = c->bufsize < MAX_TAGGED ? c->bufsize : MAX_TAGGED;
     uint64_t differ = 0;
     const uint8_t *tag = data + c->tag - TAG;
     for (uint64_t at = 0; at < s->chunks; at++, tag += c->chunksize) {

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#define MOST_SLABS (UINT64_C(1) << 26)
+#define MAX_SLABS (UINT64_C(1) << 26)
 
 /* Also in ../allocators/umem/engine.py. */
 enum { HASHED = 1, OWN = 2 };
@@ -67,7 +67,7 @@ typedef struct {
 /* Prefetch a ring's next slab, or close the ring. */
 static void ring_look(const lister *l, ring *r, const cache *c) {
     r->open = false;
-    if (!r->address || r->address % WORD || r->address == r->noted || r->steps >= MOST_SLABS)
+    if (!r->address || r->address % WORD || r->address == r->noted || r->steps >= MAX_SLABS)
         return;
     r->now = piece_holding(l->pieces, l->count, r->address);
     if (!r->now || !word_at(r->now, 1, r->address + 2 * WORD))
@@ -123,7 +123,7 @@ static int list_slabs(lister *l, const ring *r, const cache *c, uint64_t number)
         return failed;
     uint64_t head = c->first, raw[7];
     words nodes = {NULL, 0, 0};
-    int why = follow_list(l->pieces, l->count, &head, 2 * WORD, false, MOST_SLABS, &nodes);
+    int why = follow_list(l->pieces, l->count, &head, 2 * WORD, false, MAX_SLABS, &nodes);
     failed = why < 0 ? why : DONE;
     if (!failed && (!nodes.count || nodes.items[nodes.count - 1] != c->nullslab))
         failed = push_problem(l->wrong, LIST, number, 0, head, (uint64_t)why, nodes.count);

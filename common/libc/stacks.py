@@ -27,8 +27,8 @@ PTHREAD_BYTES = 2560
 NO_OFFSET = -PTHREAD_BYTES - 1
 """Instead of an offset in struct pthread: none. Below the thread pointer offsets are negative."""
 
-LEAST_STACK = 4096
-MOST_STACK = 1 << 40
+MIN_STACK = 4096
+MAX_STACK = 1 << 40
 HEADS_WINDOW = 1 << 15
 """Bytes between the heads of the rings at most: 16 to 48, but 16,608 in 2.31, which has
 `stack_cache` in libpthread's .data and `__stack_user`, the ring of the main thread, in its .bss."""
@@ -38,7 +38,7 @@ RING_LIMIT = 1 << 20  # nodes of all rings together
 MAX_VOTERS = 256
 """Threads examined to find an offset in struct pthread, which is the same in all."""
 
-MOST_HEADS = 64
+MAX_HEADS = 64
 """Ring heads near which further ones are searched for; there are two, or a few more in a core
 without some struct pthreads."""
 
@@ -182,7 +182,7 @@ def _candidates(target: Target, tcb: int) -> dict[int, Range]:
     return {
         index * word - below: Range(start, start + size)
         for index, (start, size) in enumerate(zip(words, words[1:]))
-        if LEAST_STACK <= size <= MOST_STACK and 0 < start <= tcb < start + size
+        if MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size
     }
 
 
@@ -196,7 +196,7 @@ def _stacks_at(target: Target, descriptors: Sequence[int], offset: int) -> Itera
                 start, size = target.word(tcb + offset), target.word(tcb + offset + word)
             except UnreadableMemory:
                 start = size = 0
-            if LEAST_STACK <= size <= MOST_STACK and 0 < start <= tcb < start + size:
+            if MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size:
                 stack = Range(start, start + size)
         yield stack
 
@@ -224,7 +224,7 @@ def _offset(found: Iterable[dict[int, Range]]) -> int:
     votes: Counter[int] = Counter()
     for candidates in found:
         for offset, (start, end) in candidates.items():
-            votes[offset] += 1 if (start | end) % LEAST_STACK else 2
+            votes[offset] += 1 if (start | end) % MIN_STACK else 2
     return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else NO_OFFSET
 
 
@@ -242,7 +242,7 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
         if stack.start <= thread.sp < stack.end:
             return True
         below = bisect_left(starts, stack.end)
-        return not (stack.start | stack.end) % LEAST_STACK and not (below and modules[below - 1].end > stack.start)
+        return not (stack.start | stack.end) % MIN_STACK and not (below and modules[below - 1].end > stack.start)
 
     return _offset(
         {offset: stack for offset, stack in _candidates(target, thread.thread_pointer).items() if plausible(thread, stack)}
@@ -342,7 +342,7 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
     if not heads:
         return None
     cached: list[int] = []
-    for start, end in _windows(sorted(_in_modules(target, heads) or heads)[:MOST_HEADS], word):
+    for start, end in _windows(sorted(_in_modules(target, heads) or heads)[:MAX_HEADS], word):
         for address, words in _aligned(target, start, end):
             for index, (after, before) in enumerate(zip(words, words[1:])):
                 head = address + index * word

@@ -19,9 +19,9 @@ from findleaks.target.modules import headers
 LINK_MAP = 1600
 """Bytes of a struct link_map that are read: it has 1,160 in 2.36."""
 
-MOST_MODULES = 1 << 16
+MAX_MODULES = 1 << 16
 
-MOST_BLOCKS = 1 << 20
+MAX_BLOCKS = 1 << 20
 """Blocks of all threads at most: a thousand files in each of a thousand threads."""
 
 
@@ -48,7 +48,7 @@ def thread_local_blocks(target: Target) -> list[Block]:
     for thread in target.threads():
         if thread.thread_pointer:
             for template in templates:
-                if len(found) == MOST_BLOCKS:
+                if len(found) == MAX_BLOCKS:
                     break
                 start = _start(target, thread, template)
                 if start:
@@ -97,7 +97,7 @@ def _link_maps(target: Target) -> Iterator[int]:
     seen: set[int] = set()
     try:
         address = target.word(debug.address + word)
-        while address and address not in seen and len(seen) < MOST_MODULES:
+        while address and address not in seen and len(seen) < MAX_MODULES:
             seen.add(address)
             yield address
             address = target.word(address + 3 * word)
@@ -112,7 +112,7 @@ def _start(target: Target, thread: Thread, template: _Template) -> int:
     word = target.arch.word
     try:
         dtv = target.word(thread.thread_pointer + target.arch.dtv_offset)
-        start = target.word(dtv + 2 * word * template.number) if 0 < template.number < MOST_MODULES else 0
+        start = target.word(dtv + 2 * word * template.number) if 0 < template.number < MAX_MODULES else 0
     except UnreadableMemory:
         return 0
     return start if 0 < start < target.arch.mask - template.size else 0

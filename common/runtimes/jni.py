@@ -25,7 +25,7 @@ MODULE = "libjvm.so"
 RESERVED = 4
 """Words of 0 in front of the functions."""
 
-MOST_DATA = 16 << 20
+MAX_DATA = 16 << 20
 """Bytes of data that are searched in each region; libjvm has 1 MiB."""
 
 _KINDS = "Object Boolean Byte Char Short Int Long Float Double"
@@ -70,7 +70,7 @@ def _calls(where: str) -> Iterator[str]:
 NAMES = tuple(_names())
 """Functions up to JNI 1.6; later versions append to the table."""
 
-LEAST_DISTINCT = len(NAMES) - 40
+MIN_DISTINCT = len(NAMES) - 40
 """Entries that must be different functions within libjvm. HotSpot replaces those that get fields by
 code generated at run time.
 """
@@ -89,7 +89,7 @@ def functions(target: Target) -> Mapping[str, int]:
     for region in target.regions():
         if region.writable and region.readable and region.start < module.end and module.start < region.end:
             start, end = max(region.start, module.start), min(region.end, module.end)
-            for piece in nonzero_pieces(target, start, min(end, start + MOST_DATA)):
+            for piece in nonzero_pieces(target, start, min(end, start + MAX_DATA)):
                 if target.interrupted():
                     raise Interrupted
                 table = _table(target, piece, code)
@@ -108,7 +108,7 @@ def _table(target: Target, piece: Piece, code: list[Range]) -> Optional[tuple[in
             continue
         if zeros >= RESERVED and first <= word < last:
             found = words[at : at + len(NAMES)]
-            if len({one for one in found if first <= one < last}) >= LEAST_DISTINCT and all(found):
+            if len({one for one in found if first <= one < last}) >= MIN_DISTINCT and all(found):
                 return found
         zeros = 0
     return None

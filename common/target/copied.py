@@ -12,8 +12,9 @@ from typing import Optional, Union
 
 from findleaks.errors import Interrupted, TargetError
 from findleaks.formatting import size as size_text
+from findleaks.target.available_memory import available
 from findleaks.target.base import Piece, Range, Region, Thread
-from findleaks.target.copying import Copied, Layout, Room, Transfer, wanted, windows
+from findleaks.target.copying import Copied, CopyBuffer, Layout, Transfer, wanted, windows
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
@@ -22,7 +23,6 @@ from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
 from findleaks.target.reader import Extent, ExtentReader
 from findleaks.target.residency.presence import Presence
-from findleaks.target.room import available
 from findleaks.target.stopped import Extents, Plan, Stop, joined
 from findleaks.target.symbols import Symbolic
 
@@ -102,7 +102,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         _check_memory(self._pid, pages)
         size = made[-1].offset + made[-1].end - made[-1].start if made else 0
         try:
-            buffer = Room(size)
+            buffer = CopyBuffer(size)
         except (OSError, OverflowError, ValueError):
             raise _no_memory(self._pid, size, available()) from None
         layout, placed = Layout(made, buffer.address), Copied.none()
@@ -172,7 +172,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         if count > _SMALL:
             _check_memory(self._pid, count)
         if stop.rest:
-            stop.extra = Room(count)
+            stop.extra = CopyBuffer(count)
             at = stop.extra.address
             for start, end in stop.rest:
                 stop.placed.source.append(start)

@@ -121,7 +121,7 @@ def _windows(rows: Sequence[tuple[Region, array[int]]], hole: int) -> list[Windo
     return made
 
 
-class Room:
+class CopyBuffer:
     """A buffer that takes no memory until it is populated by `ready`, or written to.
 
     OSError where the system refuses it.

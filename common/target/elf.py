@@ -30,22 +30,22 @@ PN_XNUM = 0xFFFF
 SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 NT_GNU_BUILD_ID = 3
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_GNU_HASH = 4, 5, 6, 10, 14, 0x6FFFFEF5
-MOST_SYMBOLS = 1 << 22
+MAX_SYMBOLS = 1 << 22
 """Limit of dynamic symbols, more than any real image has.
 
 A corrupt hash table must not make the reader go on for ever.
 """
 
-MOST_SEGMENTS = 1 << 21
+MAX_SEGMENTS = 1 << 21
 """Limit of program headers.
 
 Linux's default limit of mappings is 2^16, and 2^20 in some distributions.
 """
 
-MOST_NOTES = 1 << 22
+MAX_NOTES = 1 << 22
 """Limit of notes. A process has at most 2^22 threads, and few come near to that."""
 
-MOST_STRINGS = 1 << 28
+MAX_STRINGS = 1 << 28
 """Bytes of an image's string table: a corrupt DT_STRSZ must not make the reader copy gigabytes."""
 
 _MACHINES = {3: "i386", 8: "MIPS", 20: "PowerPC", 21: "PowerPC64", 22: "s390", 40: "ARM", 62: "x86-64", 183: "AArch64"}
@@ -169,7 +169,7 @@ def segments(data: Buffer, head: Header, nonzero: Optional[Callable[[int, int], 
             else:
                 kind, offset, vaddr, _, filesz, memsz, flags, align = row
             found.append(Segment(kind, flags, offset, vaddr, filesz, memsz, align))
-            if len(found) == MOST_SEGMENTS:
+            if len(found) == MAX_SEGMENTS:
                 return found
     return found
 
@@ -232,9 +232,9 @@ def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
 
 
 def notes_of_core(data: Buffer, head: Header, headers: Sequence[Segment]) -> Iterator[Note]:
-    """The notes of these PT_NOTE segments of a file, at most MOST_NOTES; a segment that overlaps
+    """The notes of these PT_NOTE segments of a file, at most MAX_NOTES; a segment that overlaps
     one before it in the file has none."""
-    left, reached = MOST_NOTES, 0
+    left, reached = MAX_NOTES, 0
     for segment in sorted(headers, key=lambda s: s.offset):
         if segment.offset >= reached and segment.filesz:
             reached = segment.offset + segment.filesz
@@ -347,11 +347,11 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
             count = _gnu_hash_count(read, head, address(DT_GNU_HASH))
         else:
             return None
-        if count > MOST_SYMBOLS:
+        if count > MAX_SYMBOLS:
             return None
         # Not beyond the image: many images may name the same gigabytes.
         end = max((s.vaddr + s.memsz for s in loads if s.type == PT_LOAD), default=0) + bias
-        strings = min(tags[DT_STRSZ], MOST_STRINGS, end - address(DT_STRTAB))
+        strings = min(tags[DT_STRSZ], MAX_STRINGS, end - address(DT_STRTAB))
         if strings < 0 or address(DT_SYMTAB) + count * size > end:
             return None
         return Table(bytes(read(address(DT_SYMTAB), count * size)), bytes(read(address(DT_STRTAB), strings)), form, head.bits == 64)
@@ -365,7 +365,7 @@ def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -
     An odd hash value ends a chain.
     """
     buckets, offset, bloom, _ = struct.unpack(head.prefix + "IIII", read(at, 16))
-    if buckets > MOST_SYMBOLS or bloom > MOST_SYMBOLS:
+    if buckets > MAX_SYMBOLS or bloom > MAX_SYMBOLS:
         return 0
     at += 16 + bloom * head.bits // 8
     last = max(struct.unpack(f"{head.prefix}{buckets}I", read(at, 4 * buckets)), default=0)
@@ -373,7 +373,7 @@ def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -
         return int(offset)
     at += 4 * buckets
     step = 16  # words read at once: chains are short, but one may go on through gigabytes of zeros
-    while last - offset < MOST_SYMBOLS:
+    while last - offset < MAX_SYMBOLS:
         try:
             values = struct.unpack(f"{head.prefix}{step}I", read(at + 4 * (last - offset), 4 * step))
         except UnreadableMemory:

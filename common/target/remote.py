@@ -32,7 +32,7 @@ Read = Callable[[int, int], bytes]
 """(address, size) -> the bytes that could be read from `address` on; b"" if none."""
 
 
-class DistantTarget(Symbolic, Closing):
+class RemoteTarget(Symbolic, Closing):
     """A stopped process behind a debugger.
 
     `regions` are sorted and disjoint; `read` and `threads` ask the debugger. Symbols come from

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.target.base import Range, Region
-from findleaks.target.copying import KERNELS, Copied, Room, Window, anonymous
+from findleaks.target.copying import KERNELS, Copied, CopyBuffer, Window, anonymous
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.moment import Moment
 from findleaks.target.reader import Extent, Source, Zeros
@@ -20,7 +20,7 @@ class Plan(NamedTuple):
     maps: bytes
     regions: Sequence[Region]
     windows: Sequence[Window]
-    buffer: Room
+    buffer: CopyBuffer
 
 
 class Stop:
@@ -33,7 +33,7 @@ class Stop:
         self.at: Optional[Moment] = None
         self.placed = Copied.none()  # all pages that were copied
         self.rest: list[Range] = []  # pages outside the plan's windows
-        self.extra: Optional[Room] = None  # the buffer of `rest`
+        self.extra: Optional[CopyBuffer] = None  # the buffer of `rest`
         self.absent: list[Range] = []  # pages that could not be read
         self.kernels: list[tuple[int, bytes]] = []  # address and bytes of the vDSO
 
@@ -113,7 +113,7 @@ class Extents:
 class _Memory(Source):
     """A buffer, with the pages that were copied into it."""
 
-    def __init__(self, buffer: Room, placed: Copied) -> None:
+    def __init__(self, buffer: CopyBuffer, placed: Copied) -> None:
         base, end = buffer.address, buffer.address + buffer.size
         super().__init__(
             buffer.view(), Runs.of((at - base, at - base + count) for at, count in zip(placed.destination, placed.size) if base <= at < end)

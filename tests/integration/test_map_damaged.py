@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from findleaks.commands import Door
+from findleaks.commands import Invocation
 from findleaks.commands.map import map as command
 from findleaks.errors import FindleaksError
 from findleaks.session import Session
@@ -36,7 +36,7 @@ def test_damaged_core(seed: int, tmp_path: Path) -> None:
                 words.output = str(tmp_path / name) if name else ""
                 result = command.run(session, words)
                 (body,) = result.json()
-                assert list(result.text(80, Door()))
+                assert list(result.text(80, Invocation()))
                 heaps = body["heaps"]
                 assert isinstance(heaps, list)
                 for heap in heaps:

@@ -11,7 +11,7 @@ import truth
 from damage import FLAGS
 
 import cores
-from findleaks.commands import Door, named, parse, parser
+from findleaks.commands import Invocation, named, parse, parser
 from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.copied import attach
@@ -45,7 +45,7 @@ def run(session: Session, word: str) -> tuple[dict[str, Any], str]:
     args = parse(parser(cmd, "findleaks"), [])
     assert args is not None
     result = cmd.run(session, args)
-    return dict(next(iter(result.json()))), " ".join(" ".join(result.text(80, Door())).split())
+    return dict(next(iter(result.json()))), " ".join(" ".join(result.text(80, Invocation())).split())
 
 
 @pytest.fixture(scope="module")

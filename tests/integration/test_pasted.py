@@ -99,9 +99,9 @@ def test_in_a_debugger(debugger: object, pictured: tuple[Path, Path, dict[str, i
     every = [f"leaks {words}" for words in COMMANDS if words != "runtime"]
     lines = suggested(ask(every, *arguments), "leaks")
     assert len(lines) >= 8
-    from findleaks.commands import Door
+    from findleaks.commands import Invocation
 
-    named = [Door("leaks").line(roots(name)) for name in held]
+    named = [Invocation("leaks").line(roots(name)) for name in held]
     output = ask([*(line for line in lines if "map.html" not in line), *named], *arguments)
     assert "error" not in output.replace("heap sound", "")
     assert "Traceback" not in output

@@ -126,11 +126,11 @@ static NOINLINE void start(pthread_t *at, void *(*run)(void *), struct thread *m
 }
 
 int main(int argc, char **argv) {
-    static pthread_t handles[MOST_THREADS + LEAVERS];
+    static pthread_t handles[MAX_THREADS + LEAVERS];
     if (argc < 4) return 2;
     thread_count = (unsigned)atoi(argv[1]);
     scale = (unsigned)atoi(argv[3]);
-    if (thread_count < 1 || thread_count > MOST_THREADS) return 2;
+    if (thread_count < 1 || thread_count > MAX_THREADS) return 2;
     for (const char *o = argc > 4 ? argv[4] : ""; *o; o++) {
         option_heaps |= *o == 'h';
         option_blocked |= *o == 'b';
@@ -144,7 +144,7 @@ int main(int argc, char **argv) {
     }
     if (getenv("GLIBC_TUNABLES")) tunables = getenv("GLIBC_TUNABLES");
     make_keys();
-    for (unsigned i = 0; i < MOST_THREADS + LEAVERS; i++) {
+    for (unsigned i = 0; i < MAX_THREADS + LEAVERS; i++) {
         threads[i].index = i;
         threads[i].rng.state = 0x9e3779b97f4a7c15u * ((uint64_t)atoi(argv[2]) * 1000 + i + 1);
     }
@@ -153,8 +153,8 @@ int main(int argc, char **argv) {
     for (unsigned i = 1; i < thread_count; i++) start(&handles[i], worker, &threads[i]);
 
     pthread_barrier_init(&leaving, NULL, LEAVERS);
-    for (unsigned i = MOST_THREADS; i < MOST_THREADS + LEAVERS; i++) start(&handles[i], leaver, &threads[i]);
-    for (unsigned i = MOST_THREADS; i < MOST_THREADS + LEAVERS; i++) {
+    for (unsigned i = MAX_THREADS; i < MAX_THREADS + LEAVERS; i++) start(&handles[i], leaver, &threads[i]);
+    for (unsigned i = MAX_THREADS; i < MAX_THREADS + LEAVERS; i++) {
         pthread_join(handles[i], NULL);
         handles[i] = 0; /* musl unmaps such a thread's stack: blocks may come to stand where this handle points */
     }

@@ -7,7 +7,7 @@
 /* A block that will be freed. What is left in it behind the allocator's own links refers to a block that is lost then, which
  * again refers to another. */
 static NOINLINE void prepare(struct rng *r, hidden *list, unsigned *count, size_t size) {
-    if (*count == MOST_FREES) return;
+    if (*count == MAX_FREES) return;
     struct block b = {malloc(size), size};
     fill(b.p, malloc_usable_size(b.p));
     if (size >= 40) {

@@ -3,9 +3,9 @@
 #define TRUTH_SHAPES_H
 #include "truth.h"
 
-#define MOST_THREADS 64
+#define MAX_THREADS 64
 #define LEAVERS 2
-#define MOST_FREES 512
+#define MAX_FREES 512
 
 enum { GLOBAL_HEAPS, GLOBAL_GIVEN, GLOBAL_LEAVER, GLOBAL_OTHER };
 
@@ -15,11 +15,11 @@ struct thread {
     struct rng rng;
     void *volatile global[GLOBAL_OTHER + 4];
     hidden in[9], held[4], dead[8], given[4];
-    hidden bin_frees[MOST_FREES], cache_frees[MOST_FREES];
+    hidden bin_frees[MAX_FREES], cache_frees[MAX_FREES];
     unsigned bin_count, cache_count;
 };
 
-static struct thread threads[MOST_THREADS + LEAVERS];
+static struct thread threads[MAX_THREADS + LEAVERS];
 
 #define ROOTS 16384
 static void *volatile roots[ROOTS] = {(void *)&roots[0]}; /* .data, not .bss: it has an initial value */

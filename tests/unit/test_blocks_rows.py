@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ptmalloc import Image
 
 from findleaks.allocators.glibc import layout
-from findleaks.commands import Door, blocks_rows, parse, parser
+from findleaks.commands import Invocation, blocks_rows, parse, parser
 from findleaks.commands.blocks import Listing, blocks
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
@@ -119,7 +119,7 @@ def test_all_options_with_and_without_the_kernel(words: list[str]) -> None:
     found = []
     for engine in (graphs.kernel(), graphs.pure()):
         made = session(random.Random(11), engine)
-        text = next(iter(listing(made, *words).text(80, Door())), "")
+        text = next(iter(listing(made, *words).text(80, Invocation())), "")
         found.append((agree(made, *words), text))
     assert found[0] == found[1]
 

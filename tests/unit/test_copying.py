@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findleaks.target import room
+from findleaks.target import available_memory
 from findleaks.target.base import Range, Region
-from findleaks.target.copying import Copied, Layout, Room, windows
+from findleaks.target.copying import Copied, CopyBuffer, Layout, windows
 from findleaks.target.moment import Moment
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
@@ -75,7 +75,7 @@ def test_few_pages_in_terabytes() -> None:
 
 
 def test_room_is_there_before_it_is_written_to() -> None:
-    made, told = Room(300 << 20), list[int]()
+    made, told = CopyBuffer(300 << 20), list[int]()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     made.ready(8 << 20, 100 << 20, told.append)
     assert sum(told) == 100 << 20
@@ -99,15 +99,15 @@ def test_what_memory_there_is(tmp_path: Path) -> None:
     proc, groups = tmp_path / "proc", tmp_path / "groups"
     group(proc, meminfo="MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
     group(proc / "self", status="VmSize:\t 100 kB\nVmData:\t 50 kB\n")
-    assert room.available(str(proc), str(groups)) == 8000 << 10
+    assert available_memory.available(str(proc), str(groups)) == 8000 << 10
     group(proc / "self", cgroup="0::/outer/inner\n")
     group(groups / "outer", memory__max="5000000\n", memory__current="1000000\n", memory__stat="anon 1\ninactive_file 250000\n")
     group(groups / "outer" / "inner", memory__max="max\n", memory__high="max\n", memory__current="900000\n")
-    assert room.available(str(proc), str(groups)) == 4250000
+    assert available_memory.available(str(proc), str(groups)) == 4250000
     group(groups / "outer" / "inner", memory__high="1000000\n")
-    assert room.available(str(proc), str(groups)) == 100000
+    assert available_memory.available(str(proc), str(groups)) == 100000
     group(groups / "outer" / "inner", memory__high="800000\n")
-    assert room.available(str(proc), str(groups)) == 0
+    assert available_memory.available(str(proc), str(groups)) == 0
     group(proc / "self", cgroup="5:cpu:/x\n4:cpuset,memory:/box\n")
     unlimited = str((1 << 63) - PAGE)
     group(groups / "memory", memory__limit_in_bytes=unlimited, memory__usage_in_bytes="1")
@@ -117,7 +117,7 @@ def test_what_memory_there_is(tmp_path: Path) -> None:
         memory__usage_in_bytes="1000000",
         memory__stat="total_inactive_file 7\n",
     )
-    assert room.available(str(proc), str(groups)) == 2000007
+    assert available_memory.available(str(proc), str(groups)) == 2000007
 
 
 def test_limits_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +125,6 @@ def test_limits_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     infinite = resource.RLIM_INFINITY
     limits = {resource.RLIMIT_AS: (1 << 20, infinite), resource.RLIMIT_DATA: (infinite, infinite)}
     monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
-    assert room.available(str(tmp_path), str(tmp_path)) == (1 << 20) - (100 << 10)
+    assert available_memory.available(str(tmp_path), str(tmp_path)) == (1 << 20) - (100 << 10)
     limits[resource.RLIMIT_DATA] = 1 << 19, infinite
-    assert room.available(str(tmp_path), str(tmp_path)) == (1 << 19) - (50 << 10)
+    assert available_memory.available(str(tmp_path), str(tmp_path)) == (1 << 19) - (50 << 10)

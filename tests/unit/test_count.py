@@ -259,12 +259,12 @@ def test_one_function_cannot_be_both() -> None:
 
 
 def test_text() -> None:
-    from findleaks.commands import Door
+    from findleaks.commands import Invocation
 
     args = arguments(function=F, limit=1)
     frames = (NamedFrame(CODE, "ns::f(int)", 0, "prog"), NamedFrame(CODE + 9, "main", 9, "prog"))
     table = Table(1234, 1200, 2.5, [Counted(1100, frames, ""), Counted(100, frames[:1], "")], True, Outcome("stop", "it received SIGSEGV"))
-    lines = list(CountResult(Counter(Scripted(Image(), []), wanted(args)), table, 0, args).text(80, Door()))
+    lines = list(CountResult(Counter(Scripted(Image(), []), wanted(args)), table, 0, args).text(80, Invocation()))
     assert lines[:5] == [
         "2.5 s: 1,234 calls, 2 stacks",
         "",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fake import FakeTarget
 
-from findleaks.debugger_session import Front, Subject
+from findleaks.debugger_session import DebuggerSession, Subject
 from findleaks.target.base import Region
 
 AT = 0x10000
@@ -16,7 +16,7 @@ AT = 0x10000
 class Process(FakeTarget):
     """A live process that changes, as the debugger tells, whenever its mappings are looked at."""
 
-    front: Front
+    front: DebuggerSession
     closed = 0
 
     def regions(self) -> Sequence[Region]:
@@ -32,7 +32,7 @@ class Process(FakeTarget):
 class Debugger:
     def __init__(self) -> None:
         self.opened: list[Process] = []
-        self.front = Front(self)
+        self.front = DebuggerSession(self)
 
     def subject(self) -> Subject:
         return Subject(1, "the same stop", True, self.open)

@@ -244,7 +244,7 @@ def test_a_string_table_of_any_size_is_read_up_to_a_bound() -> None:
 
     head = elf.Header(64, "little", elf.ET_DYN, 62, 0, 64, 0, 56, 2, 64, 0, 0)
     part = elf.Segment(elf.PT_DYNAMIC, 4, 0, 0x1000, len(dynamic), len(dynamic), 8)
-    for size, most in ((1 << 40, elf.MOST_STRINGS), (0x4000, 0x2000)):  # the image ends before, too
+    for size, most in ((1 << 40, elf.MAX_STRINGS), (0x4000, 0x2000)):  # the image ends before, too
         asked.clear()
         assert elf.table_of_image(read, head, [elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x4000, size, 4096), part], 0) is not None
         assert max(asked) == most

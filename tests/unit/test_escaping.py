@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from findleaks import commands
 from findleaks.audit.owners import Owner, Sort
-from findleaks.commands import Command, Door
+from findleaks.commands import Command, Invocation
 from findleaks.debugger_session import _status, unexpected
 from findleaks.errors import FindleaksError
 from findleaks.escaping import Markup, json_line, visible
@@ -100,7 +100,7 @@ class Lines:
     def json(self) -> Iterable[Mapping[str, object]]:
         return [{"name": line} for line in self._lines]
 
-    def text(self, width: int, door: Door) -> Iterable[str]:
+    def text(self, width: int, door: Invocation) -> Iterable[str]:
         return self._lines
 
 
@@ -108,7 +108,7 @@ def emitted(*lines: str, json: bool = False) -> str:
     cmd = Command(commands.CATALOGUE["find"], lambda made, args: Lines(lines), lambda parser: None)
     out = io.StringIO()
     made = session(FakeTarget({0x1000: bytes(64)}), [ListAllocator(0x1000, 0x1040, [])])
-    commands.emit(cmd, made, argparse.Namespace(json=json), out, Door(), 80)
+    commands.emit(cmd, made, argparse.Namespace(json=json), out, Invocation(), 80)
     return out.getvalue()
 
 

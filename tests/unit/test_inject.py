@@ -1,4 +1,4 @@
-"""What `count --inject` works out before it touches a process: instructions to move, room to find, rules to make."""
+"""What `count --inject` works out before it touches a process: instructions to move, find_free_range to find, rules to make."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from findleaks.commands.count_text import _lost
 from findleaks.counting import patcher as implant
 from findleaks.counting.counter import Table
-from findleaks.counting.free_range import GROWTH, room
+from findleaks.counting.free_range import GROWTH, find_free_range
 from findleaks.counting.relocate import Refused, jump, plan, relocated
 from findleaks.counting.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
 from findleaks.counting.unwind_rules import CHAINED, _near, _value, follow
@@ -110,17 +110,17 @@ def test_room() -> None:
     """As near as can be; never where the heap or the main thread's stack will grow, nor touching another mapping."""
     program = region(0x400000, 0x1900000, "/node")
     heap = region(0x1A00000, 0x2A00000, "[heap]")
-    assert room([program, heap], 0x200000, [0x500000], "/node") == 0x400000 - 0x1000 - 0x200000
-    assert room([program, heap], 0x500000, [0x500000], "/node") == (0x2A00000 + GROWTH + 0x1000)
-    assert room([program], 0x500000, [0x500000], "/node") == 0x1900000 + GROWTH + 0x1000
+    assert find_free_range([program, heap], 0x200000, [0x500000], "/node") == 0x400000 - 0x1000 - 0x200000
+    assert find_free_range([program, heap], 0x500000, [0x500000], "/node") == (0x2A00000 + GROWTH + 0x1000)
+    assert find_free_range([program], 0x500000, [0x500000], "/node") == 0x1900000 + GROWTH + 0x1000
     high = [region(0x7F0000000000, 0x7F0000100000, "/lib"), region(0x7FFFF0000000, 0x7FFFF0020000, "[stack]")]
-    found = room(high, 0x200000, [0x7F0000000000], "/node")
+    found = find_free_range(high, 0x200000, [0x7F0000000000], "/node")
     assert found == 0x7F0000101000
     near = [region(0x10000, 0x7FFF00000000)]
-    assert room(near, 0x1000, [0x500000], "/node") is None
+    assert find_free_range(near, 0x1000, [0x500000], "/node") is None
     between = [region(0x100000000 + n * 0x201000, 0x100000000 + n * 0x201000 + 0x1000) for n in range(4000)]
     for size in (0x1000, 0x1FE000):
-        made = room(between, size, [between[2000].start], "")
+        made = find_free_range(between, size, [between[2000].start], "")
         assert made is not None
         assert all(made + size + 0x1000 <= one.start or one.end + 0x1000 <= made for one in between)
 

@@ -16,7 +16,7 @@ from findleaks.engine.interiors import Row, Rule
 from findleaks.engine.terms import Heuristic, Kind
 from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, candidates, rules_of
 
-MOST_OFFSET = (1 << 32) - 1
+MAX_OFFSET = (1 << 32) - 1
 
 
 def marked(engine: Engine, heap: graphs.Heap, heuristics: Heuristic) -> Graph:
@@ -113,9 +113,9 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
     into = {
         (index, value - heap.blocks[index].start)
         for index, value in interior_words(plain)
-        if plain.kinds[index] == Kind.POSSIBLE and value - heap.blocks[index].start < MOST_OFFSET
+        if plain.kinds[index] == Kind.POSSIBLE and value - heap.blocks[index].start < MAX_OFFSET
     }
-    assert {(key >> 32, key & MOST_OFFSET) for key in said["keys"]} == into
+    assert {(key >> 32, key & MAX_OFFSET) for key in said["keys"]} == into
     for size, offset, number in said["rows"]:
         mine = [(index, at) for index, at in into if size in (0, heap.blocks[index].size)]
         assert number == len({index for index, at in mine if not offset or at == offset})

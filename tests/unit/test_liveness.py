@@ -162,7 +162,7 @@ def test_too_much_code_is_not_followed(tmp_path: Path) -> None:
 
 def test_too_much_code_in_all_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many threads at many places: what is asked for then may read everything, and what was found out before still holds."""
-    monkeypatch.setattr("findleaks.disasm.liveness.MOST_IN_ALL", 10)
+    monkeypatch.setattr("findleaks.disasm.liveness.MAX_IN_ALL", 10)
     snippet = Snippet("f: here: xor %edi, %edi; ret\nf_other: here2:" + "xor %esi, %esi\n" * 20 + "ret", tmp_path)
     capstone = load_capstone()
     assert capstone is not None

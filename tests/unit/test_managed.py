@@ -45,7 +45,7 @@ def test_package_of_a_type(name: str, package: str) -> None:
 
 
 def test_types_of_a_package_are_summed() -> None:
-    session = cast("Any", SimpleNamespace(tell=lambda *_: None))
+    session = cast("Any", SimpleNamespace(report_progress=lambda *_: None))
     (found,) = audit.managed(session, [Fake()], native=False, group=audit.package)
     assert [(row.type, row.reported, row.native) for row in found.types] == [
         (Type("str", 9, 500), None, None),

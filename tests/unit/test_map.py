@@ -16,7 +16,7 @@ import pytest
 from fake import FakeTarget
 from heaps import ListAllocator, Listed, session
 
-from findleaks.commands import Door
+from findleaks.commands import Invocation
 from findleaks.commands.map import map as command
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
@@ -80,12 +80,12 @@ def test_what_is_not_known_is_not_guessed(engine: Any) -> None:
     found = answer(result)
     assert [run["state"] for run in found["heaps"][0]["pages"]] == ["in_use", "cached", "metadata", "free"]
     assert found["residency"]["source"] == "unknown" and found["totals"]["resident"] is None
-    text = "\n".join(result.text(80, Door("findleaks", "core")))
+    text = "\n".join(result.text(80, Invocation("findleaks", "core")))
     assert "which pages are resident is not known" in text and "--save-residency" in text and "kept or returned: not known" in text
 
 
 def test_text() -> None:
-    text = list(command.run(made(graphs.kernel), arguments()).text(80, Door()))
+    text = list(command.run(made(graphs.kernel), arguments()).text(80, Invocation()))
     assert text[0].startswith("20 KiB resident in 1 heap (32 KiB mapped), 10 KiB in use")
     assert f"  {BASE:#014x}  █▓□cmo··" in text
     assert all(len(line) <= 80 for line in text)
@@ -139,7 +139,7 @@ def test_pictures(engine: Any, name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     result = command.run(made(engine), arguments(output=str(file)))
     assert answer(result)["written"] == {"file": str(file), "bytes": file.stat().st_size}
-    assert "drawn in" in next(iter(result.text(80, Door())))
+    assert "drawn in" in next(iter(result.text(80, Invocation())))
     assert file.read_bytes().startswith({"svg": b"<svg ", "png": b"\x89PNG", "html": b"<!doctype html>"}[name[4:]])
 
 
@@ -165,7 +165,7 @@ def test_bad_words() -> None:
 def test_no_heap() -> None:
     empty = session(FakeTarget({BASE: bytes(PAGE)}), [])
     result = command.run(empty, arguments())
-    assert result.status == 2 and next(iter(result.text(80, Door()))) == "no heap of a known allocator"
+    assert result.status == 2 and next(iter(result.text(80, Invocation()))) == "no heap of a known allocator"
     assert answer(result)["heaps"] == []
 
 

@@ -176,11 +176,11 @@ def test_what_was_written(data: bytes, sort: str, words: str) -> None:
 
 
 def run(target: fake.FakeTarget, **words: object) -> tuple[dict[str, object], int, str]:
-    from findleaks.commands import Door
+    from findleaks.commands import Invocation
 
     made = verify.run(Session(target, PureEngine(target.arch)), argparse.Namespace(**{"allocator": None, "limit": 10, **words}))
     (body,) = made.json()
-    return dict(body), made.status, "\n".join(made.text(80, Door()))
+    return dict(body), made.status, "\n".join(made.text(80, Invocation()))
 
 
 def test_nothing_can_be_said_without_an_allocator() -> None:

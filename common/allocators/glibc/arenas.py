@@ -154,7 +154,7 @@ def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
     return None
 
 
-MOST_GROWN = 128 << 20
+MAX_GROWN = 128 << 20
 """Bytes by which an arena may grow at once: more than the largest block that is not mapped by
 itself (DEFAULT_MMAP_THRESHOLD_MAX)."""
 
@@ -165,7 +165,7 @@ def plausible(memory: Memory, arena: Arena) -> bool:
     # sysmalloc adds to system_mem first: for some instructions it may exceed its own maximum
     page = memory.arch.page
     grown = arena.system_mem - arena.max_system_mem
-    growing = grown <= MOST_GROWN and arena.system_mem % page == 0 and arena.max_system_mem % page == 0 and arena.max_system_mem > 0
+    growing = grown <= MAX_GROWN and arena.system_mem % page == 0 and arena.max_system_mem % page == 0 and arena.max_system_mem > 0
     if (arena.system_mem > arena.max_system_mem and not growing) or arena.attached >= 1 << 22:
         return False
     if not any(arena.bins):

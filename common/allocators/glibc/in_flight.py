@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MANGLED_BY = 12  # PROTECT_PTR: a link is stored XORed with its own address >> 12
 
 
-def in_hand(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator.in_hand: blocks whose headers these words point to, and the blocks linked from
+def blocks_in_flight(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+    """See Allocator.blocks_in_flight: blocks whose headers these words point to, and the blocks linked from
     them as on a free list."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
     yield from ((word + header) & mask for word in words)

@@ -324,9 +324,9 @@ class Glibc(Allocator):
             return f"unused tail of a heap of {arena.name}"
         return "fencepost" if any(part.start <= address < part.end for part in span.metadata) else ""
 
-    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+    def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
         """See Allocator."""
-        return in_flight.in_hand(self, words, blocks)
+        return in_flight.blocks_in_flight(self, words, blocks)
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
         """See Allocator."""

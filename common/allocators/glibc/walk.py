@@ -17,7 +17,7 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
 ABSENT = "its memory is absent from the target"
-MOST_PROBLEMS = 20  # problems of one span; if there are more, the whole span is damaged
+MAX_PROBLEMS = 20  # problems of one span; if there are more, the whole span is damaged
 
 
 def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
@@ -62,12 +62,12 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
             if resume is None:
                 what = f"{span.arena.name}: memory that is not malloc's starts at {at:#x}; where malloc's goes on was not found"
                 problems.append(Problem(at, what, False))
-                found = MOST_PROBLEMS
+                found = MAX_PROBLEMS
         else:
             found += 1
-            resume = _anchor(memory, at, span, anchors()) if found < MOST_PROBLEMS else None
+            resume = _anchor(memory, at, span, anchors()) if found < MAX_PROBLEMS else None
             listed = resume is not None
-            if resume is None and found < MOST_PROBLEMS and walked.problem != ABSENT:
+            if resume is None and found < MAX_PROBLEMS and walked.problem != ABSENT:
                 resume = sound_from(memory, at + 2 * memory.size, span)
             there = walked.problem != ABSENT and memory.word(at + memory.size) is not None
             verdict = judge.judge(span, _before(memory, blocks, at), at, resume or span.end) if there else None

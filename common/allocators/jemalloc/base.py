@@ -14,8 +14,8 @@ from findleaks.allocators.jemalloc.layout import BITMAP, CACHELINE, FRAME
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Piece, Range
 
-MOST_FRAMES = 4096  # frames of one block at most: 8 GiB
-MOST_BLOCKS = 1 << 16  # blocks of one base at most
+MAX_FRAMES = 4096  # frames of one block at most: 8 GiB
+MAX_BLOCKS = 1 << 16  # blocks of one base at most
 HEADER = 16  # bytes of size and next, before the descriptor of the block's free rest
 COUNTERS = ((16, 2, 5, 6), (16, 0, 1, 2), (8, 0, 1, 2))
 """Bytes of a heap of free rests, and indices of the words behind the heaps that are allocated,
@@ -56,7 +56,7 @@ class Bases:
         if frame in self._blocks:
             return self._blocks[frame]
         found = None
-        for at in range(frame, max(frame - MOST_FRAMES * FRAME, 0), -FRAME):
+        for at in range(frame, max(frame - MAX_FRAMES * FRAME, 0), -FRAME):
             header = self.memory.words(at, 5)
             if header is None:
                 break
@@ -70,7 +70,7 @@ class Bases:
     def _header(self, at: int, words: Sequence[int]) -> Optional[Range]:
         """size, next, and a descriptor of the free rest: {bits, address, size}."""
         size, after, _, rest, left = words
-        if not size or size % FRAME or size > MOST_FRAMES * FRAME or after % FRAME or after == at:
+        if not size or size % FRAME or size > MAX_FRAMES * FRAME or after % FRAME or after == at:
             return None
         if not at < rest <= at + size or left > at + size - rest:
             return None
@@ -115,7 +115,7 @@ class Bases:
         """The blocks from `head` on, if they end with `last`."""
         chain: list[Range] = []
         at = head
-        while at and len(chain) < MOST_BLOCKS:
+        while at and len(chain) < MAX_BLOCKS:
             words = self.memory.words(at, 5)
             block = self._header(at, words) if words is not None and at % FRAME == 0 else None
             if block is None:

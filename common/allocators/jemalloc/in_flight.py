@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from findleaks.allocators.jemalloc.parts import JemallocView
 
 
-def in_hand(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator.in_hand: all entries on the stacks of caches that a word points into; the block
+def blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+    """See Allocator.blocks_in_flight: all entries on the stacks of caches that a word points into; the block
     of a descriptor that a word points to."""
     for cache in heap.caches_found:
         low = cache.stacks_at

@@ -186,10 +186,10 @@ class Jemalloc(Allocator):
         """See Allocator: stats.* as malloc_stats_print prints them."""
         return report.totals(self)
 
-    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+    def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
         """See Allocator: the stacks of caches that the thread fills or flushes, slabs by their
         descriptors."""
-        return in_flight.in_hand(self, words, blocks)
+        return in_flight.blocks_in_flight(self, words, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
         """See Allocator."""

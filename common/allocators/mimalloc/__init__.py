@@ -24,7 +24,7 @@ from findleaks.target.ranges import inside, merged, nonzero_pieces
 
 SEGMENT = 1 << 25  # bytes of a segment of 2.x, and its alignment
 MAP_HEADER = 80  # bytes before the entries of the page map of 3.6 (layout.py)
-LEAST_MAP, MOST_MAP = 1 << 12, 1 << 23
+MIN_MAP, MAX_MAP = 1 << 12, 1 << 23
 """Bytes of the first level of the page map: 8 for each 512 MiB of address space."""
 
 CANDIDATES = 1 << 12  # pointers of one file that are tried as page maps
@@ -105,7 +105,7 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
                     size = (memory.word(value) or 0) - value
                     # 3.6: a header, with the bytes of the first level and the map's own address
                     if memory.word(value + 16) == value:
-                        size = ((memory.word(value + MAP_HEADER) or 0) - value) // (2 * LEAST_MAP) * (2 * LEAST_MAP)
-                    if LEAST_MAP <= size <= MOST_MAP and not size & (size - 1):
+                        size = ((memory.word(value + MAP_HEADER) or 0) - value) // (2 * MIN_MAP) * (2 * MIN_MAP)
+                    if MIN_MAP <= size <= MAX_MAP and not size & (size - 1):
                         found[value] = at
     return [(at, value) for value, at in found.items()]

@@ -38,7 +38,7 @@ UNINITIALISED = 0xD0D0D0D0D0D0D0D0
 """MI_DEBUG_UNINIT: debug builds fill new blocks with it."""
 
 WORDS_BELOW = 64  # words of a block, below the first place, to which references are looked for
-MOST_STARTS = 64  # references kept for each spot of a block
+MAX_STARTS = 64  # references kept for each spot of a block
 ROUNDS = 4
 """Rounds of `_decided`, at most."""
 
@@ -172,7 +172,7 @@ class Suspect:
     def refer(self, value: int, at: int) -> None:
         """Note that the word at `at` refers to `value`, a spot or an address below the first."""
         words = self.all.setdefault(value, []) if value in self.spots else self.starts
-        if len(words) < MOST_STARTS:
+        if len(words) < MAX_STARTS:
             words.append(at)
 
     def words(self) -> list[int]:

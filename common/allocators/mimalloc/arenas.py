@@ -14,7 +14,7 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces, subtract
 
-MOST_BLOCKS = 1 << 20  # blocks of an arena, at most
+MAX_BLOCKS = 1 << 20  # blocks of an arena, at most
 REACH = 1 << 40  # bytes below the first segment within which an arena may begin
 
 
@@ -37,7 +37,7 @@ def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Ran
                     if words[index] % SEGMENT or index + 2 >= len(words):
                         continue
                     first, count, fields = words[index : index + 3]
-                    if 1 <= count <= MOST_BLOCKS and fields == (count + 63) // 64:
+                    if 1 <= count <= MAX_BLOCKS and fields == (count + 63) // 64:
                         whole = Range(first, first + count * SEGMENT)
                         if any(whole.start <= segment.start and segment.end <= whole.end for segment in segments):
                             found.append(whole)

@@ -27,7 +27,7 @@ from findleaks.target.ranges import inside, merged
 HEAP_BYTES = 2840
 """Bytes of mi_heap_t of 2.x, at least."""
 
-MOST_DELAYED = 1 << 20  # nodes of a heap's thread_delayed_free list, at most
+MAX_DELAYED = 1 << 20  # nodes of a heap's thread_delayed_free list, at most
 SHOWN = 16
 """Problems of one kind that are listed one by one."""
 
@@ -141,7 +141,7 @@ class Mimalloc(Allocator):
             keys = (word(at + layout.delayed_keys) or 0, word(at + layout.delayed_keys + 8) or 0) if layout.keyed else (0, 0)
             node = word(at) or 0
             seen: set[int] = set()
-            while node and len(seen) < MOST_DELAYED:
+            while node and len(seen) < MAX_DELAYED:
                 page = self.page_at(node)
                 if page is None or (node - page.start) % page.size or node in seen:
                     what = f"runs into itself at {node:#x}" if node in seen else f"leads to {node:#x}, which is no block"

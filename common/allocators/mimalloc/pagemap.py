@@ -22,7 +22,7 @@ from findleaks.target.ranges import merged
 
 SUB_COUNT = 1 << 13  # entries of a map of the second level
 SUB_SPAN = SUB_COUNT * SLICE  # bytes of address space that it covers
-MOST_ARENAS = 160
+MAX_ARENAS = 160
 SUBPROC_WORDS = 16  # words of mi_subproc_t in front of its list of arenas, at most
 SAMPLE = 256  # pages on which layouts are tried
 OLDEST = "3.0-3.1"
@@ -289,14 +289,14 @@ def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Probl
 def _listed_with(memory: Memory, address: int) -> list[int]:
     """The arenas of the list that has this one; [] where no list is found."""
     subproc = memory.word(address + ARENA_SUBPROC)
-    words = memory.words(subproc, SUBPROC_WORDS + MOST_ARENAS) if subproc else None
+    words = memory.words(subproc, SUBPROC_WORDS + MAX_ARENAS) if subproc else None
     if words is None or subproc is None or address not in words:
         return []
     at = words.index(address)
     while at and _is_arena(memory, words[at - 1], subproc):
         at -= 1
     listed: list[int] = []
-    while at < len(words) and len(listed) < MOST_ARENAS and (not words[at] or _is_arena(memory, words[at], subproc)):
+    while at < len(words) and len(listed) < MAX_ARENAS and (not words[at] or _is_arena(memory, words[at], subproc)):
         listed += [words[at]] if words[at] else []
         at += 1
     return listed

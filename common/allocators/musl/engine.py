@@ -39,9 +39,9 @@ LONE = 1 << 16
 whole."""
 
 SPAN = 16 << 20
-"""Bytes of adjacent groups in one batch at most; of groups of LONE slots, a batch has MOST_LONE."""
+"""Bytes of adjacent groups in one batch at most; of groups of LONE slots, a batch has MAX_LONE."""
 
-MOST_LONE = 1024
+MAX_LONE = 1024
 
 GROUP = 8
 """Words of a group record: mem; meta; avail_mask, and freed_mask << 32; the meta's last word

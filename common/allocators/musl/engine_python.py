@@ -173,7 +173,7 @@ def _cut(groups: Sequence[_Group]) -> array[int]:
             lone = int(g.stride > LONE)
             label, start, end, first, last, slots, kind = now
             on = slots and (label, end, kind) == (g.label, g.mem, lone)
-            if not on or (last - first >= s.MOST_LONE if lone else g.end - start > s.SPAN):
+            if not on or (last - first >= s.MAX_LONE if lone else g.end - start > s.SPAN):
                 batches.extend(now if slots else ())
                 now = [g.label, g.mem, g.mem, at, at, 0, lone]
             now[2] = g.end

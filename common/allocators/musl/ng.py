@@ -17,7 +17,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-MOST_AREAS = 1 << 22
+MAX_AREAS = 1 << 22
 
 
 def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocator]:
@@ -85,7 +85,7 @@ class MallocNG(Allocator):
         head, tail = memory.words(self.context.address + layout.area_head, 2) or (0, 0)
         found: dict[int, None] = {}
         area = head
-        while area and len(found) < MOST_AREAS:
+        while area and len(found) < MAX_AREAS:
             if area in found or area % AREA or secret64(memory, area) != self.context.secret:
                 what = f"the list of meta_areas is broken at {area:#x}: metas beyond it, and their blocks, are not seen"
                 self.problems.append(Problem(next(reversed(found), area), what))
@@ -185,7 +185,7 @@ class MallocNG(Allocator):
         """See Allocator: mallocng counts the slots of each class, without donated ones."""
         return {f"usage_by_class[{number}]": count for number, count in enumerate(self._usage()) if count}
 
-    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+    def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
         """See Allocator: all blocks of a group to whose meta the thread has a pointer."""
         records = self.groups.table.records
         metas = records[1::GROUP]

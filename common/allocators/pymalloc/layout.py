@@ -27,7 +27,7 @@ POOL_SIZES = (1 << 14, 1 << 12)
 SMALLEST_ARENAS = 16
 """INITIAL_ARENA_OBJECTS: elements of the first array of arena_objects; the array doubles."""
 
-MOST_ARENAS = 1 << 24  # elements of the array, at most
+MAX_ARENAS = 1 << 24  # elements of the array, at most
 LARGEST = 512
 """SMALL_REQUEST_THRESHOLD, bytes: larger requests go to malloc."""
 

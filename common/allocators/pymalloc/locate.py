@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.layout import (
-    MOST_ARENAS,
+    MAX_ARENAS,
     NEAR,
     POOL_SIZES,
     POOLS,
@@ -43,7 +43,7 @@ STATE = 1 << 20
 """Bytes at the start of an interpreter's state that hold the allocator's state, or a pointer to it.
 """
 
-MOST_INTERPRETERS = 4096
+MAX_INTERPRETERS = 4096
 
 
 class ArenaObject(NamedTuple):
@@ -139,7 +139,7 @@ class _Finder:
 
     def _beside(self, other: int, value: int) -> bool:
         """Whether these may be elements of one array of arena_objects."""
-        return (value - other) % self.layout.object == 0 and abs(value - other) < MOST_ARENAS * self.layout.object
+        return (value - other) % self.layout.object == 0 and abs(value - other) < MAX_ARENAS * self.layout.object
 
     def _unordered(self, around: dict[int, int]) -> Optional[State]:
         """The state with these words as variables, where no known order of the variables fits.
@@ -159,7 +159,7 @@ class _Finder:
         memory, layout = self.memory, self.layout
         array = memory.word(pointer)
         count = memory.int32(pointer + variables.maximum * layout.word)
-        if not array or not count or count > MOST_ARENAS or count % SMALLEST_ARENAS or count & (count - 1):
+        if not array or not count or count > MAX_ARENAS or count % SMALLEST_ARENAS or count & (count - 1):
             return None
         last = memory.words(pointer + variables.last * layout.word, POOLS + 1)
         words = [memory.word(pointer + place * layout.word) for place in (variables.unused, variables.usable)]
@@ -182,7 +182,7 @@ class _Finder:
         The number is doubled as long as the elements are plausible.
         """
         count = SMALLEST_ARENAS
-        while count < MOST_ARENAS and all(
+        while count < MAX_ARENAS and all(
             self._object(array + number * self.layout.object) is not None for number in range(count, 2 * count)
         ):
             count *= 2
@@ -301,7 +301,7 @@ class _Finder:
         found: list[State] = []
         interpreter = head
         link: Optional[int] = None
-        for _ in range(MOST_INTERPRETERS):
+        for _ in range(MAX_INTERPRETERS):
             begin = self._begin(interpreter, offset, pointed)
             if begin is None:
                 return []

@@ -33,7 +33,7 @@ TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
 It is in static TLS in front of the thread pointer, or the value of a pthread key behind it.
 """
 
-MOST_CACHES = 1 << 20
+MAX_CACHES = 1 << 20
 
 
 class FreeList(NamedTuple):
@@ -124,7 +124,7 @@ def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple
     if memory.word(head + links + WORD) != 0:
         return [], ""
     chain = [head]
-    while len(chain) < MOST_CACHES:
+    while len(chain) < MAX_CACHES:
         following = memory.word(chain[-1] + links)
         if not following:
             return chain, "" if following == 0 else f"that at {chain[-1]:#x} cannot be read"

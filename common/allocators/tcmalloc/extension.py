@@ -24,13 +24,13 @@ from findleaks.target.ranges import nonzero_pieces
 if TYPE_CHECKING:
     from findleaks.allocators.tcmalloc.view import TcmallocView
 
-LEAST_SLOTS = 20
+MIN_SLOTS = 20
 """Virtual functions of a MallocExtension, at least: 27 in 2.7, 29 in 2.8 to 2.15.
 
 This length distinguishes it from classes of a program into which tcmalloc is linked.
 """
 
-MOST_VARIABLES = 100_000  # pointers to spans that are looked at
+MAX_VARIABLES = 100_000  # pointers to spans that are looked at
 
 
 def replaced(one: TcmallocView, blocks: Blocks) -> list[int]:
@@ -56,7 +56,7 @@ def _bases(one: TcmallocView, blocks: Blocks) -> Iterator[int]:
     """Run-time types that are the one base of an object to which a variable of the image refers."""
     memory, module = one.memory, one.place.image.module
     low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
-    left = MOST_VARIABLES
+    left = MAX_VARIABLES
     for start, end in one.place.image.data:
         for piece in nonzero_pieces(one.target, start, end):
             for at in one.engine.search(piece, low, high):
@@ -84,9 +84,9 @@ def _tables(one: TcmallocView, kind: int) -> Iterator[int]:
 
 
 def _slots(one: TcmallocView, table: int) -> bool:
-    """Whether a table of at least LEAST_SLOTS functions of the image begins here."""
+    """Whether a table of at least MIN_SLOTS functions of the image begins here."""
     module = one.place.image.module
-    words = one.memory.words(table, LEAST_SLOTS)
+    words = one.memory.words(table, MIN_SLOTS)
     return words is not None and all(module.start <= word < module.end for word in words)
 
 

@@ -24,7 +24,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
 BANNER = re.compile(rb"gperftools (\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)")
-MOST_TEXT = 64 << 20  # of read-only bytes that are searched for it
+MAX_TEXT = 64 << 20  # of read-only bytes that are searched for it
 
 
 class Tcmalloc(Allocator):
@@ -60,7 +60,7 @@ class Tcmalloc(Allocator):
 
     def _version(self) -> str:
         """The version in TC_VERSION_STRING, in the read-only bytes of the image; "" if unknown."""
-        module, left = self.place.image.module, MOST_TEXT
+        module, left = self.place.image.module, MAX_TEXT
         for region in self.target.regions():
             if region.readable and not region.writable and module.start <= region.start < module.end and left > 0:
                 for piece in nonzero_pieces(self.target, region.start, min(region.end, region.start + left)):
@@ -195,7 +195,7 @@ class Tcmalloc(Allocator):
         """See Allocator: names of MallocExtension::GetNumericProperty."""
         return counts.properties(self)
 
-    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+    def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
         """See Allocator: all blocks of a span that is being cut up or emptied.
 
         The thread has the address of the span's descriptor.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 WORD = 8
 CLASSES = 128  # common.h, kClassSizesMax
-MOST_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
+MAX_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
 
 # common.h, SizeMap: class_array_, num_objects_to_move_, class_to_size_ (both int32 of CLASSES),
 # class_to_pages_ (size_t of CLASSES).

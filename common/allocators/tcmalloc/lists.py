@@ -31,14 +31,14 @@ LONGEST = 1 << 22
 Thread caches hold 32 MB in all unless asked otherwise (common.h, kDefaultOverallThreadCacheSize).
 """
 
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 
 
 class Lists:
     """Follows the lists, and counts their blocks.
 
     `central`, `thread` and `transfer` are blocks by size class. Problems of the lists go to the
-    caller's list, the first MOST_PROBLEMS of each kind one by one.
+    caller's list, the first MAX_PROBLEMS of each kind one by one.
     """
 
     def __init__(self, target: Target, engine: Engine, place: Place, spans: Sequence[Span], heaps: Sequence[Range]) -> None:
@@ -78,11 +78,11 @@ class Lists:
                 free += mine
                 if len(mine) + span.refcount != counts[number] or number in ended:
                     differing += 1
-                    if differing <= MOST_PROBLEMS:
+                    if differing <= MAX_PROBLEMS:
                         at = self._wrong(mine) if mine and number in ended else Range(span.address, span.address)
                         problems.append(_span_problem(self._place, span, len(mine), counts[number], ended.get(number, ""), at))
-        if differing > MOST_PROBLEMS:
-            problems.append(Problem(self._place.root, f"and {differing - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
+        if differing > MAX_PROBLEMS:
+            problems.append(Problem(self._place.root, f"and {differing - MAX_PROBLEMS:,} more spans whose lists and counts differ"))
         self.free = free
         return free
 
@@ -132,11 +132,11 @@ class Lists:
                     self.tails[one.cache] = followed.nodes[last - 1]
             if count != one.length or number in ended:
                 differing += 1
-                if differing <= MOST_PROBLEMS:
+                if differing <= MAX_PROBLEMS:
                     problems.append(_cache_problem(self._place, one, tids.get(one.cache, 0), count, ended.get(number, ""), place))
-        if differing > MOST_PROBLEMS:
+        if differing > MAX_PROBLEMS:
             problems.append(
-                Problem(self._place.central, f"and {differing - MOST_PROBLEMS:,} more lists of caches that differ from their counts")
+                Problem(self._place.central, f"and {differing - MAX_PROBLEMS:,} more lists of caches that differ from their counts")
             )
         self.cached = followed.nodes
         self._ends = [(one.number, last) for one, last in zip(lists, followed.ends)]

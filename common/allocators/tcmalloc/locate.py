@@ -19,7 +19,7 @@ from findleaks.allocators.tcmalloc.layout import (
     LAYOUTS,
     MAP_END,
     MAP_START,
-    MOST_SMALL,
+    MAX_SMALL,
     NEXT,
     NONEMPTY,
     SIZE_CLASS,
@@ -74,9 +74,9 @@ def size_classes(memory: Memory, table: int) -> list[int]:
     if words is None:
         return []
     ints = [half for word in words for half in (word & 0xFFFFFFFF, word >> 32)]
-    if MOST_SMALL not in ints:
+    if MAX_SMALL not in ints:
         return []
-    sizes = ints[: ints.index(MOST_SMALL) + 1]
+    sizes = ints[: ints.index(MAX_SMALL) + 1]
     rising = all(a < b and b % 8 == 0 for a, b in zip(sizes, sizes[1:]))
     return sizes if rising and sizes[0] == 0 and len(sizes) > 2 * PROBE else []
 
@@ -87,7 +87,7 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
     # A span of the largest class is one block (common.cc, SizeMap::Init): its number of pages gives
     # the page size.
     pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
-    layouts = [layout for layout in LAYOUTS if pages << layout.shift == MOST_SMALL] or LAYOUTS
+    layouts = [layout for layout in LAYOUTS if pages << layout.shift == MAX_SMALL] or LAYOUTS
     pieces = [piece for start, end in image.data for piece in nonzero_pieces(memory.target, start, end)]
     probes = [at for piece in pieces for at in engine.search(piece, PROBE, PROBE + 1)]
     for slots in dict.fromkeys(layout.slots for layout in layouts):

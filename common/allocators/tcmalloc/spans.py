@@ -28,7 +28,7 @@ Descriptors are in blocks of 128 KB, freed ones among them (page_heap_allocator.
 page map take 2 MB.
 """
 
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 
 
 class Span(NamedTuple):
@@ -130,14 +130,14 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
         else:
             bad.append((page, page, pointer))
         at += 1
-    for first, last, pointer in bad[:MOST_PROBLEMS]:
+    for first, last, pointer in bad[:MAX_PROBLEMS]:
         where = f"{first << shift:#x}" + (f" to {last + 1 << shift:#x}" if last > first else "")
         what = "cannot be read" if pointer not in index else "is of other pages"
         problems.append(
             Problem(pointer, f"the page map says that {where} is of the span at {pointer:#x}, which {what}: that memory is not used")
         )
-    if len(bad) > MOST_PROBLEMS:
-        problems.append(Problem(bad[MOST_PROBLEMS][2], f"and {len(bad) - MOST_PROBLEMS:,} more such places in the page map"))
+    if len(bad) > MAX_PROBLEMS:
+        problems.append(Problem(bad[MAX_PROBLEMS][2], f"and {len(bad) - MAX_PROBLEMS:,} more such places in the page map"))
     return found
 
 

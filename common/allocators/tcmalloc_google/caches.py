@@ -34,9 +34,9 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
-MOST_CPUS = 1 << 13
-MOST_CACHES = 1 << 20
-MOST_SHARDS = 256
+MAX_CPUS = 1 << 13
+MAX_CACHES = 1 << 20
+MAX_SHARDS = 256
 
 
 class Held(NamedTuple):
@@ -153,7 +153,7 @@ def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem
     """
     layout, size = place.layout, 1 << cpus.shift
     bounds = [*cpus.begins[1:], size // WORD]
-    for cpu in range(MOST_CPUS):
+    for cpu in range(MAX_CPUS):
         slab = cpus.slabs + cpu * size
         headers = _halves(memory, slab, layout.classes * HEADER // 2)
         if headers is None:
@@ -198,7 +198,7 @@ def _transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterato
 def _shards(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> list[tuple[int, int]]:
     """(number, caches) of the shards in use, if a ShardedTransferCacheManager is here."""
     word = memory.word(at + WORD)
-    if word is None or not 0 < word & 0xFFFFFFFF <= MOST_SHARDS or word >> 32 > word & 0xFFFFFFFF or not place.layout.transfer:
+    if word is None or not 0 < word & 0xFFFFFFFF <= MAX_SHARDS or word >> 32 > word & 0xFFFFFFFF or not place.layout.transfer:
         return []
     found = []
     for shard in range(word & 0xFFFFFFFF):
@@ -247,7 +247,7 @@ def _chain(memory: Memory, place: Place, head: int) -> list[int]:
     if memory.word(head + links + WORD) != 0 or not is_thread_cache(memory, place, head):
         return []
     chain = [head]
-    while len(chain) < MOST_CACHES:
+    while len(chain) < MAX_CACHES:
         following = memory.word(chain[-1] + links)
         if not following or memory.word(following + links + WORD) != chain[-1] or not is_thread_cache(memory, place, following):
             break

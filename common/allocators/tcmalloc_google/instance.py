@@ -189,7 +189,7 @@ class GoogleTcmalloc(Allocator):
         """See Allocator: names of MallocExtension's properties."""
         return counts.properties(self)
 
-    def in_hand(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+    def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
         """See Allocator: all blocks of a span that is being cut up or emptied.
 
         The thread has the address of the span's descriptor.

@@ -16,7 +16,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
 
 LONGEST = 1 << 22  # blocks on a list that are followed, at most
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 
 
 class Lists:
@@ -49,10 +49,10 @@ class Lists:
             self.held.append(Held("thread", heap.tid, heap.address, number, nodes))
             if why or len(nodes) != length:
                 differing += 1
-                if differing <= MOST_PROBLEMS:
+                if differing <= MAX_PROBLEMS:
                     whose = f"thread {heap.tid}'s cache" if heap.tid else "a thread cache"
                     text = f"{whose}, blocks of {self._place.sizes[number]}: {len(nodes):,} on the list, {length:,} by its count"
                     wrong = bool(why) or abs(len(nodes) - length) > 1
                     problems.append(Problem(nodes[-1] if nodes and why else head, f"{text}; {why}" if why else text, wrong))
-        if differing > MOST_PROBLEMS:
-            problems.append(Problem(self._place.central, f"and {differing - MOST_PROBLEMS:,} more lists that differ from their counts"))
+        if differing > MAX_PROBLEMS:
+            problems.append(Problem(self._place.central, f"and {differing - MAX_PROBLEMS:,} more lists that differ from their counts"))

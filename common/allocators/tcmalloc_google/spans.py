@@ -43,7 +43,7 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 STEP = 1 << 14  # spans between two looks whether the user wants to stop
 ALL_USED = run_states(State.IN_USE, State.IN_USE)
 BY_BITMAP = run_states(State.IN_USE, State.FREE)
@@ -188,9 +188,9 @@ class Spans:
             size = sizes[number] if number else bytes_
             fields = (address, record, page << shift, end << shift, number, size, bytes_ // size, counts[record] >> 32 & 0xFFFF, sampled)
             self.found.append(tuple.__new__(Span, fields))  # half the time of Span(…)
-        problems += bad[:MOST_PROBLEMS]
-        if len(bad) > MOST_PROBLEMS:
-            problems.append(Problem(bad[MOST_PROBLEMS].address, f"and {len(bad) - MOST_PROBLEMS:,} more spans that are not used"))
+        problems += bad[:MAX_PROBLEMS]
+        if len(bad) > MAX_PROBLEMS:
+            problems.append(Problem(bad[MAX_PROBLEMS].address, f"and {len(bad) - MAX_PROBLEMS:,} more spans that are not used"))
 
     def _read_samples(self, problems: list[Problem]) -> None:
         """Read the sampled blocks, each of which has a span of its own.
@@ -248,12 +248,12 @@ class Spans:
                 free.extend(span.start + index * UNIT for index in sorted(good))
                 if why or len(good) + span.allocated != span.blocks:
                     differing += 1
-                    if differing <= MOST_PROBLEMS:
+                    if differing <= MAX_PROBLEMS:
                         problems.append(_free_problem(span, len(good), why))
             if step % STEP == STEP - 1 and self._target.interrupted():
                 raise Interrupted
-        if differing > MOST_PROBLEMS:
-            problems.append(Problem(self._place.root, f"and {differing - MOST_PROBLEMS:,} more spans whose lists and counts differ"))
+        if differing > MAX_PROBLEMS:
+            problems.append(Problem(self._place.root, f"and {differing - MAX_PROBLEMS:,} more spans whose lists and counts differ"))
         return free
 
     def _indices(self, span: Span) -> tuple[list[int], str]:

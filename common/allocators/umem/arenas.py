@@ -14,9 +14,9 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged
 
-MOST_ARENAS = 4096
-MOST_SPANS = 1 << 20
-MOST_SEGMENTS = 1 << 28
+MAX_ARENAS = 4096
+MAX_SPANS = 1 << 20
+MAX_SEGMENTS = 1 << 28
 
 OWN = frozenset(
     (
@@ -110,7 +110,7 @@ def find_arenas(memory: Memory, known: Sequence[int], problems: list[Problem]) -
     bad: set[int] = set()
     for start in known:
         address = top = start
-        for _ in range(MOST_ARENAS):
+        for _ in range(MAX_ARENAS):
             arena = found.get(address) or read_arena(memory, address, layout)
             if arena is None:
                 bad.add(address)
@@ -127,7 +127,7 @@ def find_arenas(memory: Memory, known: Sequence[int], problems: list[Problem]) -
     order: list[Vmem] = []
     address = root  # vmem_init makes the root before all others, and vm_next is the order of making
     seen: set[int] = set()
-    while address and len(order) < MOST_ARENAS:
+    while address and len(order) < MAX_ARENAS:
         listed = found.get(address) or read_arena(memory, address, layout)
         if listed is None or address in seen:
             problems.append(Problem(address, f"libumem: the list of vmem arenas is corrupt at {address:#x}: arenas behind are not seen"))
@@ -148,7 +148,7 @@ def _mark_heap(arena: Vmem, found: dict[int, Vmem]) -> None:
     """Mark the arenas of a chain of sources that ends in a heap."""
     chain: list[Vmem] = []
     at: Vmem | None = arena
-    while at is not None and not at.heap and len(chain) < MOST_ARENAS:
+    while at is not None and not at.heap and len(chain) < MAX_ARENAS:
         chain.append(at)
         at = found.get(at.source)
     if at is not None and at.heap:
@@ -163,7 +163,7 @@ def spans(memory: Memory, arena: Vmem, problems: list[Problem]) -> list[Range]:
     """
     word = memory.size
     at, ranges = arena.seg0, []
-    for _ in range(MOST_SPANS):
+    for _ in range(MAX_SPANS):
         words = memory.words(at, 4)
         if words is None:
             problems.append(Problem(at, f"libumem: span {at:#x} of arena {arena.name} cannot be read: spans behind it are not seen"))
@@ -182,7 +182,7 @@ def spans(memory: Memory, arena: Vmem, problems: list[Problem]) -> list[Range]:
 def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: list[Problem]) -> list[Segment]:
     """The segments of an arena in its own order: spans included, rotor and walkers left out."""
     word = arena.layout.word
-    nodes, why = engine.follow(pieces, arena.seg0, 4 * word, False, MOST_SEGMENTS)
+    nodes, why = engine.follow(pieces, arena.seg0, 4 * word, False, MAX_SEGMENTS)
     if not nodes or "into itself at" not in why or f"{arena.seg0:#x}" not in why:
         problems.append(Problem(arena.address, f"libumem: the segments of arena {arena.name} are corrupt: {why or 'the list ends'}"))
     records, _ = engine.gather(pieces, nodes, 7 * word)
@@ -208,6 +208,6 @@ def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: lis
 def seg_records(engine: Engine, pieces: Sequence[Piece], arena: Vmem) -> tuple[array[int], memoryview]:
     """Addresses of the segments in order, from vm_seg0 on, and the first six words of each."""
     word = arena.layout.word
-    nodes, _ = engine.follow(pieces, arena.seg0, 4 * word, False, MOST_SEGMENTS)
+    nodes, _ = engine.follow(pieces, arena.seg0, 4 * word, False, MAX_SEGMENTS)
     records, _ = engine.gather(pieces, nodes, 6 * word)
     return nodes, memoryview(records).cast("Q" if word == 8 else "I")

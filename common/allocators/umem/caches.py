@@ -17,10 +17,10 @@ from findleaks.allocators.umem.layout import STATISTICS, CacheLayout
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 
-MOST_CACHES = 1 << 16
-MOST_CPUS = 4096
-MOST_MAGAZINES = 1 << 22
-MOST_ROUNDS = 4096
+MAX_CACHES = 1 << 16
+MAX_CPUS = 4096
+MAX_MAGAZINES = 1 << 22
+MAX_ROUNDS = 4096
 
 
 @dataclass
@@ -90,7 +90,7 @@ def read_caches(memory: Memory, layout: CacheLayout, null: int, problems: list[P
     head = memory.word(null + layout.next) or 0
     address, seen = head, {null}
     found: list[UmemCache] = []
-    while address != null and len(found) < MOST_CACHES:
+    while address != null and len(found) < MAX_CACHES:
         cache = read_cache(memory, layout, address) if address not in seen else None
         if cache is None:
             why = "is no cache" if address not in seen else "comes twice"
@@ -106,7 +106,7 @@ def read_caches(memory: Memory, layout: CacheLayout, null: int, problems: list[P
 def _backward(memory: Memory, layout: CacheLayout, null: int, seen: set[int]) -> list[UmemCache]:
     address = memory.word(null + layout.next + memory.size) or 0
     found: list[UmemCache] = []
-    while address not in seen and len(found) < MOST_CACHES:
+    while address not in seen and len(found) < MAX_CACHES:
         cache = read_cache(memory, layout, address)
         if cache is None:
             break
@@ -176,7 +176,7 @@ def read_cache(memory: Memory, layout: CacheLayout, address: int) -> UmemCache |
 def _read_cpus(memory: Memory, layout: CacheLayout, cache: UmemCache) -> None:
     """Read each CPU's counters and its two magazines."""
     word, order = layout.word, memory.arch.byteorder
-    for number in range(min(cache.cpus, MOST_CPUS)):
+    for number in range(min(cache.cpus, MAX_CPUS)):
         base = cache.address + layout.cpu(number) + layout.mutex
         words = memory.words(base, (24 + 2 * word) // word)
         if words is None:
@@ -187,7 +187,7 @@ def _read_cpus(memory: Memory, layout: CacheLayout, cache: UmemCache) -> None:
         cache.frees += ints[1]
         rounds = ints[2 + word // 2 :]
         for magazine, count in zip(words[8 // word :][:2], rounds):
-            if magazine and 0 < count <= MOST_ROUNDS:  # -1: there is no magazine
+            if magazine and 0 < count <= MAX_ROUNDS:  # -1: there is no magazine
                 cache.loaded.append((magazine, count))
 
 
@@ -306,14 +306,14 @@ def read_magazines(
     engine: Engine, pieces: Sequence[Piece], caches: Sequence[UmemCache], word: int, problems: list[Problem]
 ) -> list[Rounds]:
     """The buffers in the CPUs' and the depots' magazines."""
-    lists = engine.follow_all(pieces, [cache.full for cache in caches], 0, MOST_MAGAZINES)
+    lists = engine.follow_all(pieces, [cache.full for cache in caches], 0, MAX_MAGAZINES)
     for number, why in lists.problems:
         problems.append(Problem(caches[number].address, f"libumem: the depot of cache {caches[number].name} is corrupt: {why}"))
     # by number of rounds: one call reads all magazines with as many
     wanted: dict[int, list[tuple[UmemCache, int, bool]]] = {}
     begin = 0
     for cache, end in zip(caches, lists.ends):
-        if 0 < cache.magazine <= MOST_ROUNDS:
+        if 0 < cache.magazine <= MAX_ROUNDS:
             wanted.setdefault(cache.magazine, []).extend((cache, magazine, True) for magazine in lists.nodes[begin:end])
         for magazine, count in cache.loaded:
             wanted.setdefault(count, []).append((cache, magazine, False))

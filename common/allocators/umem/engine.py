@@ -54,8 +54,8 @@ TROUBLE = 5
 A code, see below; the number of its slab; its own; with DAMAGED both words of malloc's tag.
 """
 
-MOST_SLABS = 1 << 26
-MOST_TAGGED = 1 << 18
+MAX_SLABS = 1 << 26
+MAX_TAGGED = 1 << 18
 """Bytes of the largest size class, at most, so also of the largest size in a tag."""
 
 MALLOC_MAGIC, SECOND_MAGIC = 0x3A10C000, 0x16BA7000

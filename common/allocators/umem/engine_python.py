@@ -57,7 +57,7 @@ def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], 
     heads: list[int] = []
     chunks_left = sum(region.end - region.start for region in regions)  # at least a byte each
     for number, cache in enumerate(kinds):
-        nodes, why = engine.follow(pieces, cache.first, 2 * word, False, s.MOST_SLABS)
+        nodes, why = engine.follow(pieces, cache.first, 2 * word, False, s.MAX_SLABS)
         if not nodes or nodes[-1] != cache.nullslab:
             wrong.append(SlabWrong(s.LIST, number, 0, 0, why))
         raw, _ = engine.gather(pieces, nodes, 7 * word)
@@ -203,7 +203,7 @@ class _Buffers:
         """The tags that malloc may write in this class, and the usable size that each states."""
         table = self._tables.get(cache.address)
         if table is None:
-            stated = range(max(cache.least + 1, cache.tag), min(cache.bufsize, s.MOST_TAGGED) + 1)
+            stated = range(max(cache.least + 1, cache.tag), min(cache.bufsize, s.MAX_TAGGED) + 1)
             table = self._tables[cache.address] = {(size, (_magic(cache) - size) % WRAP): size - cache.tag for size in stated}
         return table
 

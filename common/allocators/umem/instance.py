@@ -23,7 +23,7 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import inside, merged
 
-MOST_FRAMES = 1024  # frames of a buffer's stack, at most
+MAX_FRAMES = 1024  # frames of a buffer's stack, at most
 NEAR = 1 << 20
 """Bytes around the static arenas within which the library's variables are read.
 
@@ -348,7 +348,7 @@ class Umem(Allocator):
         stamp = sum(value << (8 * word * number) for number, value in enumerate(head[4 : 4 + 8 // word]))
         at = 4 + 8 // word
         depth = head[at + 3] & 0xFFFFFFFF
-        frames = self.memory.words(bufctl + (at + 4) * word, depth) if 0 < depth <= MOST_FRAMES else ()
+        frames = self.memory.words(bufctl + (at + 4) * word, depth) if 0 < depth <= MAX_FRAMES else ()
         return stamp, head[at], list(frames or ())
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:

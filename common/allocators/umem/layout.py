@@ -47,7 +47,7 @@ SECOND_ALIGN = 16
 
 SEG_ALLOC, SEG_FREE, SEG_SPAN, SEG_ROTOR, SEG_WALKER = 1, 2, 0x10, 0x20, 0x40  # vs_type
 HASH_INITIAL, QCACHES = 16, 16  # VMEM_HASH_INITIAL, VMEM_NQCACHE_MAX
-MOST_STACK = 64
+MAX_STACK = 64
 """Frames of a segment's stack that are tried, at most; VMEM_STACK_DEPTH is 20."""
 
 
@@ -168,7 +168,7 @@ def measure_cache(memory: Memory, name: int) -> Optional[CacheLayout]:
     return None
 
 
-MOST_COUNTERS = 64  # counters of a cache, at most
+MAX_COUNTERS = 64  # counters of a cache, at most
 
 
 def other_counters(memory: Memory, name: int) -> int:
@@ -181,7 +181,7 @@ def other_counters(memory: Memory, name: int) -> int:
     links = memory.words(name + link, 2)
     if links is None:
         return 0
-    for counters in range(1, MOST_COUNTERS):
+    for counters in range(1, MAX_COUNTERS):
         null = name - 8 * counters
         after, before = (memory.word(place + 8 * counters + link + side) for place, side in zip(links, (word, 0)))
         if links[0] != null and after == null == before:
@@ -262,7 +262,7 @@ def _segments(memory: Memory, arena: int, freelist: int) -> Optional[ArenaLayout
     """
     word = memory.size
     fixed = 6 * word + max(word, 4) + word + 8
-    for depth in (20, *range(MOST_STACK + 1)):
+    for depth in (20, *range(MAX_STACK + 1)):
         layout = ArenaLayout(word, freelist, fixed + depth * word)
         if layout.quantum < 2 * word:
             continue

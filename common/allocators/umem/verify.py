@@ -28,7 +28,7 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Piece, Target
 
-MOST_CHAIN = 1 << 26
+MAX_CHAIN = 1 << 26
 REDZONE_HALF = REDZONE_PATTERN & 0xFFFFFFFF
 
 
@@ -117,11 +117,11 @@ def _lists(umem: UmemView, cache: UmemCache) -> Iterator[Problem]:
     if not cache.hashed:
         return
     word = umem.memory.size
-    table = umem.memory.words(cache.hash_table, cache.hash_mask + 1) if cache.hash_mask < MOST_CHAIN else None
+    table = umem.memory.words(cache.hash_table, cache.hash_mask + 1) if cache.hash_mask < MAX_CHAIN else None
     if table is None:
         yield Problem(cache.address, f"libumem: the hash table of {cache.name} at {cache.hash_table:#x} cannot be read")
         return
-    lists = umem.engine.follow_all(umem.pieces, table, 0, MOST_CHAIN)
+    lists = umem.engine.follow_all(umem.pieces, table, 0, MAX_CHAIN)
     for number, why in lists.problems:
         bucket = cache.hash_table + number * word
         yield Problem(bucket, f"libumem: the hash table of {cache.name}, bucket {bucket:#x}: {why}")

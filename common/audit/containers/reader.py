@@ -25,7 +25,7 @@ SLICE = 100_000
 FEW = 20_000
 """Up to this number, nodes of a live process are read one by one; for more, its heaps are read."""
 
-MOST_LIVE = 4 << 30
+MAX_LIVE = 4 << 30
 """Most bytes of a live process's heaps that are copied to follow links in. Of larger heaps, nodes
 are read one by one."""
 
@@ -122,7 +122,7 @@ class Reader:
 
     @cached_property
     def _fits(self) -> bool:
-        return sum(end - start for start, end in self.session.heap_ranges()) <= MOST_LIVE
+        return sum(end - start for start, end in self.session.heap_ranges()) <= MAX_LIVE
 
     @cached_property
     def _pieces(self) -> tuple[Piece, ...]:
@@ -213,4 +213,4 @@ class Reader:
 
     def progress(self) -> None:
         """Report progress and check for Ctrl-C."""
-        self.session.tell("walking containers", 0.0)
+        self.session.report_progress("walking containers", 0.0)

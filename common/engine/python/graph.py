@@ -11,7 +11,7 @@ from operator import and_
 from typing import Optional
 
 from findleaks.engine import shared
-from findleaks.engine.interiors import MOST_OFFSET
+from findleaks.engine.interiors import MAX_OFFSET
 from findleaks.engine.python.blocks import COUNT_BITS, PAGE_BITS, PureBlocks
 from findleaks.engine.python.dominators import PureDominators
 from findleaks.engine.python.heuristics import HeuristicFacts
@@ -106,7 +106,7 @@ class PureGraph:
                 if self._heuristic_facts:
                     self._heuristic_facts.edge(len(edges), target, value)
                 if self._noted is not None:
-                    self._noted.append(Noted(source, len(edges), target, min(offset, MOST_OFFSET)))
+                    self._noted.append(Noted(source, len(edges), target, min(offset, MAX_OFFSET)))
                 edges.append(target << 1 | 1)
             else:
                 continue
@@ -323,7 +323,7 @@ class PureGraph:
             if edge & 1 and self._heuristic_facts:
                 self._heuristic_facts.root(edge >> 1, value)
             if edge & 1 and self._noted is not None:
-                self._noted.append(Noted(-1, -1, edge >> 1, min(value - self.blocks.starts[edge >> 1], MOST_OFFSET)))
+                self._noted.append(Noted(-1, -1, edge >> 1, min(value - self.blocks.starts[edge >> 1], MAX_OFFSET)))
             self._roots[edge >> 1] = self._roots.get(edge >> 1, 0) | 1 + (edge & 1)
 
     def _mark(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.engine.interiors import MOST_OFFSET, Row, Rule
+from findleaks.engine.interiors import MAX_OFFSET, Row, Rule
 from findleaks.engine.python.blocks import PureBlocks
 from findleaks.engine.terms import Kind, Totals
 
@@ -52,12 +52,12 @@ class PureInteriors:
         """Does it lead from what is held to what is possibly held, and still count as interior?"""
         held = noted.source < 0 or self._kinds[noted.source] in (Kind.REACHABLE, Kind.POSSIBLE)
         interior = noted.place < 0 or self._edges[noted.place] & 1
-        return bool(held and interior and noted.offset < MOST_OFFSET and self._kinds[noted.target] == Kind.POSSIBLE)
+        return bool(held and interior and noted.offset < MAX_OFFSET and self._kinds[noted.target] == Kind.POSSIBLE)
 
     def count(self, keys: array[int]) -> None:
         """See interiors.Interiors."""
         for key in keys:
-            block, offset = key >> 32, key & MOST_OFFSET
+            block, offset = key >> 32, key & MAX_OFFSET
             size = self._blocks.sizes[block]
             for whose in (size, 0):
                 self._rows[whose, 0] += block != self._last
@@ -121,7 +121,7 @@ class PureInteriors:
         sums = [[0, 0] for _ in rules]
         last = -1
         for key in keys:
-            block, offset = key >> 32, key & MOST_OFFSET
+            block, offset = key >> 32, key & MAX_OFFSET
             size = self._blocks.sizes[block]
             at = number.get((0, offset), number.get((size, offset), -1))
             if block == last or self._kinds[block] != Kind.REACHABLE or at < 0:

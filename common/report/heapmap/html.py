@@ -22,10 +22,10 @@ from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Pictu
 from findleaks.session import Session
 from findleaks.target.base import Range
 
-MOST_BLOCKS = 60_000
+MAX_BLOCKS = 60_000
 """Blocks listed one by one at most; with more, only pages of memory are described."""
 
-MOST_SPARE = 4_000
+MAX_SPARE = 4_000
 """Free pieces of an arena named at most, the largest."""
 
 _ENTRIES = 256
@@ -61,14 +61,14 @@ def render_html(session: Session, picture: Picture) -> str:
         sizes += area.sizes
         words += _types_of(session, area)
     blocks, offsets, lengths, block_states, block_words = _blocks(session, picture.areas)
-    session.tell("naming types", 0.0)
+    session.report_progress("naming types", 0.0)
     names = _Names(session, words + block_words)
-    session.tell("packing the picture", 0.0)
+    session.report_progress("packing the picture", 0.0)
     table, about, numbered = _sizes(sizes)
-    session.tell("packing the picture", 0.3)
+    session.report_progress("packing the picture", 0.3)
     types, block_types = (names.numbered(some) for some in (words, block_words))
     planes = Planes(offsets, lengths, states, numbered, types, block_states, block_types)
-    session.tell("packing the picture", 0.5)
+    session.report_progress("packing the picture", 0.5)
     meta = {
         "title": printable(f"Heap map: {picture.title}", 300),
         "summary": picture.headline,
@@ -125,7 +125,7 @@ def _spare(session: Session, areas: Sequence[Area]) -> list[list[tuple[int, int,
             listed = found.get((id(allocator), spare.arena))
             if listed is not None:
                 listed.append((spare.start, spare.end, spare.sort))
-    return [sorted(sorted(listed, key=lambda one: one[0] - one[1])[:MOST_SPARE]) for listed in found.values()]
+    return [sorted(sorted(listed, key=lambda one: one[0] - one[1])[:MAX_SPARE]) for listed in found.values()]
 
 
 def _areas(
@@ -211,7 +211,7 @@ def _blocks(session: Session, areas: Sequence[Area]) -> tuple[list[list[tuple[in
     spans = [[(blocks.at_or_after(part.start), blocks.at_or_after(part.end)) for part in area.parts] for area in areas]
     offsets, lengths = array("I"), array("I")
     states, words = bytearray(), array("Q")
-    if sum(high - low for part in spans for low, high in part) > MOST_BLOCKS:
+    if sum(high - low for part in spans for low, high in part) > MAX_BLOCKS:
         return [[(0, 0)] * len(area.parts) for area in areas], offsets, lengths, states, words
     found = []
     for area, indices in zip(areas, spans):
@@ -222,7 +222,7 @@ def _blocks(session: Session, areas: Sequence[Area]) -> tuple[list[list[tuple[in
                 high = low
             for index in range(low, high):
                 if index % _STEP == 0:
-                    session.tell("listing blocks", 0.0)
+                    session.report_progress("listing blocks", 0.0)
                 address = blocks.address(index)
                 offsets.append((address - part.start) // 4)
                 lengths.append(min(blocks.size(index), 0xFFFFFFFF))

@@ -26,7 +26,7 @@ GENERATION = 3
 """Words of a generation: next, previous; threshold and count, 32 bits each."""
 
 STATISTICS = ("collections", "collected", "uncollectable")
-MOST_THRESHOLD = 1 << 30  # a plausible threshold is below, and so is a count
+MAX_THRESHOLD = 1 << 30  # a plausible threshold is below, and so is a count
 
 
 COLLECTING = "collecting"
@@ -75,7 +75,7 @@ def _generations(memory: Memory, permanent: int) -> Optional[int]:
         at = pointed + number * GENERATION * size
         following, before, numbers = words[number * GENERATION : (number + 1) * GENERATION]
         threshold, count = (signed(numbers >> shift & 0xFFFFFFFF, 32) for shift in (low, high))
-        if not 0 <= threshold < MOST_THRESHOLD or abs(count) >= MOST_THRESHOLD:
+        if not 0 <= threshold < MAX_THRESHOLD or abs(count) >= MAX_THRESHOLD:
             return None
         after = memory.word((following & -4) + size)
         ahead = memory.word(before & -4)

@@ -29,8 +29,8 @@ TABLE = 10
 """Words of a hash table."""
 
 FEWEST_BUCKETS = 16
-MOST_ENTRIES = 1 << 28  # entries of a plausible table
-MOST_FRAMES = 64
+MAX_ENTRIES = 1 << 28  # entries of a plausible table
+MAX_FRAMES = 64
 """Frames of a traceback that are read."""
 
 TRIED = 32
@@ -99,7 +99,7 @@ class _Reader:
             return None
         entries, buckets, where = words[:3]
         functions = (*words[3:6], *words[8:10])
-        if not 0 < entries < MOST_ENTRIES or buckets < FEWEST_BUCKETS or buckets & (buckets - 1) or buckets > 16 * MOST_ENTRIES:
+        if not 0 < entries < MAX_ENTRIES or buckets < FEWEST_BUCKETS or buckets & (buckets - 1) or buckets > 16 * MAX_ENTRIES:
             return None
         if not all(any(start <= function < end for start, end in code) for function in functions):
             return None
@@ -122,7 +122,7 @@ class _Reader:
         if not heads or not any(self._is_trace(head) for head in heads[:TRIED]):
             return None
         pieces = tuple(piece for owned in self._heaps for piece in self._target.pieces(owned.start, owned.end))
-        nodes = sorted(self._engine.follow_all(pieces, heads, 0, MOST_ENTRIES).nodes)
+        nodes = sorted(self._engine.follow_all(pieces, heads, 0, MAX_ENTRIES).nodes)
         entries, _ = records(self._target, self._engine, nodes, 4 * word)
         values = sorted(unpack(bytes(entries))[3::4])
         traces, missing = records(self._target, self._engine, values, 2 * word)
@@ -160,7 +160,7 @@ class _Reader:
         if not count > 0:
             return ()
         size = self._word + 4
-        data = self._bytes(traceback + self._word + 4, min(count, MOST_FRAMES) * size)
+        data = self._bytes(traceback + self._word + 4, min(count, MAX_FRAMES) * size)
         made = []
         for at in range(0, len(data), size):
             (name,) = self._target.arch.unpack(data[at : at + self._word])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 NOTE_NAME, NOTE_TYPE = b"Go", 4
-MOST_NOTE = 1 << 12  # bytes of a segment of notes; larger ones are ignored
+MAX_NOTE = 1 << 12  # bytes of a segment of notes; larger ones are ignored
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
@@ -40,7 +40,7 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 def _has_note(target: Target, module: Module) -> bool:
     found = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
     for segment in found[1] if found is not None else ():
-        if segment.type == elf.PT_NOTE and 0 < segment.filesz <= MOST_NOTE:
+        if segment.type == elf.PT_NOTE and 0 < segment.filesz <= MAX_NOTE:
             try:
                 data = target.read(segment.vaddr + module.bias, segment.filesz)
             except UnreadableMemory:

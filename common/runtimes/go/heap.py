@@ -51,8 +51,8 @@ STATE_BEFORE = 5
 OBJECTS, MANUAL = 1, 2
 """mSpanInUse; mSpanManual: stacks, and some buffers of the collector's."""
 
-MOST_SLOTS = 1 << 16  # addresses that are tried as the start of an arena
-MOST_LOOKS = 1 << 18
+MAX_SLOTS = 1 << 16  # addresses that are tried as the start of an arena
+MAX_LOOKS = 1 << 18
 """Entries that are read of possible tables: a hostile core may have many words that could be the
 table.
 """
@@ -104,7 +104,7 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
     looks = 0
     for table in _tables(target, engine, data, regions):
         looks += len(slots)
-        if looks > MOST_LOOKS:
+        if looks > MAX_LOOKS:
             break
         arenas: dict[int, Arena] = {}
         for base in slots:
@@ -133,7 +133,7 @@ def _slots(regions: Sequence[Region]) -> list[int]:
     for region in regions:
         for base in range(region.start // ARENA * ARENA, region.end, ARENA):
             found[base] = None
-            if len(found) >= MOST_SLOTS:
+            if len(found) >= MAX_SLOTS:
                 return list(found)
     return list(found)
 

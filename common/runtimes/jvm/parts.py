@@ -17,8 +17,8 @@ from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merged
 
-MOST_HEAPS = 64
-MOST_NODES = 1 << 16
+MAX_HEAPS = 64
+MAX_NODES = 1 << 16
 NODE = 3
 """Words of a metaspace node that are read."""
 
@@ -84,7 +84,7 @@ def _code_heaps(tables: Tables, what: str = "") -> Iterator[tuple[int, int, int]
     heaps = tables.word("CodeCache", "_heaps")
     length = tables.int32("GrowableArrayBase", "_len", heaps or 0)
     data = tables.word("GrowableArray<int>", "_data", heaps or 0)
-    if not length or not data or length > MOST_HEAPS:
+    if not length or not data or length > MAX_HEAPS:
         return
     for heap in tables.memory.words(data, length) or ():
         space = tables.place("CodeHeap", "_memory", heap)
@@ -109,7 +109,7 @@ def _nodes(tables: Tables) -> Iterator[tuple[int, int]]:
         context = tables.memory.word(context) or 0 if context else 0
         spaces = tables.memory.word(context + tables.memory.size) if context else None
         words = next((node for node in map(tables.memory.words, *_columns(tables, spaces or 0)) if _is_node(node)), None)
-        for _ in range(MOST_NODES):
+        for _ in range(MAX_NODES):
             if words is None or not _is_node(words):
                 break
             yield words[1], words[2]

@@ -23,8 +23,8 @@ from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
 from findleaks.target.ranges import merged
 
-MOST_REGIONS = 1 << 20  # regions of a plausible G1 heap
-MOST_RESERVE = 1 << 9
+MAX_REGIONS = 1 << 20  # regions of a plausible G1 heap
+MAX_RESERVE = 1 << 9
 """Upper limit of a TLAB's reserve in words, several times what it ever is."""
 
 FILLER = 2
@@ -87,7 +87,7 @@ def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Sp
     size = tables.word(kind, "GrainBytes")
     base, length = tables.word("G1HeapRegionTable", "_base", table), tables.word("G1HeapRegionTable", "_length", table)
     bounds = [tables.fields.get((kind, name)) for name in ("_bottom", "_top", "_end")]
-    if not base or not length or length > MOST_REGIONS or not size or length * size != whole.end - whole.start:
+    if not base or not length or length > MAX_REGIONS or not size or length * size != whole.end - whole.start:
         return []
     numbers = {region: number for number, region in enumerate(tables.memory.words(base, length) or ()) if region}
     addresses = sorted(numbers)
@@ -192,7 +192,7 @@ def _reserve(tables: Tables) -> int:
     """
     filler = tables.word("CollectedHeap", "_lab_alignment_reserve") or FILLER
     prefetched = tables.int32("ThreadLocalAllocBuffer", "_reserve_for_allocation_prefetch") or 0
-    return max((words for words in (FILLER, filler, prefetched) if words <= MOST_RESERVE), default=0)
+    return max((words for words in (FILLER, filler, prefetched) if words <= MAX_RESERVE), default=0)
 
 
 def ranges(parts: Sequence[Dead]) -> list[Range]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.runtimes.jvm.tables import Tables
 
-MOST_THREADS = 1 << 16
+MAX_THREADS = 1 << 16
 
 
 def java_threads(tables: Tables) -> Sequence[int]:
@@ -17,7 +17,7 @@ def java_threads(tables: Tables) -> Sequence[int]:
     listed = tables.word("ThreadsSMRSupport", "_java_thread_list")
     count = tables.int32("ThreadsList", "_length", listed or 0)
     array = tables.word("ThreadsList", "_threads", listed or 0)
-    if not listed or not count or not array or count > MOST_THREADS:
+    if not listed or not count or not array or count > MAX_THREADS:
         return ()
     return tables.memory.words(array, count) or ()
 

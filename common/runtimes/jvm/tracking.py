@@ -23,8 +23,8 @@ SITES = "_ZN15MallocSiteTable6_tableE"
 ENTRY = "_ZZN15MallocSiteTable10initializeEvE5entry"
 
 SUMMARY, DETAIL = 2, 3
-MOST_KINDS = 64
-MOST_SITES = 1 << 20
+MAX_KINDS = 64
+MAX_SITES = 1 << 20
 HEADER = 16
 """Bytes of overhead that NMT counts for each block; it excludes the two bytes behind a block since
 19.
@@ -97,7 +97,7 @@ def _names(tables: Tables) -> list[str]:
     for symbol, step, at in ((NAMES[0], 1, 0), (NAMES[1], 2, 1)):
         address, size = tables.symbol(symbol), tables.symbol_size(symbol)
         count = size // (step * tables.memory.size)
-        if address and 0 < count <= MOST_KINDS:
+        if address and 0 < count <= MAX_KINDS:
             words = tables.memory.words(address, count * step)
             if words is not None:
                 return [tables.text(word) for word in words[at::step]]
@@ -163,7 +163,7 @@ def _entries(tables: Tables) -> Iterator[int]:
         return
     seen: set[int] = set()
     for head in tables.memory.words(table, size // tables.memory.size) or ():
-        while head and head not in seen and len(seen) < MOST_SITES:
+        while head and head not in seen and len(seen) < MAX_SITES:
             seen.add(head)
             yield head
             head = tables.memory.word(head + entry - tables.memory.size) or 0

@@ -36,7 +36,7 @@ SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16
 RVALUE = 40
 """Bytes of a slot if pages do not say it (before 3.1)."""
 
-MOST_PAGES = 1 << 24
+MAX_PAGES = 1 << 24
 """Upper limit of a heap's count of pages, beyond which it is corrupt: a terabyte."""
 
 LARGEST = 1 << 13
@@ -224,7 +224,7 @@ def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, i
     """
     words = memory.words(objspace, end // 8)
     for at, array in enumerate(words or ()):
-        if words is None or at + 3 >= len(words) or not 0 < words[at + 1] <= min(words[at + 3], MOST_PAGES) or array % 8 or not array:
+        if words is None or at + 3 >= len(words) or not 0 < words[at + 1] <= min(words[at + 3], MAX_PAGES) or array % 8 or not array:
             continue
         entries = [memory.word(array + 8 * number) for number in (0, words[at + 1] // 2, words[at + 1] - 1)]
         for fields in (NEW_PAGE, OLD_PAGE):

@@ -39,7 +39,7 @@ CREATE = (
 LARGEST = 1 << 16
 """Upper limit of a block of nodes, in bytes (V8: 256 nodes of 24 or 32)."""
 
-MOST_BLOCKS = 1 << 22  # blocks in a plausible list
+MAX_BLOCKS = 1 << 22  # blocks in a plausible list
 WEAK = 2  # state of a weak node
 
 
@@ -169,7 +169,7 @@ def read(target: Target, nodes: Nodes, isolate: int) -> Globals:
         while block:
             if target.interrupted():
                 raise Interrupted
-            if block in seen or block % target.arch.word or len(seen) == MOST_BLOCKS:
+            if block in seen or block % target.arch.word or len(seen) == MAX_BLOCKS:
                 why = "comes twice in the list" if block in seen else "is misaligned" if block % target.arch.word else "has no end"
                 problem = f"{name}: block {len(seen) + 1:,}, {block:#x}, {why}: those before it are counted"
                 break

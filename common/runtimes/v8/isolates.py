@@ -11,7 +11,7 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target, Thread
 
-MOST_BLOCKS = 1 << 24
+MAX_BLOCKS = 1 << 24
 """Upper limit of an isolate's count of blocks, beyond which it is corrupt: 128 GiB of handles."""
 
 KEYS = 0x310
@@ -118,7 +118,7 @@ def _read(target: Target, layout: Layout, address: int, thread: Thread) -> Isola
         return made
     if not count:
         return made
-    if count > MOST_BLOCKS:
+    if count > MAX_BLOCKS:
         made.problem = f"isolate {address:#x} is corrupt: it counts {count:,} blocks of handles"
         return made
     try:

@@ -33,7 +33,7 @@ from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 LONGEST = 1 << 17
 """Bytes of a function's code that are read."""
 
-MOST_STACK = 64 << 20
+MAX_STACK = 64 << 20
 """Bytes of a stack that are searched."""
 
 DWARF = (0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15)
@@ -164,7 +164,7 @@ class Stack:
         self.words: Sequence[int] = ()
         region = holding(target.regions(), thread.sp)
         if region is not None:
-            end = min(region.end, self.start + MOST_STACK)
+            end = min(region.end, self.start + MAX_STACK)
             try:
                 self.words = target.arch.unpack(target.read(self.start, (end - self.start) & ~7))
             except UnreadableMemory:

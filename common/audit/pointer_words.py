@@ -20,7 +20,7 @@ whatever they point to."""
 GAP = 1 << 16
 """Most bytes of zeros between two pointers of one array."""
 
-MOST_ARRAYS = 1024
+MAX_ARRAYS = 1024
 """Most arrays of one owner: those with most pointers. The words of others are handled one by
 one."""
 
@@ -70,7 +70,7 @@ def read_words(session: Session, reader: Reader, memory: Sequence[Range]) -> Wor
     if not found.runs:
         return Words(found.addresses, found.values, [])
     made = Words(array("Q"), array("Q"), [])
-    most = sorted(found.runs, key=lambda run: -run.pointers)[:MOST_ARRAYS]
+    most = sorted(found.runs, key=lambda run: -run.pointers)[:MAX_ARRAYS]
     begin, done = memory[0].start, 0
     for start, end, _ in sorted(most):
         first, last = bisect_left(found.addresses, start), bisect_left(found.addresses, end)
