@@ -230,7 +230,7 @@ def standing(places: Sequence[ThreadPosition], regions: Sequence[Region], read: 
     text for a message; None if there is none."""
     for place in places:
         if any(low <= place.pc < high for low, high in ranges):
-            return f"thread {place.tid} stands at {place.pc:#x}"
+            return f"thread {place.tid} is at {place.pc:#x}"
     for place in places:
         end = next((region.end for region in regions if place.sp in region), place.sp)
         data = read(place.sp & -8, min(end - place.sp, MAX_STACK_BYTES))

@@ -64,7 +64,7 @@ class Remote:
             if words is not None:
                 found.append(ThreadPosition(tid, words[_RIP], words[_RSP]))
             elif state(self.pid, tid) not in "ZX":
-                raise TargetError(f"thread {tid} does not stand still")
+                raise TargetError(f"thread {tid} is not stopped")
         return found
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
@@ -76,7 +76,7 @@ class Remote:
                 continue
             self._check_seccomp(tid, instruction, number, arguments)
             return self._call(tid, words, instruction, number, arguments)
-        raise TargetError(f"pid {self.pid}: no thread of it stands still")
+        raise TargetError(f"pid {self.pid}: none of its threads is stopped")
 
     def _check_seccomp(self, tid: int, instruction: int, number: int, arguments: Sequence[int]) -> None:
         """Raise TargetError where seccomp may end the process for the call, or refuse it."""

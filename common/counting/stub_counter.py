@@ -190,7 +190,7 @@ class Injected:
         if outcome.why == "time" and self.wanted.events and self._counter(EVENTS) >= self.wanted.events:
             return Outcome("asked")
         if outcome.why == "time" and self.host.terminated():
-            return Outcome("stop", "the debugger was told to end")
+            return Outcome("stop", "the debugger is ending")
         return outcome
 
     def _remove(self, outcome: Outcome) -> None:
@@ -260,7 +260,7 @@ class Injected:
         assert self._rules is not None
         known = self._rules.steps.get(key)
         if known is None:
-            return f"nobody said in time who calls {key & ADDRESS:#x}"
+            return f"the unwind rule of {key & ADDRESS:#x} did not arrive in time"
         if known.value & 0xFF == CHAIN:
             return f"nothing says who called {key & ADDRESS:#x}"
         return f"the stack cannot be followed beyond {key & ADDRESS:#x}"

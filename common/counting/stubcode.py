@@ -1,6 +1,7 @@
-"""The machine code of stub.S, which says what it does. Made by `python tests/support/stub.py`; a test holds it to that.
+"""The machine code of stub.S, made by `python tests/support/stub.py` (a test compares them).
 
-`TABLE` and `OPERAND` are where the four bytes of the table's distance and the eight of the operand stand in either.
+In both, the four bytes at TABLE are the distance to the table, and the eight bytes at OPERAND the
+operand.
 """
 
 TABLE, OPERAND = 36, 42

@@ -1,4 +1,4 @@
-"""Unwind cache: recognises a stack that was unwound before by reading only the words that the unwinder read.
+"""Unwind cache: recognises a stack that was unwound before from the words that the unwinder read.
 
 Unwinding depends on few words: the return addresses, and the saved frame pointers where a frame is
 found through one. Each unwound stack becomes a path in a trie. A node says which word to read next,
@@ -28,8 +28,8 @@ Read = Callable[[int, int], bytes]
 
 
 class _TrieNode:
-    """The word to read next is at `offset` from the stack pointer (None: the frame pointer register).
-    `relative`: its value counts from the stack pointer too."""
+    """The word to read next is at `offset` from the stack pointer (None: the frame pointer
+    register). `relative`: its value counts from the stack pointer too."""
 
     __slots__ = ("branches", "offset", "relative")
 
@@ -43,8 +43,8 @@ Step = tuple[Optional[int], bool, int]
 
 
 class _CallerFound(NamedTuple):
-    """How a frame's caller was found: `slot` is where the return address is, `saved` where the frame
-    pointer was saved (None: nowhere), `pointer` the frame pointer where that was needed."""
+    """How a frame's caller was found: `slot` is where the return address is, `saved` where the
+    frame pointer was saved (None: nowhere), `pointer` the frame pointer where that was needed."""
 
     slot: int
     saved: Optional[int]
@@ -73,8 +73,8 @@ class UnwindCache:
         self._by_top.clear()
 
     def lookup_or_unwind(self, pc: int, sp: int, fp: int) -> Trace:
-        """The stack of a thread stopped at `pc`. Frame addresses are those of the first thread seen with
-        this stack."""
+        """The stack of a thread stopped at `pc`. Frame addresses are those of the first thread seen
+        with this stack."""
         data = self._read(sp, self._read_bytes)
         found = self._lookup(pc, sp, fp, data) or self._by_top.get((pc, data[:FALLBACK_KEY_BYTES]))
         if found is not None:
@@ -120,7 +120,8 @@ class UnwindCache:
         return found
 
     def _add_path(self, pc: int, steps: list[Step], found: Trace) -> bool:
-        """Add a path; False where it disagrees with the trie, as code made at run time may have changed."""
+        """Add a path; False where it disagrees with the trie, as code made at run time may have
+        changed."""
         path: list[Step] = steps
         if not path:
             self._tries[pc] = found
@@ -149,7 +150,7 @@ class UnwindCache:
             return None
         mask = self._fresh.arch.mask
         steps: list[Step] = []
-        saved: Optional[int] = None  # where the frame pointer of this frame is saved; None: it is in the register still
+        saved: Optional[int] = None  # where this frame's pointer is; None: in the register
         for number, (frame, state) in enumerate(zip(found.frames, kept)):
             row = self.unwinder.row(frame.call)
             if row is not None and row.outermost:
@@ -170,15 +171,16 @@ class UnwindCache:
         return steps if steps and steps[-1][2] == 0 else None  # it ended with a return address of 0
 
     def _without_row(self, frame: Frame, state: FrameRegisters, innermost: bool) -> Optional[_CallerFound]:
-        """Code without call frame information: through the frame pointer; after a call to an address
-        without code, by the word at the top of the stack."""
+        """Code without call frame information: through the frame pointer; after a call to an
+        address without code, by the word at the top of the stack."""
         if innermost and not self.unwinder.executable(frame.pc):
             return _CallerFound(state.registers[self._stack], None, None)
         pointer = state.registers.get(self._pointer)
         return _CallerFound(pointer + self._fresh.arch.word, pointer, pointer) if pointer is not None else None
 
     def _by_row(self, row: Row, state: FrameRegisters) -> Optional[_CallerFound]:
-        """Call frame information that needs the stack pointer or the frame pointer and nothing else."""
+        """Call frame information that needs the stack pointer or the frame pointer and nothing
+        else."""
         if row.signal or row.expression or row.register not in (self._stack, self._pointer) or self._stack in row.rules:
             return None
         base = state.registers.get(row.register)

@@ -65,15 +65,14 @@ PLAIN_WORDS = {
 
 PLAIN_ROOMS = (
     "common/block_types/",
+    "common/counting/",
+    "common/disasm/",
     "common/engine/",
     "common/graph/",
     "common/kernel/",
     "common/libc/",
     "common/report/",
-    "common/unwind/__init__.py",
-    "common/unwind/frames.py",
-    "common/unwind/live.py",
-    "common/unwind/stacks.py",
+    "common/unwind/",
 )
 """Folders and files of the product without any of PLAIN_WORDS; others are added as they are cleaned."""
 

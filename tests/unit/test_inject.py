@@ -227,4 +227,4 @@ def test_threads_that_stand_there() -> None:
     assert implant.standing(places, regions, read, [(0x3FFFFF, 0x401004)]) == "thread 7 may return to 0x401003"
     found = implant.standing(places, regions, read, [(0x4FFFFF, 0x500001)])
     assert found is not None
-    assert re.fullmatch("thread 7 stands at 0x500000", found)
+    assert re.fullmatch("thread 7 is at 0x500000", found)
