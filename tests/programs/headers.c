@@ -16,7 +16,7 @@ static unsigned root_count;
 static void *behind(struct block b) { return (char *)b.p + header; }
 
 static NOINLINE struct block allocate(size_t size) {
-    struct block b = {malloc(header + size), header + size};
+    struct block b = {malloc(header + size), header + size, 0};
     if (!b.p) abort();
     fill(b.p, malloc_usable_size(b.p));
     if (lengths) *(volatile uint64_t *)b.p = size;

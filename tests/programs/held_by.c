@@ -13,7 +13,7 @@ static void *volatile own;
 static void **volatile block;
 
 static void list(void *p, size_t size, const char *kind, void *leader) {
-    printf("%lx %zx %zx in-use %s %lx made\n", (unsigned long)p, malloc_usable_size(p), size, kind, (unsigned long)leader);
+    printf("%lx %zx %zx in-use %s %lx made 0\n", (unsigned long)p, malloc_usable_size(p), size, kind, (unsigned long)leader);
 }
 
 static __attribute__((noinline)) void make(const char *where, void *volatile *slot) {

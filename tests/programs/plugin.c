@@ -6,14 +6,14 @@
 #ifdef PLUGIN
 
 hidden plugin_make(size_t size) {
-    struct block b = {malloc(size), size};
+    struct block b = {malloc(size), size, 0};
     fill(b.p, malloc_usable_size(b.p));
     return hide(b.p);
 }
-void plugin_note(hidden h, size_t size, const char *kind, hidden leader) { note((struct block){reveal(h), size}, kind, reveal(leader), "plugin"); }
+void plugin_note(hidden h, size_t size, const char *kind, hidden leader) { note((struct block){reveal(h), size, 0}, kind, reveal(leader), "plugin"); }
 void plugin_free(hidden h, size_t size) {
     truth_other = 1;
-    free_and_note((struct block){reveal(h), size}, "plugin-freed");
+    free_and_note((struct block){reveal(h), size, 0}, "plugin-freed");
 }
 
 #else
@@ -25,13 +25,13 @@ static void (*plugin_free)(hidden, size_t);
 static void *volatile held[400];
 
 static NOINLINE hidden own(size_t size) {
-    struct block b = {malloc(size), size};
+    struct block b = {malloc(size), size, 0};
     fill(b.p, malloc_usable_size(b.p));
     return hide(b.p);
 }
 
 static NOINLINE void own_note(hidden h, size_t size, const char *kind, hidden leader) {
-    note((struct block){reveal(h), size}, kind, reveal(leader), "program");
+    note((struct block){reveal(h), size, 0}, kind, reveal(leader), "program");
 }
 
 static NOINLINE void put(hidden holder, size_t word, hidden value) { ((void *volatile *)reveal(holder))[word] = reveal(value); }

@@ -54,7 +54,7 @@ static NOINLINE void take_old_places(void) {
 }
 
 static NOINLINE void say(hidden block, size_t size, const char *kind, hidden leader, const char *category) {
-    note_line(~block, usable(block, size), size, "in-use", kind, leader ? ~leader : 0, category);
+    note_line(~block, usable(block, size), size, "in-use", kind, leader ? ~leader : 0, category, 0);
 }
 
 static void put(hidden block, size_t offset, hidden target, size_t into) {
@@ -120,7 +120,7 @@ static NOINLINE void objects(void) {
 static NOINLINE void release(void) {
     for (unsigned at = 0; at < leaving_count; at++) {
         size_t size = leaving[at].size;
-        if (size <= 512) note_line(~leaving[at].block, usable(leaving[at].block, size), size, "free", "none", 0, "freed");
+        if (size <= 512) note_line(~leaving[at].block, usable(leaving[at].block, size), size, "free", "none", 0, "freed", 0);
         if (leaving[at].domain)
             PyObject_Free(reveal(leaving[at].block));
         else

@@ -27,7 +27,7 @@ static void meet(void) { pthread_barrier_wait(&together); }
 static NOINLINE void many_heaps(struct thread *me) {
     void *volatile *held = &me->global[GLOBAL_HEAPS];
     for (int i = 0; i < 1000; i++) {
-        struct block b = {calloc(1, 100000), 100000};
+        struct block b = {calloc(1, 100000), 100000, 0};
         if (i % 3 == 0) {
             *(void *volatile *)b.p = *held;
             *held = b.p;
@@ -72,7 +72,7 @@ static NOINLINE void build(struct thread *me) {
 static NOINLINE void take_what_was_freed(void) {
     for (size_t size = 1; size <= 1024; size += size < 128 ? 8 : 64)
         for (int i = 0; i < 3; i++) {
-            struct block b = {calloc(1, size), size};
+            struct block b = {calloc(1, size), size, 0};
             if (!b.p) abort();
             memset(b.p, 0, malloc_usable_size(b.p)); /* behind what was asked for stands what was there before */
             root(b.p);

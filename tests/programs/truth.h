@@ -55,9 +55,9 @@ static inline char *put_text(char *at, const char *text) {
     return at;
 }
 
-/* One line: address usable requested state kind leader category. Text in a buffer is no pointer; it is wiped all the same. */
+/* One line: address usable requested state kind leader category alignment. Text in a buffer is no pointer; it is wiped all the same. */
 static HELPER void note_line(uint64_t p, uint64_t usable, uint64_t requested, const char *state, const char *kind, uint64_t leader,
-                               const char *category) {
+                               const char *category, uint64_t alignment) {
     char line[256];
     char *at = put_hex(line, p);
     *at++ = ' ';
@@ -72,6 +72,8 @@ static HELPER void note_line(uint64_t p, uint64_t usable, uint64_t requested, co
     at = put_hex(at, leader);
     *at++ = ' ';
     at = put_text(at, category);
+    *at++ = ' ';
+    at = put_hex(at, alignment);
     *at++ = '\n';
     if (write(1, line, (size_t)(at - line)) != at - line) abort();
     explicit_bzero(line, sizeof line);
@@ -79,11 +81,12 @@ static HELPER void note_line(uint64_t p, uint64_t usable, uint64_t requested, co
 
 struct block { /* never kept in memory while the program is stopped */
     void *p;
-    size_t requested;
+    size_t requested : 8 * WORD - 8;
+    size_t aligned : 8; /* the binary logarithm of what memalign was asked for; 0: not aligned. Two words in all: they stay in registers */
 };
 
 static inline void note(struct block b, const char *kind, const void *leader, const char *category) {
-    note_line((uint64_t)b.p, malloc_usable_size(b.p), b.requested, "in-use", kind, (uint64_t)leader, category);
+    note_line((uint64_t)b.p, malloc_usable_size(b.p), b.requested, "in-use", kind, (uint64_t)leader, category, b.aligned ? UINT64_C(1) << b.aligned : 0);
 }
 
 static inline void note_reachable(struct block b, const char *category) { note(b, "reachable", NULL, category); }
@@ -101,7 +104,7 @@ static HELPER void free_and_note(struct block b, const char *category) {
     volatile uint64_t *words = reveal(again);
     int cached = truth_key && !gone && ~words[1] == truth_key;
     const char *state = truth_other ? "freed" : cached ? "cached" : "free";
-    note_line((uint64_t)words, usable, b.requested, state, "none", 0, category);
+    note_line((uint64_t)words, usable, b.requested, state, "none", 0, category, 0);
 }
 
 /* Learn that mark. (2.31 marks with the address of the thread's cache.) The first block may find the cache full of what a bin had of
@@ -142,21 +145,22 @@ static inline size_t pick_size(struct rng *r, size_t least) {
 /* A block of at least `size` bytes from one of malloc's doors, all of it filled. */
 static HELPER struct block make(struct rng *r, size_t size) {
     void *p = NULL;
+    unsigned aligned = 0;
     switch (draw(r, 12)) {
     case 0: p = calloc(1, size); break;
     case 1: p = realloc(malloc(size / 2 + 1), size); break;
     case 2: p = realloc(malloc(size * 2), size); break;
-    case 3: p = memalign(64, size); break;
-    case 4: p = memalign(256, size); break;
-    case 5: p = draw(r, 4) ? malloc(size) : memalign(4096, size); break;
+    case 3: p = memalign(1u << (aligned = 6), size); break;
+    case 4: p = memalign(1u << (aligned = 8), size); break;
+    case 5: p = draw(r, 4) ? malloc(size) : memalign(1u << (aligned = 12), size); break;
     case 6:
-        if (posix_memalign(&p, 32, size)) abort();
+        if (posix_memalign(&p, 1u << (aligned = 5), size)) abort();
         break;
     default: p = malloc(size);
     }
     if (!p) abort();
     fill(p, malloc_usable_size(p));
-    return (struct block){p, size};
+    return (struct block){p, size, aligned};
 }
 
 static inline struct block make_any(struct rng *r) { return make(r, pick_size(r, 24)); }

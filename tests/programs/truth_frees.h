@@ -8,7 +8,7 @@
  * again refers to another. */
 static NOINLINE void prepare(struct rng *r, hidden *list, unsigned *count, size_t size) {
     if (*count == MAX_FREES) return;
-    struct block b = {malloc(size), size};
+    struct block b = {malloc(size), size, 0};
     fill(b.p, malloc_usable_size(b.p));
     if (size >= 40) {
         struct block only = make(r, 32), next = make(r, 24);
@@ -38,16 +38,16 @@ static NOINLINE void prepare_frees(struct thread *me, struct rng *r) {
 
 static NOINLINE void free_to_bins(struct thread *me) {
     for (unsigned i = 0; i < me->bin_count; i++)
-        free_and_note((struct block){reveal(me->bin_frees[i]), 0}, "bin-freed");
+        free_and_note((struct block){reveal(me->bin_frees[i]), 0, 0}, "bin-freed");
     /* Asking for more than any of them has sorts them into their bins. */
-    struct block b = {calloc(1, 100000), 100000};
+    struct block b = {calloc(1, 100000), 100000, 0};
     memset(b.p, 0, malloc_usable_size(b.p)); /* calloc clears no more than was asked for */
     note_definite(b, "sorter");
 }
 
 static NOINLINE void free_to_caches(struct thread *me) {
     for (unsigned i = 0; i < me->cache_count; i++)
-        free_and_note((struct block){reveal(me->cache_frees[i]), 0}, "cache-freed");
+        free_and_note((struct block){reveal(me->cache_frees[i]), 0, 0}, "cache-freed");
 }
 
 /* ---- between threads ----------------------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ static NOINLINE void give(struct thread *me, struct rng *r) {
 
 /* Hold, lose and refer to blocks of another thread's arena. */
 static NOINLINE void take(struct thread *me, struct thread *from, struct rng *r) {
-    struct block lost = {reveal(from->given[0]), 88}, held = {reveal(from->given[1]), 88}, linked = {reveal(from->given[2]), 88};
+    struct block lost = {reveal(from->given[0]), 88, 0}, held = {reveal(from->given[1]), 88, 0}, linked = {reveal(from->given[2]), 88, 0};
     struct block leader = make_any(r), parent = make_any(r);
     link_to(r, leader, 0, lost.p);
     note_definite(leader, "cross-arena");
@@ -74,7 +74,7 @@ static NOINLINE void take(struct thread *me, struct thread *from, struct rng *r)
 
 /* Freed by a thread that did not make it: it goes to the cache of the one that freed it. */
 static NOINLINE void free_others(struct thread *from) {
-    free_and_note((struct block){reveal(from->given[3]), 0}, "freed-by-another");
+    free_and_note((struct block){reveal(from->given[3]), 0, 0}, "freed-by-another");
 }
 
 #endif

@@ -56,7 +56,7 @@ static struct block grow_tree(struct rng *r, int depth) {
 }
 
 static NOINLINE void reachable_hash(struct rng *r) {
-    struct block table = {calloc(64, WORD), 64 * WORD};
+    struct block table = {calloc(64, WORD), 64 * WORD, 0};
     root(table.p);
     note_reachable(table, "hash");
     for (int i = 0; i < 100; i++) {
@@ -81,7 +81,7 @@ static NOINLINE void reachable_shapes(struct rng *r) {
     root(interior(r, both));
     root(both.p);
     note_reachable(both, "start-and-interior");
-    struct block zero = {malloc(nothing), 0};
+    struct block zero = {malloc(nothing), 0, 0};
     fill(zero.p, malloc_usable_size(zero.p));
     root(zero.p);
     note_reachable(zero, "zero-size");
@@ -199,7 +199,7 @@ static NOINLINE void lost_list(struct rng *r) {
 
 static NOINLINE void lost_singles(struct rng *r) {
     for (int i = 0; i < 12; i++) note_definite(make_any(r), "single");
-    struct block zero = {malloc(nothing), 0};
+    struct block zero = {malloc(nothing), 0, 0};
     fill(zero.p, malloc_usable_size(zero.p));
     note_definite(zero, "zero-size");
     for (int i = 0; i < 2; i++) { /* refers to itself, by its start and from inside */
@@ -246,7 +246,7 @@ static struct block make_large(void *p, size_t size) {
     if (!p) abort();
     /* Fresh from the kernel it is clean. What a size word without IS_MMAPPED precedes came from an arena. */
     fill(p, !truth_other && ((size_t *)p)[-1] & 2 ? 256 : malloc_usable_size(p));
-    return (struct block){p, size};
+    return (struct block){p, size, 0};
 }
 
 /* Blocks with a mapping of their own, neighbours that the kernel merges into one region, and among them a mapping of the
@@ -257,9 +257,11 @@ static NOINLINE void mmapped_shapes(struct rng *r, int fake) {
     void *volatile *mapping = mmap(NULL, 64 << 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct block inside = make_large(malloc(size), size), child = make_large(malloc(size + 9), size + 9);
     struct block aligned = make_large(memalign(64 << 10, size), size), tail = make_any(r);
-    struct block far = make_large(memalign(1 << 20, size), size), cleared = {calloc(1, size), size};
+    struct block far = make_large(memalign(1 << 20, size), size), cleared = {calloc(1, size), size, 0};
     struct block grown = make_large(realloc(malloc(size), 3 * size), 3 * size);
     struct block from_mapping = make_any(r);
+    aligned.aligned = 16;
+    far.aligned = 20;
     if (mapping == MAP_FAILED) abort();
     note_definite(lost, "mmapped");
     root(held.p);

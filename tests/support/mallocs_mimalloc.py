@@ -160,7 +160,7 @@ def settle(records: Sequence[truth.Record], blocks: Iterable[Mapping[str, Any]])
 
     mimalloc notes nowhere by how much it moved the pointer of an aligned block. findleaks finds that out from what refers to it; where
     nothing does, which only lost and "possible" blocks can have, it may only know which block it is. Such a block must end where the
-    program's ends, and begin at most there where the program's begins.
+    program's ends, and begin less than the alignment that the program asked for before the program's.
     """
     starts = {int(block["address"], 16): int(block["size"]) for block in blocks if block["state"] == "in-use"}
     ends = {start + size: start for start, size in starts.items()}
@@ -172,7 +172,7 @@ def settle(records: Sequence[truth.Record], blocks: Iterable[Mapping[str, Any]])
             and record.kind != "reachable"
             and record.address not in starts
             and start is not None
-            and start <= record.address
+            and 0 <= record.address - start < record.alignment
         ):
             moved[record.address] = start
     settled = []

@@ -20,7 +20,8 @@ _HELD = {("definite", "possible"), ("indirect", "possible"), *((kind, "reachable
 
 @dataclass(frozen=True)
 class Record:
-    """One block as its program knows it. `leader` is the block an indirect one hangs from, its own address if definite, else 0."""
+    """One block as its program knows it. `leader` is the block an indirect one hangs from, its own address if definite, else 0; `alignment`
+    what memalign was asked for, 0: none."""
 
     address: int
     usable: int
@@ -29,6 +30,7 @@ class Record:
     kind: str
     leader: int
     category: str
+    alignment: int
 
     @property
     def end(self) -> int:
@@ -74,8 +76,9 @@ def parse(output: str) -> list[Record]:
     for line in output.splitlines():
         if line == "ready":
             break
-        address, usable, requested, state, kind, leader, category = line.split()
-        records.append(Record(int(address, 16), int(usable, 16), int(requested, 16), state, kind, int(leader, 16), category))
+        address, usable, requested, state, kind, leader, category, alignment = line.split()
+        start, size, wanted, hangs_from, aligned = (int(word, 16) for word in (address, usable, requested, leader, alignment))
+        records.append(Record(start, size, wanted, state, kind, hangs_from, category, aligned))
     used = sorted((r for r in records if r.state == "in-use"), key=lambda r: r.address)
     for before, after in zip(used, used[1:]):
         if before.end > after.address:
