@@ -6,14 +6,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNEL := common/engine/kernel/_kernel.so
 PYTEST := $(BIN)/pytest
-# Tests run side by side, but no more than 4, as some take a gigabyte. Whole runs of neighbours keep what a module shares in one process.
-JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+# Tests run side by side, one more than there are processors, as many wait for debuggers and programs; but no more than 4, as some take a
+# gigabyte. Whole runs of neighbours keep what a module shares in one process.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 ALL := -n $(JOBS) --dist worksteal
 SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv kernel bytecode demo test test-matrix lint bench clean test-tools
+.PHONY: help venv kernel bytecode demo test all-tests test-matrix lint bench clean test-tools
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
@@ -22,8 +23,11 @@ help: ## show this list
 demo: venv kernel ## find the leaks of a sample core; needs no debugger
 	$(BIN)/findleaks find $(SAMPLE)
 
-test: test-tools lint bytecode ## install what the tests need (as root, with apt), then lint and run all tests
-	$(PYTEST) $(ALL) --durations=10
+test: test-tools venv kernel bytecode ## install what the tests need (as root, with apt), then lint and run all tests
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint all-tests
+
+all-tests: venv kernel bytecode
+	env -u MAKEFLAGS -u MFLAGS $(PYTEST) $(ALL) --durations=10
 
 test-matrix: test-tools venv kernel bytecode ## the tests of many libc, debugger and Python versions, and all tests without the kernel
 	$(PYTEST) $(ALL) -m matrix --hypothesis-profile=random
