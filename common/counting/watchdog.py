@@ -4,16 +4,19 @@ usage: watchdog.py PID DESCRIPTOR FOLDER
 
 DESCRIPTOR is one of /proc/PID/mem; FOLDER has the package's bootstrap.py ("" for none). Standard
 input has lines of "ADDRESS NOW OLD", in hexadecimal. A line "q" says that there is nothing to do.
-Where the pipe ends without it, the debugger is dead: OLD is written to each address that holds NOW.
-With a FOLDER, stubs are then removed too.
+Where the pipe ends without it, the debugger is dead: OLD is written to each address that holds NOW,
+and the process is continued if the debugger was stopping it. With a FOLDER, stubs are removed too.
 """
 
 import os
+import signal
 import sys
 import time
 
 RELEASE_SECONDS = 5.0
 """Seconds to wait, at most, until the kernel has detached the dead debugger from the process."""
+PENDING_SECONDS = 0.2
+"""Seconds in which a SIGSTOP that was pending then has stopped the process."""
 
 
 def main(pid: int, memory: int, folder: str) -> None:
@@ -34,10 +37,11 @@ def main(pid: int, memory: int, folder: str) -> None:
                 os.pwrite(memory, old, address)
         except OSError:  # the process has ended, too
             pass
+    limit = time.monotonic() + RELEASE_SECONDS
+    while held(pid) and time.monotonic() < limit:
+        time.sleep(0.005)
+    wake(pid)
     if folder:
-        limit = time.monotonic() + RELEASE_SECONDS
-        while held(pid) and time.monotonic() < limit:
-            time.sleep(0.005)
         import runpy
 
         runpy.run_path(os.path.join(folder, "bootstrap.py"))["install"]()
@@ -48,12 +52,31 @@ def main(pid: int, memory: int, folder: str) -> None:
 
 def held(pid: int) -> bool:
     """Whether the process is being traced."""
+    return field(pid, "TracerPid:") not in ("0", "")
+
+
+def wake(pid: int) -> None:
+    """Continue the process if it is stopped: debuggers stop threads by SIGSTOP, and one killed in
+    the middle leaves that pending."""
+    limit = time.monotonic() + PENDING_SECONDS
+    while time.monotonic() < limit and (state := field(pid, "State:")):
+        if state == "T":
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except OSError:
+                pass
+            return
+        time.sleep(0.005)
+
+
+def field(pid: int, name: str) -> str:
+    """The first word of a line of /proc/PID/status; "" if the process has ended."""
     try:
         # newline: the process's name may contain \r.
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
-            return not any(line.split() == ["TracerPid:", "0"] for line in file)
+            return next((words[1] for words in map(str.split, file) if words[:1] == [name] and len(words) > 1), "")
     except OSError:
-        return False
+        return ""
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,17 +68,32 @@ def guardians(debugger: int) -> list[int]:
     return found
 
 
+def states(pid: int) -> set[str]:
+    """The states of a process's threads: "t" is a debugger's stop, "T" that of a SIGSTOP."""
+    found = set()
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            found.add(Path(f"/proc/{pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()[0])
+    return found
+
+
 def killed(process: subprocess.Popen[str], pid: int, guardian: bool) -> None:
     """Kill the debugger that holds the process, and its guardian, or not."""
     debugger = process.pid
     until(lambda: len(guardians(debugger)) == 1, "the guardian")
     (beside,) = guardians(debugger)
-    time.sleep(0.3)  # it counts
+    # Until it counts. A debugger killed while it stops the threads leaves a SIGSTOP that only its guardian can undo.
+    until(lambda: "t" not in states(pid), "the debugger to let it run")
     if guardian:
         os.kill(beside, signal.SIGKILL)
     os.kill(debugger, signal.SIGKILL)
     process.communicate()
     until(lambda: not held(pid), "the kernel to let go")
+    until(lambda: ended(beside), "the guardian to have done its work")
+
+
+def ended(pid: int) -> bool:
+    return not Path(f"/proc/{pid}/task").exists() or states(pid) <= {"Z"}
 
 
 def counter(running: Busy) -> Working:
@@ -91,7 +106,29 @@ def test_a_killed_debugger_leaves_nothing(running: Busy) -> None:
     before = text_of(running)
     working = counter(running)
     killed(working.process, running.pid, guardian=False)
-    until(lambda: text_of(running) == before and not stubs(running.pid), "the guardian to have done it")
+    assert text_of(running) == before
+    assert not stubs(running.pid)
+    runs(running)
+
+
+def test_a_process_that_a_killed_debugger_was_stopping_runs_on(running: Busy) -> None:
+    """A debugger stops threads by SIGSTOP. One that is still pending when the debugger is killed would stop the process for good."""
+    before = text_of(running)
+    working = counter(running)
+    until(lambda: len(guardians(working.process.pid)) == 1, "the guardian")
+    (guardian,) = guardians(working.process.pid)
+    until(lambda: "t" not in states(running.pid), "the debugger to let it run")
+    os.kill(guardian, signal.SIGSTOP)
+    until(lambda: states(guardian) == {"T"}, "the guardian to be held")
+    working.process.kill()
+    working.process.communicate()
+    until(lambda: not held(running.pid), "the kernel to let go")
+    os.kill(running.pid, signal.SIGSTOP)
+    until(lambda: states(running.pid) == {"T"}, "the process to be stopped")
+    os.kill(guardian, signal.SIGCONT)
+    until(lambda: ended(guardian), "the guardian to have done its work")
+    assert text_of(running) == before
+    assert not stubs(running.pid)
     runs(running)
 
 
@@ -129,7 +166,6 @@ def test_breakpoints_of_a_killed_debugger_are_taken_out(door: Any, counting: Pat
         before = code(running.pid, at)
         working = Working(door(running.pid, ["event"]), running.pid, at, before)
         killed(working.process, running.pid, guardian=False)
-        until(lambda: code(running.pid, at) == before, "the guardian")
         unharmed(running, at, before)
 
 
