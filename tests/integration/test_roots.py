@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import jvms
 import pytest
 import real
 import truth
+from counts import until
 from debuggers import gdb, lldb, objects, ran
 
 import cores
@@ -268,7 +268,7 @@ def test_redis_keys_are_counted(tmp_path: Path) -> None:
             while b":" not in answer or not answer.endswith(b"\r\n"):
                 answer += wire.recv(65536)
         size = int(answer.rsplit(b":", 1)[1])
-        time.sleep(0.3)
+        until(lambda: cores.all_sleep(idle.pid), "redis to wait for commands")
         core = idle.kernel_core()
     assert size >= keys
     found = asked("--limit", "5", "--depth", "6", str(core))

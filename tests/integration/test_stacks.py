@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import real
 import truth
 from debuggers import ran
+from idle import wait_until_idle
 
 import cores
 
@@ -101,7 +101,7 @@ def test_gdb_sees_the_same(program: Path, tmp_path: Path) -> None:
     code = "import threading, time, sys\ndef f(n):\n f(n - 1) if n else time.sleep(600)\n"
     code += "[threading.Thread(target=f, args=(5,), daemon=True).start() for _ in range(3)]\nprint('ready', flush=True)\nf(20)"
     with cores.Running(["/usr/bin/python3", "-c", code], tmp_path) as running:
-        time.sleep(0.5)
+        wait_until_idle(running.pid)
         found = asked("--pid", str(running.pid))
         command = ["gdb", "-batch", "-nx", "-iex", "set debug-file-directory /nonexistent", "-iex", "set auto-load no"]
         command += ["-p", str(running.pid), "-ex", "thread apply all bt"]
@@ -120,7 +120,7 @@ def test_node_through_its_builtins(tmp_path: Path) -> None:
     script.write_text("function g(n) { if (n) return g(n - 1); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600000); }\n")
     script.write_text(script.read_text() + "require('fs').writeSync(1, 'ready\\n'); g(5);\n")
     with cores.Running([real.node20(), str(script)], tmp_path / "run") as running:
-        time.sleep(0.5)
+        wait_until_idle(running.pid)
         (stack,) = asked("-c", "_start", "--pid", str(running.pid))["stacks"]
     names = functions(stack)
     assert stack["complete"]
