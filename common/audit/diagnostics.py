@@ -27,7 +27,7 @@ UNOWNED = 0.10
 have without a warning."""
 
 
-def doubts(session: Session) -> list[str]:
+def result_warnings(session: Session) -> list[str]:
     """One line for each reason, with its consequence; [] where there is none."""
     return [problem.what for problem in session.directory.problems] + _blank_stacks(session.target) + _unread_memory(session)
 

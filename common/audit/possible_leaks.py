@@ -32,14 +32,14 @@ def possible(session: Session) -> Iterator[Finding]:
     title = f"Perhaps lost: {size(found.bytes)} in {blocks(found.blocks)}, {part} % of what is in use, are reached only by way of "
     title += "pointers into the middle of a block: stray numbers, or a custom of the program's that does not show."
     groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.POSSIBLE])
-    cause, shows = "", ["find --kind possible"]
+    cause, commands = "", ["find --kind possible"]
     if groups and groups[0].examples:
         top = groups[0]
         cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
-        shows += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
+        commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
     facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
-    tries = ("see by `path` whether what holds them is theirs",)
-    yield Finding("possible", found.bytes, title, cause, tries, tuple(shows), facts)
+    remedies = ("see by `path` whether what holds them is theirs",)
+    yield Finding("possible", found.bytes, title, cause, remedies, tuple(commands), facts)
 
 
 def by_custom(session: Session) -> str:

@@ -48,7 +48,7 @@ class TopRetainer(NamedTuple):
         return contents.container.length if contents is not None else 0
 
 
-def growth(session: Session) -> Optional[TopRetainer]:
+def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     """The root that retains more than any other; None where there is no root."""
     reader = Reader(session)
     named = owners(session, reader)
