@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Share, Store
+from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import managed_heaps, trusted
-from findleaks.audit.leak import Leak, merge, what
-from findleaks.audit.leak_groups import lost
+from findleaks.audit.leak_groups import Leak, lost, merge, what
 from findleaks.audit.owners import Sort
-from findleaks.audit.possible_leaks import by_custom, possible
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.quoting import shell_quoted
@@ -31,6 +30,12 @@ if TYPE_CHECKING:
 LEAST, PART = 8 << 20, 0.10
 """A finding about kept memory, or memory of no known owner, needs LEAST bytes or more that are also
 this fraction of the whole (_denominator)."""
+
+LEAST_POSSIBLE = 1 << 20
+"""Fewest bytes of possible leaks that are a finding. They must also be PART of the bytes in use."""
+
+WORTH = 1 << 20
+"""Fewest bytes held by the program's conventions that are mentioned."""
 
 NEXT_TO_NOTHING = 64 << 10
 """Lost bytes below which a process with 1,000 times as many in use is called healthy. The number is
@@ -48,7 +53,7 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     found = [*_kept(accounting, measure), *_cached(accounting), *_freed(session, accounting)]
     grown = _top_retainer(session, accounting)
     found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *runtimes.findings(session.target)]
-    found += possible(session)
+    found += _possible(session)
     unknown = list(_unknown(session, accounting))
     found += unknown if accounting.known else []
     leaks = _lost(session)
@@ -100,7 +105,7 @@ def _lost(session: Session) -> Finding:
     maybe = f", {number(doubtful.blocks)} possible ({size(doubtful.bytes)})" if doubtful.blocks else ""
     if not count:
         title = f"Nothing is lost: 0 blocks for sure{maybe}." if facts["trusted"] else f"Nothing is lost in what could be read{maybe}."
-        return Finding("nothing-lost", 0, title, by_custom(session), facts=facts, commands=("find",) if maybe else ())
+        return Finding("nothing-lost", 0, title, _by_convention(session), facts=facts, commands=("find",) if maybe else ())
     groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.DEFINITE])
     top = groups[0] if groups else None
     facts["groups"] = [leak.json() for leak in groups[:3]]
@@ -111,7 +116,9 @@ def _lost(session: Session) -> Finding:
         commands += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}"]
     if amount < NEXT_TO_NOTHING and amount * 1000 < in_use.bytes:
         title = f"Next to nothing is lost: {blocks(count)}, {size(amount)}{maybe}."
-        return Finding("next-to-nothing-lost", 0, title, by_custom(session), facts={**facts, "bytes": amount}, commands=tuple(commands[:1]))
+        return Finding(
+            "next-to-nothing-lost", 0, title, _by_convention(session), facts={**facts, "bytes": amount}, commands=tuple(commands[:1])
+        )
     doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called lost may be held there."
     title = f"Lost: {size(amount)} in {blocks(count)} that nothing refers to{maybe}.{doubt}"
     return Finding("lost", amount, title, cause, ("free them where they are made, or keep a pointer to them",), tuple(commands), facts)
@@ -121,6 +128,36 @@ def _top(leak: Leak, amount: int) -> str:
     held = leak.bytes + leak.indirect_bytes
     part = "All of it" if held == amount else f"{100 * held // max(amount, 1)} % of it ({size(held)})"
     return f"{part} is {number(leak.blocks)} × {what(leak)}."
+
+
+def _possible(session: Session) -> Iterator[Finding]:
+    """One finding, where much of what is in use may be either lost or held."""
+    graph = session.latest
+    found = graph.totals(Kind.POSSIBLE)
+    in_use = session.directory.blocks.totals(State.IN_USE)
+    if found.bytes < LEAST_POSSIBLE or found.bytes < PART * in_use.bytes:
+        return
+    part = 100 * found.bytes // max(in_use.bytes, 1)
+    title = f"Perhaps lost: {size(found.bytes)} in {blocks(found.blocks)}, {part} % of what is in use, are reached only by way of "
+    title += "pointers into the middle of a block: stray numbers, or a custom of the program's that does not show."
+    groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.POSSIBLE])
+    cause, commands = "", ["find --kind possible"]
+    if groups and groups[0].examples:
+        top = groups[0]
+        cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
+        commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
+    facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
+    remedies = ("see by `path` whether what holds them is theirs",)
+    yield Finding("possible", found.bytes, title, cause, remedies, tuple(commands), facts)
+
+
+def _by_convention(session: Session) -> str:
+    """A sentence about what is held by the program's conventions; "" for less than WORTH."""
+    learned = session.learned
+    if learned.held.bytes < WORTH:
+        return ""
+    said = "; ".join(sentences(learned, session.target.arch.word))
+    return f"Held by interior pointers, which count here: {said}."
 
 
 # -- kept by allocators

@@ -27,4 +27,6 @@ def hoarded_handles(target: Target) -> Iterator[Finding]:
             facts: dict[str, object] = {"isolate": hex(isolate.address), "handles": isolate.handles, "blocks": len(isolate.blocks)}
             cause = "Handles made where no nearer scope is open are freed only when the outermost one closes."
             remedies = ("open a HandleScope around each call into JavaScript",)
-            yield Finding("handle-scopes", held, title, cause, remedies, ("scopes", "count MakeCallback --outside-scope v8 --for 10"), facts)
+            yield Finding(
+                "handle-scopes", held, title, cause, remedies, ("scopes", "count MakeCallback --outside-scope v8 --for 10"), facts
+            )
