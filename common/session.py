@@ -26,6 +26,7 @@ from findleaks.target.residency.presence import Presence
 if TYPE_CHECKING:
     from findleaks.debuginfo.files import DebugFiles
     from findleaks.debuginfo.members import Members
+    from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import Runtime
 
 SLICE = 1 << 20
@@ -40,12 +41,6 @@ inconsistent."""
 
 PAUSE = 0.003
 """Seconds that the process runs between two reads."""
-
-_RECOMPUTED = (
-    *("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight"),
-    *("_heuristic_matcher", "_without_links", "debug_files", "members"),
-)
-"""Attributes dropped when a live process is read again."""
 
 
 class Progress(Protocol):
@@ -100,8 +95,9 @@ class Session:
         if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        for name in _RECOMPUTED:
-            self.__dict__.pop(name, None)
+        for name, attribute in vars(Session).items():
+            if isinstance(attribute, cached_property):
+                self.__dict__.pop(name, None)
         self._graphs.clear()
         self._learned.clear()
         self._classified_graphs.clear()
@@ -228,6 +224,17 @@ class Session:
                 yield piece if dead else blanked(piece, self.dead)
             done += end - start
 
+    @property
+    def budget(self) -> int:
+        """Blocks that the engine visits between two checks for Ctrl-C."""
+        return PURE_SLICE if self.engine.name == "pure" else SLICE
+
+    def computed(self, tree: Dominators, phase: str) -> Dominators:
+        """`tree`, computed, with progress and checks for Ctrl-C."""
+        while not tree.compute(self.budget):
+            self.report_progress(phase, tree.progress())
+        return tree
+
     def heap_ranges(self) -> list[Range]:
         return [Range(owned.start, owned.end) for owned in self.directory.heaps]
 
@@ -272,37 +279,38 @@ class Session:
         if graph in self._classified_graphs:
             return graph
         began = time.perf_counter()
-        budget = PURE_SLICE if self.engine.name == "pure" else SLICE
-        graph = self._marked(graph, budget)
-        while not graph.classify(budget):
+        graph = self._marked(graph)
+        while not graph.classify(self.budget):
             self.report_progress("sorting the lost", 0.0)
         self.seconds["mark"] = time.perf_counter() - began
         self._classified_graphs.append(graph)
         return graph
 
-    def _marked(self, graph: Graph, budget: int) -> Graph:
+    def _marked(self, graph: Graph) -> Graph:
         """The graph, marked. If a learned heuristic explains most of its interior pointers, it is
         another graph, scanned with that heuristic."""
-        self._mark(graph, budget)
+        self._mark(graph)
         asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
         if not asked & Heuristic.AUTO:
             return graph
-        learned = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.report_progress)
+        learned = self._learn_conventions(graph)
         if learned.heuristics:
-            more = learned.heuristics
             before = graph.totals(Kind.POSSIBLE)
-            graph = self._graphs[asked] = self._scanned(asked | more)
-            self._mark(graph, budget)
-            again = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.report_progress)
+            graph = self._graphs[asked] = self._scanned(asked | learned.heuristics)
+            self._mark(graph)
+            again = self._learn_conventions(graph)
             after = graph.totals(Kind.POSSIBLE)
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
-            learned = again._replace(heuristics=more, held=held)
+            learned = again._replace(heuristics=learned.heuristics, held=held)
         self._learned[asked] = learned
         return graph
 
-    def _mark(self, graph: Graph, budget: int) -> None:
-        while not graph.mark(budget):
+    def _mark(self, graph: Graph) -> None:
+        while not graph.mark(self.budget):
             self.report_progress("following pointers", 0.0)
+
+    def _learn_conventions(self, graph: Graph) -> Learned:
+        return learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, self.budget, self.report_progress)
 
     @cached_property
     def _heuristic_matcher(self) -> HeuristicMatcher:

@@ -19,7 +19,7 @@ from findleaks.audit.containers.recognise import NEAR, Test, found_in, headed
 from findleaks.audit.pointer_words import MANY, Words, read_words
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
-from findleaks.session import PURE_SLICE, SLICE, Session
+from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
@@ -80,14 +80,6 @@ class Fields(NamedTuple):
     shared: Totals
 
 
-def computed(session: Session, tree: Dominators, what: str) -> Dominators:
-    """`tree`, computed, with progress and checks for Ctrl-C."""
-    budget = PURE_SLICE if session.engine.name == "pure" else SLICE
-    while not tree.compute(budget):
-        session.report_progress(what, tree.progress())
-    return tree
-
-
 def fields_of(
     session: Session, reader: Reader, whole: Dominators, node: int, memory: Sequence[Range], registers: Iterable[tuple[str, int]] = ()
 ) -> Fields:
@@ -137,7 +129,7 @@ def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Fi
         else:
             tree.refer(number, sorted({place.block for place in one.places}))
         one.node = root_node(number)
-    computed(session, tree, "telling fields apart")
+    session.computed(tree, "telling fields apart")
     for one, totals in zip(fields, tree.by_root()):
         one.totals = totals
     kept = sorted((f for f in fields if f.totals.blocks), key=lambda f: -f.totals.bytes)

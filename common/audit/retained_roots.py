@@ -6,7 +6,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from findleaks.audit.fields import computed
 from findleaks.audit.owners import Owner, Owners
 from findleaks.audit.references import root_references
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
@@ -105,8 +104,7 @@ def lost_tree(session: Session) -> Dominators:
     what is possibly lost."""
     tree = session.latest.dominators(2, lost=True)
     tree.refer_lost(0, 1)
-    computed(session, tree, "who holds what")
-    return tree
+    return session.computed(tree, "who holds what")
 
 
 def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:

@@ -13,7 +13,7 @@ from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Place, Reader
 from findleaks.audit.containers.recognise import begun_at
 from findleaks.audit.field_groups import Bunch, bunches
-from findleaks.audit.fields import NOTHING, Field, Fields, about, computed, fields_of
+from findleaks.audit.fields import NOTHING, Field, Fields, about, fields_of
 from findleaks.audit.origins import Origin, agreed
 from findleaks.audit.owners import Owner, Owners, Sort
 from findleaks.debuginfo.members import Type
@@ -379,4 +379,4 @@ def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
     for number, owner in enumerate(named.all):
         if owner.words:
             tree.root_words([value for _, value in owner.words], number)
-    return computed(session, tree, "who holds what")
+    return session.computed(tree, "who holds what")
