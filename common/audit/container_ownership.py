@@ -18,7 +18,6 @@ from findleaks.audit.containers import Container
 from findleaks.audit.containers.hashes import standard
 from findleaks.audit.containers.lists import ring
 from findleaks.audit.containers.reader import Reader
-from findleaks.audit.containers.recognise import known
 from findleaks.audit.containers.trees import gnu_tree, llvm_tree
 from findleaks.audit.owners import Owners, Sort
 from findleaks.engine.dominators import NO_ROOT, root_node
@@ -128,7 +127,7 @@ def _at(reader: Reader, address: int) -> Iterator[Container]:
     for head in _SURE:
         made = head(reader, address)
         if made is not None:
-            known(reader, address, made)
+            reader.recognised["head", address] = made
             if made.recorded == made.length and made.length >= LEAST and not made.problem:
                 yield made
             return

@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.bulk import pointing
 from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.lists import WORDS
-from findleaks.audit.containers.reader import SLICE, Place, Reader
+from findleaks.audit.containers.reader import SLICE, Buckets, Place, Reader
 
 LONG = 16
 """Most nodes of a chain that are followed to find its link."""
@@ -80,36 +80,23 @@ def _contains_word(reader: Reader, start: int, count: int, value: int) -> bool:
     return False
 
 
-class Buckets(NamedTuple):
-    """The non-zero words of an array. `places`: how many words it has in all."""
-
-    heads: array[int]
-    places: int
-    sample: list[Optional[Place]]  # what some of the heads point to, evenly spread
-    mixed: bool  # some words are neither 0 nor point to blocks
-
-
 def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
     """The buckets of an array of pointers. The last result is kept: an array that is no hash table
     may be an array of other pointers."""
-    kept = reader.known.get(("buckets", 0))
-    if isinstance(kept, tuple) and kept[0] == (start, end):
-        found: Buckets = kept[1]
-        return found
+    kept = reader.last_buckets
+    if kept is not None and (kept.start, kept.end) == (start, end):
+        return kept
     heads: array[int] = array("Q")
-    words = 0
     mixed = False
     for piece in reader.target.pieces(start, end):
         reader.progress()
         places, values = pointing(reader.engine, piece, reader.low, reader.high)
         heads.extend(values)
-        words += len(piece.data) // reader.size
         empty = len(reader.engine.search(piece, 0, 1))
         mixed = mixed or empty + len(places) < len(piece.data) // reader.size
     sample = [] if mixed else [reader.place(value) for value in _spread(heads)]
-    found = Buckets(heads, words, sample, mixed or None in sample)
-    reader.known["buckets", 0] = (start, end), found
-    return found
+    reader.last_buckets = Buckets(start, end, heads, sample, mixed or None in sample)
+    return reader.last_buckets
 
 
 def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:
