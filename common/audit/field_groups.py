@@ -3,8 +3,7 @@ about as much."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from findleaks.audit.fields import Field
 from findleaks.engine.terms import Totals
@@ -17,22 +16,17 @@ RATIO = 2
 rows of their own."""
 
 
-class Bunch(NamedTuple):
-    """One field, or at least ALIKE similar ones, the largest first."""
-
-    fields: list[Field]
-
-    @property
-    def totals(self) -> Totals:
-        """What they retain together."""
-        return Totals(sum(one.totals.blocks for one in self.fields), sum(one.totals.bytes for one in self.fields))
+def group_fields(fields: Sequence[Field], name: Callable[[Field], str]) -> list[list[Field]]:
+    """The fields one by one, or in groups of at least ALIKE similar ones; the largest group and the
+    largest field of each first. `name`: what a field leads to; it is the same for all of a type or
+    size."""
+    found = [group for same in _by_target(fields, name) for group in _by_amount(same)]
+    return sorted(found, key=lambda group: -retained_by(group).bytes)
 
 
-def bunches(fields: Sequence[Field], name: Callable[[Field], str]) -> list[Bunch]:
-    """The fields in groups, the largest first. `name`: what a field leads to; it is the same for
-    all of a type or size."""
-    found = [bunch for same in _by_target(fields, name) for bunch in _by_amount(same)]
-    return sorted(found, key=lambda bunch: -bunch.totals.bytes)
+def retained_by(fields: Iterable[Field]) -> Totals:
+    """What fields of one owner retain together."""
+    return Totals.sum_of(one.totals for one in fields)
 
 
 def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
@@ -54,7 +48,7 @@ def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterato
         yield from by_name.values()
 
 
-def _by_amount(same: Sequence[Field]) -> Iterator[Bunch]:
+def _by_amount(same: Sequence[Field]) -> Iterator[list[Field]]:
     """Fields of one kind, those that retain about as much together; the others one by one."""
     order = sorted(same, key=lambda one: -one.totals.bytes)
     first = 0
@@ -62,7 +56,7 @@ def _by_amount(same: Sequence[Field]) -> Iterator[Bunch]:
         if at < len(order) and order[at].totals.bytes * RATIO >= order[first].totals.bytes:
             continue
         if at - first >= ALIKE:
-            yield Bunch(order[first:at])
+            yield order[first:at]
         else:
-            yield from (Bunch([one]) for one in order[first:at])
+            yield from ([one] for one in order[first:at])
         first = at

@@ -139,13 +139,12 @@ def runtime_holdings(
         session.report_progress(f"counting the objects of {runtime.name}", 0.0)
         mine: dict[str, Totals] = {}
         for name, total in zip(one.names, next(which)) if one is not None else ():
-            before = mine.get(name, Totals(0, 0))
-            mine[name] = Totals(before.blocks + total.blocks, before.bytes + total.bytes)
+            mine[name] = Totals.sum_of((mine.get(name, Totals(0, 0)), total))
         rows = [
             TypeHoldings(kind, mine.get(kind.name, Totals(0, 0)) if one else None, reported) for kind, reported in _types(runtime, group)
         ]
         rows.sort(key=lambda row: (-row.bytes, -row.type.objects, row.type.name))
-        summed = Totals(sum(total.blocks for total in mine.values()), sum(total.bytes for total in mine.values())) if one else None
+        summed = Totals.sum_of(mine.values()) if one else None
         found.append(Holdings(runtime, rows, summed))
     return found
 

@@ -47,7 +47,7 @@ def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence
         if len(made.fields) <= SEARCHED:
             ends = [child.block, *nodes[-1:]]
             made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(builder, named, end)))
-    listed = total_of(made.fields)
+    listed = Totals.sum_of(row.totals for row in made.fields)
     made.more = Totals(max(made.totals.blocks - listed.blocks, 0), max(made.totals.bytes - listed.bytes, 0))
     made.left = int(made.more.blocks > 0)
     alike = [one for one in spread if one.children >= MANY and one.bytes >= PART * made.totals.bytes]
@@ -115,8 +115,3 @@ def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, s
     ]
     found.sort(key=lambda one: -one[0].bytes)
     return [(builder.of_block(child.block), kind) for child, kind in found[: limit or None]]
-
-
-def total_of(rows: Sequence[RetainedNode]) -> Totals:
-    """The sum of what these rows retain."""
-    return Totals(sum(row.totals.blocks for row in rows), sum(row.totals.bytes for row in rows))
