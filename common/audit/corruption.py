@@ -314,27 +314,23 @@ class Explainer:
         )
 
 
+def _run_at(pattern: re.Pattern[bytes], data: bytes, at: int) -> tuple[int, int]:
+    """The match of the pattern that contains position `at`; empty where there is none."""
+    return next((match.span() for match in pattern.finditer(data) if match.start() <= at < match.end()), (at, at))
+
+
 def _same_byte(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
     """The run of one byte that fills [first, last), if it is long enough to be a pattern."""
-    if len(set(data[first:last])) != 1:
-        return None
-    start, end, byte = first, last, data[first]
-    while start and data[start - 1] == byte:
-        start -= 1
-    while end < len(data) and data[end] == byte:
-        end += 1
-    return (start, end) if end - start >= RUN else None
+    start, end = _run_at(re.compile(re.escape(data[first : first + 1]) + b"+"), data, first)
+    return (start, end) if end >= last and end - start >= RUN else None
 
 
 def _text(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
     """The run of text that the changed bytes begin with, if it fills them or is followed by a
     NUL."""
-    for match in _TEXT.finditer(data):
-        if match.start() <= first < match.end():
-            start, end = match.span()
-            whole = end >= last or data[end : end + 1] == b"\0"
-            return (start, end) if whole and end - start >= RUN else None
-    return None
+    start, end = _run_at(_TEXT, data, first)
+    whole = end >= last or data[end : end + 1] == b"\0"
+    return (start, end) if whole and end - start >= RUN else None
 
 
 def _shown(text: str) -> str:

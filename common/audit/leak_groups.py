@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Group, Kind, Totals
@@ -116,7 +117,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
 
     With `hints` they are also grouped by hint; else a group has the hint of its first block.
     """
-    blocks, types = session.directory.blocks, session.types
+    blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds = graph.kinds()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, Totals]]] = {}
@@ -125,7 +126,9 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             session.report_progress("looking at the lost", match.start() / len(kinds))
         index = match.start()
         start, size = blocks.address(index), blocks.size(index)
-        if inside(ranges, _first_word(session, start, size)):
+        # The first word as the engine reads it: only a whole, aligned one.
+        first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
+        if first is not None and inside(ranges, first):
             continue
         name = printable(types.of_block(start, size))
         hint = hint_of(session, start, size) if hints and not name else ""
@@ -151,17 +154,6 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             most_indirect=max(counts),
             examples=tuple(starts[:EXAMPLES]),
         )
-
-
-def _first_word(session: Session, start: int, size: int) -> int:
-    """The first word as the engine reads it: 0 where a block has no whole, aligned word."""
-    word = session.target.arch.word
-    if start % word or size < word:
-        return 0
-    try:
-        return session.target.word(start)
-    except UnreadableMemory:
-        return 0
 
 
 def hint_of(session: Session, start: int, size: int) -> str:
