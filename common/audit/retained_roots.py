@@ -6,7 +6,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from findleaks.audit.owners import Owner, Owners
+from findleaks.audit.owner import Owner
+from findleaks.audit.owners import Owners
 from findleaks.audit.references import root_references
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
 from findleaks.engine.dominators import SHARED, Dominators, Spread, node_root, root_node

@@ -8,15 +8,15 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from findleaks.audit.container_ownership import parts_of
+from findleaks.audit.container_ownership import find_container_owners
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import begun_at
-from findleaks.audit.field_groups import group_fields, retained_by
-from findleaks.audit.fields import NOTHING, Field, Fields, about, fields_of
+from findleaks.audit.fields import NOTHING, Field, Fields, about, fields_of, group_fields, retained_by
 from findleaks.audit.leak_groups import hint_of
 from findleaks.audit.origins import Origin, agreed
-from findleaks.audit.owners import Owner, Owners, Sort
+from findleaks.audit.owner import Owner, Sort
+from findleaks.audit.owners import Owners
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
@@ -363,7 +363,7 @@ def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
     """The dominator tree with the owners as roots, computed. Stacks and registers own only what no
     variable and no mapping leads to."""
     tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
-    parts, container_owners = parts_of(session, reader, named)
+    parts, container_owners = find_container_owners(session, reader, named)
     if container_owners:
         tree.set_owners(parts, container_owners)
     for piece in session.pieces(session.roots, "reading the roots"):

@@ -10,7 +10,8 @@ from typing import Any, Optional
 from findleaks.arg_types import address_word, count_word
 from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import Reader
-from findleaks.audit.owners import WORDS, Owner, Owners, owners
+from findleaks.audit.owner import WORDS, Owner
+from findleaks.audit.owners import Owners, owners
 from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row
 from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows, tree_of
 from findleaks.commands import command

@@ -99,10 +99,9 @@ def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
     return reader.last_buckets
 
 
-def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:
-    """Some of the values, evenly spread."""
-    step = max(len(values) // most, 1)
-    return list(values[::step][:most])
+def _spread(values: Sequence[int]) -> list[int]:
+    """Up to SAMPLE of the values, evenly spread."""
+    return list(values[:: max(len(values) // SAMPLE, 1)][:SAMPLE])
 
 
 def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: bool = False) -> Optional[Container]:
@@ -121,7 +120,9 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
     link = _find_link(reader, first, sample)
     if link is None or _entwined(reader, found.heads, sample, link):
         return None
-    nodes, problem = _chains(reader, found.heads, link)
+    # All nodes, each once, level by level: the first of every bucket, then the second, and so on.
+    sound = reader.linked(found.heads, (link,), 2 * reader.most)
+    nodes, problem = (sound, "") if sound is not None else _damaged_chains(reader, found.heads, link)
     if len(nodes) == len(found.heads) or (whole and problem):
         return None  # no chain has two nodes: an array of pointers
     tables = () if head == (start, end) else (start,)
@@ -133,12 +134,8 @@ def _find_link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[
     nodes alike and to an end, and farther than any other."""
     size = reader.size
     count = min((first.size - first.offset) // size, WORDS)
-    best, found = 0, None
-    for number in range(count):
-        length = _followed_length(reader, first, sample, number * size)
-        if length > best:
-            best, found = length, number * size
-    return found
+    lengths = {offset: _followed_length(reader, first, sample, offset) for offset in range(0, count * size, size)}
+    return max((offset for offset in lengths if lengths[offset]), key=lambda offset: lengths[offset], default=None)
 
 
 def _followed_length(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
@@ -174,15 +171,8 @@ def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: in
     return wrong * ENTWINED > sum(met.values())
 
 
-def _chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """All nodes, each once, level by level: the first of every bucket, then the second, and so on;
-    and "" or what is wrong."""
-    sound = reader.linked(heads, (link,), 2 * reader.most)
-    return (sound, "") if sound is not None else _damaged_chains(reader, heads, link)
-
-
 def _damaged_chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """As _chains, for chains with damage."""
+    """All nodes of chains with damage, each once, and what is wrong."""
     nodes, level, problem = array("Q"), array("Q", heads), ""
     while level and not problem:
         below: array[int] = array("Q")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
 
@@ -89,6 +89,10 @@ class Reader(Memory):
         """The block in use that `value` points into."""
         found = self.blocks.lookup(value)
         return Place(found[0], found[1], found[2], value - found[1]) if found is not None and found[3] == State.IN_USE else None
+
+    def places(self, values: Iterable[int]) -> list[Place]:
+        """The blocks in use that these values point into."""
+        return [place for place in map(self.place, values) if place is not None]
 
     def alike(self, one: Place, other: Optional[Place]) -> bool:
         """Whether `other` could be a node like `one`: at the same offset of another block of its

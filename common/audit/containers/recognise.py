@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Optional
 
 from findleaks.audit.containers import Container
@@ -77,13 +77,14 @@ def _once(reader: Reader, what: str, address: int, recognise: Callable[[], Optio
     return reader.recognised[key]
 
 
+def first_recognised(reader: Reader, address: int, heads: Iterable[Callable[[Reader, int], Optional[Container]]]) -> Optional[Container]:
+    """What the first of these recognisers that finds anything finds at `address`."""
+    return next(filter(None, (head(reader, address) for head in heads)), None)
+
+
 def _in_words(reader: Reader, address: int) -> Optional[Container]:
     """The container whose head of several words is, or begins, at `address`."""
-
-    def recognise() -> Optional[Container]:
-        return next((made for head in _HEADS for made in [head(reader, address)] if made is not None), None)
-
-    return _once(reader, "head", address, recognise)
+    return _once(reader, "head", address, lambda: first_recognised(reader, address, _HEADS))
 
 
 def headed(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
