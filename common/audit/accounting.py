@@ -221,7 +221,7 @@ def _zero_page_warnings(residency: Presence) -> list[str]:
     over = residency.resident.total - residency.rss if residency.rss is not None else 0
     if over <= 0 or not residency.unsure:
         return []
-    return [f"{human(over)} of what counts as resident is the kernel's zero page: this kernel does not tell which pages are, but to root"]
+    return [f"{human(over)} of what counts as resident is the kernel's zero page: this kernel shows only root which pages are"]
 
 
 class _Claimed:

@@ -16,7 +16,7 @@ from findleaks.audit.accounting import Accounting, Share, Store
 from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import managed_heaps, trusted
 from findleaks.audit.leak_groups import Leak, lost, merge, what
-from findleaks.audit.owners import Sort
+from findleaks.audit.owner import Sort
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.quoting import shell_quoted
@@ -139,7 +139,7 @@ def _possible(session: Session) -> Iterator[Finding]:
         return
     part = 100 * found.bytes // max(in_use.bytes, 1)
     title = f"Perhaps lost: {size(found.bytes)} in {blocks(found.blocks)}, {part} % of what is in use, are reached only by way of "
-    title += "pointers into the middle of a block: stray numbers, or a custom of the program's that does not show."
+    title += "pointers into the middle of a block: stray numbers, or a convention of the program that could not be recognised."
     groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.POSSIBLE])
     cause, commands = "", ["find --kind possible"]
     if groups and groups[0].examples:
@@ -147,7 +147,7 @@ def _possible(session: Session) -> Iterator[Finding]:
         cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
         commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
     facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
-    remedies = ("see by `path` whether what holds them is theirs",)
+    remedies = ("see with `path` what holds them",)
     yield Finding("possible", found.bytes, title, cause, remedies, tuple(commands), facts)
 
 
@@ -344,7 +344,7 @@ def _threads(accounting: Accounting) -> Iterator[Finding]:
         title = f"{number(len(ended))} threads ended and were never joined: their stacks stay, {stay}."
         started = Counter(place.name for place in ended if place.name).most_common(3)
         cause = f"They were started with {some([f'{name} ({number(count)})' for name, count in started])}." if started else ""
-        remedies = ("pthread_join for each thread, or pthread_detach where nobody waits for it",)
+        remedies = ("pthread_join for each thread, or pthread_detach where no thread waits for it",)
         facts: dict[str, object] = {
             "threads": len(ended),
             "mapped": accounting.unjoined_mapped,

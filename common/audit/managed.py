@@ -97,7 +97,7 @@ class Holdings(NamedTuple):
         top = self.by_native[0]
         words = f"{_objects(top.type.objects)} of {printable(top.type.name)} hold {size(top.held.bytes)}"
         if self.unreported:
-            return f"{words}; {self.name} was not told of {size(self.unreported)} that objects hold: its collector sees no reason to run"
+            return f"{words}; {self.name} does not know of {size(self.unreported)} that objects hold: its collector sees no reason to run"
         return words
 
     def json(self) -> dict[str, object]:
