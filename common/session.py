@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional, Protocol
 
@@ -77,16 +78,20 @@ class Session:
     @cached_property
     def directory(self) -> Directory:
         """Every allocator and every block."""
+        with self._timed("walk"):
+            while True:
+                self.report_progress("finding the heaps", 0.0)
+                made = build(self.target, self.engine)
+                self.inside = threads_inside(self.target, made.allocators, made.blocks)
+                made.excuse(self.inside)
+                if not made.problems or not self.read_again():
+                    return made
+
+    @contextmanager
+    def _timed(self, work: str) -> Iterator[None]:
         began = time.perf_counter()
-        while True:
-            self.report_progress("finding the heaps", 0.0)
-            made = build(self.target, self.engine)
-            self.inside = threads_inside(self.target, made.allocators, made.blocks)
-            made.excuse(self.inside)
-            if not made.problems or not self.read_again():
-                break
-        self.seconds["walk"] = time.perf_counter() - began
-        return made
+        yield
+        self.seconds[work] = time.perf_counter() - began
 
     def read_again(self) -> bool:
         """Let a live process run for PAUSE seconds and stop it again, if a thread inside an
@@ -133,12 +138,10 @@ class Session:
     @cached_property
     def unread(self) -> Unread:
         """What threads have in registers and below their stack pointers but will not read again."""
-        began = time.perf_counter()
-        blocks = self.directory.blocks
-        self.report_progress("reading what threads do next", 0.0)
-        made = unread(self.target, self.engine, blocks)
-        self.seconds["unread"] = time.perf_counter() - began
-        return made
+        with self._timed("unread"):
+            blocks = self.directory.blocks
+            self.report_progress("reading what threads do next", 0.0)
+            return unread(self.target, self.engine, blocks)
 
     def register_words(self) -> list[int]:
         """Register words that are roots, and other root words that are not in memory."""
@@ -260,29 +263,27 @@ class Session:
     def _scanned(self, heuristics: Heuristic, links: Optional[bytearray] = None) -> Graph:
         # First, as they time themselves as `walk` and `unread`.
         blocks, roots = self.directory.blocks, self.roots
-        began = time.perf_counter()
-        vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
-        customary, types = self.customary
-        graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
-        if links is not None:
-            graph.exclude_links(links)
-        for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
-            graph.scan_blocks(piece)
-        for piece in self.pieces(roots, "reading the roots"):
-            graph.scan_roots(piece)
-        graph.root_words([*self.register_words(), *self._thread_blocks(), *self.in_flight])
-        graph.settle()
-        self.seconds["scan"] = time.perf_counter() - began
+        with self._timed("scan"):
+            vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
+            customary, types = self.customary
+            graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
+            if links is not None:
+                graph.exclude_links(links)
+            for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
+                graph.scan_blocks(piece)
+            for piece in self.pieces(roots, "reading the roots"):
+                graph.scan_roots(piece)
+            graph.root_words([*self.register_words(), *self._thread_blocks(), *self.in_flight])
+            graph.settle()
         return graph
 
     def _classified(self, graph: Graph) -> Graph:
         if graph in self._classified_graphs:
             return graph
-        began = time.perf_counter()
-        graph = self._marked(graph)
-        while not graph.classify(self.budget):
-            self.report_progress("sorting the lost", 0.0)
-        self.seconds["mark"] = time.perf_counter() - began
+        with self._timed("mark"):
+            graph = self._marked(graph)
+            while not graph.classify(self.budget):
+                self.report_progress("sorting the lost", 0.0)
         self._classified_graphs.append(graph)
         return graph
 

@@ -140,15 +140,13 @@ class _Counter:
         held: array[int] = array("Q")
         size = 0
         for start, end in ranges:
-            while start < end:
-                stop = min(end, start + self.step)
-                part = _clipped(self.whole, start, stop)
-                held += part
-                size += stop - start
+            for low in range(start, end, self.step):
+                high = min(end, low + self.step)
+                held += _clipped(self.whole, low, high)
+                size += high - low
                 if size >= self.step or len(held) >= 1 << 16:
                     self._add(sums, held)
                     held, size = array("Q"), 0
-                start = stop
         self._add(sums, held)
         return sums
 

@@ -13,7 +13,7 @@ from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.session import Session
-from findleaks.target.base import Module, Range, Region, Target, Thread
+from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.elf import PT_TLS
 from findleaks.target.modules import headers
 from findleaks.target.ranges import holding, inside
@@ -194,7 +194,7 @@ class Describer:
         if thread is not None and stack is not None:
             phrase = self._on_stack(address, thread, stack)
             return Answer(address, "stack", phrase, region=region, thread=thread.tid, root=root)
-        module = self.module(address)
+        module = holding(self.target.modules(), address)
         if module is not None:
             symbol = self.symbol(address)
             name = printable(module.path.rsplit("/", 1)[-1])
@@ -235,9 +235,6 @@ class Describer:
     @cached_property
     def _static_tls(self) -> Optional[int]:
         return static_tls(self.target)
-
-    def module(self, address: int) -> Optional[Module]:
-        return holding(self.target.modules(), address)
 
     def symbol(self, address: int) -> str:
         """ "g_agent+0x38" with the name as the target has it, or "" """

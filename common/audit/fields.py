@@ -7,6 +7,7 @@ retained by the owner's words. Words that are the head of one container are ther
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -226,7 +227,13 @@ def _grouped(
     Words in `looked` are the head of no container; for others that is found out when it is asked
     for."""
     taken = merged(span for container in containers for span in container.spans)
-    fields = [Field(made.spans, [place for span in made.spans for _, place in _within(places, span)], made) for made in containers]
+    order = list(places)
+
+    def within(spans: Iterable[Range]) -> list[Place]:
+        found = [order[bisect_left(order, span.start) : bisect_left(order, span.end)] for span in spans]
+        return [places[address] for part in found for address in part]
+
+    fields = [Field(made.spans, within(made.spans), made) for made in containers]
     # Words that point to one block are one field, such as a buffer's begin and end.
     same: dict[int, Field] = {}
     for address, place in places.items():
@@ -237,15 +244,6 @@ def _grouped(
             if address not in looked and wanted(place):
                 one.look = partial(headed, reader, address, words[address], place)
     return fields + list(same.values())
-
-
-def _within(places: Mapping[int, Place], span: Range) -> Iterator[tuple[int, Place]]:
-    if (span.end - span.start) // 4 < len(places):
-        for address in range(span.start, span.end, 4):
-            if address in places:
-                yield address, places[address]
-    else:
-        yield from ((address, place) for address, place in places.items() if span.start <= address < span.end)
 
 
 def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:

@@ -232,13 +232,9 @@ def _roots_of_blocks(holders: Sequence[Holders], first: Sequence[int]) -> Option
     in a block."""
     made: Optional[array[int]] = None
     for one, start in zip(holders, first):
-        if one.blocks and made is None and not start:
-            made = one.blocks
-        elif one.blocks:
-            before = made or array("I", [NO_ROOT]) * len(one.blocks)
-            made = array(
-                "I", [old if kind == NO_ROOT else kind if kind == IGNORED else start + kind for old, kind in zip(before, one.blocks)]
-            )
+        if one.blocks:
+            mine = array("I", (kind if kind in (NO_ROOT, IGNORED) else start + kind for kind in one.blocks)) if start else one.blocks
+            made = mine if made is None else array("I", (old if new == NO_ROOT else new for old, new in zip(made, mine)))
     return made
 
 

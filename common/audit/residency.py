@@ -93,7 +93,7 @@ def save(session: Session, file: str) -> Presence:
     words: array[int] = array("Q")
     for runs in (found.known, found.resident, found.swapped):
         words += _packed(runs, target.arch.page)
-    body = zlib.compress(_little_endian(words), 6)
+    body = zlib.compress(_little_endian(words).tobytes(), 6)
     made = f"{file}.new"
     try:
         with open(made, "wb") as out:
@@ -110,11 +110,11 @@ def _packed(runs: Runs, page: int) -> array[int]:
     return array("Q", (now - before for before, now in zip([0, *pages], pages)))
 
 
-def _little_endian(words: array[int]) -> bytes:
+def _little_endian(words: array[int]) -> array[int]:
+    """Words between this machine's byte order and the file's."""
     if sys.byteorder != "little":
-        words = words[:]
         words.byteswap()
-    return words.tobytes()
+    return words
 
 
 def read(file: str, target: Target) -> Presence:
@@ -176,9 +176,7 @@ def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Run
         raise FindleaksError(f"{file}: damaged: {error}") from None
     if len(unpacked) != wanted:
         raise FindleaksError(f"{file}: damaged or cut off: {len(unpacked):,} bytes of ranges instead of {wanted:,}")
-    words = array("Q", unpacked)
-    if sys.byteorder != "little":
-        words.byteswap()
+    words = _little_endian(array("Q", unpacked))
     found, at = [], 0
     for count in counts:
         total, made = 0, array("Q")
