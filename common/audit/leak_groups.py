@@ -1,4 +1,4 @@
-"""Groups of lost blocks as users see them: found by content, without suppressed ones; and merged."""
+"""Groups of lost blocks as users see them: by content, without suppressed ones, and merged."""
 
 from __future__ import annotations
 
