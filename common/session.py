@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional, Protocol
 
@@ -26,6 +27,7 @@ from findleaks.target.residency.presence import Presence
 if TYPE_CHECKING:
     from findleaks.debuginfo.files import DebugFiles
     from findleaks.debuginfo.members import Members
+    from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import Runtime
 
 SLICE = 1 << 20
@@ -40,12 +42,6 @@ inconsistent."""
 
 PAUSE = 0.003
 """Seconds that the process runs between two reads."""
-
-_RECOMPUTED = (
-    *("directory", "roots", "reserved", "unread", "customary", "runtimes", "dead", "types", "in_flight"),
-    *("_heuristic_matcher", "_without_links", "debug_files", "members"),
-)
-"""Attributes dropped when a live process is read again."""
 
 
 class Progress(Protocol):
@@ -82,16 +78,20 @@ class Session:
     @cached_property
     def directory(self) -> Directory:
         """Every allocator and every block."""
+        with self._timed("walk"):
+            while True:
+                self.report_progress("finding the heaps", 0.0)
+                made = build(self.target, self.engine)
+                self.inside = threads_inside(self.target, made.allocators, made.blocks)
+                made.excuse(self.inside)
+                if not made.problems or not self.read_again():
+                    return made
+
+    @contextmanager
+    def _timed(self, work: str) -> Iterator[None]:
         began = time.perf_counter()
-        while True:
-            self.report_progress("finding the heaps", 0.0)
-            made = build(self.target, self.engine)
-            self.inside = threads_inside(self.target, made.allocators, made.blocks)
-            made.excuse(self.inside)
-            if not made.problems or not self.read_again():
-                break
-        self.seconds["walk"] = time.perf_counter() - began
-        return made
+        yield
+        self.seconds[work] = time.perf_counter() - began
 
     def read_again(self) -> bool:
         """Let a live process run for PAUSE seconds and stop it again, if a thread inside an
@@ -100,8 +100,9 @@ class Session:
         if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        for name in _RECOMPUTED:
-            self.__dict__.pop(name, None)
+        for name, attribute in vars(Session).items():
+            if isinstance(attribute, cached_property):
+                self.__dict__.pop(name, None)
         self._graphs.clear()
         self._learned.clear()
         self._classified_graphs.clear()
@@ -137,12 +138,10 @@ class Session:
     @cached_property
     def unread(self) -> Unread:
         """What threads have in registers and below their stack pointers but will not read again."""
-        began = time.perf_counter()
-        blocks = self.directory.blocks
-        self.report_progress("reading what threads do next", 0.0)
-        made = unread(self.target, self.engine, blocks)
-        self.seconds["unread"] = time.perf_counter() - began
-        return made
+        with self._timed("unread"):
+            blocks = self.directory.blocks
+            self.report_progress("reading what threads do next", 0.0)
+            return unread(self.target, self.engine, blocks)
 
     def register_words(self) -> list[int]:
         """Register words that are roots, and other root words that are not in memory."""
@@ -228,6 +227,17 @@ class Session:
                 yield piece if dead else blanked(piece, self.dead)
             done += end - start
 
+    @property
+    def budget(self) -> int:
+        """Blocks that the engine visits between two checks for Ctrl-C."""
+        return PURE_SLICE if self.engine.name == "pure" else SLICE
+
+    def computed(self, tree: Dominators, phase: str) -> Dominators:
+        """`tree`, computed, with progress and checks for Ctrl-C."""
+        while not tree.compute(self.budget):
+            self.report_progress(phase, tree.progress())
+        return tree
+
     def heap_ranges(self) -> list[Range]:
         return [Range(owned.start, owned.end) for owned in self.directory.heaps]
 
@@ -253,56 +263,55 @@ class Session:
     def _scanned(self, heuristics: Heuristic, links: Optional[bytearray] = None) -> Graph:
         # First, as they time themselves as `walk` and `unread`.
         blocks, roots = self.directory.blocks, self.roots
-        began = time.perf_counter()
-        vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
-        customary, types = self.customary
-        graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
-        if links is not None:
-            graph.exclude_links(links)
-        for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
-            graph.scan_blocks(piece)
-        for piece in self.pieces(roots, "reading the roots"):
-            graph.scan_roots(piece)
-        graph.root_words([*self.register_words(), *self._thread_blocks(), *self.in_flight])
-        graph.settle()
-        self.seconds["scan"] = time.perf_counter() - began
+        with self._timed("scan"):
+            vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
+            customary, types = self.customary
+            graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
+            if links is not None:
+                graph.exclude_links(links)
+            for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
+                graph.scan_blocks(piece)
+            for piece in self.pieces(roots, "reading the roots"):
+                graph.scan_roots(piece)
+            graph.root_words([*self.register_words(), *self._thread_blocks(), *self.in_flight])
+            graph.settle()
         return graph
 
     def _classified(self, graph: Graph) -> Graph:
         if graph in self._classified_graphs:
             return graph
-        began = time.perf_counter()
-        budget = PURE_SLICE if self.engine.name == "pure" else SLICE
-        graph = self._marked(graph, budget)
-        while not graph.classify(budget):
-            self.report_progress("sorting the lost", 0.0)
-        self.seconds["mark"] = time.perf_counter() - began
+        with self._timed("mark"):
+            graph = self._marked(graph)
+            while not graph.classify(self.budget):
+                self.report_progress("sorting the lost", 0.0)
         self._classified_graphs.append(graph)
         return graph
 
-    def _marked(self, graph: Graph, budget: int) -> Graph:
+    def _marked(self, graph: Graph) -> Graph:
         """The graph, marked. If a learned heuristic explains most of its interior pointers, it is
         another graph, scanned with that heuristic."""
-        self._mark(graph, budget)
+        self._mark(graph)
         asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
         if not asked & Heuristic.AUTO:
             return graph
-        learned = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.report_progress)
+        learned = self._learn_conventions(graph)
         if learned.heuristics:
-            more = learned.heuristics
             before = graph.totals(Kind.POSSIBLE)
-            graph = self._graphs[asked] = self._scanned(asked | more)
-            self._mark(graph, budget)
-            again = learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, budget, self.report_progress)
+            graph = self._graphs[asked] = self._scanned(asked | learned.heuristics)
+            self._mark(graph)
+            again = self._learn_conventions(graph)
             after = graph.totals(Kind.POSSIBLE)
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
-            learned = again._replace(heuristics=more, held=held)
+            learned = again._replace(heuristics=learned.heuristics, held=held)
         self._learned[asked] = learned
         return graph
 
-    def _mark(self, graph: Graph, budget: int) -> None:
-        while not graph.mark(budget):
+    def _mark(self, graph: Graph) -> None:
+        while not graph.mark(self.budget):
             self.report_progress("following pointers", 0.0)
+
+    def _learn_conventions(self, graph: Graph) -> Learned:
+        return learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, self.budget, self.report_progress)
 
     @cached_property
     def _heuristic_matcher(self) -> HeuristicMatcher:

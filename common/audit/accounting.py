@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.retention import ArenaUse
-from findleaks.audit.native_memory import Native, native
-from findleaks.audit.residency import Residency
+from findleaks.audit.managed import Holdings, runtime_holdings
 from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.formatting import size as human
@@ -26,7 +26,8 @@ from findleaks.graph.reserved import Reserved, unowned_reserved
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import holding, merged, subtract
+from findleaks.target.ranges import holding, intersection, merged, subtract
+from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 STEP, PURE_STEP = 1 << 30, 16 << 20
@@ -66,10 +67,6 @@ class Store:
     @property
     def own(self) -> int:
         return self.outside + sum(arena.own for arena in self.arenas)
-
-    @property
-    def resident(self) -> int:
-        return self.outside + sum(arena.resident for arena in self.arenas)
 
     @property
     def absent(self) -> int:
@@ -119,7 +116,7 @@ class Accounting:
     unjoined: list[Place]
     unjoined_mapped: int
     warnings: list[str] = field(default_factory=list)
-    native: list[Native] = field(default_factory=list)
+    native: list[Holdings] = field(default_factory=list)
     """What managed objects hold of the blocks in use."""
     reserved: list[Reserved] = field(default_factory=list)
     """Reserved addresses, the largest first. Only those of their pages that are resident count to a
@@ -129,7 +126,7 @@ class Accounting:
 class _Counter:
     """Counts resident bytes, or mapped ones where residency is not known."""
 
-    def __init__(self, session: Session, residency: Residency, ranges: Sequence[Range]) -> None:
+    def __init__(self, session: Session, residency: Presence, ranges: Sequence[Range]) -> None:
         self.session = session
         self.step = PURE_STEP if session.engine.name == "pure" else STEP
         self.whole = residency.resident if residency else Runs.of(ranges)
@@ -143,15 +140,13 @@ class _Counter:
         held: array[int] = array("Q")
         size = 0
         for start, end in ranges:
-            while start < end:
-                stop = min(end, start + self.step)
-                part = _clipped(self.whole, start, stop)
-                held += part
-                size += stop - start
+            for low in range(start, end, self.step):
+                high = min(end, low + self.step)
+                held += _clipped(self.whole, low, high)
+                size += high - low
                 if size >= self.step or len(held) >= 1 << 16:
                     self._add(sums, held)
                     held, size = array("Q"), 0
-                start = stop
         self._add(sums, held)
         return sums
 
@@ -165,18 +160,16 @@ class _Counter:
 def _clipped(runs: Runs, start: int, end: int) -> array[int]:
     """Starts and ends of what the runs have in [start, end)."""
     words = runs.words
-    first, last = bisect_right(words, start), bisect_right(words, end)
+    first, last = bisect_right(words, start), bisect_left(words, end)
     part = words[first:last]
     if first & 1:
         part.insert(0, start)
     if last & 1:
         part.append(end)
-    if len(part) >= 2 and part[-1] == part[-2]:
-        del part[-2:]
     return part
 
 
-def account(session: Session, residency: Residency) -> Accounting:
+def account(session: Session, residency: Presence) -> Accounting:
     """Count all memory. `residency` must have been read before the heaps: reading them makes pages
     of mapped files resident."""
     target = session.target
@@ -209,7 +202,7 @@ def account(session: Session, residency: Residency) -> Accounting:
         left,
         size,
         [*residency.warnings, *_zero_page_warnings(residency)],
-        native(session) if session.runtimes else [],
+        [one for one in runtime_holdings(session, session.runtimes) if one.native is not None and one.bytes],
         reserved,
     )
 
@@ -221,30 +214,26 @@ def _reserved(session: Session, flagged: bool) -> list[Reserved]:
     return [*found, Reserved("", others)] if others else found
 
 
-def _zero_page_warnings(residency: Residency) -> list[str]:
+def _zero_page_warnings(residency: Presence) -> list[str]:
     """A warning where the kernel's zero page counts as resident."""
     over = residency.resident.total - residency.rss if residency.rss is not None else 0
     if over <= 0 or not residency.unsure:
         return []
-    return [f"{human(over)} of what counts as resident is the kernel's zero page: this kernel does not tell which pages are, but to root"]
+    return [f"{human(over)} of what counts as resident is the kernel's zero page: this kernel shows only root which pages are"]
 
 
 class _Claimed:
     """Memory that has an owner already: each byte is counted once."""
 
     def __init__(self, mapped: Sequence[Range]) -> None:
-        self._left = list(mapped)
+        self.left = list(mapped)
 
     def take(self, ranges: Iterable[Range]) -> list[Range]:
         """Claim these ranges; return what of them is mapped and had no owner before."""
-        wanted = merged(ranges)
-        rest = subtract(self._left, wanted)
-        taken = subtract(self._left, rest)
-        self._left = rest
+        rest = subtract(self.left, ranges)
+        taken = subtract(self.left, rest)
+        self.left = rest
         return taken
-
-    def left(self) -> list[Range]:
-        return self._left
 
 
 def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Store]:
@@ -272,17 +261,12 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
                 kept = {}
                 # In a damaged heap, ranges that it calls spare may overlap blocks.
                 for sort, these in spare.get(arena, {}).items():
-                    kept[sort] = min(counter.bytes(_intersection(ranges, merged(these))), own)
+                    kept[sort] = min(counter.bytes(intersection(ranges, these)), own)
                     own -= kept[sort]
                 mapped = sum(end - start for start, end in ranges)
                 arenas.append(ArenaUse(arena, sums[State.IN_USE], sums[State.CACHED], sums[State.FREE], kept, own, mapped))
-        stores.append(Store(allocator, arenas, 0))
-    return [Store(one.allocator, one.arenas, counter.bytes(claimed.take(one.allocator.metadata()))) for one in stores]
-
-
-def _intersection(these: Sequence[Range], others: Sequence[Range]) -> list[Range]:
-    """The intersection of two lists of ranges, both sorted and disjoint."""
-    return subtract(these, subtract(these, others))
+        stores.append(Store(allocator, arenas, counter.bytes(claimed.take(allocator.metadata()))))
+    return stores
 
 
 def _store_shares(session: Session, store: Store) -> Iterator[Share]:
@@ -338,30 +322,22 @@ def _function_name(session: Session, routine: int) -> str:
 def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> Iterator[Share]:
     """The memory that is left, by kind of mapping."""
     modules = session.target.modules()
-    left = claimed.left()
-    files: dict[str, int] = {}
+    left = Runs.of(claimed.left)
+    files: Counter[str] = Counter()
     sums = {"shared": 0, "kernel": 0}
     unowned: list[Place] = []
-    starts = [module.start for module in modules]
     for region in regions:
-        at = bisect_right(left, (region.start, region.start)) - 1
-        held = 0
-        while at < len(left) and (at < 0 or left[at].start < region.end):
-            if at >= 0:
-                held += counter.whole.bytes(max(left[at].start, region.start), min(left[at].end, region.end))
-            at += 1
+        held = counter.bytes(left.within(region.start, region.end))
         if not held:
             continue
-        number = bisect_right(starts, region.start) - 1
-        module = modules[number] if number >= 0 and region.start < modules[number].end else None
+        module = holding(modules, region.start)
         if region.name.startswith(KERNELS):
             sums["kernel"] += held
         elif region.name.startswith(SHARED) or not (region.private or region.name.startswith("/")):
             sums["shared"] += held
         elif region.name.startswith("/") or module is not None:
-            path = region.name if region.name.startswith("/") else module.path if module is not None else ""
-            name = os.path.basename(path.removesuffix(" (deleted)"))
-            files[name] = files.get(name, 0) + held
+            path = region.name if region.name.startswith("/") or module is None else module.path
+            files[os.path.basename(path.removesuffix(" (deleted)"))] += held
         else:
             unowned.append(Place(region.start, region.name, held))
     largest = sorted((Place(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)

@@ -3,7 +3,6 @@ memory, or a mapping."""
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
@@ -14,7 +13,7 @@ from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.session import Session
-from findleaks.target.base import Module, Range, Region, Target, Thread
+from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.elf import PT_TLS
 from findleaks.target.modules import headers
 from findleaks.target.ranges import holding, inside
@@ -122,14 +121,12 @@ class Describer:
         self.session = session
         self.target = session.target
         self._regions = list(self.target.regions())
-        self._starts = [region.start for region in self._regions]
         self._threads = {thread.tid: thread for thread in self.target.threads()}
         self._numbers = {tid: i for i, tid in enumerate(self._threads, 1)}
         self._stacks = thread_stacks(self.target)
 
     def region(self, address: int) -> Optional[Region]:
-        at = bisect.bisect_right(self._starts, address) - 1
-        return self._regions[at] if at >= 0 and address in self._regions[at] else None
+        return holding(self._regions, address)
 
     def block(self, index: int) -> BlockInfo:
         """The block with this index, with its kind, type and a hint of its content."""
@@ -192,12 +189,12 @@ class Describer:
         return Answer(address, "block", phrase, block=block, region=region)
 
     def _in_region(self, address: int, region: Region) -> Answer:
-        root = self._is_root(address)
+        root = inside(self.session.roots, address) is not None
         thread, stack = self._stack_of(address, region)
         if thread is not None and stack is not None:
             phrase = self._on_stack(address, thread, stack)
             return Answer(address, "stack", phrase, region=region, thread=thread.tid, root=root)
-        module = self.module(address)
+        module = holding(self.target.modules(), address)
         if module is not None:
             symbol = self.symbol(address)
             name = printable(module.path.rsplit("/", 1)[-1])
@@ -239,9 +236,6 @@ class Describer:
     def _static_tls(self) -> Optional[int]:
         return static_tls(self.target)
 
-    def module(self, address: int) -> Optional[Module]:
-        return holding(self.target.modules(), address)
-
     def symbol(self, address: int) -> str:
         """ "g_agent+0x38" with the name as the target has it, or "" """
         found = self.target.symbolize(address)
@@ -266,8 +260,3 @@ class Describer:
             if region is not None and thread.tid not in self._stacks:
                 found.setdefault(region.start, thread)
         return found
-
-    def _is_root(self, address: int) -> bool:
-        roots = self.session.roots
-        at = bisect.bisect_right(roots, (address, self.target.arch.mask)) - 1
-        return at >= 0 and roots[at].start <= address < roots[at].end

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, ThreadCache
-from findleaks.engine.terms import State
+from findleaks.engine.terms import State, Totals
 from findleaks.formatting import printable
 from findleaks.session import Session
 
-BYTES = {State.IN_USE: "in_use_bytes", State.CACHED: "cached_bytes", State.FREE: "free_bytes"}
 COUNTS = {State.IN_USE: "in_use", State.CACHED: "cached", State.FREE: "free"}
 
 
@@ -78,16 +77,12 @@ class AllocatorCaches:
 def holdings(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[AllocatorCaches]:
     """The caches of every allocator found, or of those of this name, in the order in which they
     were found."""
-    made = []
-    for allocator in session.directory.allocators:
-        if name is None or allocator.name == name:
-            session.report_progress(f"counting {allocator.name}'s blocks", 0.0)
-            made.append(_holding_of(session, allocator, by_arena))
-    return made
+    return [_holding_of(session, one, by_arena) for one in session.directory.allocators if name in (None, one.name)]
 
 
 def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> AllocatorCaches:
     directory = session.directory
+    session.report_progress(f"counting {allocator.name}'s blocks", 0.0)
     caches = allocator.caches(directory.blocks)
     arenas = allocator.arenas(directory.blocks)
     total = amount(caches)
@@ -191,15 +186,14 @@ def _differences(session: Session, holding: AllocatorCaches) -> Iterator[str]:
     directory, name = session.directory, holding.name
     parts = directory.of(holding.allocator)
     for state, count in COUNTS.items():
-        found = [directory.blocks.totals(state, start, end) for start, end in parts]
-        blocks, size = sum(one.blocks for one in found), sum(one.bytes for one in found)
-        said, said_bytes = getattr(holding.total, count), getattr(holding.total, BYTES[state])
+        words = count.replace("_", " ")
+        blocks, size = Totals.sum_of(directory.blocks.totals(state, start, end) for start, end in parts)
+        said, said_bytes = getattr(holding.total, count), getattr(holding.total, f"{count}_bytes")
         if (said, said_bytes) != (blocks, size):
-            state_name = count.replace("_", " ")
             yield (
-                f"{name} counts {said:,} blocks {state_name} ({said_bytes:,} bytes), its heaps hold {blocks:,} ({size:,} bytes): "
+                f"{name} counts {said:,} blocks {words} ({said_bytes:,} bytes), its heaps hold {blocks:,} ({size:,} bytes): "
                 "the size classes are off by as much"
             )
         sums = sum(getattr(arena, count) for arena in holding.arenas)
         if holding.arenas and sums != said_bytes:
-            yield f"{name}: {count.replace('_', ' ')} are {sums:,} bytes by arena, and {said_bytes:,} by size class"
+            yield f"{name}: {words} are {sums:,} bytes by arena, and {said_bytes:,} by size class"

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from findleaks.allocators.bulk import pointing
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.hashes import standard
 from findleaks.audit.containers.lists import ring
 from findleaks.audit.containers.reader import Reader
-from findleaks.audit.containers.recognise import known
+from findleaks.audit.containers.recognise import first_recognised
 from findleaks.audit.containers.trees import gnu_tree, llvm_tree
-from findleaks.audit.owners import Owners, Sort
+from findleaks.audit.owner import Sort
+from findleaks.audit.owners import Owners
 from findleaks.engine.dominators import NO_ROOT, root_node
 from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
@@ -43,17 +43,10 @@ buffers."""
 _SURE = (gnu_tree, standard, ring, llvm_tree)
 
 
-class ContainerOwners(NamedTuple):
-    """Arguments of Dominators.set_owners. `parts` is empty where there are no
-    `container_owners`."""
-
-    parts: array[int]
-    container_owners: list[int]
-
-
-def parts_of(session: Session, reader: Reader, named: Owners) -> ContainerOwners:
-    """The nodes of maps, sets, hash tables and lists whose heads are in variables, or in blocks
-    that variables point to."""
+def find_container_owners(session: Session, reader: Reader, named: Owners) -> tuple[array[int], list[int]]:
+    """The arguments of Dominators.set_owners, for the nodes of maps, sets, hash tables and lists
+    whose heads are in variables, or in blocks that variables point to. The first is empty where no
+    container has an owner."""
     parts = array("I")
     container_owners: list[int] = []
     for number, owner in enumerate(named.all):
@@ -73,7 +66,7 @@ def parts_of(session: Session, reader: Reader, named: Owners) -> ContainerOwners
         blocks, _ = reader.blocks.find_all(container.nodes)
         if reader.blocks.claim(parts, blocks, len(container_owners)):
             container_owners.append(node)
-    return ContainerOwners(parts, container_owners)
+    return parts, container_owners
 
 
 def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[int, Container]]:
@@ -125,13 +118,11 @@ def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
 
 def _at(reader: Reader, address: int) -> Iterator[Container]:
     """The container with its head at this address, if it is intact."""
-    for head in _SURE:
-        made = head(reader, address)
-        if made is not None:
-            known(reader, address, made)
-            if made.recorded == made.length and made.length >= LEAST and not made.problem:
-                yield made
-            return
+    made = first_recognised(reader, address, _SURE)
+    if made is not None:
+        reader.recognised["head", address] = made
+        if made.recorded == made.length and made.length >= LEAST and not made.problem:
+            yield made
 
 
 def _counts(reader: Reader, address: int) -> bool:

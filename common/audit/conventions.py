@@ -69,14 +69,7 @@ def conventions_json(session: Session, asked: str) -> dict[str, object]:
         "asked": asked,
         "applied": names(learned.heuristics),
         "conventions": [
-            {
-                "offset": one.offset,
-                "sizes": list(one.sizes) or None,
-                "heuristic": one.heuristic or None,
-                "blocks": one.blocks,
-                "bytes": one.bytes,
-            }
-            for one in learned.conventions
+            {**one._asdict(), "sizes": list(one.sizes) or None, "heuristic": one.heuristic or None} for one in learned.conventions
         ],
-        "held": {"blocks": learned.held.blocks, "bytes": learned.held.bytes},
+        "held": learned.held._asdict(),
     }

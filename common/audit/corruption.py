@@ -11,7 +11,6 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.audit.address_info import BlockInfo, Describer
-from findleaks.engine.terms import State
 from findleaks.errors import UnreadableMemory
 from findleaks.formatting import number, printable
 from findleaks.session import Session
@@ -89,14 +88,14 @@ class Damage:
 
     problem: Problem
     allocator: str
-    before: Optional[Neighbour]
-    at: Optional[Neighbour]
-    after: Optional[Neighbour]
-    damaged: Optional[Range]
-    written: Optional[Written]
-    past_end: Optional[int]
-    overrun: int
-    cause: str
+    before: Optional[Neighbour] = None
+    at: Optional[Neighbour] = None
+    after: Optional[Neighbour] = None
+    damaged: Optional[Range] = None
+    written: Optional[Written] = None
+    past_end: Optional[int] = None
+    overrun: int = 0
+    cause: str = ""
     part_of: Optional[int] = None
 
     @property
@@ -106,6 +105,7 @@ class Damage:
 
     def json(self) -> dict[str, object]:
         expected = self.problem.expected
+        neighbours = {"before": self.before, "at": self.at, "after": self.after}
         return {
             "allocator": self.allocator,
             "address": hex(self.place),
@@ -113,11 +113,7 @@ class Damage:
             "corrupt": self.problem.corrupt,
             "damaged": {"address": hex(self.damaged.start), "bytes": self.damaged.end - self.damaged.start} if self.damaged else None,
             "expected": hex(expected) if expected is not None else None,
-            "neighbours": {
-                "before": self.before.json() if self.before else None,
-                "at": self.at.json() if self.at else None,
-                "after": self.after.json() if self.after else None,
-            },
+            "neighbours": {name: one.json() if one else None for name, one in neighbours.items()},
             "written": self.written.json() if self.written else None,
             "past_end": self.past_end,
             "overrun": self.overrun,
@@ -139,17 +135,15 @@ class Explainer:
         is returned without an explanation."""
         place = self._place(problem) if problem.corrupt else None
         if place is None:
-            return Damage(problem, allocator, None, None, None, None, None, None, 0, "")
+            return Damage(problem, allocator)
         changed = self._changed_bytes(place, problem.expected)
         written = self._what_was_written(place, changed)
         before, at, after = self._neighbours(changed.start)
         past_end, overrun = None, 0
-        if before is not None and at is None:
-            end = before.end
-            if changed.start >= end:
-                past_end = changed.start - end
-                if written is not None and written.start < end:
-                    overrun = min(written.end, place.end) - end
+        if before is not None and at is None and changed.start >= before.end:
+            past_end = changed.start - before.end
+            if written is not None and written.start < before.end:
+                overrun = min(written.end, place.end) - before.end
         cause = _cause(before, at, after, written, changed, overrun)
         damaged = changed if changed.end > changed.start else None
         return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
@@ -194,9 +188,8 @@ class Explainer:
         data = self._read(changed.start, changed.end - changed.start)
         if not data:
             return None
-        low, before = self._before(changed.start)
-        behind = self._after(changed.end)
-        base, whole = changed.start - len(before), before + data + behind
+        before = self._read_around(changed.start, before=True)
+        base, whole = changed.start - len(before), before + data + self._read_around(changed.end, before=False)
         first, last = len(before), len(before) + len(data)
         if not data.strip(b"\0"):
             return Written(changed.start, changed.end, "zeros", "a zero byte" if len(data) == 1 else f"{len(data)} zero bytes")
@@ -214,7 +207,7 @@ class Explainer:
         if found is not None:
             start, end = found
             text = whole[start:end].decode("ascii", "replace")
-            cut = "…" if start == 0 and low else ""
+            cut = "…" if start == 0 and before else ""
             return Written(base + start, base + end, "text", f'text, "{cut}{_shown(text)}"', printable(text, 600))
         return self._word(place)
 
@@ -258,30 +251,22 @@ class Explainer:
     def _pointers(self, start: int) -> tuple[int, int]:
         """The run of pointers around the one at `start`."""
         size, arch = self.target.arch.word, self.target.arch
+
+        def is_pointer(address: int) -> bool:
+            data = self._read(address, size)
+            return len(data) == size and self._points(int.from_bytes(data, arch.byteorder))
+
         low, high = start, start + size
-        while start - low < AROUND:
-            data = self._read(low - size, size)
-            if len(data) < size or not self._points(int.from_bytes(data, arch.byteorder)):
-                break
+        while start - low < AROUND and is_pointer(low - size):
             low -= size
-        while high - start < AROUND:
-            data = self._read(high, size)
-            if len(data) < size or not self._points(int.from_bytes(data, arch.byteorder)):
-                break
+        while high - start < AROUND and is_pointer(high):
             high += size
         return low, high
 
-    def _before(self, address: int) -> tuple[bool, bytes]:
-        """Up to AROUND bytes before an address, and whether any could be read."""
+    def _read_around(self, address: int, before: bool) -> bytes:
+        """What can be read of the AROUND, 64 or 16 bytes before or from an address."""
         for count in (AROUND, 64, 16):
-            data = self._read(address - count, count)
-            if data:
-                return True, data
-        return False, b""
-
-    def _after(self, address: int) -> bytes:
-        for count in (AROUND, 64, 16):
-            data = self._read(address, count)
+            data = self._read(address - count if before else address, count)
             if data:
                 return data
         return b""
@@ -300,11 +285,12 @@ class Explainer:
         index = blocks.find(address)
         following = blocks.at_or_after(address) if index < 0 else index + 1
         before = (following if index < 0 else index) - 1
-        found = []
-        for number_ in (before, index, following):
-            held = 0 <= number_ < len(blocks) and (number_ == index or self._in_one_heap(blocks.address(number_), address))
-            found.append(self._neighbour(number_) if held else None)
-        return found[0], found[1], found[2]
+
+        def neighbour(at: int) -> Optional[Neighbour]:
+            near = 0 <= at < len(blocks) and (at == index or self._in_one_heap(blocks.address(at), address))
+            return self._neighbour(at) if near else None
+
+        return neighbour(before), neighbour(index), neighbour(following)
 
     def _in_one_heap(self, one: int, other: int) -> bool:
         """Whether two addresses lie in one heap, or at most NEAR bytes apart. `one` is the start of
@@ -328,27 +314,23 @@ class Explainer:
         )
 
 
+def _run_at(pattern: re.Pattern[bytes], data: bytes, at: int) -> tuple[int, int]:
+    """The match of the pattern that contains position `at`; empty where there is none."""
+    return next((match.span() for match in pattern.finditer(data) if match.start() <= at < match.end()), (at, at))
+
+
 def _same_byte(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
     """The run of one byte that fills [first, last), if it is long enough to be a pattern."""
-    if len(set(data[first:last])) != 1:
-        return None
-    start, end, byte = first, last, data[first]
-    while start and data[start - 1] == byte:
-        start -= 1
-    while end < len(data) and data[end] == byte:
-        end += 1
-    return (start, end) if end - start >= RUN else None
+    start, end = _run_at(re.compile(re.escape(data[first : first + 1]) + b"+"), data, first)
+    return (start, end) if end >= last and end - start >= RUN else None
 
 
 def _text(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
     """The run of text that the changed bytes begin with, if it fills them or is followed by a
     NUL."""
-    for match in _TEXT.finditer(data):
-        if match.start() <= first < match.end():
-            start, end = match.span()
-            whole = end >= last or data[end : end + 1] == b"\0"
-            return (start, end) if whole and end - start >= RUN else None
-    return None
+    start, end = _run_at(_TEXT, data, first)
+    whole = end >= last or data[end : end + 1] == b"\0"
+    return (start, end) if whole and end - start >= RUN else None
 
 
 def _shown(text: str) -> str:
@@ -361,23 +343,18 @@ def _cause(
 ) -> str:
     """The most likely cause, as a phrase."""
     if at is not None:
-        if written is None or written.sort == "link":
-            return ""
-        freed = at.info.state in ("cached", "free")
+        freed = written is not None and written.sort != "link" and at.info.state in ("cached", "free")
         return "written through a pointer to the block after it was freed" if freed else ""
-    if overrun and before is not None and written is not None and written.start < before.end - BARELY:
-        return f"the block at {before.info.address:#x} was written past its end"
-    if written is None:
+    if written is None or before is None:
         return ""
-    if written.end > place.end and before is not None and written.start == place.start and written.sort in ("text", "pointer"):
+    past_end = f"the block at {before.info.address:#x} was written past its end"
+    if overrun and written.start < before.end - BARELY:
+        return past_end
+    if written.end > place.end and written.start == place.start and written.sort in ("text", "pointer"):
         return "written before the start of the block behind it, or by a stray pointer"
-    if before is not None and after is not None and abs(written.start - before.end) <= BARELY:
-        return f"the block at {before.info.address:#x} was written past its end, or what follows it before its start"
-    return f"most likely the block at {before.info.address:#x} was written past its end" if before is not None else ""
-
-
-def state_name(state: State) -> str:
-    return state.name.lower().replace("_", "-")
+    if after is not None and abs(written.start - before.end) <= BARELY:
+        return f"{past_end}, or what follows it before its start"
+    return f"most likely {past_end}"
 
 
 def first_each(problems: Sequence[Problem]) -> list[Problem]:

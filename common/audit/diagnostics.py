@@ -3,7 +3,7 @@ allocator."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.directory import known
@@ -27,9 +27,11 @@ UNOWNED = 0.10
 have without a warning."""
 
 
-def doubts(session: Session) -> list[str]:
-    """One line for each reason, with its consequence; [] where there is none."""
-    return [problem.what for problem in session.directory.problems] + _blank_stacks(session.target) + _unread_memory(session)
+def result_warnings(session: Session) -> Iterator[str]:
+    """One line for each reason, with its consequence."""
+    yield from (problem.what for problem in session.directory.problems)
+    yield from _blank_stack_warning(session.target)
+    yield from _unread_memory(session)
 
 
 def trusted(session: Session) -> bool:
@@ -86,43 +88,39 @@ def _first_nonzero(target: Target, start: int, end: int) -> int:
     return end
 
 
-def _blank_stacks(target: Target) -> list[str]:
+def _blank_stack_warning(target: Target) -> Iterator[str]:
     blank, threads = len(blank_stacks(target)), len(target.threads())
-    if not blank:
-        return []
-    whose = f"{blank} of {threads} threads" if threads > 1 else "the only thread"
-    return [
-        (
+    if blank:
+        whose = f"{blank} of {threads} threads" if threads > 1 else "the only thread"
+        yield (
             f"the stack of {whose} is all zeros in this core, which GDB's gcore leaves where it comes upon a page it cannot read: what is "
             "lost may be held from there. A core of the kernel's is whole, and so is the live process (--pid)"
         )
-    ]
 
 
-def _unread_memory(session: Session) -> list[str]:
+def _unread_memory(session: Session) -> Iterator[str]:
     """Allocators that findleaks cannot read, and anonymous memory that belongs to no known one."""
     directory = session.directory
-    unowned, total = _unowned(session)
-    others = sorted(name for name in _module_names(session) if name.startswith(OTHERS))
+    others = ", ".join(sorted(name for name in _module_names(session) if name.startswith(OTHERS)))
     if not directory.blocks.totals(State.IN_USE).blocks:
-        loaded = f" ({', '.join(others)} is loaded)" if others else ""
+        loaded = f" ({others} is loaded)" if others else ""
         unowned, _ = _unowned(session, _managed(session))
         memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(known())}"
         found = "no allocator found" if not directory.allocators else "no block in use found"
-        return [f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"]
+        yield f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"
+        return
+    unowned, total = _unowned(session)
     if others:
-        return [
-            (
-                f"{', '.join(others)} is loaded, whose blocks findleaks cannot read: its memory counts as root "
-                f"memory ({size(unowned)} of anonymous writable memory belongs to no known allocator)"
-            )
-        ]
+        yield (
+            f"{others} is loaded, whose blocks findleaks cannot read: its memory counts as root "
+            f"memory ({size(unowned)} of anonymous writable memory belongs to no known allocator)"
+        )
+        return
     if unowned > max(UNOWNED * total, 1 << 20):
         unowned, total = _unowned(session, _managed(session))
     if unowned > max(UNOWNED * total, 1 << 20):
         share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) belongs to no known allocator"
-        return [f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not seen"]
-    return []
+        yield f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not seen"
 
 
 def _managed(session: Session) -> list[Part]:

@@ -7,6 +7,7 @@ retained by the owner's words. Words that are the head of one container are ther
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +20,7 @@ from findleaks.audit.containers.recognise import NEAR, Test, found_in, headed
 from findleaks.audit.pointer_words import MANY, Words, read_words
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
-from findleaks.session import PURE_SLICE, SLICE, Session
+from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
@@ -37,6 +38,13 @@ CHUNK = 1 << 16
 RUN = 8
 """Fewest pointers to blocks alike, with nothing but zeros between them, that may be the buckets of
 a hash table."""
+
+ALIKE = 8
+"""Fewest fields that become one row. Of fewer, their names say more."""
+
+RATIO = 2
+"""The largest field of a group retains at most this many times as much as the smallest. Others get
+rows of their own."""
 
 NOTHING = Totals(0, 0)
 
@@ -78,14 +86,6 @@ class Fields(NamedTuple):
     all: list[Field]
     tree: Dominators
     shared: Totals
-
-
-def computed(session: Session, tree: Dominators, what: str) -> Dominators:
-    """`tree`, computed, with progress and checks for Ctrl-C."""
-    budget = PURE_SLICE if session.engine.name == "pure" else SLICE
-    while not tree.compute(budget):
-        session.report_progress(what, tree.progress())
-    return tree
 
 
 def fields_of(
@@ -137,7 +137,7 @@ def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Fi
         else:
             tree.refer(number, sorted({place.block for place in one.places}))
         one.node = root_node(number)
-    computed(session, tree, "telling fields apart")
+    session.computed(tree, "computing what fields retain")
     for one, totals in zip(fields, tree.by_root()):
         one.totals = totals
     kept = sorted((f for f in fields if f.totals.blocks), key=lambda f: -f.totals.bytes)
@@ -146,13 +146,11 @@ def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Fi
 
 def _same_target(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
     """The words that point to the same block as another word."""
-    first: dict[int, int] = {}
-    found: set[int] = set()
+    by_block: dict[int, list[int]] = {}
     for address in words:
         if address in places:
-            other = first.setdefault(places[address].block, address)
-            found |= {address, other} if other != address else set()
-    return found
+            by_block.setdefault(places[address].block, []).append(address)
+    return {address for same in by_block.values() if len(same) > 1 for address in same}
 
 
 def _near_shared(words: Mapping[int, int], places: Mapping[int, Place], tree: Dominators) -> set[int]:
@@ -173,7 +171,7 @@ def _array_field(reader: Reader, run: Range, values: array[int]) -> Field:
     """The field of an array of pointers inside the owner."""
     start, end = run
     made = chained(reader, start, end, (start, end), whole=True) or Container("array of pointers", start, end, len(values), "pointers")
-    return Field([run], [place for place in [reader.place(values[0])] if place is not None], made, values=values)
+    return Field([run], reader.places(values[:1]), made, values=values)
 
 
 def about(size: int) -> int:
@@ -204,19 +202,17 @@ def _grouped_by_size(session: Session, reader: Reader, read: Words) -> list[Fiel
         session.report_progress("reading fields", first / len(read.values))
         some = read.values[first : first + CHUNK]
         _, sizes = reader.blocks.find_all(some)
+        by_size = {size: made.setdefault(about(size), Field([], [])) for size in dict.fromkeys(sizes) if size}
         for number, (value, size) in enumerate(zip(some, sizes)):
-            one = made.get(size)
-            if one is None and size:
-                key = -about(size)
-                address = read.addresses[first + number]
-                one = made[size] = made.setdefault(key, Field([Range(address, address + reader.size)], [], alike=0))
-            if one is not None:
+            if size:
+                one = by_size[size]
+                if not one.values:
+                    address = read.addresses[first + number]
+                    one.spans.append(Range(address, address + reader.size))
                 one.values.append(value)
-    fields = [one for key, one in made.items() if key < 0]
-    for one in fields:
-        one.alike = len(one.values)
-        one.places = [place for place in [reader.place(one.values[0])] if place is not None]
-    return fields
+    for one in made.values():
+        one.alike, one.places = len(one.values), reader.places(one.values[:1])
+    return list(made.values())
 
 
 def _grouped(
@@ -231,7 +227,13 @@ def _grouped(
     Words in `looked` are the head of no container; for others that is found out when it is asked
     for."""
     taken = merged(span for container in containers for span in container.spans)
-    fields = [Field(made.spans, [place for span in made.spans for _, place in _within(places, span)], made) for made in containers]
+    order = list(places)
+
+    def within(spans: Iterable[Range]) -> list[Place]:
+        found = [order[bisect_left(order, span.start) : bisect_left(order, span.end)] for span in spans]
+        return [places[address] for part in found for address in part]
+
+    fields = [Field(made.spans, within(made.spans), made) for made in containers]
     # Words that point to one block are one field, such as a buffer's begin and end.
     same: dict[int, Field] = {}
     for address, place in places.items():
@@ -242,15 +244,6 @@ def _grouped(
             if address not in looked and wanted(place):
                 one.look = partial(headed, reader, address, words[address], place)
     return fields + list(same.values())
-
-
-def _within(places: Mapping[int, Place], span: Range) -> Iterator[tuple[int, Place]]:
-    if (span.end - span.start) // 4 < len(places):
-        for address in range(span.start, span.end, 4):
-            if address in places:
-                yield address, places[address]
-    else:
-        yield from ((address, place) for address, place in places.items() if span.start <= address < span.end)
 
 
 def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
@@ -269,3 +262,52 @@ def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
             if made is not None:
                 yield made
         run = [address]
+
+
+# -- groups of similar fields: for example, 200 pointers to objects of one type
+
+
+def group_fields(fields: Sequence[Field], name: Callable[[Field], str]) -> list[list[Field]]:
+    """The fields one by one, or in groups of at least ALIKE similar ones; the largest group and the
+    largest field of each first. `name`: what a field leads to; it is the same for all of a type or
+    size."""
+    found = [group for same in _by_target(fields, name) for group in _by_amount(same)]
+    return sorted(found, key=lambda group: -retained_by(group).bytes)
+
+
+def retained_by(fields: Iterable[Field]) -> Totals:
+    """What fields of one owner retain together."""
+    return Totals.sum_of(one.totals for one in fields)
+
+
+def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
+    """Fields that lead to the same kind of block, in the order given; the others one by one."""
+    by_place: dict[tuple[str, int, int], list[Field]] = {}
+    for number, one in enumerate(fields):
+        place = one.places[0] if one.places else None
+        if place is None or one.name or one.values:
+            by_place["", -1, number] = [one]
+        else:
+            by_place.setdefault((one.found.what if one.found else "", place.size, place.offset), []).append(one)
+    for same in by_place.values():
+        if len(same) < ALIKE:
+            yield from ([one] for one in same)
+            continue
+        by_name: dict[str, list[Field]] = {}
+        for one in same:
+            by_name.setdefault(name(one), []).append(one)
+        yield from by_name.values()
+
+
+def _by_amount(same: Sequence[Field]) -> Iterator[list[Field]]:
+    """Fields of one kind, those that retain about as much together; the others one by one."""
+    order = sorted(same, key=lambda one: -one.totals.bytes)
+    first = 0
+    for at in range(1, len(order) + 1):
+        if at < len(order) and order[at].totals.bytes * RATIO >= order[first].totals.bytes:
+            continue
+        if at - first >= ALIKE:
+            yield order[first:at]
+        else:
+            yield from ([one] for one in order[first:at])
+        first = at

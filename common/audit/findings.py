@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Share, Store
+from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import managed_heaps, trusted
-from findleaks.audit.leak import Leak, merge, what
-from findleaks.audit.leak_groups import lost
-from findleaks.audit.owners import Sort
-from findleaks.audit.possible_leaks import by_custom, possible
+from findleaks.audit.leak_groups import Leak, lost, merge, what
+from findleaks.audit.owner import Sort
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.quoting import shell_quoted
@@ -31,6 +30,12 @@ if TYPE_CHECKING:
 LEAST, PART = 8 << 20, 0.10
 """A finding about kept memory, or memory of no known owner, needs LEAST bytes or more that are also
 this fraction of the whole (_denominator)."""
+
+LEAST_POSSIBLE = 1 << 20
+"""Fewest bytes of possible leaks that are a finding. They must also be PART of the bytes in use."""
+
+WORTH = 1 << 20
+"""Fewest bytes held by the program's conventions that are mentioned."""
 
 NEXT_TO_NOTHING = 64 << 10
 """Lost bytes below which a process with 1,000 times as many in use is called healthy. The number is
@@ -48,13 +53,13 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     found = [*_kept(accounting, measure), *_cached(accounting), *_freed(session, accounting)]
     grown = _top_retainer(session, accounting)
     found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *runtimes.findings(session.target)]
-    found += possible(session)
+    found += _possible(session)
     unknown = list(_unknown(session, accounting))
     found += unknown if accounting.known else []
     leaks = _lost(session)
     found += [leaks] if leaks.bytes else []
     found.sort(key=lambda finding: -finding.bytes)
-    if not leaks.bytes and leaks.sort == "next-to-nothing-lost":
+    if not leaks.bytes and leaks.kind == "next-to-nothing-lost":
         found.append(leaks)
     found += unknown if not accounting.known else []
     return found if leaks in found else [*found, leaks]
@@ -100,27 +105,59 @@ def _lost(session: Session) -> Finding:
     maybe = f", {number(doubtful.blocks)} possible ({size(doubtful.bytes)})" if doubtful.blocks else ""
     if not count:
         title = f"Nothing is lost: 0 blocks for sure{maybe}." if facts["trusted"] else f"Nothing is lost in what could be read{maybe}."
-        return Finding("nothing-lost", 0, title, by_custom(session), facts=facts, shows=("find",) if maybe else ())
+        return Finding("nothing-lost", 0, title, _by_convention(session), facts=facts, commands=("find",) if maybe else ())
     groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.DEFINITE])
     top = groups[0] if groups else None
     facts["groups"] = [leak.json() for leak in groups[:3]]
-    shows = ["find --kind definite"]
+    commands = ["find --kind definite"]
     cause = ""
     if top is not None and top.examples:
         cause = _top(top, amount)
-        shows += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}"]
+        commands += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}"]
     if amount < NEXT_TO_NOTHING and amount * 1000 < in_use.bytes:
         title = f"Next to nothing is lost: {blocks(count)}, {size(amount)}{maybe}."
-        return Finding("next-to-nothing-lost", 0, title, by_custom(session), facts={**facts, "bytes": amount}, shows=tuple(shows[:1]))
+        return Finding(
+            "next-to-nothing-lost", 0, title, _by_convention(session), facts={**facts, "bytes": amount}, commands=tuple(commands[:1])
+        )
     doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called lost may be held there."
     title = f"Lost: {size(amount)} in {blocks(count)} that nothing refers to{maybe}.{doubt}"
-    return Finding("lost", amount, title, cause, ("free them where they are made, or keep a pointer to them",), tuple(shows), facts)
+    return Finding("lost", amount, title, cause, ("free them where they are made, or keep a pointer to them",), tuple(commands), facts)
 
 
 def _top(leak: Leak, amount: int) -> str:
     held = leak.bytes + leak.indirect_bytes
     part = "All of it" if held == amount else f"{100 * held // max(amount, 1)} % of it ({size(held)})"
     return f"{part} is {number(leak.blocks)} × {what(leak)}."
+
+
+def _possible(session: Session) -> Iterator[Finding]:
+    """One finding, where much of what is in use may be either lost or held."""
+    graph = session.latest
+    found = graph.totals(Kind.POSSIBLE)
+    in_use = session.directory.blocks.totals(State.IN_USE)
+    if found.bytes < LEAST_POSSIBLE or found.bytes < PART * in_use.bytes:
+        return
+    part = 100 * found.bytes // max(in_use.bytes, 1)
+    title = f"Perhaps lost: {size(found.bytes)} in {blocks(found.blocks)}, {part} % of what is in use, are reached only by way of "
+    title += "pointers into the middle of a block: stray numbers, or a convention of the program that could not be recognised."
+    groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.POSSIBLE])
+    cause, commands = "", ["find --kind possible"]
+    if groups and groups[0].examples:
+        top = groups[0]
+        cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
+        commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
+    facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
+    remedies = ("see with `path` what holds them",)
+    yield Finding("possible", found.bytes, title, cause, remedies, tuple(commands), facts)
+
+
+def _by_convention(session: Session) -> str:
+    """A sentence about what is held by the program's conventions; "" for less than WORTH."""
+    learned = session.learned
+    if learned.held.bytes < WORTH:
+        return ""
+    said = "; ".join(sentences(learned, session.target.arch.word))
+    return f"Held by interior pointers, which count here: {said}."
 
 
 # -- kept by allocators
@@ -139,8 +176,8 @@ def _kept(accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Ite
             title = f"Not a leak: {name} has {size(store.kept)} of free memory; how much of it is resident is not known."
         elif one.returns is not None and call:
             title += f" {call} would return {size(one.returns)}."
-        shows = ("map", "caches --by-arena --sort free --limit 10")
-        yield Finding("kept", store.kept, title, _sentence(one.cause), one.tries, shows, facts)
+        commands = ("map", "caches --by-arena --sort free --limit 10")
+        yield Finding("kept", store.kept, title, _sentence(one.cause), one.tries, commands, facts)
 
 
 def _sentence(text: str) -> str:
@@ -154,8 +191,8 @@ def _cached(accounting: Accounting) -> Iterator[Finding]:
             title = f"Not a leak: {size(store.cached)} of freed blocks are in {name}'s thread caches, each for its own thread."
             setting = store.allocator.cache_setting
             facts: dict[str, object] = {"allocator": name}
-            shows = ("caches --by-thread --sort cached --limit 10",)
-            yield Finding("thread-caches", store.cached, title, "", (setting,) if setting else (), shows, facts)
+            commands = ("caches --by-thread --sort cached --limit 10",)
+            yield Finding("thread-caches", store.cached, title, "", (setting,) if setting else (), commands, facts)
 
 
 # -- freed by a runtime
@@ -187,17 +224,17 @@ def _native(accounting: Accounting, grown: Optional[TopRetainer]) -> Iterator[Fi
     for one in accounting.native:
         if one.bytes < HELD or one.bytes < GROWN * _without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
-        tries = ["let go of these objects, or close them, when they are no longer used"]
+        remedies = ["let go of these objects, or close them, when they are no longer used"]
         if one.unreported:
-            tries.append(f"have them report what they hold to {one.name}, so that it collects in time")
+            remedies.append(f"have them report what they hold to {one.name}, so that it collects in time")
         title = f"Held, not lost: {one.sentence()}."
-        cause, shows, facts = f"{_sentence(one.cause())}", ["runtime"], one.json()
+        cause, commands, facts = f"{_sentence(one.cause())}", ["runtime"], one.json()
         named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= PART * one.bytes]
         if named:
             cause += f" Of the variables that hold it, {some([f'{owner.name} has {size(held.bytes)}' for owner, held in named])}."
-            shows.append(f"roots {shell_quoted(named[0][0].word)} --depth 4")
+            commands.append(f"roots {shell_quoted(named[0][0].word)} --depth 4")
             facts["variables"] = [{"name": owner.name, "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
-        yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(tries), tuple(shows), facts)
+        yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts)
 
 
 # -- held by a root
@@ -217,9 +254,9 @@ def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetai
     used = sum(store.in_use for store in accounting.stores)
     if used < HELD or used < GROWN * _without_files(accounting):
         return None
-    from findleaks.audit.top_retainer import growth
+    from findleaks.audit.top_retainer import find_top_retainer
 
-    return growth(session)
+    return find_top_retainer(session)
 
 
 def _is_variable(grown: TopRetainer) -> bool:
@@ -249,9 +286,9 @@ def _held(session: Session, accounting: Accounting, found: Optional[TopRetainer]
         most, count = _most_common_size(session)
         cause = f"Of the blocks in use {number(count)} are of {number(most)} B: {size(most * count)}, more than of any other size.{absent}"
         facts.update({"size": most, "blocks_of_size": count})
-        shows: tuple[str, ...] = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
-        tries: tuple[str, ...] = ("close what holds native memory when it is no longer used, rather than leave it to the collector",)
-        yield Finding("held-from-managed-heap", retained.bytes, title, cause, tries, shows, facts)
+        commands: tuple[str, ...] = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
+        remedies: tuple[str, ...] = ("close what holds native memory when it is no longer used, rather than leave it to the collector",)
+        yield Finding("held-from-managed-heap", retained.bytes, title, cause, remedies, commands, facts)
         return
     title = f"Held, not lost: {name} alone holds {size(retained.bytes)} in {blocks(retained.blocks)}, {part} % of what is reached."
     cause = ""
@@ -263,10 +300,10 @@ def _held(session: Session, accounting: Accounting, found: Optional[TopRetainer]
         its = [one for one in accounting.native if one.bytes]
         cause = " ".join(_sentence(one.cause()) for one in its)
         facts["runtimes"] = [one.json() for one in its]
-    tries = ("bound it, or take out what is no longer used",) if found.length or variable else ()
+    remedies = ("bound it, or take out what is no longer used",) if found.length or variable else ()
     word = found.owner.word
-    shows = (f"roots {shell_quoted(word)} --depth 4", "runtime" if variable else "roots") if word else ("roots",)
-    yield Finding("held", retained.bytes, title, f"{cause}{absent}".strip(), tries, shows, facts)
+    commands = (f"roots {shell_quoted(word)} --depth 4", "runtime" if variable else "roots") if word else ("roots",)
+    yield Finding("held", retained.bytes, title, f"{cause}{absent}".strip(), remedies, commands, facts)
 
 
 def _not_resident(held: int, used: int, accounting: Accounting) -> str:
@@ -307,14 +344,14 @@ def _threads(accounting: Accounting) -> Iterator[Finding]:
         title = f"{number(len(ended))} threads ended and were never joined: their stacks stay, {stay}."
         started = Counter(place.name for place in ended if place.name).most_common(3)
         cause = f"They were started with {some([f'{name} ({number(count)})' for name, count in started])}." if started else ""
-        tries = ("pthread_join for each thread, or pthread_detach where nobody waits for it",)
+        remedies = ("pthread_join for each thread, or pthread_detach where no thread waits for it",)
         facts: dict[str, object] = {
             "threads": len(ended),
             "mapped": accounting.unjoined_mapped,
             "examples": [hex(place.address) for place in ended[:3]],
         }
         facts["started"] = [{"function": name, "threads": count} for name, count in started]
-        yield Finding("unjoined-threads", held, title, cause, tries, ("stacks",), facts)
+        yield Finding("unjoined-threads", held, title, cause, remedies, ("stacks",), facts)
 
 
 # -- of no known owner
@@ -329,5 +366,5 @@ def _unknown(session: Session, accounting: Accounting) -> Iterator[Finding]:
         title += "" if accounting.known else " How much of it was ever touched is not known."
         cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
         facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
-        shows = (f"whatis {most.address:#x}", *(["runtime"] if session.runtimes else []))
-        yield Finding("unknown-owner", share.bytes, title, cause, (), shows, facts)
+        commands = (f"whatis {most.address:#x}", *(["runtime"] if session.runtimes else []))
+        yield Finding("unknown-owner", share.bytes, title, cause, (), commands, facts)

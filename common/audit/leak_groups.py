@@ -1,18 +1,22 @@
-"""Lost blocks grouped by their content, without those that the user suppresses."""
+"""Groups of lost blocks as users see them: by content, without suppressed ones, and merged."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Optional
 
-from findleaks.audit.leak import EXAMPLES, Leak
-from findleaks.audit.suppressions import Rule, Suppressions
+from findleaks.allocators.memory import Memory
+from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
-from findleaks.formatting import printable
+from findleaks.formatting import number, printable
 from findleaks.session import Session
 from findleaks.target.ranges import holding, inside
+
+EXAMPLES = 3
 
 HINT = 64
 """Bytes of a block that are searched for a readable string."""
@@ -24,7 +28,52 @@ more, only an example of each group is examined."""
 _LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
 
 
-def lost(session: Session, graph: Graph, suppressions: Suppressions | None) -> list[Leak]:
+@dataclass(frozen=True)
+class Leak:
+    """A group of lost blocks alike. `smallest` and `largest`: usable sizes, which differ only where
+    groups of several sizes were merged.
+
+    `cycle`: blocks in the leader's cycle, 1 where there is none, 0 where merged groups differ.
+    """
+
+    kind: Kind
+    type: str
+    hint: str
+    smallest: int
+    largest: int
+    cycle: int
+    blocks: int
+    bytes: int
+    indirect_blocks: int
+    indirect_bytes: int
+    least_indirect: int
+    most_indirect: int
+    examples: tuple[int, ...]
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """Sort key: the largest first; the first example decides between equals."""
+        return -(self.bytes + self.indirect_bytes), self.examples[0] if self.examples else 0
+
+    def json(self) -> dict[str, object]:
+        return {
+            "kind": self.kind.name.lower(),
+            "type": self.type or None,
+            "hint": self.hint or None,
+            "site": None,
+            "size": self.smallest if self.smallest == self.largest else None,
+            "sizes": [self.smallest, self.largest],
+            "cycle": self.cycle,
+            "blocks": self.blocks,
+            "bytes": self.bytes,
+            "indirect_blocks": self.indirect_blocks,
+            "indirect_bytes": self.indirect_bytes,
+            "indirect_range": [self.least_indirect, self.most_indirect],
+            "examples": [hex(address) for address in self.examples],
+        }
+
+
+def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
     """Groups of DEFINITE and POSSIBLE blocks, unordered. Suppressed ones are left out, and counted
     by `suppressions`.
 
@@ -37,15 +86,14 @@ def lost(session: Session, graph: Graph, suppressions: Suppressions | None) -> l
     plain = [group for group in groups if not group.type_word]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
     leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
-    if suppressions is None:
-        return [leak for leak, _ in typed] + list(leaks)
-    return list(_unsuppressed([*typed, *((leak, "") for leak in leaks)], suppressions))
+    every = [*typed, *((leak, "") for leak in leaks)]
+    return [leak for leak, _ in every] if suppressions is None else list(_unsuppressed(every, suppressions))
 
 
 def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
     """The leaks that no rule covers, from pairs of a leak and the file of its type."""
     for leak, module in leaks:
-        rule: Rule | None = suppressions.match(leak.type, leak.size, leak.hint, module)
+        rule = suppressions.match(leak.type, leak.smallest, leak.hint, module)
         if rule is None:
             yield leak
         else:
@@ -69,7 +117,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
 
     With `hints` they are also grouped by hint; else a group has the hint of its first block.
     """
-    blocks, types = session.directory.blocks, session.types
+    blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds = graph.kinds()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, Totals]]] = {}
@@ -78,7 +126,9 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             session.report_progress("looking at the lost", match.start() / len(kinds))
         index = match.start()
         start, size = blocks.address(index), blocks.size(index)
-        if inside(ranges, _first_word(session, start, size)):
+        # The first word as the engine reads it: only a whole, aligned one.
+        first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
+        if first is not None and inside(ranges, first):
             continue
         name = printable(types.of_block(start, size))
         hint = hint_of(session, start, size) if hints and not name else ""
@@ -88,11 +138,13 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         members.setdefault(key, []).append((start, hanging))
     for (kind, name, hint, size, cycle, _), alike in members.items():
         counts = [totals.blocks for _, totals in alike]
-        first = alike[0][0]
-        group = Group(
+        starts = [start for start, _ in alike]
+        yield Leak(
             kind=Kind(kind),
-            type_word=0,
-            size=size,
+            type=name,
+            hint=hint if hints or name else hint_of(session, starts[0], size),
+            smallest=size,
+            largest=size,
             cycle=cycle,
             blocks=len(alike),
             bytes=size * len(alike),
@@ -100,20 +152,8 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             indirect_bytes=sum(totals.bytes for _, totals in alike),
             least_indirect=min(counts),
             most_indirect=max(counts),
-            examples=tuple(start for start, _ in alike[:EXAMPLES]),
+            examples=tuple(starts[:EXAMPLES]),
         )
-        yield _leak(group, name, hint if hints or name else hint_of(session, first, size))
-
-
-def _first_word(session: Session, start: int, size: int) -> int:
-    """The first word as the engine reads it: 0 where a block has no whole, aligned word."""
-    word = session.target.arch.word
-    if start % word or size < word:
-        return 0
-    try:
-        return session.target.word(start)
-    except UnreadableMemory:
-        return 0
 
 
 def hint_of(session: Session, start: int, size: int) -> str:
@@ -125,18 +165,69 @@ def hint_of(session: Session, start: int, size: int) -> str:
 
 
 def _leak(group: Group, name: str, hint: str) -> Leak:
+    """The engine's group; from `cycle` on, both have the same fields."""
+    return Leak(group.kind, name, hint, group.size, group.size, *group[3:])
+
+
+def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
+    """Merge groups; the largest first.
+
+    `by` None keeps groups of different kind, type, size or cycle apart, and those with indirect
+    blocks from those without. "type" merges sizes, "size" merges types, "kind" merges all groups of
+    a kind.
+    """
+    merged: dict[tuple[object, ...], Leak] = {}
+    for leak in leaks:
+        key: tuple[object, ...]
+        if by == "kind":
+            key = (leak.kind,)
+        elif by == "size":
+            key = (leak.kind, leak.smallest)
+        elif by == "type":
+            key = (leak.kind, leak.type)
+        else:
+            key = (leak.kind, leak.type, leak.smallest, leak.cycle, leak.most_indirect > 0)
+        merged[key] = add(merged[key], leak) if key in merged else leak
+    return sorted(merged.values(), key=lambda leak: leak.weight)
+
+
+def add(a: Leak, b: Leak) -> Leak:
+    """The union of two groups."""
     return Leak(
-        kind=group.kind,
-        type=name,
-        hint=hint,
-        smallest=group.size,
-        largest=group.size,
-        cycle=group.cycle,
-        blocks=group.blocks,
-        bytes=group.bytes,
-        indirect_blocks=group.indirect_blocks,
-        indirect_bytes=group.indirect_bytes,
-        least_indirect=group.least_indirect,
-        most_indirect=group.most_indirect,
-        examples=group.examples,
+        kind=a.kind,
+        type=a.type if a.type == b.type else "",
+        hint=_merged_hint(a, b),
+        smallest=min(a.smallest, b.smallest),
+        largest=max(a.largest, b.largest),
+        cycle=a.cycle if a.cycle == b.cycle else 0,
+        blocks=a.blocks + b.blocks,
+        bytes=a.bytes + b.bytes,
+        indirect_blocks=a.indirect_blocks + b.indirect_blocks,
+        indirect_bytes=a.indirect_bytes + b.indirect_bytes,
+        least_indirect=min(a.least_indirect, b.least_indirect),
+        most_indirect=max(a.most_indirect, b.most_indirect),
+        examples=tuple(sorted({*a.examples, *b.examples})[:EXAMPLES]),
     )
+
+
+def _merged_hint(a: Leak, b: Leak) -> str:
+    """The hint of a merged group: that of the lowest example where type and size are the same, else
+    the one that both have."""
+    if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):
+        return min(a, b, key=lambda leak: leak.examples).hint
+    return a.hint if a.hint == b.hint else ""
+
+
+def what(leak: Leak) -> str:
+    """ "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B, "GET /…"" """
+    sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
+    words = f"{leak.type} ({sizes})" if leak.type else sizes
+    if leak.hint:
+        words += f", {leak.hint}" if leak.blocks == 1 else f", e.g. {leak.hint}"
+    if leak.cycle > 1:
+        words = f"cycle of {leak.cycle}: {words}"
+    hanging = (leak.least_indirect, leak.most_indirect)
+    if (leak.cycle <= 1 and leak.most_indirect) or leak.most_indirect > leak.cycle - 1:
+        few = number(hanging[0]) if hanging[0] == hanging[1] else f"{number(hanging[0])}–{number(hanging[1])}"
+        words += f" → {few} more"
+    return words

@@ -4,53 +4,148 @@ were."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Optional
 
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import Totals
+from findleaks.formatting import blocks, number, printable, size
 from findleaks.runtimes.base import Holders, Runtime, Type
-from findleaks.session import SLICE, Session
+from findleaks.session import Session
 
 STEP = 1 << 19
 """Objects handled between two checks for Ctrl-C."""
 
 
-class Held(NamedTuple):
-    """A type, with the blocks in use that only its objects hold."""
+class TypeHoldings(NamedTuple):
+    """The objects of a type, with the blocks in use that only they hold."""
 
     type: Type
     native: Optional[Totals]  # None: not known
     reported: Optional[int]  # see Runtime.reported_bytes
 
+    @property
+    def held(self) -> Totals:
+        """`native`, nothing where that is not known."""
+        return self.native or Totals(0, 0)
 
-class Managed(NamedTuple):
+    @property
+    def bytes(self) -> int:
+        """Bytes of the objects and of the blocks."""
+        return self.type.bytes + self.held.bytes
+
+
+class Holdings(NamedTuple):
     """A runtime with its types, largest first by the bytes of the objects and of what they hold.
     `native`: the sum of what the types hold. Blocks that objects of several types hold together, or
     objects and something else, are not in it."""
 
     runtime: Runtime
-    types: list[Held]
+    types: list[TypeHoldings]
     native: Optional[Totals]
 
+    @property
+    def name(self) -> str:
+        return self.runtime.name
 
-def managed(session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str) -> list[Managed]:
+    @property
+    def held(self) -> Totals:
+        """`native`, nothing where that is not known."""
+        return self.native or Totals(0, 0)
+
+    @property
+    def objects(self) -> int:
+        return sum(row.type.objects for row in self.types)
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes of the objects themselves."""
+        return sum(row.type.bytes for row in self.types)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the objects and of the native memory that they hold."""
+        return self.object_bytes + self.held.bytes
+
+    @property
+    def unreported(self) -> int:
+        """Bytes missing from the reports of those types that reported less than half of what they
+        hold."""
+        reporting = ((row.held.bytes, row.reported) for row in self.types if row.reported is not None)
+        return sum(held - reported for held, reported in reporting if 2 * reported < held)
+
+    @property
+    def by_native(self) -> list[TypeHoldings]:
+        """The types, those that hold most native memory first."""
+        return sorted(self.types, key=lambda row: -row.held.bytes)
+
+    def sentence(self) -> str:
+        """ "986 MiB of native memory in 52,000 blocks are held by objects of Ruby's" """
+        if self.object_bytes > self.held.bytes:
+            count = f"{_objects(self.objects)} of {self.name}'s"
+            return f"{count} take {size(self.object_bytes)}, and native memory that they hold {size(self.held.bytes)}"
+        return f"{size(self.held.bytes)} of native memory in {blocks(self.held.blocks)} are held by objects of {self.name}'s"
+
+    def cause(self) -> str:
+        """The type that has most, and whether the runtime knows of it."""
+        if self.object_bytes > self.held.bytes:
+            most = max(self.by_native, key=lambda row: row.bytes)
+            count = _objects(most.type.objects)
+            return f"the largest type is {printable(most.type.name)}: {count}, {size(most.bytes)} with what only these hold"
+        top = self.by_native[0]
+        words = f"{_objects(top.type.objects)} of {printable(top.type.name)} hold {size(top.held.bytes)}"
+        if self.unreported:
+            return f"{words}; {self.name} does not know of {size(self.unreported)} that objects hold: its collector sees no reason to run"
+        return words
+
+    def json(self) -> dict[str, object]:
+        reported = [row.reported for row in self.types if row.reported is not None]
+        return {
+            "runtime": self.name,
+            "native_blocks": self.held.blocks,
+            "native_bytes": self.held.bytes,
+            "objects": self.objects,
+            "object_bytes": self.object_bytes,
+            "reported_bytes": sum(reported) if reported else None,
+            "unreported_bytes": self.unreported if reported else None,
+            "types": [
+                {
+                    "name": row.type.name,
+                    "objects": row.type.objects,
+                    "native_blocks": row.held.blocks,
+                    "native_bytes": row.held.bytes,
+                }
+                for row in self.by_native[:3]
+            ],
+        }
+
+
+def _objects(count: int) -> str:
+    return f"{number(count)} object{'' if count == 1 else 's'}"
+
+
+def runtime_holdings(
+    session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str
+) -> list[Holdings]:
     """Each runtime's objects by type. Without `native`, the graph of blocks is not made, and what
     objects hold is not known. Types to which `group` gives one name count as one type, also for
     what only they hold together."""
     holders = [_grouped(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
-    totals = held(session, [one for one in holders if one is not None]) if any(holders) else []
+    totals = held_by_types(session, [one for one in holders if one is not None]) if any(holders) else []
     found, which = [], iter(totals)
     for runtime, one in zip(runtimes, holders):
         session.report_progress(f"counting the objects of {runtime.name}", 0.0)
         mine: dict[str, Totals] = {}
         for name, total in zip(one.names, next(which)) if one is not None else ():
-            before = mine.get(name, Totals(0, 0))
-            mine[name] = Totals(before.blocks + total.blocks, before.bytes + total.bytes)
-        rows = [Held(kind, mine.get(kind.name, Totals(0, 0)) if one else None, reported) for kind, reported in _types(runtime, group)]
-        rows.sort(key=lambda row: (-row.type.bytes - (row.native.bytes if row.native else 0), -row.type.objects, row.type.name))
-        summed = Totals(sum(total.blocks for total in mine.values()), sum(total.bytes for total in mine.values())) if one else None
-        found.append(Managed(runtime, rows, summed))
+            mine[name] = Totals.sum_of((mine.get(name, Totals(0, 0)), total))
+        rows = [
+            TypeHoldings(kind, mine.get(kind.name, Totals(0, 0)) if one else None, reported) for kind, reported in _types(runtime, group)
+        ]
+        rows.sort(key=lambda row: (-row.bytes, -row.type.objects, row.type.name))
+        summed = Totals.sum_of(mine.values()) if one else None
+        found.append(Holdings(runtime, rows, summed))
     return found
 
 
@@ -60,19 +155,19 @@ def package(name: str) -> str:
     return name.partition("::")[0] if "::" in name else name.partition(".")[0]
 
 
-def _types(runtime: Runtime, group: Callable[[str], str]) -> list[tuple[Type, Optional[int]]]:
+def _types(runtime: Runtime, group: Callable[[str], str]) -> Iterator[tuple[Type, Optional[int]]]:
     """The runtime's types, or groups of them, each with the bytes reported to the runtime; None
     where no type of the group reports."""
-    made: dict[str, Type] = {}
-    names: dict[str, set[str]] = {}
+    groups: dict[str, list[Type]] = {}
     for kind in runtime.types():
-        name = group(kind.name)
-        names.setdefault(name, set()).add(kind.name)
-        before = made.get(name, Type(name, 0, 0))
-        own = {word: before.own.get(word, 0) + kind.own.get(word, 0) for word in [*before.own, *kind.own]}
-        made[name] = Type(name, before.objects + kind.objects, before.bytes + kind.bytes, own)
-    reported = {name: [it for it in map(runtime.reported_bytes, its) if it is not None] for name, its in names.items()}
-    return [(kind, sum(reported[name]) if reported[name] else None) for name, kind in made.items()]
+        groups.setdefault(group(kind.name), []).append(kind)
+    for name, kinds in groups.items():
+        own: Counter[str] = Counter()
+        for kind in kinds:
+            own.update(kind.own)
+        reported = [count for count in map(runtime.reported_bytes, {kind.name for kind in kinds}) if count is not None]
+        merged = Type(name, sum(kind.objects for kind in kinds), sum(kind.bytes for kind in kinds), own)
+        yield merged, sum(reported) if reported else None
 
 
 def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Holders]:
@@ -92,12 +187,10 @@ def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Ho
     )
 
 
-def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
+def held_by_types(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
     """For each runtime and type number, the blocks and bytes that only objects of this type hold.
     Blocks that contain the objects themselves (CPython's) are left out."""
-    first = [0]
-    for one in holders:
-        first.append(first[-1] + len(one.names))
+    first = list(accumulate((len(one.names) for one in holders), initial=0))
     rest = first[-1]  # the root of all root memory outside managed objects
     graph = session.graph()
     bounds, owners = _all_bounds(session, holders, first, rest)
@@ -120,9 +213,7 @@ def held(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
     for piece in session.pieces(sorted([*session.roots, *pages]), "reading what managed objects refer to"):
         tree.scan_roots(piece)
     tree.root_words(session.register_words(), rest)
-    while not tree.compute(SLICE):
-        session.report_progress("finding what managed objects hold", tree.progress())
-    totals = tree.by_root()
+    totals = session.computed(tree, "finding what managed objects hold").by_root()
     return [totals[start:end] for start, end in zip(first, first[1:])]
 
 
@@ -141,13 +232,9 @@ def _roots_of_blocks(holders: Sequence[Holders], first: Sequence[int]) -> Option
     in a block."""
     made: Optional[array[int]] = None
     for one, start in zip(holders, first):
-        if one.blocks and made is None and not start:
-            made = one.blocks
-        elif one.blocks:
-            before = made or array("I", [NO_ROOT]) * len(one.blocks)
-            made = array(
-                "I", [old if kind == NO_ROOT else kind if kind == IGNORED else start + kind for old, kind in zip(before, one.blocks)]
-            )
+        if one.blocks:
+            mine = array("I", (kind if kind in (NO_ROOT, IGNORED) else start + kind for kind in one.blocks)) if start else one.blocks
+            made = mine if made is None else array("I", (old if new == NO_ROOT else new for old, new in zip(made, mine)))
     return made
 
 

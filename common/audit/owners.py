@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
-from findleaks.audit import stack_owners, variables
 from findleaks.audit.containers.reader import Reader
+from findleaks.audit.owner import Owner, Sort, ThreadName
+from findleaks.audit.stack_owners import CONTROL_NAME, frames, thread_locals
+from findleaks.audit.variables import variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.formatting import printable, size
 from findleaks.libc.loader import table_blocks
@@ -25,53 +25,9 @@ from findleaks.libc.stacks import cached_thread_pointers, dtv_words
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import intersection, subtract, subtract_few
+from findleaks.target.runs import Runs
 
-
-class Sort(IntEnum):
-    """The sort of a root. Priorities begin at MANAGED, VARIABLE, MAPPING, STACK and REGISTERS;
-    these include the red zone below the stack pointer."""
-
-    MANAGED = 0  # a variable of a managed language, which is in a block
-    VARIABLE = 1
-    THREAD_LOCAL = 2
-    LIBRARY = 3  # of libc and ld.so, with interior pointers to blocks: DTVs
-    MAPPING = 4
-    STACK = 5
-    REGISTERS = 6
-
-
-WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "stack", "registers")
 _PRIORITIES = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
-
-
-@dataclass
-class Owner:
-    """A root. `name`: "g_agent"; `where`: "libagent.so, data", or "". `ranges`: its memory,
-    ascending; `words`: values outside `ranges`, such as registers, by name. `thread`: a tid, 0 for
-    none."""
-
-    sort: Sort
-    name: str
-    where: str = ""
-    thread: int = 0
-    ranges: list[Range] = field(default_factory=list)
-    words: list[tuple[str, int]] = field(default_factory=list)
-    managed: bool = False  # part of a managed runtime's heap
-    table: int = 0  # of a managed variable: a block that its value has for itself
-
-    @property
-    def label(self) -> str:
-        """ "g_agent (libagent.so, data)" """
-        return f"{self.name} ({self.where})" if self.where else self.name
-
-    @property
-    def word(self) -> str:
-        """Its name as a command line takes it, not quoted yet. The address instead, where a
-        debugger would evaluate the name even in quotes, or it would be taken for an option; ""
-        where it has neither."""
-        if self.name and self.name[0] not in "$&*(-" and "`" not in self.name:
-            return self.name
-        return hex(self.ranges[0].start) if self.ranges else ""
 
 
 class Owners:
@@ -107,24 +63,21 @@ def owners(session: Session, reader: Reader) -> Owners:
         for runtime in session.runtimes
         for one in runtime.variables()
     ]
-    for name, where, ranges in variables.variables(session, reader):
-        found.append(Owner(Sort.VARIABLE, name, where, 0, ranges))
-    for tid, name, where, ranges in stack_owners.thread_locals(session):
-        found.append(Owner(Sort.THREAD_LOCAL, name, f"{where}, thread-local, {whose(tid)}" if where else whose(tid), tid, ranges))
-    dtvs = {owner.thread: owner for owner in found if owner.name == stack_owners.CONTROL_NAME}
-    taken = [r for owner in found for r in owner.ranges]
-    for tid, function, ranges in stack_owners.frames(session, taken):
-        found.append(Owner(Sort.STACK, f"{whose(tid)}'s stack", function, tid, ranges))
-    taken += [r for owner in found if owner.sort == Sort.STACK for r in owner.ranges]
-    found += _managed(session, taken)
-    taken += [r for owner in found if owner.managed for r in owner.ranges]
+    found += variables(session, reader)
+    found += thread_locals(session, whose)
+    dtvs = {owner.thread: owner for owner in found if owner.name == CONTROL_NAME}
+    found += frames(session, whose, _ranges(found))
+    found += _managed(session, _ranges(found))
     words = list(_owners_outside_memory(session, whose, dtvs))
-    found += _mappings(target.regions(), roots, [*taken, *(r for owner in words for r in owner.ranges)])
-    found += words
-    return Owners(found)
+    found += _mappings(target.regions(), roots, _ranges([*found, *words]))
+    return Owners([*found, *words])
 
 
-def _owners_outside_memory(session: Session, whose: Callable[[int], str], controls: Mapping[int, Owner]) -> Iterator[Owner]:
+def _ranges(owners: Iterable[Owner]) -> list[Range]:
+    return [part for owner in owners for part in owner.ranges]
+
+
+def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mapping[int, Owner]) -> Iterator[Owner]:
     """Owners of words outside root memory: registers; pointers to the blocks that hold DTVs and
     ld.so's table; pointers to the blocks that threads run on. `controls`: the owners of threads'
     control blocks, which their DTVs are part of."""
@@ -164,21 +117,13 @@ def _managed(session: Session, taken: Sequence[Range]) -> Iterator[Owner]:
 
 def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable[Range]) -> Iterator[Owner]:
     """Owners of the rest of root memory: its mappings."""
-    left = subtract(roots, taken)
-    starts = [region.start for region in regions]
-    pieces: dict[int, list[Range]] = {}
-    for start, end in left:
-        at = max(bisect_right(starts, start) - 1, 0)
-        while at < len(regions) and regions[at].start < end:
-            low, high = max(start, regions[at].start), min(end, regions[at].end)
-            if low < high:
-                pieces.setdefault(at, []).append(Range(low, high))
-            at += 1
-    for at, ranges in pieces.items():
-        region = regions[at]
-        name = printable(region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name)
-        what = f"{name} mapping" if name and not name.startswith("[") else name or "anonymous mapping"
-        yield Owner(Sort.MAPPING, f"{what} at {region.start:#x}", size(region.size), 0, ranges)
+    left = Runs.of(subtract(roots, taken))
+    for region in regions:
+        ranges = list(left.within(region.start, region.end))
+        if ranges:
+            name = printable(region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name)
+            what = f"{name} mapping" if name and not name.startswith("[") else name or "anonymous mapping"
+            yield Owner(Sort.MAPPING, f"{what} at {region.start:#x}", size(region.size), 0, ranges)
 
 
 def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:

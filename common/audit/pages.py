@@ -18,13 +18,13 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.nesting import Owned
 from findleaks.allocators.retention import ArenaUse, FreeMemory
-from findleaks.audit.residency import Residency
-from findleaks.engine.pages import COLUMNS, FOREIGN, PageLists, PageState
+from findleaks.engine.pages import COLUMNS, PageLists, PageState
 from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import merged
+from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 STEP = 256 << 20
@@ -89,7 +89,7 @@ class Area:
 
     def held(self, state: int, *pages: PageState) -> int:
         """Bytes of blocks in this state (engine.terms.State; FREE includes memory in no block) or
-        FOREIGN, in pages of these states (default: all)."""
+        engine.pages.FOREIGN, in pages of these states (default: all)."""
         return sum(self.sums[page * COLUMNS + state] for page in pages or PageState)
 
     def address(self, number: int) -> int:
@@ -119,7 +119,7 @@ _USED = (PageState.IN_USE, PageState.UNTOUCHED)
 _ALIKE = re.compile(rb"(.)\1*", re.DOTALL)
 
 
-def areas(session: Session, residency: Residency, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
+def areas(session: Session, residency: Presence, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
     """Every heap of every allocator that is `wanted`, one area for each allocator and arena, in the
     order of their first addresses. A few nanoseconds a block, 10 bytes a page."""
     directory, page = session.directory, session.target.arch.page
@@ -137,7 +137,7 @@ def areas(session: Session, residency: Residency, wanted: Callable[[Allocator], 
     return list(found.values())
 
 
-def _add(session: Session, area: Area, owned: Owned, residency: Residency, held: array[int], part: tuple[int, int]) -> None:
+def _add(session: Session, area: Area, owned: Owned, residency: Presence, held: array[int], part: tuple[int, int]) -> None:
     page, step = area.page, PURE_STEP if session.engine.name == "pure" else STEP
     first = len(area.states)
     metadata = Runs.of(merged(owned.heap.metadata)).words if owned.heap.metadata else NONE
@@ -160,7 +160,7 @@ def _add(session: Session, area: Area, owned: Owned, residency: Residency, held:
     area.swapped += residency.swapped.bytes(owned.start, owned.end)
 
 
-def trimmable(session: Session, allocator: Allocator, residency: Residency) -> Optional[int]:
+def trimmable(session: Session, allocator: Allocator, residency: Presence) -> Optional[int]:
     """Bytes by which the resident size falls if the allocator's `release_call` is made. Exact to
     the page, except for what other threads do meanwhile. None where the allocator cannot predict
     it, and where residency is not known."""
@@ -176,11 +176,8 @@ def trimmable(session: Session, allocator: Allocator, residency: Residency) -> O
     return session.engine.common_bytes(pages.words, residency.resident.words)
 
 
-def measure_free(session: Session, allocator: Allocator, arenas: Sequence[ArenaUse], residency: Residency) -> FreeMemory:
+def measure_free(session: Session, allocator: Allocator, arenas: Sequence[ArenaUse], residency: Presence) -> FreeMemory:
     """The argument of Allocator.retention. `arenas` are the allocator's."""
     returns = trimmable(session, allocator, residency)
     found = areas(session, residency, lambda one: one is allocator)
     return FreeMemory(arenas, returns, sum(area.held(State.FREE, PageState.IN_USE) for area in found))
-
-
-__all__ = ["FOREIGN", "Area", "PageRun", "PageState", "Part", "areas", "measure_free", "trimmable"]

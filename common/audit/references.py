@@ -3,7 +3,6 @@ where references are."""
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from findleaks.errors import Interrupted
 from findleaks.graph.roots import root_regions
 from findleaks.session import Session
 from findleaks.target.base import Range
+from findleaks.target.ranges import inside
 
 CHUNK = 4096
 """References between two checks for Ctrl-C."""
@@ -74,13 +74,8 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
 def is_live(session: Session, address: int) -> bool:
     """Whether a word at `address` can keep something alive: it is in root memory or in a block in
     use, and not in a part of a managed heap without objects."""
-    at = bisect.bisect_right(session.dead, (address, session.target.arch.mask)) - 1
-    if at >= 0 and address < session.dead[at].end:
+    if inside(session.dead, address) is not None:
         return False
     blocks = session.directory.blocks
     index = blocks.find(address)
-    if index >= 0:
-        return blocks.state(index) == State.IN_USE
-    roots = session.roots
-    at = bisect.bisect_right(roots, (address, session.target.arch.mask)) - 1
-    return at >= 0 and roots[at].start <= address < roots[at].end
+    return blocks.state(index) == State.IN_USE if index >= 0 else inside(session.roots, address) is not None

@@ -15,11 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import time
 import zlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Optional
 
 from findleaks.errors import FindleaksError
@@ -27,10 +27,9 @@ from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
 from findleaks.target.notes import AT_BASE, AT_ENTRY, AT_EXECFN, AT_PHDR, AT_RANDOM, AT_SYSINFO_EHDR
-from findleaks.target.residency.presence import Presence
+from findleaks.target.residency.presence import UNKNOWN, Presence
 from findleaks.target.runs import Runs
 
-UNKNOWN, SIDE_FILE = "unknown", "side file"
 SUFFIX = ".residency"
 """Suffix of a core's name: this side file is used without being asked for."""
 
@@ -40,51 +39,7 @@ _MAX_RANGES = 1 << 27  # of a list
 _IDENTITY = (AT_PHDR, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR)
 
 
-@dataclass(frozen=True)
-class Residency:
-    """The pages of a target that are resident.
-
-    `source`: how this is known: "pagemap" (live), "side file", "holes of the core", or "unknown",
-    with all lists empty.
-
-    `known`: the memory that is described: all mappings of a live process, anonymous mappings where
-    a core's holes are the source. It is disjoint, ascending and of whole pages, as are the next
-    two. `resident`: pages in memory, without the kernel's zero page. It may also list pages of
-    memory that is not known: what a core has of mapped files was dumped, and need not have been
-    resident. `swapped`: pages in swap, not in memory.
-
-    `rss`: the resident size in bytes that the kernel reported at the same moment, None if it did
-    not. `unsure`: mappings in which some pages of `resident` are the zero page, not known which
-    (old kernels, without root). `saved`: when the side file was written.
-    """
-
-    source: str
-    page: int
-    known: Runs
-    resident: Runs
-    swapped: Runs
-    rss: Optional[int] = None
-    unsure: tuple[Range, ...] = ()
-    warnings: tuple[str, ...] = ()
-    saved: str = ""
-
-    def __bool__(self) -> bool:
-        """Whether anything is known."""
-        return self.source != UNKNOWN
-
-    def bytes(self, start: int, end: int) -> Optional[int]:
-        """Resident bytes of [start, end); None unless all of it is known."""
-        if start >= end:
-            return 0
-        return self.resident.bytes(start, end) if self.known.bytes(start, end) == end - start else None
-
-    def held(self, start: int, end: int) -> Optional[int]:
-        """Bytes of [start, end) in memory or in swap; None unless all of it is known."""
-        found = self.bytes(start, end)
-        return None if found is None else found + self.swapped.bytes(start, end)
-
-
-def residency(session: Session, file: str = "") -> Residency:
+def residency(session: Session, file: str = "") -> Presence:
     """The residency of the session's target. Ask for it first: reading a live process makes pages
     of its mapped files resident.
 
@@ -94,11 +49,11 @@ def residency(session: Session, file: str = "") -> Residency:
     """
     found = _residency(session, file)
     if found:
-        session.presence = Presence(found.source, found.known, found.resident, found.swapped, found.rss, found.unsure)
+        session.presence = found
     return found
 
 
-def _residency(session: Session, file: str) -> Residency:
+def _residency(session: Session, file: str) -> Presence:
     target = session.target
     if file:
         return read(file, target)
@@ -111,17 +66,11 @@ def _residency(session: Session, file: str) -> Residency:
             warnings.append(str(error))
     found = target.presence(lambda part: session.report_progress("looking which pages are resident", part))
     if found is None:
-        return Residency(UNKNOWN, target.arch.page, Runs.of(()), Runs.of(()), Runs.of(()), warnings=tuple(warnings))
-    return _residency_from(found, target, warnings)
+        found = Presence(UNKNOWN, Runs.of(()), Runs.of(()), Runs.of(()))
+    return found._replace(warnings=tuple(warnings))
 
 
-def _residency_from(found: Presence, target: Target, warnings: Sequence[str] = (), saved: str = "") -> Residency:
-    return Residency(
-        found.source, target.arch.page, found.known, found.resident, found.swapped, found.rss, found.unsure, tuple(warnings), saved
-    )
-
-
-def save(session: Session, file: str) -> Residency:
+def save(session: Session, file: str) -> Presence:
     """Write the side file, of a live process before gcore, or of a kernel's core before it is
     compressed. FindleaksError where residency is not known, or the file cannot be written."""
     target = session.target
@@ -133,7 +82,7 @@ def save(session: Session, file: str) -> Residency:
         "pid": target.pid,
         "start_time": _start_time(target.pid) if target.live else None,
         "identity": identity(target),
-        "page": found.page,
+        "page": target.arch.page,
         "saved": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "rss": found.rss,
         "undecided": [list(part) for part in found.unsure],
@@ -143,8 +92,8 @@ def save(session: Session, file: str) -> Residency:
     }
     words: array[int] = array("Q")
     for runs in (found.known, found.resident, found.swapped):
-        words += _packed(runs, found.page)
-    body = zlib.compress(_little_endian(words), 6)
+        words += _packed(runs, target.arch.page)
+    body = zlib.compress(_little_endian(words).tobytes(), 6)
     made = f"{file}.new"
     try:
         with open(made, "wb") as out:
@@ -161,16 +110,14 @@ def _packed(runs: Runs, page: int) -> array[int]:
     return array("Q", (now - before for before, now in zip([0, *pages], pages)))
 
 
-def _little_endian(words: array[int]) -> bytes:
-    import sys
-
+def _little_endian(words: array[int]) -> array[int]:
+    """Words between this machine's byte order and the file's."""
     if sys.byteorder != "little":
-        words = words[:]
         words.byteswap()
-    return words.tobytes()
+    return words
 
 
-def read(file: str, target: Target) -> Residency:
+def read(file: str, target: Target) -> Presence:
     """Read a side file that must be of the process of `target`. FindleaksError, in one line, where
     it is no side file, is damaged, or is of another process."""
     try:
@@ -191,8 +138,8 @@ def read(file: str, target: Target) -> Residency:
         Range(*part) for part in _as_list(head.get("undecided")) if len(_as_list(part)) == 2 and all(isinstance(at, int) for at in part)
     ]
     rss = head.get("rss")
-    found = Presence(SIDE_FILE, known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure))
-    return _residency_from(found, target, saved=printable(str(head.get("saved") or ""), 40))
+    saved = printable(str(head.get("saved") or ""), 40)
+    return Presence("side file", known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure), saved=saved)
 
 
 def _head(file: str, line: bytes) -> dict[str, Any]:
@@ -229,9 +176,7 @@ def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Run
         raise FindleaksError(f"{file}: damaged: {error}") from None
     if len(unpacked) != wanted:
         raise FindleaksError(f"{file}: damaged or cut off: {len(unpacked):,} bytes of ranges instead of {wanted:,}")
-    words = array("Q", unpacked)
-    if array("H", [1]).tobytes() != b"\1\0":
-        words.byteswap()
+    words = _little_endian(array("Q", unpacked))
     found, at = [], 0
     for count in counts:
         total, made = 0, array("Q")

@@ -6,8 +6,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from findleaks.audit.fields import computed
-from findleaks.audit.owners import Owner, Owners
+from findleaks.audit.owner import Owner
+from findleaks.audit.owners import Owners
 from findleaks.audit.references import root_references
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
 from findleaks.engine.dominators import SHARED, Dominators, Spread, node_root, root_node
@@ -48,7 +48,7 @@ def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence
         if len(made.fields) <= SEARCHED:
             ends = [child.block, *nodes[-1:]]
             made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(builder, named, end)))
-    listed = total_of(made.fields)
+    listed = Totals.sum_of(row.totals for row in made.fields)
     made.more = Totals(max(made.totals.blocks - listed.blocks, 0), max(made.totals.bytes - listed.bytes, 0))
     made.left = int(made.more.blocks > 0)
     alike = [one for one in spread if one.children >= MANY and one.bytes >= PART * made.totals.bytes]
@@ -105,8 +105,7 @@ def lost_tree(session: Session) -> Dominators:
     what is possibly lost."""
     tree = session.latest.dominators(2, lost=True)
     tree.refer_lost(0, 1)
-    computed(session, tree, "who holds what")
-    return tree
+    return session.computed(tree, "who holds what")
 
 
 def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
@@ -117,8 +116,3 @@ def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, s
     ]
     found.sort(key=lambda one: -one[0].bytes)
     return [(builder.of_block(child.block), kind) for child, kind in found[: limit or None]]
-
-
-def total_of(rows: Sequence[RetainedNode]) -> Totals:
-    """The sum of what these rows retain."""
-    return Totals(sum(row.totals.blocks for row in rows), sum(row.totals.bytes for row in rows))

@@ -8,18 +8,18 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from findleaks.audit.container_ownership import parts_of
+from findleaks.audit.container_ownership import find_container_owners
 from findleaks.audit.containers import Container
-from findleaks.audit.containers.reader import Place, Reader
+from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import begun_at
-from findleaks.audit.field_groups import Bunch, bunches
-from findleaks.audit.fields import NOTHING, Field, Fields, about, computed, fields_of
+from findleaks.audit.fields import NOTHING, Field, Fields, about, fields_of, group_fields, retained_by
+from findleaks.audit.leak_groups import hint_of
 from findleaks.audit.origins import Origin, agreed
-from findleaks.audit.owners import Owner, Owners, Sort
+from findleaks.audit.owner import Owner, Sort
+from findleaks.audit.owners import Owners
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
-from findleaks.errors import UnreadableMemory
 from findleaks.formatting import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -101,7 +101,6 @@ class TreeBuilder:
         self.session, self.reader, self.tree = session, reader, tree
         self.depth, self.limit, self.least = depth, limit, least
         self._bytes = 0
-        self._members = session.members
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> RetainedNode:
         """The row of a root, with its fields if `expand`."""
@@ -110,21 +109,19 @@ class TreeBuilder:
         if expand and made.totals.blocks:
             found = fields_of(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
             start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
-            type_ = self._members.variable(start) if start and owner.sort == Sort.VARIABLE else None
+            type_ = self.session.members.variable(start) if start and owner.sort == Sort.VARIABLE else None
             self._fill(made, found, Origin(owner.name, start, type_), self.depth)
         return made
 
     def of_block(self, index: int, expand: bool = True) -> RetainedNode:
         """The row of a block, with its fields if `expand`."""
-        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
-        name = self.name(index)
-        made = RetainedNode(f"{name} at {start:#x}", self.tree.retained(index), "block", address=start)
+        block, name = self.reader.block(index), self.name(index)
+        made = RetainedNode(f"{name} at {block.start:#x}", self.tree.retained(index), "block", address=block.start)
         self._least(made)
         if not expand or made.totals.blocks < 2:
-            made.what = self._hint(start, length) if name.startswith("block of ") else ""
+            made.what = self._hint(index, name)
             return made
-        place = Place(index, start, length, 0)
-        container = begun_at(self.reader, place)
+        container = begun_at(self.reader, block)
         if container is not None:
             made.sizes = self.tree.sizes(index, SIZES)
             made.contents = self._contents(index, made.totals, container, self.tree, made.sizes)
@@ -136,15 +133,15 @@ class TreeBuilder:
     def of_shared_list(self, index: int) -> tuple[Optional[RetainedNode], array[int]]:
         """The list or tree that begins with a block that several roots hold: a row, and the blocks
         of its nodes. None where not all its nodes are held by several roots."""
-        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
-        container = begun_at(self.reader, Place(index, start, length, 0))
+        block = self.reader.block(index)
+        container = begun_at(self.reader, block)
         if container is None:
             return None, array("I")
         indices, sizes = self.reader.blocks.find_all(container.nodes)
         sample = indices[:: max(len(indices) // SAMPLE, 1)]
         if any(self.tree.idom(block) != SHARED for block in sample):
             return None, array("I")
-        made = RetainedNode(f"{self.name(index)} at {start:#x}", Totals(len(indices), sum(sizes)), "block", address=start)
+        made = RetainedNode(f"{self.name(index)} at {block.start:#x}", Totals(len(indices), sum(sizes)), "block", address=block.start)
         made.contents = Contents(container, len(indices), min(sizes), max(sizes), [])
         made.what = phrase(made.contents)
         return made, indices
@@ -155,18 +152,18 @@ class TreeBuilder:
     def name(self, index: int, type_: Optional[Type] = None) -> str:
         """The name of a block in rows: its type, or its size. `type_`: what the type of a pointer
         to it says."""
-        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
-        type_name = printable(self.session.types.of_block(start, length))
-        if not type_name and type_ is not None and type_.is_structure and type_.size <= length:
+        block = self.reader.block(index)
+        type_name = printable(self.session.types.of_block(block.start, block.size))
+        if not type_name and type_ is not None and type_.is_structure and type_.size <= block.size:
             type_name = printable(type_.name)
-        return type_name or f"block of {size(length)}"
+        return type_name or f"block of {size(block.size)}"
 
     def _origin(self, index: int, type_: Optional[Type] = None) -> Origin:
         return Origin(self.name(index, type_), self.reader.blocks.address(index), type_)
 
     def _fields(self, index: int) -> Fields:
-        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
-        return fields_of(self.session, self.reader, self.tree, index, [Range(start, start + length)])
+        block = self.reader.block(index)
+        return fields_of(self.session, self.reader, self.tree, index, [Range(block.start, block.start + block.size)])
 
     def _pointee(self, one: Field, type_: Optional[Type], index: int) -> Optional[Type]:
         """The type of block `index`, where the first word of the field points to its start."""
@@ -204,12 +201,14 @@ class TreeBuilder:
         if depth <= 0:
             row.left, row.more = len(found.all), row.totals
             return
-        every = bunches(found.all, self._leads_to) if self.limit else [Bunch([one]) for one in found.all]
-        shown = [bunch for bunch in every if bunch.totals.bytes >= self._bytes][: self.limit or None]
-        row.fields = [self._bunch_row(bunch, found.tree, origin, depth) for bunch in shown]
-        rest = [one for bunch in every[len(shown) :] for one in bunch.fields]
+        groups = [[one] for one in found.all]
+        if self.limit:
+            groups = group_fields(found.all, lambda one: self.name(one.places[0].block))
+        shown = [group for group in groups if retained_by(group).bytes >= self._bytes][: self.limit or None]
+        row.fields = [self._group_row(group, found.tree, origin, depth) for group in shown]
+        rest = [one for group in groups[len(shown) :] for one in group]
         row.left = sum(one.alike for one in rest)
-        row.more = Totals(sum(f.totals.blocks for f in rest), sum(f.totals.bytes for f in rest))
+        row.more = retained_by(rest)
 
     def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
         """The container that has a field as its head, unless debug information says that the field
@@ -218,18 +217,19 @@ class TreeBuilder:
             one.found = agreed(one.container, origin.place(one.spans[0].start - origin.start)[1], one.places[0] if one.places else None)
         return one.found
 
-    def _leads_to(self, one: Field) -> str:
-        return self.name(one.places[0].block)
-
-    def _bunch_row(self, bunch: Bunch, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
+    def _group_row(self, group: Sequence[Field], tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
         """The row of a field, or of several alike, described by the largest."""
-        first = bunch.fields[0]
-        several = len(bunch.fields) > 1
+        first = group[0]
+        several = len(group) > 1
         made = self._field_row(first, tree, origin, -1 if several else depth)
         if several:
-            counts = [one.totals.blocks for one in bunch.fields]
-            made.alike = Alike(len(bunch.fields), min(counts), max(counts))
-            made.totals, made.sizes, made.contents = bunch.totals, self._sizes(bunch, tree), None
+            counts = [one.totals.blocks for one in group]
+            sizes: Counter[int] = Counter()
+            for one in group:
+                sizes.update(dict(tree.sizes(one.node, SIZES)))
+            made.alike = Alike(len(group), min(counts), max(counts))
+            made.totals, made.contents = retained_by(group), None
+            made.sizes = sorted(sizes.items(), key=lambda item: (-item[0] * item[1], item[0]))[:SIZES]
             each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,}–{max(counts):,}"
             made.what = f"each holds {each} block{'' if max(counts) == 1 else 's'}, such as {made.what}"
         elif first.alike > 1:
@@ -243,12 +243,6 @@ class TreeBuilder:
         if made.alike is not None:
             made.name = f"{made.alike.fields:,} fields like {made.place}"
         return made
-
-    def _sizes(self, bunch: Bunch, tree: Dominators) -> list[tuple[int, int]]:
-        counted: Counter[int] = Counter()
-        for one in bunch.fields:
-            counted.update(dict(tree.sizes(one.node, SIZES)))
-        return sorted(counted.items(), key=lambda item: (-item[0] * item[1], item[0]))[:SIZES]
 
     def _field_row(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
         offset = one.spans[0].start - origin.start if one.spans and origin.start else None
@@ -274,19 +268,17 @@ class TreeBuilder:
         return made
 
     def _block_phrase(self, index: int, name: str, count: int, sizes: Sequence[tuple[int, int]]) -> str:
-        start, length = self.reader.blocks.address(index), self.reader.blocks.size(index)
         if count == 1:
-            hint = "" if not name.startswith("block of ") else self._hint(start, length)
+            hint = self._hint(index, name)
             return f"{name}, {hint}" if hint else name
         rest = Counter(dict(sizes))
-        rest[length] -= 1
+        rest[self.reader.block(index).size] -= 1
         return f"{name}, and {blocks_phrase([(s, n) for s, n in rest.items() if n])} below it"
 
-    def _hint(self, start: int, length: int) -> str:
-        try:
-            return self.session.types.hint(self.session.target.read(start, min(length, 64)))
-        except UnreadableMemory:
-            return ""
+    def _hint(self, index: int, name: str) -> str:
+        """A readable string at the beginning of a block without a type, or ""."""
+        block = self.reader.block(index)
+        return hint_of(self.session, block.start, block.size) if name.startswith("block of ") else ""
 
     def _contents(
         self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]
@@ -330,7 +322,7 @@ class TreeBuilder:
         seen: dict[int, list[bool]] = {}
         for start, length in sample:
             if length in sizes and start + into not in own and len(seen.setdefault(length, [])) < SAMPLE:
-                seen[length].append(self._hint(start, length).startswith('"'))
+                seen[length].append(hint_of(self.session, start, length).startswith('"'))
         return {length for length, texts in seen.items() if 4 * sum(texts) >= 3 * len(texts)}
 
 
@@ -371,7 +363,7 @@ def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
     """The dominator tree with the owners as roots, computed. Stacks and registers own only what no
     variable and no mapping leads to."""
     tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
-    parts, container_owners = parts_of(session, reader, named)
+    parts, container_owners = find_container_owners(session, reader, named)
     if container_owners:
         tree.set_owners(parts, container_owners)
     for piece in session.pieces(session.roots, "reading the roots"):
@@ -379,4 +371,4 @@ def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
     for number, owner in enumerate(named.all):
         if owner.words:
             tree.root_words([value for _, value in owner.words], number)
-    return computed(session, tree, "who holds what")
+    return session.computed(tree, "who holds what")

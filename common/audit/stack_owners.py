@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from findleaks.audit.owner import Owner, Sort, ThreadName
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import Block, thread_local_blocks
@@ -17,21 +17,10 @@ from findleaks.unwind.stacks import Namer, without_parameters
 CONTROL_BLOCK = 2304
 """Bytes of struct pthread, from the thread pointer up (glibc 2.36: 2,304; 2.31: 2,304)."""
 
-
-CONTROL_NAME = "control block"
-
-
-class Local(NamedTuple):
-    """Part of a thread's thread-local storage: a variable's, a file's, or (CONTROL_NAME) libc's
-    own."""
-
-    thread: int
-    name: str
-    module: str
-    ranges: list[Range]
+CONTROL_NAME, UNNAMED = "control block", "thread-local data"
 
 
-def thread_locals(session: Session) -> Iterator[Local]:
+def thread_locals(session: Session, whose: ThreadName) -> Iterator[Owner]:
     """All thread-local storage outside the heap, variable by variable where symbols name them."""
     target = session.target
     symbols: dict[str, list[Symbol]] = {}
@@ -42,16 +31,16 @@ def thread_locals(session: Session) -> Iterator[Local]:
         path = block.module.path
         if path not in symbols:
             symbols[path] = list(target.thread_locals(block.module))
-        yield from _locals_of_block(block, symbols[path])
+        yield from _locals_of_block(block, symbols[path], whose)
     for thread in target.threads():
         if thread.thread_pointer and heap(thread.thread_pointer) is None:
             start = thread.thread_pointer
             # The start is a register's value, which may be anything.
             end = min(start + CONTROL_BLOCK, session.target.arch.mask)
-            yield Local(thread.tid, CONTROL_NAME, "libc", [Range(start, end)])
+            yield _thread_local(CONTROL_NAME, "libc", thread.tid, whose, Range(start, end))
 
 
-def _locals_of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]:
+def _locals_of_block(block: Block, symbols: Iterable[Symbol], whose: ThreadName) -> Iterator[Owner]:
     start, end = block.range
     name = printable(block.module.path.rsplit("/", 1)[-1])
     at = start
@@ -59,24 +48,20 @@ def _locals_of_block(block: Block, symbols: Iterable[Symbol]) -> Iterator[Local]
         low, high = start + symbol.address, min(start + symbol.address + symbol.size, end)
         if at <= low < high:
             if low > at:
-                yield Local(block.thread, "thread-local data", name, [Range(at, low)])
-            yield Local(block.thread, printable(symbol.name), name, [Range(low, high)])
+                yield _thread_local(UNNAMED, name, block.thread, whose, Range(at, low))
+            yield _thread_local(printable(symbol.name), name, block.thread, whose, Range(low, high))
             at = high
     if at < end:
-        yield Local(block.thread, "thread-local data", name, [Range(at, end)])
+        yield _thread_local(UNNAMED, name, block.thread, whose, Range(at, end))
 
 
-class Frames(NamedTuple):
-    """The parts of a thread's stack that are frames of one function; "" for those of no known
-    function."""
-
-    thread: int
-    function: str
-    ranges: list[Range]
+def _thread_local(name: str, module: str, tid: int, whose: ThreadName, part: Range) -> Owner:
+    return Owner(Sort.THREAD_LOCAL, name, f"{module}, thread-local, {whose(tid)}" if module else whose(tid), tid, [part])
 
 
-def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
-    """Every live stack without what is `taken`, as parts by function."""
+def frames(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Iterator[Owner]:
+    """Every live stack without what is `taken`: an owner for the frames of each function, "" for
+    those of no known function."""
     target = session.target
     stacks = thread_stacks(target)
     holes = merged(taken)
@@ -93,7 +78,7 @@ def frames(session: Session, taken: Iterable[Range]) -> Iterator[Frames]:
         for name, parts in by_function.items():
             left = subtract_few(merged(parts), holes)
             if left:
-                yield Frames(thread.tid, name, left)
+                yield Owner(Sort.STACK, f"{whose(thread.tid)}'s stack", name, thread.tid, left)
 
 
 def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> Iterator[tuple[str, Range]]:

@@ -3,11 +3,12 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.audit.containers.reader import Reader
-from findleaks.audit.owners import Owner, owners
+from findleaks.audit.owner import Owner
+from findleaks.audit.owners import owners
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder, tree_of
 from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
@@ -48,7 +49,7 @@ class TopRetainer(NamedTuple):
         return contents.container.length if contents is not None else 0
 
 
-def growth(session: Session) -> Optional[TopRetainer]:
+def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     """The root that retains more than any other; None where there is no root."""
     reader = Reader(session)
     named = owners(session, reader)
@@ -72,14 +73,11 @@ def _deepest(row: RetainedNode) -> Optional[RetainedNode]:
     block."""
     found = row if row.contents is not None else None
     for _ in range(DEPTH + 1):
-        below = next((child for child in _fields(row) if child.totals.bytes >= MOST * row.totals.bytes), None)
+        largest_first = sorted(row.fields, key=lambda child: -child.totals.bytes)
+        below = next((child for child in largest_first if child.totals.bytes >= MOST * row.totals.bytes), None)
         if below is None:
             break
         found = row = below
         if row.contents is not None:
             break
     return found
-
-
-def _fields(row: RetainedNode) -> Iterator[RetainedNode]:
-    yield from sorted(row.fields, key=lambda child: -child.totals.bytes)

@@ -6,10 +6,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from itertools import groupby
+from typing import Optional
 
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import found_in
+from findleaks.audit.owner import Owner, Sort
 from findleaks.audit.pointer_words import memory_words
 from findleaks.formatting import printable
 from findleaks.session import Session
@@ -32,13 +34,7 @@ MAX_UNNAMED = 10_000
 together."""
 
 
-class Variable(NamedTuple):
-    name: str
-    where: str
-    ranges: list[Range]
-
-
-def variables(session: Session, reader: Reader) -> Iterator[Variable]:
+def variables(session: Session, reader: Reader) -> Iterator[Owner]:
     """Every variable of a loaded file that points to a block. Unnamed ones beyond MAX_UNNAMED are
     one root for each file."""
     roots = session.roots
@@ -51,7 +47,7 @@ def variables(session: Session, reader: Reader) -> Iterator[Variable]:
             yield from _of_module(session, reader, module, data, heaps)
 
 
-def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[Range], heaps: Sequence[Range]) -> Iterator[Variable]:
+def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[Range], heaps: Sequence[Range]) -> Iterator[Owner]:
     name = printable(module.path.rsplit("/", 1)[-1]) or "module"
     where = f"{name}, data"
     unnamed: dict[int, int] = {}
@@ -74,7 +70,7 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
         symbol = _symbol(session, reader, address) if run < RUN or run % 1024 == 0 else None
         if symbol is not None:
             start, covered = max(symbol.address, covered), symbol.address + max(symbol.size, reader.size)
-            yield Variable(printable(symbol.name), where, [Range(start, covered)])
+            yield Owner(Sort.VARIABLE, printable(symbol.name), where, ranges=[Range(start, covered)])
             at = bisect_left(addresses, covered, at + 1)
             continue
         around = bisect_right(starts, address) - 1
@@ -119,7 +115,7 @@ def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple
     return (low, high) if low < high else (first, last)
 
 
-def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int], arrays: Sequence[Range]) -> Iterator[Variable]:
+def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int], arrays: Sequence[Range]) -> Iterator[Owner]:
     """Unnamed variables of a file: containers, arrays, and single words."""
     runs = _runs(list(pointers), reader.size)
     spans = [*arrays, *(run for run in runs if run.end - run.start > reader.size)]
@@ -140,22 +136,19 @@ def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int
             rest.append(Range(start, end))
             continue
         starts.add(start)
-        yield Variable(f"{where.rpartition(',')[0]}, data+{start - module.bias:#x}", "", [Range(start, end)])
+        yield Owner(Sort.VARIABLE, f"{where.rpartition(',')[0]}, data+{start - module.bias:#x}", ranges=[Range(start, end)])
     if rest:
-        yield Variable("unnamed variables", where, rest)
+        yield Owner(Sort.VARIABLE, "unnamed variables", where, ranges=rest)
 
 
 def _runs(addresses: Sequence[int], word: int) -> list[Range]:
     """Ascending addresses of words as ranges: RUN or more adjacent words are one range, others are
     one each."""
-    first = 0
     found: list[Range] = []
-    for at in range(1, len(addresses) + 1):
-        if at < len(addresses) and addresses[at] == addresses[at - 1] + word:
-            continue
-        if at - first >= RUN:
-            found.append(Range(addresses[first], addresses[at - 1] + word))
+    for _, numbered in groupby(enumerate(addresses), lambda item: item[1] - item[0] * word):
+        run = [address for _, address in numbered]
+        if len(run) >= RUN:
+            found.append(Range(run[0], run[-1] + word))
         else:
-            found += [Range(address, address + word) for address in addresses[first:at]]
-        first = at
+            found += [Range(address, address + word) for address in run]
     return found

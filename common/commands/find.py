@@ -9,8 +9,7 @@ from findleaks.arg_types import size_word
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.in_flight import in_flight_json
-from findleaks.audit.leak import merge
-from findleaks.audit.leak_groups import lost
+from findleaks.audit.leak_groups import lost, merge
 from findleaks.audit.suppressions import load
 from findleaks.commands import command
 from findleaks.commands.find_text import text

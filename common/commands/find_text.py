@@ -8,7 +8,7 @@ from typing import Any
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import sentences, summary
 from findleaks.audit.in_flight import in_flight_line
-from findleaks.audit.leak import Leak, add, what
+from findleaks.audit.leak_groups import Leak, add, what
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, number, printable, size, table, wrapped

@@ -11,11 +11,12 @@ from typing import Optional
 
 from findleaks.arg_types import count_word
 from findleaks.audit.diagnostics import notes
-from findleaks.audit.pages import Area, PageState, areas, trimmable
-from findleaks.audit.residency import Residency, residency, save
+from findleaks.audit.pages import Area, areas, trimmable
+from findleaks.audit.residency import residency, save
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.result import Plain
+from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.formatting import number, printable, size, wrapped
@@ -23,6 +24,7 @@ from findleaks.quoting import shell_quoted
 from findleaks.report.heapmap.cells import LOOKS, Picture
 from findleaks.runtimes.base import Part
 from findleaks.session import Session
+from findleaks.target.residency.presence import Presence
 
 DRAWN = 8
 """Heaps drawn as text without --limit."""
@@ -179,7 +181,7 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
     return body
 
 
-def _managed(session: Session, known: Residency) -> Iterator[tuple[str, int, Optional[int], Part]]:
+def _managed(session: Session, known: Presence) -> Iterator[tuple[str, int, Optional[int], Part]]:
     """Memory of managed runtimes outside the allocators' heaps: name, bytes mapped, bytes resident
     (None: not known) and the part itself."""
     for runtime in session.runtimes:

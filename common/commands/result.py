@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from findleaks.audit.diagnostics import doubts
+from findleaks.audit.diagnostics import result_warnings
 from findleaks.commands import SCHEMA, Invocation
 from findleaks.engine.load import missing_kernel, stale_kernel
 from findleaks.formatting import printable, wrapped
@@ -23,7 +23,7 @@ def warnings_of(session: Session) -> list[str]:
     """Warnings on what limits the result, printable."""
     unread = session.unread.warning if "unread" in vars(session) else ""
     unnamed = session.debug_files.warning if "debug_files" in vars(session) else ""
-    found = [*session.target.warnings, *doubts(session), *(warning for warning in (unread, unnamed) if warning), *_slow(session)]
+    found = [*session.target.warnings, *result_warnings(session), *(warning for warning in (unread, unnamed) if warning), *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 

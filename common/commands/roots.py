@@ -10,8 +10,9 @@ from typing import Any, Optional
 from findleaks.arg_types import address_word, count_word
 from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import Reader
-from findleaks.audit.owners import WORDS, Owner, Owners, owners
-from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row, total_of
+from findleaks.audit.owner import WORDS, Owner
+from findleaks.audit.owners import Owners, owners
+from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row
 from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows, tree_of
 from findleaks.commands import command
 from findleaks.commands.limits import first, in_text
@@ -71,7 +72,7 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     body = {
         "total": _totals(tree.total()),
         "roots": [_root(row, named) for row in first(rows, args.limit)],
-        "more": _retained(total_of(rows[args.limit or len(rows) :])),
+        "more": _retained(Totals.sum_of(row.totals for row in rows[args.limit or len(rows) :])),
         "shared": {
             **_retained(shared.totals),
             "sizes": [{"size": one.size, "blocks": one.children, **_retained(Totals(one.blocks, one.bytes))} for one in spread],
@@ -122,7 +123,7 @@ def _lost(session: Session, reader: Reader, args: argparse.Namespace, limit: int
     tree = lost_tree(session)
     leaders = lost_leaders(TreeBuilder(session, reader, tree, args.depth, limit), limit)
     counts = tree.by_root()
-    listed = total_of([row for row, _ in leaders])
+    listed = Totals.sum_of(row.totals for row, _ in leaders)
     rest = Totals(tree.total().blocks - listed.blocks, tree.total().bytes - listed.bytes)
     body = {
         "total": _totals(tree.total()),

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
-from findleaks.audit.managed import Held, Managed, managed, package
+from findleaks.audit.managed import Holdings, TypeHoldings, package, runtime_holdings
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import Plain
@@ -41,7 +41,7 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     was asked for (tracemalloc, NMT), these sites too."""
     only = [args.only] if args.only else []
     runtimes = find(session.target, session.engine, session.directory, only) if only else session.runtimes
-    found = managed(session, runtimes, not args.no_native, package if args.by == "package" else str)
+    found = runtime_holdings(session, runtimes, not args.no_native, package if args.by == "package" else str)
     sites = [one.runtime.sites() for one in found]
     body = {"runtimes": [_json(one, its, args.limit) for one, its in zip(found, sites)]}
     result = Plain(
@@ -55,7 +55,7 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     return result
 
 
-def _json(one: Managed, sites: Sequence[Site], limit: Optional[int]) -> Mapping[str, object]:
+def _json(one: Holdings, sites: Sequence[Site], limit: Optional[int]) -> Mapping[str, object]:
     runtime = one.runtime
     return {
         "name": runtime.name,
@@ -93,7 +93,7 @@ def _part(part: Part) -> Mapping[str, object]:
     }
 
 
-def _text(found: Sequence[Managed], sites: Sequence[Sequence[Site]], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
+def _text(found: Sequence[Holdings], sites: Sequence[Sequence[Site]], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
     if not found:
         yield f"no managed runtime found; these can be read: {', '.join(known())}"
         return
@@ -104,12 +104,11 @@ def _text(found: Sequence[Managed], sites: Sequence[Sequence[Site]], limit: int,
     yield from invocation.next(width, "roots", "verdict")
 
 
-def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:
+def _page(one: Holdings, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:
     runtime = one.runtime
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
-    objects, own = sum(row.type.objects for row in one.types), sum(row.type.bytes for row in one.types)
     held = f", which hold {size(one.native.bytes)} of native memory" if one.native is not None else ""
-    live = f": {number(objects)} live object{'' if objects == 1 else 's'} of {size(own)}{held}" if one.types else ""
+    live = f": {number(one.objects)} live object{'' if one.objects == 1 else 's'} of {size(one.object_bytes)}{held}" if one.types else ""
     yield from wrapped(f"{headline}{live}", width)
     parts = runtime.parts()
     if parts:
@@ -141,7 +140,7 @@ def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple
             yield "", "", f"{indent}  … {number(len(inner) - limit)} more (--limit 0)", ""
 
 
-def _types(one: Managed, limit: int, width: int) -> Iterator[str]:
+def _types(one: Holdings, limit: int, width: int) -> Iterator[str]:
     shown = one.types[: limit or None]
     head = ["OBJECTS", "BYTES"]
     if one.native is not None:
@@ -153,7 +152,7 @@ def _types(one: Managed, limit: int, width: int) -> Iterator[str]:
     yield from _more(len(one.types), limit, "type")
 
 
-def _row(row: Held) -> list[str]:
+def _row(row: TypeHoldings) -> list[str]:
     native = [size(row.native.bytes) if row.native.bytes else NONE, number(row.native.blocks)] if row.native is not None else []
     return [number(row.type.objects), size(row.type.bytes), *native, size(row.reported) if row.reported is not None else NONE]
 

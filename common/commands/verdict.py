@@ -10,13 +10,14 @@ from findleaks.audit.accounting import Share, Store, account
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.findings import findings
-from findleaks.audit.residency import Residency, residency
+from findleaks.audit.residency import residency
 from findleaks.commands import command
 from findleaks.commands.result import Plain
 from findleaks.commands.verdict_text import text
 from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.session import Session
+from findleaks.target.residency.presence import Presence
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +59,7 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     return made
 
 
-def _free_memory(session: Session, store: Store, pages: Residency) -> FreeMemory:
+def _free_memory(session: Session, store: Store, pages: Presence) -> FreeMemory:
     from findleaks.audit.pages import measure_free  # only needed where an allocator keeps much
 
     return measure_free(session, store.allocator, store.arenas, pages)

@@ -118,10 +118,10 @@ def _finding(at: int, finding: Finding, width: int, invocation: Invocation) -> I
     lead = f"  {at}. "
     said = [finding.title]
     if finding.cause:
-        said.append(finding.cause if finding.sort != "kept" else f"Cause: {finding.cause[:1].lower()}{finding.cause[1:]}")
+        said.append(finding.cause if finding.kind != "kept" else f"Cause: {finding.cause[:1].lower()}{finding.cause[1:]}")
     yield from _hanging(lead, " ".join(said), width)
-    if finding.tries:
-        yield from _hanging("     try: ", "; ".join(finding.tries), width)
-    if finding.shows:
-        for line in invocation.next(width - 3, *finding.shows):
+    if finding.remedies:
+        yield from _hanging("     try: ", "; ".join(finding.remedies), width)
+    if finding.commands:
+        for line in invocation.next(width - 3, *finding.commands):
             yield "   " + line

@@ -4,6 +4,7 @@ return."""
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
@@ -53,6 +54,11 @@ class Heuristic(IntFlag):
 class Totals(NamedTuple):
     blocks: int
     bytes: int
+
+    @classmethod
+    def sum_of(cls, parts: Iterable[Totals]) -> Totals:
+        every = list(parts)
+        return cls(sum(part.blocks for part in every), sum(part.bytes for part in every))
 
 
 class Group(NamedTuple):

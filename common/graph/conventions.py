@@ -20,6 +20,7 @@ This decides only between possible and reachable, never whether a block is lost.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
@@ -155,45 +156,46 @@ def learn_conventions(
     nothing is changed: the graph must be built again with it."""
     if graph.totals(Kind.POSSIBLE).blocks < MIN_BLOCKS:
         return NO_CONVENTIONS
+
+    def report(part: float = 0.0) -> None:
+        progress("looking for headers", part)
+
     interiors = graph.interiors()
-    keys = _all(interiors, engine, budget, progress)
+    keys = _all(interiors, engine, budget, report)
     for at in range(0, len(keys), budget):
-        progress(PHASE, at / len(keys))
+        report(at / len(keys))
         interiors.count(keys[at : at + budget])
     found = candidates(interiors.rows(max(MIN_BLOCKS_A_SIZE, len(keys) >> MIN_SHARE_BITS)))
-    rules = rules_of(found, _held(interiors, found, len(blocks), budget, progress)) if found else []
-    chosen = keys[:: max(1, len(keys) // SAMPLE)]
-    unexplained = _by_content(blocks, chosen, rules, fits, len(keys))
+    rules = rules_of(found, _held(interiors, found, len(blocks), budget, report)) if found else []
+    sample = list(_sampled(blocks, keys[:: max(1, len(keys) // SAMPLE)], frozenset(rules), fits))
+    unexplained = _by_content(sample, len(keys))
     if unexplained:
         return Learned(heuristics=unexplained)
     if not rules:
         return NO_CONVENTIONS
     before = graph.totals(Kind.POSSIBLE)
     while not interiors.accept(rules, budget):
-        progress(PHASE, 0.0)
+        report()
     while not interiors.promote(budget):
-        progress(PHASE, 0.0)
+        report()
     after = graph.totals(Kind.POSSIBLE)
     effects = interiors.effect(keys, rules)
-    names = {offset: _named(blocks, chosen, rules, offset, fits) for offset in {offset for _, offset in rules}}
+    names = {offset: _named(sample, offset) for offset in {offset for _, offset in rules}}
     return Learned(tuple(_conventions(rules, effects, names)), held=Totals(before.blocks - after.blocks, before.bytes - after.bytes))
 
 
-PHASE = "looking for headers"
-
-
-def _all(interiors: Interiors, engine: Engine, budget: int, progress: Callable[[str, float], None]) -> array[int]:
+def _all(interiors: Interiors, engine: Engine, budget: int, report: Callable[[], None]) -> array[int]:
     """All keys, ascending, each once."""
     keys, done = interiors.keys(budget)
     while not done:
-        progress(PHASE, 0.0)
+        report()
         more, done = interiors.keys(budget)
         keys += more
     return engine.sum_by_value(keys, array("Q"))[0]
 
 
 def _held(
-    interiors: Interiors, found: Sequence[Candidate], count: int, budget: int, progress: Callable[[str, float], None]
+    interiors: Interiors, found: Sequence[Candidate], count: int, budget: int, report: Callable[[float], None]
 ) -> Callable[[int], int]:
     """A function: size -> its reachable and possible blocks, for the sizes of these candidates;
     size 0: all."""
@@ -201,51 +203,44 @@ def _held(
     counts = array("Q", bytes(8 * len(sizes) + 8))
     at = 0
     while at < count:
-        progress(PHASE, at / count)
+        report(at / count)
         at = interiors.held(sizes, counts, at, budget)
     return dict(zip([*sizes, 0], counts)).__getitem__
 
 
-def _explained(size: int, offset: int, rules: frozenset[Rule]) -> bool:
-    return (0, offset) in rules or (size, offset) in rules
+class Sampled(NamedTuple):
+    """A pointer to this offset of a block. `explained`: by a rule; `fitting`: the heuristics that
+    fit the block's contents."""
+
+    offset: int
+    explained: bool
+    fitting: Heuristic
 
 
-def _by_content(blocks: Blocks, keys: Sequence[int], rules: Sequence[Rule], fits: HeuristicMatcher, count: int) -> Heuristic:
-    """The heuristic that explains most of the sampled keys without a rule, if that is enough: HALF
-    of these, WORTH of the sample, MIN_BLOCKS blocks. `count`: all keys."""
-    known = frozenset(rules)
-    found: dict[Heuristic, int] = {}
-    left = 0
+def _sampled(blocks: Blocks, keys: Iterable[int], rules: frozenset[Rule], fits: HeuristicMatcher) -> Iterator[Sampled]:
     for key in keys:
         index, offset = key >> 32, key & MAX_OFFSET
         size = blocks.size(index)
-        if _explained(size, offset, known):
-            continue
-        left += 1
-        fitting = fits(blocks.address(index), size, offset)
-        for one in BY_CONTENT.values():
-            if fitting & one:
-                found[one] = found.get(one, 0) + 1
+        explained = (0, offset) in rules or (size, offset) in rules
+        yield Sampled(offset, explained, fits(blocks.address(index), size, offset))
+
+
+def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
+    """The heuristic that explains most of the sample without a rule, if that is enough: HALF of
+    these, WORTH of the sample, MIN_BLOCKS blocks. `count`: all keys."""
+    left = [one.fitting for one in sample if not one.explained]
+    found = Counter(one for fitting in left for one in BY_CONTENT.values() if fitting & one)
     best = max(found, key=lambda one: found[one], default=Heuristic.NONE)
-    most = found.get(best, 0)
-    enough = most * max(1, count // max(1, len(keys))) >= MIN_BLOCKS
-    return best if enough and most >= max(HALF * left, WORTH * len(keys)) else Heuristic.NONE
+    most = found[best]
+    enough = most * max(1, count // max(1, len(sample))) >= MIN_BLOCKS
+    return best if enough and most >= max(HALF * len(left), WORTH * len(sample)) else Heuristic.NONE
 
 
-def _named(blocks: Blocks, keys: Iterable[int], rules: Sequence[Rule], offset: int, fits: HeuristicMatcher) -> str:
+def _named(sample: Sequence[Sampled], offset: int) -> str:
     """memcheck's name for a convention, if the contents of nearly all blocks of a sample fit."""
-    known = frozenset(rules)
-    seen = 0
-    found = dict.fromkeys(BY_CONTENT, 0)
-    for key in keys:
-        size = blocks.size(key >> 32)
-        if key & MAX_OFFSET != offset or not _explained(size, offset, known):
-            continue
-        fitting = fits(blocks.address(key >> 32), size, offset)
-        for name, one in BY_CONTENT.items():
-            found[name] += bool(fitting & one)
-        seen += 1
-    return next((name for name in BY_CONTENT if seen and found[name] >= MIN_SHARE * seen), "")
+    its = [one.fitting for one in sample if one.explained and one.offset == offset]
+    least = max(1, MIN_SHARE * len(its))
+    return next((name for name, one in BY_CONTENT.items() if sum(bool(fitting & one) for fitting in its) >= least), "")
 
 
 def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[int, str]) -> Iterator[Convention]:
@@ -253,8 +248,7 @@ def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[i
     sizes: dict[int, list[int]] = {}
     sums: dict[int, Totals] = {}
     for (size, offset), effect in zip(rules, effects):
-        before = sums.get(offset, Totals(0, 0))
-        sums[offset] = Totals(before.blocks + effect.blocks, before.bytes + effect.bytes)
+        sums[offset] = Totals.sum_of((sums.get(offset, Totals(0, 0)), effect))
         if effect.blocks:
             sizes.setdefault(offset, []).append(size)
     for offset in sorted(sums, key=lambda one: (-sums[one].bytes, one)):

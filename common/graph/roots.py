@@ -59,11 +59,10 @@ def dead_ranges(
     stacks = thread_stacks(target)
     dead = list(dead_stacks(target, engine, candidates))
     regions = target.regions()
+    find_stack = stack_at or (lambda sp: stack_region(regions, sp))
     for thread in target.threads():
         below = (thread.sp - target.arch.red_zone) & -target.arch.word
-        stack = stacks.get(thread.tid)
-        if stack is None:
-            stack = stack_at(thread.sp) if stack_at is not None else stack_region(regions, thread.sp)
+        stack = stacks.get(thread.tid) or find_stack(thread.sp)
         if stack is not None and stack.start <= below < stack.end:
             dead.append(Range(stack.start, below))
     return sorted(dead)

@@ -5,6 +5,7 @@ Code is only analysed where such a word points into a block in use."""
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted as Stopped
 from findleaks.errors import UnreadableMemory
 from findleaks.libc.stacks import thread_stacks
-from findleaks.target.base import Range, Region, Target, Thread
+from findleaks.target.base import Range, Target, Thread
 from findleaks.target.register_words import xsave_words
 
 KEPT = {"rbx", "rbp", "rsp", "rip", "r12", "r13", "r14", "r15", "fs_base", "gs_base", "orig_rax"}
@@ -78,11 +79,9 @@ class Unread:
 
     def live(self, thread: Thread) -> Iterable[int]:
         """The live words of a thread's registers."""
-        return (
-            (value for _, value, read in self.words(thread) if read)
-            if thread.tid in self.registers
-            else thread.words or thread.registers.values()
-        )
+        if thread.tid not in self.registers:
+            return thread.words or thread.registers.values()
+        return (value for _, value, read in self.words(thread) if read)
 
     def what(self, address: int) -> str:
         """Description of the dead words at an address; "" if there are none."""
@@ -115,27 +114,17 @@ def unread(target: Target, engine: Engine, blocks: Blocks) -> Unread:
 
     reader = LivenessReader(target, capstone)
     numbers = {thread.tid: number for number, thread in enumerate(threads, 1)}
-    regions = list(target.regions())
     for thread, signals in doubtful:
         if target.interrupted():
             raise Stopped
-        _judge(found, reader, target, blocks, regions, thread, f"thread {numbers[thread.tid]} (tid {thread.tid})", signals)
+        _judge(found, reader, target, blocks, thread, f"thread {numbers[thread.tid]} (tid {thread.tid})", signals)
     found.places.sort()
     if reader.exhausted:
         found.warning = "threads run at so many places that not all of their code was read: leftovers in registers may hold lost blocks"
     return found
 
 
-def _judge(
-    found: Unread,
-    reader: LivenessReader,
-    target: Target,
-    blocks: Blocks,
-    regions: Sequence[Region],
-    thread: Thread,
-    who: str,
-    signals: bool,
-) -> None:
+def _judge(found: Unread, reader: LivenessReader, target: Target, blocks: Blocks, thread: Thread, who: str, signals: bool) -> None:
     from findleaks.disasm.effects import mask_of
     from findleaks.unwind.live import zone_bytes
 
@@ -157,14 +146,14 @@ def _judge(
         for start, end in zone_bytes(live):  # words
             put(sp + start, sp + end, f"below the stack pointer of {within}, not read again")
     for one in awaited.interrupted:
-        for start, end in _alternate(target, one, thread, regions):
+        for start, end in _alternate(target, one, thread):
             put(start & -target.arch.word, end, f"dead stack of {who}, whose signal handler runs on a stack of its own")
         for name, address in _saved_words(target, one.context):
             if name and name not in KEPT and (mask := mask_of(name)) and not mask & one.live:
                 put(address, address + 8, f"{name} of {who}, saved at a signal, not read again")
 
 
-def _alternate(target: Target, one: Interrupted, thread: Thread, regions: Sequence[Region]) -> Iterator[Range]:
+def _alternate(target: Target, one: Interrupted, thread: Thread) -> Iterator[Range]:
     """Dead stack of a handler that runs on an alternate stack (uc_stack in its struct ucontext:
     address, flags, size), and of the stack that it interrupted."""
     try:
@@ -176,7 +165,8 @@ def _alternate(target: Target, one: Interrupted, thread: Thread, regions: Sequen
     yield Range(low, thread.sp - target.arch.red_zone)
     stack = thread_stacks(target).get(thread.tid)
     if stack is None:
-        stack = next((Range(region.start, region.end) for region in regions if region.name == "[stack]" and one.sp in region), None)
+        mains = (region for region in target.regions() if region.name == "[stack]" and one.sp in region)
+        stack = next((Range(region.start, region.end) for region in mains), None)
     if stack is not None and stack.start < one.sp - target.arch.red_zone < stack.end:
         yield Range(stack.start, one.sp - target.arch.red_zone)
 
@@ -207,11 +197,7 @@ def _restorers(target: Target) -> list[int]:
     for region in target.regions():
         if region.executable and any(m.start <= region.start < m.end for m in chosen):
             for piece in target.pieces(region.start, region.end):
-                data = bytes(piece.data)
-                at = data.find(SIGRETURN)
-                while at >= 0:
-                    found.append(piece.address + at)
-                    at = data.find(SIGRETURN, at + 1)
+                found += [piece.address + match.start() for match in re.finditer(re.escape(SIGRETURN), piece.data)]
     return found
 
 

@@ -139,27 +139,27 @@ class ManagedHeap(NamedTuple):
 class Finding:
     """A problem found in a process's memory.
 
-    `sort` identifies it for programs. `bytes` is the memory concerned, by which findings are
-    ranked. `title` is a sentence, `cause` another or "", `tries` what to try, `shows` commands that
-    show more (their words), `facts` the numbers behind it.
+    `kind` identifies it for programs. `bytes` is the memory concerned, by which findings are
+    ranked. `title` is a sentence, `cause` another or "", `remedies` what to try, `commands` commands
+    that show more (their words), `facts` the numbers behind it.
     """
 
-    sort: str
+    kind: str
     bytes: int
     title: str
     cause: str = ""
-    tries: tuple[str, ...] = ()
-    shows: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
     facts: dict[str, object] = field(default_factory=dict)
 
     def json(self) -> dict[str, object]:
         return {
-            "finding": self.sort,
+            "finding": self.kind,
             "bytes": self.bytes,
             "text": self.title,
             "cause": self.cause or None,
-            "try": list(self.tries),
-            "next": list(self.shows),
+            "try": list(self.remedies),
+            "next": list(self.commands),
             "evidence": self.facts,
         }
 

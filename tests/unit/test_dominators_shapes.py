@@ -12,7 +12,6 @@ import pytest
 from fake import FakeTarget
 from held import Oracle, agrees, computed, engines, everything, made, tree_of
 
-from findleaks.audit.fields import computed as told
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import SHARED, Chain, Dominators, root_node
 from findleaks.engine.terms import Kind, Totals
@@ -329,5 +328,5 @@ def test_ctrl_c_between_slices(engine: Engine) -> None:
     compute = dominators.compute
     dominators.compute = lambda budget: compute(min(budget, 5000))  # type: ignore[method-assign]
     with pytest.raises(Interrupted):
-        told(session, dominators, "who holds what")
+        session.computed(dominators, "who holds what")
     assert len(looked) == 3 and looked == sorted(looked) and 0 < looked[-1] < 1

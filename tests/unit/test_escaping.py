@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findleaks import commands
-from findleaks.audit.owners import Owner, Sort
+from findleaks.audit.owner import Owner, Sort
 from findleaks.commands import Command, Invocation
 from findleaks.debugger_session import _status, unexpected
 from findleaks.errors import FindleaksError

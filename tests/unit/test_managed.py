@@ -46,12 +46,12 @@ def test_package_of_a_type(name: str, package: str) -> None:
 
 def test_types_of_a_package_are_summed() -> None:
     session = cast("Any", SimpleNamespace(report_progress=lambda *_: None))
-    (found,) = audit.managed(session, [Fake()], native=False, group=audit.package)
+    (found,) = audit.runtime_holdings(session, [Fake()], native=False, group=audit.package)
     assert [(row.type, row.reported, row.native) for row in found.types] == [
         (Type("str", 9, 500), None, None),
         (Type("PG", 5, 200, {"tracked": 3, "weak": 1}), 1024, None),
     ]
-    (apart,) = audit.managed(session, [Fake()], native=False)
+    (apart,) = audit.runtime_holdings(session, [Fake()], native=False)
     assert [row.type.name for row in apart.types] == ["str", "PG::Result", "PG::Tuple"]
     assert [row.reported for row in apart.types] == [None, 1000, 24]
 

@@ -18,7 +18,7 @@ from fake import FakeTarget
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findleaks.audit.residency import Residency, read, residency, save
+from findleaks.audit.residency import read, residency, save
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -110,7 +110,7 @@ def test_side_file_says_the_same(seed: int, tmp_path_factory: pytest.TempPathFac
     assert again.source == "side file" and again.saved.endswith("Z")
     for one in (saved, again):
         assert (one.known.words, one.resident.words, one.swapped.words) == (pages.known.words, pages.resident.words, pages.swapped.words)
-        assert (one.rss, one.unsure, one.page) == (pages.rss, pages.unsure, PAGE)
+        assert (one.rss, one.unsure) == (pages.rss, pages.unsure)
 
 
 def written(tmp_path: Path) -> Path:
@@ -194,13 +194,8 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
 
 def test_what_is_known() -> None:
     known, resident = Runs.of([(0x1000, 0x5000)]), Runs.of([(0x2000, 0x3000), (0x4000, 0x9000)])
-    made = Residency("pagemap", PAGE, known, resident, Runs.of([(0x3000, 0x4000)]))
-    assert (made.bytes(0x1000, 0x5000), made.held(0x1000, 0x5000), made.bytes(0x4000, 0x6000), made.bytes(5, 5)) == (
-        0x2000,
-        0x3000,
-        None,
-        0,
-    )
+    made = Presence("pagemap", known, resident, Runs.of([(0x3000, 0x4000)]))
+    assert (made.bytes(0x1000, 0x5000), made.bytes(0x4000, 0x6000), made.bytes(5, 5)) == (0x2000, None, 0)
     assert made and not residency(Session(fake()))
 
 

@@ -11,7 +11,7 @@ containers point to the link inside the next node.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -48,8 +48,3 @@ class Container:
     def spans(self) -> list[Range]:
         """All words of the owner that belong to it."""
         return sorted([Range(self.start, self.end), *self.words])
-
-
-Recogniser = Callable[..., Optional[Container]]
-
-__all__ = ["LEAST", "Callable", "Container", "Iterator", "Recogniser"]

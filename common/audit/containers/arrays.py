@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
-from findleaks.audit.containers.hashes import Buckets, buckets_in
-from findleaks.audit.containers.reader import Place, Reader
+from findleaks.audit.containers.hashes import buckets_in
+from findleaks.audit.containers.reader import Buckets, Place, Reader
 
 SLACK = 3
 """Words by which a block may be longer than the request (glibc's smallest chunk, alignment). Other

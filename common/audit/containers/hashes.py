@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.bulk import pointing
 from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.lists import WORDS
-from findleaks.audit.containers.reader import SLICE, Place, Reader
+from findleaks.audit.containers.reader import SLICE, Buckets, Place, Reader
 
 LONG = 16
 """Most nodes of a chain that are followed to find its link."""
@@ -80,42 +80,28 @@ def _contains_word(reader: Reader, start: int, count: int, value: int) -> bool:
     return False
 
 
-class Buckets(NamedTuple):
-    """The non-zero words of an array. `places`: how many words it has in all."""
-
-    heads: array[int]
-    places: int
-    sample: list[Optional[Place]]  # what some of the heads point to, evenly spread
-    mixed: bool  # some words are neither 0 nor point to blocks
-
-
 def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
     """The buckets of an array of pointers. The last result is kept: an array that is no hash table
     may be an array of other pointers."""
-    kept = reader.known.get(("buckets", 0))
-    if isinstance(kept, tuple) and kept[0] == (start, end):
-        found: Buckets = kept[1]
-        return found
+    kept = reader.last_buckets
+    if kept is not None and (kept.start, kept.end) == (start, end):
+        return kept
     heads: array[int] = array("Q")
-    words = 0
     mixed = False
     for piece in reader.target.pieces(start, end):
         reader.progress()
         places, values = pointing(reader.engine, piece, reader.low, reader.high)
         heads.extend(values)
-        words += len(piece.data) // reader.size
         empty = len(reader.engine.search(piece, 0, 1))
         mixed = mixed or empty + len(places) < len(piece.data) // reader.size
     sample = [] if mixed else [reader.place(value) for value in _spread(heads)]
-    found = Buckets(heads, words, sample, mixed or None in sample)
-    reader.known["buckets", 0] = (start, end), found
-    return found
+    reader.last_buckets = Buckets(start, end, heads, sample, mixed or None in sample)
+    return reader.last_buckets
 
 
-def _spread(values: Sequence[int], most: int = SAMPLE) -> list[int]:
-    """Some of the values, evenly spread."""
-    step = max(len(values) // most, 1)
-    return list(values[::step][:most])
+def _spread(values: Sequence[int]) -> list[int]:
+    """Up to SAMPLE of the values, evenly spread."""
+    return list(values[:: max(len(values) // SAMPLE, 1)][:SAMPLE])
 
 
 def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: bool = False) -> Optional[Container]:
@@ -134,7 +120,9 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
     link = _find_link(reader, first, sample)
     if link is None or _entwined(reader, found.heads, sample, link):
         return None
-    nodes, problem = _chains(reader, found.heads, link)
+    # All nodes, each once, level by level: the first of every bucket, then the second, and so on.
+    sound = reader.linked(found.heads, (link,), 2 * reader.most)
+    nodes, problem = (sound, "") if sound is not None else _damaged_chains(reader, found.heads, link)
     if len(nodes) == len(found.heads) or (whole and problem):
         return None  # no chain has two nodes: an array of pointers
     tables = () if head == (start, end) else (start,)
@@ -146,12 +134,8 @@ def _find_link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[
     nodes alike and to an end, and farther than any other."""
     size = reader.size
     count = min((first.size - first.offset) // size, WORDS)
-    best, found = 0, None
-    for number in range(count):
-        length = _followed_length(reader, first, sample, number * size)
-        if length > best:
-            best, found = length, number * size
-    return found
+    lengths = {offset: _followed_length(reader, first, sample, offset) for offset in range(0, count * size, size)}
+    return max((offset for offset in lengths if lengths[offset]), key=lambda offset: lengths[offset], default=None)
 
 
 def _followed_length(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
@@ -187,15 +171,8 @@ def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: in
     return wrong * ENTWINED > sum(met.values())
 
 
-def _chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """All nodes, each once, level by level: the first of every bucket, then the second, and so on;
-    and "" or what is wrong."""
-    sound = reader.linked(heads, (link,), 2 * reader.most)
-    return (sound, "") if sound is not None else _damaged_chains(reader, heads, link)
-
-
 def _damaged_chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """As _chains, for chains with damage."""
+    """All nodes of chains with damage, each once, and what is wrong."""
     nodes, level, problem = array("Q"), array("Q", heads), ""
     while level and not problem:
         below: array[int] = array("Q")

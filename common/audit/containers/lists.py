@@ -107,14 +107,9 @@ def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = reader.words(value, count) or ()
-    best, found = LEAST - 1, None
-    for number, word in enumerate(words):
-        if not word or word == value or not reader.alike(place, reader.place(word)):
-            continue
-        length = _sample_length(reader, place, value, number * size)
-        if length > best:
-            best, found = length, number * size
-    return found
+    links = (n * size for n, word in enumerate(words) if word and word != value and reader.alike(place, reader.place(word)))
+    lengths = {offset: _sample_length(reader, place, value, offset) for offset in links}
+    return max((offset for offset in lengths if lengths[offset] >= LEAST), key=lambda offset: lengths[offset], default=None)
 
 
 def _sample_length(reader: Reader, place: Place, value: int, offset: int) -> int:

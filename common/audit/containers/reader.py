@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.audit.containers import Container
 from findleaks.engine.links import LinkWalk
 from findleaks.engine.python.links import PureLinkWalk
 from findleaks.engine.python.trees import PureTreeWalk
@@ -40,17 +41,25 @@ class Place(NamedTuple):
     offset: int
 
 
-class Reader:
+class Buckets(NamedTuple):
+    """The non-zero words of the array of pointers [start, end)."""
+
+    start: int
+    end: int
+    heads: array[int]
+    sample: list[Optional[Place]]  # what some of the heads point to, evenly spread
+    mixed: bool  # some words are neither 0 nor point to blocks
+
+
+class Reader(Memory):
     """Memory and blocks of one session, for walks of containers. Only Interrupted is raised; what
     is missing is None."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__(session.target)
         self.session = session
-        self.target = session.target
         self.engine = session.engine
         self.blocks = session.directory.blocks
-        self.memory = Memory(session.target)
-        self.size = session.target.arch.word
         self.most = len(self.blocks)
         remainders = (allocator.remainder_words for allocator in session.directory.allocators)
         # Bytes by which the sizes of blocks for the same request may differ.
@@ -61,15 +70,13 @@ class Reader:
         self.high = max((heap.end for heap in heaps), default=0)
         self._code = "Q" if self.size == 8 else "I"
         self._swap = session.target.arch.byteorder != sys.byteorder
+        # What was recognised, by what it was taken for ("head", "word", "block") and the address.
+        self.recognised: dict[tuple[str, int], Optional[Container]] = {}
+        self.last_buckets: Optional[Buckets] = None  # see hashes.buckets_in
 
-        self.known: dict[tuple[str, int], object] = {}  # results of recognisers
-
-    def word(self, address: int) -> Optional[int]:
-        return self.memory.word(address)
-
-    def words(self, address: int, count: int) -> Optional[tuple[int, ...]]:
-        """`count` words, None unless all can be read."""
-        return self.memory.words(address, count)
+    def block(self, index: int) -> Place:
+        """The start of the block with this index."""
+        return Place(index, self.blocks.address(index), self.blocks.size(index), 0)
 
     def zeros(self, start: int, end: int) -> bool:
         """Whether [start, end) is all zeros and at most 64 KiB."""
@@ -82,6 +89,10 @@ class Reader:
         """The block in use that `value` points into."""
         found = self.blocks.lookup(value)
         return Place(found[0], found[1], found[2], value - found[1]) if found is not None and found[3] == State.IN_USE else None
+
+    def places(self, values: Iterable[int]) -> list[Place]:
+        """The blocks in use that these values point into."""
+        return [place for place in map(self.place, values) if place is not None]
 
     def alike(self, one: Place, other: Optional[Place]) -> bool:
         """Whether `other` could be a node like `one`: at the same offset of another block of its

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Optional
 
 from findleaks.audit.containers import Container
@@ -69,30 +69,28 @@ def found_in(
     return found
 
 
-def known(reader: Reader, address: int, made: Container) -> None:
-    """Remember that this container was found at `address`."""
-    reader.known["", address] = made
+def _once(reader: Reader, what: str, address: int, recognise: Callable[[], Optional[Container]]) -> Optional[Container]:
+    """What `recognise` gives for this address, called once for each `what`."""
+    key = what, address
+    if key not in reader.recognised:
+        reader.recognised[key] = recognise()
+    return reader.recognised[key]
+
+
+def first_recognised(reader: Reader, address: int, heads: Iterable[Callable[[Reader, int], Optional[Container]]]) -> Optional[Container]:
+    """What the first of these recognisers that finds anything finds at `address`."""
+    return next(filter(None, (head(reader, address) for head in heads)), None)
 
 
 def _in_words(reader: Reader, address: int) -> Optional[Container]:
     """The container whose head of several words is, or begins, at `address`."""
-    key = ("", address)
-    if key not in reader.known:
-        reader.known[key] = next((made for head in _HEADS for made in [head(reader, address)] if made is not None), None)
-    made = reader.known[key]
-    assert made is None or isinstance(made, Container)
-    return made
+    return _once(reader, "head", address, lambda: first_recognised(reader, address, _HEADS))
 
 
 def headed(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
     """The container whose head is the single word `value` at `address`, which points to `place`.
     The place is tried as a node of each kind, and walked where that fits."""
-    key = ("word", address)
-    if key not in reader.known:
-        reader.known[key] = _from_word(reader, address, value, place)
-    made = reader.known[key]
-    assert made is None or isinstance(made, Container)
-    return made
+    return _once(reader, "word", address, lambda: _from_word(reader, address, value, place))
 
 
 def _from_word(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
@@ -107,9 +105,5 @@ def _from_word(reader: Reader, address: int, value: int, place: Place) -> Option
 
 def begun_at(reader: Reader, place: Place) -> Optional[Container]:
     """The list or tree whose first node is this block, whichever word points to it."""
-    key = ("block", place.start)
-    if key not in reader.known:
-        reader.known[key] = plain_tree(reader, 0, place, place.start) or chain(reader, 0, place, place.start)
-    made = reader.known[key]
-    assert made is None or isinstance(made, Container)
-    return made
+    start = place.start
+    return _once(reader, "block", start, lambda: plain_tree(reader, 0, place, start) or chain(reader, 0, place, start))

@@ -80,7 +80,7 @@ def _is_black(reader: Reader, node: int, layout: TreeLayout) -> bool:
     return colour is not None and colour & layout.colour_mask == BLACK
 
 
-def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Optional[Container]:
+def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Container:
     """Check that the tree holds the ends that its header names, and as many nodes as that counts.
     Else `problem` says so."""
     if not made.problem and made.recorded != made.length:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from findleaks.audit.pages import Area
-from findleaks.audit.residency import Residency
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.formatting import number, size
+from findleaks.target.residency.presence import Presence
 
 
 class Look(NamedTuple):
@@ -81,7 +81,7 @@ class Picture:
 
     title: str
     areas: Sequence[Area]
-    residency: Residency
+    residency: Presence
     page: int
 
     @property

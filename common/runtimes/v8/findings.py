@@ -26,5 +26,7 @@ def hoarded_handles(target: Target) -> Iterator[Finding]:
             title = f"V8's handle scopes hold {number(isolate.handles)} handles, {size(held)} of them alone, and what they refer to."
             facts: dict[str, object] = {"isolate": hex(isolate.address), "handles": isolate.handles, "blocks": len(isolate.blocks)}
             cause = "Handles made where no nearer scope is open are freed only when the outermost one closes."
-            tries = ("open a HandleScope around each call into JavaScript",)
-            yield Finding("handle-scopes", held, title, cause, tries, ("scopes", "count MakeCallback --outside-scope v8 --for 10"), facts)
+            remedies = ("open a HandleScope around each call into JavaScript",)
+            yield Finding(
+                "handle-scopes", held, title, cause, remedies, ("scopes", "count MakeCallback --outside-scope v8 --for 10"), facts
+            )

@@ -29,16 +29,24 @@ _KPF_ZERO_PAGE = 1 << 24
 _MAPPING = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ")
 
 
+UNKNOWN = "unknown"
+
+
 class Presence(NamedTuple):
     """Which pages were resident.
 
-    `known` is the memory that this covers. `resident` are its pages that were in memory, without
-    the kernel's zero page. `swapped` are those in swap: they belong to the process, but are not
-    resident. `rss` is the process's resident size in bytes by the kernel's own count (None: not
-    known).
+    `source` is how this is known: "pagemap" (live), "side file", "holes of the core", or UNKNOWN,
+    with all lists empty.
 
-    `unsure` are mappings of which some pages count as resident although they are the zero page:
-    the kernel did not say which ones.
+    `known` is the memory that this covers: all mappings of a live process, anonymous mappings where
+    a core's holes are the source. It is disjoint, ascending and of whole pages, as are the next
+    two. `resident` are pages in memory, without the kernel's zero page. It may also list pages of
+    memory that is not known: what a core has of mapped files was dumped, and need not have been
+    resident. `swapped` are pages in swap: they belong to the process, but are not resident.
+
+    `rss` is the process's resident size in bytes by the kernel's own count (None: not known).
+    `unsure` are mappings of which some pages count as resident although they are the zero page: the
+    kernel did not say which ones. `saved` is when the side file was written.
     """
 
     source: str
@@ -47,6 +55,18 @@ class Presence(NamedTuple):
     swapped: Runs
     rss: Optional[int] = None
     unsure: tuple[Range, ...] = ()
+    warnings: tuple[str, ...] = ()
+    saved: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether anything is known."""
+        return self.source != UNKNOWN
+
+    def bytes(self, start: int, end: int) -> Optional[int]:
+        """Resident bytes of [start, end); None unless all of it is known."""
+        if start >= end:
+            return 0
+        return self.resident.bytes(start, end) if self.known.bytes(start, end) == end - start else None
 
 
 class Mapped(NamedTuple):

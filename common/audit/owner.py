@@ -1,0 +1,58 @@
+"""Owner of root memory: a variable, part of a stack, a mapping, a thread's registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from findleaks.target.base import Range
+
+
+class Sort(IntEnum):
+    """The sort of a root. Priorities begin at MANAGED, VARIABLE, MAPPING, STACK and REGISTERS;
+    these include the red zone below the stack pointer."""
+
+    MANAGED = 0  # a variable of a managed language, which is in a block
+    VARIABLE = 1
+    THREAD_LOCAL = 2
+    LIBRARY = 3  # of libc and ld.so, with interior pointers to blocks: DTVs
+    MAPPING = 4
+    STACK = 5
+    REGISTERS = 6
+
+
+WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "stack", "registers")
+
+ThreadName = Callable[[int], str]
+"""tid -> "main thread" or "thread 2"."""
+
+
+@dataclass
+class Owner:
+    """A root. `name`: "g_agent"; `where`: "libagent.so, data", or "". `ranges`: its memory,
+    ascending; `words`: values outside `ranges`, such as registers, by name. `thread`: a tid, 0 for
+    none."""
+
+    sort: Sort
+    name: str
+    where: str = ""
+    thread: int = 0
+    ranges: list[Range] = field(default_factory=list)
+    words: list[tuple[str, int]] = field(default_factory=list)
+    managed: bool = False  # part of a managed runtime's heap
+    table: int = 0  # of a managed variable: a block that its value has for itself
+
+    @property
+    def label(self) -> str:
+        """ "g_agent (libagent.so, data)" """
+        return f"{self.name} ({self.where})" if self.where else self.name
+
+    @property
+    def word(self) -> str:
+        """Its name as a command line takes it, not quoted yet. The address instead, where a
+        debugger would evaluate the name even in quotes, or it would be taken for an option; ""
+        where it has neither."""
+        if self.name and self.name[0] not in "$&*(-" and "`" not in self.name:
+            return self.name
+        return hex(self.ranges[0].start) if self.ranges else ""
