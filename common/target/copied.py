@@ -6,28 +6,26 @@ import errno
 import gc
 import os
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional, Union
 
 from findleaks.errors import Interrupted, TargetError
 from findleaks.formatting import size as size_text
 from findleaks.target.available_memory import available
-from findleaks.target.base import Piece, Range, Region, Thread
+from findleaks.target.base import Piece, Region, Thread
 from findleaks.target.copying import Copied, CopyBuffer, Layout, Transfer, wanted, windows
+from findleaks.target.image_target import ImageTarget
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
-from findleaks.target.maps import regions_of
+from findleaks.target.maps import content, regions_of
 from findleaks.target.moment import moment
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
 from findleaks.target.reader import Extent, ExtentReader
 from findleaks.target.residency.presence import Presence
 from findleaks.target.stopped import Extents, Plan, Stop, joined
-from findleaks.target.symbols import Symbolic
 
 PIECE = 4 << 20  # bytes of a mapped file that are read at once
-_MOST_BAD_PAGES = 1024  # unreadable pages in a row, after which the rest of a mapping is given up
 _SPARE = 64 << 20
 """Bytes to leave free beside the copy and a quarter of it: the analysis needs memory, too."""
 _SMALL = 16 << 20
@@ -79,19 +77,19 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._proc = stop.proc
         self._map(stop.maps)
         self._files = MappedFiles(stop.proc, stop.maps, self._page)
-        self._names, self._auxv = LocalProcess.thread_names(self), self._auxiliary()
+        self._names, self._auxv = super().thread_names(), super().auxv
         assert stop.at is not None
         self._presence = stop.at.presence
         self.set_extents(Extents(plan, stop, self._files).made())
-        self.unread += [gap for gap in stop.absent if self._writable(gap.start)]
+        for gap in stop.absent:
+            self._add_unread(*gap)
         self._describe(len(self._threads))
 
     def _planned(self) -> Plan:
         try:
-            with open(f"{self._proc}/maps", "rb") as file:
-                maps = file.read()
+            maps = content(f"{self._proc}/maps")
         except OSError as error:
-            raise TargetError(refusal(self._pid, errno.ESRCH if error.errno == errno.ENOENT else error.errno or errno.EPERM)) from None
+            raise TargetError(refusal(self._pid, error.errno)) from None
         regions = regions_of(maps)
         at = moment(self._proc, self._page, regions, self._progress)
         if at is None and ended(self._pid):
@@ -132,8 +130,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         gc.disable()  # a collection may take longer than everything else here
         try:
             memory = os.open(f"{stop.proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
-            with open(f"{stop.proc}/maps", "rb") as file:
-                stop.maps = file.read()
+            stop.maps = content(f"{stop.proc}/maps")
             self.exe_path = _link(f"{stop.proc}/exe")
             stop.regions = plan.regions if stop.maps == plan.maps else regions_of(stop.maps)
             stop.at = moment(stop.proc, self._page, stop.regions, lambda part: look())
@@ -154,7 +151,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         except OSError as error:
             if ended(self._pid) or error.errno == errno.ENOENT:
                 raise TargetError(f"pid {self._pid}: the process has ended while it was copied") from None
-            raise TargetError(refusal(self._pid, error.errno or errno.EPERM)) from None
+            raise TargetError(refusal(self._pid, error.errno)) from None
         finally:
             if memory >= 0:
                 os.close(memory)
@@ -182,42 +179,10 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
     # -- the target
 
-    def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """See Target."""
-        index = max(bisect_right(self._starts, start) - 1, 0)
-        while index < len(self._extents) and self._extents[index].start < end:
-            extent = self._extents[index]
-            low, high = max(start, extent.start), min(end, extent.end)
-            if isinstance(extent.source, MappedFile):
-                yield from self._file_pieces(extent.source, low, high)
-            elif low < high:
-                yield from ExtentReader.pieces(self, low, high)
-            index += 1
-
-    def _file_pieces(self, source: MappedFile, low: int, high: int) -> Iterator[Piece]:
-        bad = 0
-        while low < high:
-            size = min(PIECE, high - low)
-            data = source.some(low, size)
-            if data:
-                yield Piece(low, data)
-                low += len(data)
-                bad = 0
-            if len(data) < size:
-                bad += 1
-                skipped = high - low if bad >= _MOST_BAD_PAGES else min(self._page - low % self._page, high - low)
-                if source.region.writable:
-                    self._add_unread(low, low + skipped)
-                low += skipped
-
-    def _add_unread(self, start: int, end: int) -> None:
-        if self.unread and self.unread[-1].end == start:
-            self.unread[-1] = Range(self.unread[-1].start, end)
-        elif not any(gap.start <= start < gap.end for gap in self.unread):
-            self.unread.append(Range(start, end))
-
-    def _writable(self, address: int) -> bool:
-        return any(region.writable for region in self._regions if address in region)
+    def _sliced(self, extent: Extent, low: int, high: int) -> Iterator[Piece]:
+        if isinstance(extent.source, MappedFile):
+            return self._readable_pieces(low, high, PIECE, extent.source.some)
+        return super()._sliced(extent, low, high)
 
     def resident(self, start: int, end: int) -> Optional[int]:
         """See Target."""
@@ -237,7 +202,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
     @property
     def auxv(self) -> dict[int, int]:
-        """See LocalProcess."""
+        """See Target. The answer is that of the stop."""
         return self._auxv
 
     def run_on(self, seconds: float) -> bool:
@@ -250,8 +215,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             return False
         self.close()
         time.sleep(seconds)
-        self.unread, self.warnings = [], []
-        Symbolic.__init__(self)
+        ImageTarget.__init__(self)
         try:
             self._copy()
         except NoMemory as lacking:

@@ -15,7 +15,7 @@ import errno
 import mmap
 import os
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from operator import sub
 from typing import Any, NamedTuple
@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 from findleaks.target.base import Range, Region
 from findleaks.target.moment import Moment
 from findleaks.target.reader import MAP_NORESERVE
-from findleaks.target.runs import Runs
 
 KERNELS = ("[vdso", "[vvar", "[vsyscall")
 """Prefixes of the names of mappings that the kernel makes in each process."""
@@ -64,11 +63,6 @@ class Copied(NamedTuple):
         return cls(array("Q"), array("Q"), array("Q"))
 
 
-def anonymous(region: Region) -> bool:
-    """Whether pages that are not present read as zeros."""
-    return region.private and not region.name.startswith("/")
-
-
 def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
     """The pages to copy, region by region, as start and end of each run in one flat array.
 
@@ -77,16 +71,7 @@ def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, arra
     """
     for region in regions:
         if not region.name.startswith(KERNELS) and (region.private or region.writable):
-            yield region, _within(at.own if region.private else at.shared, region.start, region.end)
-
-
-def _within(runs: Runs, start: int, end: int) -> array[int]:
-    words = runs.words
-    low, high = bisect_right(words, start), bisect_left(words, end)
-    part = words[low - (low & 1) : high + (high & 1)]
-    if part:
-        part[0], part[-1] = max(part[0], start), min(part[-1], end)
-    return part
+            yield region, (at.own if region.private else at.shared).cut(region.start, region.end)
 
 
 def windows(regions: Sequence[Region], at: Moment) -> tuple[list[Window], int]:
@@ -105,7 +90,7 @@ def _windows(rows: Sequence[tuple[Region, array[int]]], hole: int) -> list[Windo
     made: list[Window] = []
     offset = 0
     for region, words in rows:
-        bound = hole if anonymous(region) else 0
+        bound = hole if region.anonymous else 0
         if region.size <= bound:
             ranges = [(region.start, region.end)]
         else:

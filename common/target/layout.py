@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 from findleaks.target import elf
 from findleaks.target.base import Region
 from findleaks.target.notes import Mapping
-from findleaks.target.reader import Extent, Source, gaps
+from findleaks.target.ranges import gaps
 from findleaks.target.runs import Runs
 
 STACK, VDSO = "[stack]", "[vdso]"
@@ -113,15 +113,10 @@ def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_c
             regions.append(Region(start, end, *mode, name, offset))
             start = end
         last = max(last, d.end)
-    nowhere = Source(memoryview(b""))
-    covered = [Extent(r.start, r.end, 0, nowhere) for r in regions]
     starts = [r.start for r in regions]
     added = []
     for file in files:
-        index = bisect_right(starts, file.start) - 1
-        if index >= 0 and file.end <= regions[index].end:
-            continue
-        for gap in gaps(file.start, file.end, covered, starts):
+        for gap in gaps(file.start, file.end, regions, starts):
             offset = file.offset + gap.start - file.start
             added.append(Region(gap.start, gap.end, True, False, is_code(gap.start, file.path, offset), file.path, offset))
     return sorted([*regions, *added], key=lambda r: r.start) if added else regions

@@ -1,10 +1,16 @@
-"""Parser of /proc/PID/maps."""
+"""Reads files of /proc; parses /proc/PID/maps."""
 
 from __future__ import annotations
 
 from typing import Optional
 
 from findleaks.target.base import Region
+
+
+def content(path: str) -> bytes:
+    """All bytes of a file, also of one that has no size, as those of /proc."""
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def regions_of(maps: bytes) -> list[Region]:

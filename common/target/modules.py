@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
-from findleaks.target.base import Module, Range
+from findleaks.target.arch import ARCHES, Arch
+from findleaks.target.base import Module, Range, Region
 from findleaks.target.files import Place, state
 from findleaks.target.notes import Mapping
 from findleaks.target.ranges import merged
@@ -52,6 +53,15 @@ class FileSource(Source):
             return map_file(fd, self.size) if state(fd) == self._state else zeros(self.size)
         finally:
             os.close(fd)
+
+
+def supported_arch(head: elf.Header, what: str) -> Arch:
+    """The architecture of an ELF file; TargetError, which begins with `what` it is, for others."""
+    for arch in ARCHES:
+        if (arch.machine, arch.word * 8, arch.byteorder) == (head.machine, head.bits, head.byteorder):
+            return arch
+    known = ", ".join(arch.name for arch in ARCHES)
+    raise TargetError(f"{what} of {head.machine_name} ({head.bits}-bit); only {known} is supported for now")
 
 
 def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Optional[tuple[elf.Header, list[elf.Segment], bytes]]:
@@ -116,6 +126,26 @@ def images(read: Callable[[int, int], bytes], mappings: Sequence[Mapping], machi
             candidate = image(read, mapping, find, machine, page)
             if candidate is not None:
                 found.append(candidate)
+    return found
+
+
+def mapped_files(regions: Sequence[Region]) -> list[Mapping]:
+    """The regions that map files, and the vDSO."""
+    return [Mapping(r.start, r.end, r.file_offset, r.name) for r in regions if r.name.startswith("/") or r.name == "[vdso]"]
+
+
+def unnamed(read: Callable[[int, int], bytes], parts: Iterable[tuple[int, int, bool]]) -> list[Mapping]:
+    """Mappings where no names and offsets of files are known: an ELF header begins a file.
+
+    `parts` are start, end, and whether the beginning can be read.
+    """
+    found = []
+    for start, end, readable in parts:
+        try:
+            is_elf = readable and read(start, 4) == b"\x7fELF"
+        except UnreadableMemory:
+            is_elf = False
+        found.append(Mapping(start, end, 0 if is_elf else 1, ""))
     return found
 
 

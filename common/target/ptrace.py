@@ -25,6 +25,7 @@ from findleaks.errors import TargetError
 from findleaks.formatting import some
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
+from findleaks.target.maps import content
 from findleaks.target.notes import NT_PRSTATUS, thread
 
 _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207  # PTRACE_…
@@ -257,8 +258,7 @@ def tasks(pid: int) -> list[int]:
 def state(pid: int, tid: int) -> str:
     """The one-letter state of a thread ("R", "S", "D", "T", "t", "Z" …), "X" when it is gone."""
     try:
-        with open(f"/proc/{pid}/task/{tid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
+        return content(f"/proc/{pid}/task/{tid}/stat").rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
         return "X"
 
@@ -284,8 +284,7 @@ def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
     The file has the arguments of the system call, sp and pc.
     """
     try:
-        with open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as file:
-            fields = file.read().split()
+        fields = content(f"/proc/{pid}/task/{tid}/syscall").split()
         values = [int(field, 16) for field in fields[1:]]
     except (OSError, ValueError):
         return None
@@ -298,17 +297,16 @@ def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
 def system_call(pid: int, tid: int) -> Optional[int]:
     """The number of the system call that a stopped thread is in, -1: none; None: not known."""
     try:
-        with open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as file:
-            return int(file.read().split()[0])
+        return int(content(f"/proc/{pid}/task/{tid}/syscall").split()[0])
     except (OSError, ValueError, IndexError):  # "running"
         return None
 
 
-def refusal(pid: int, error: int) -> str:
-    """Why the kernel refused the process to findleaks, and what to do."""
-    if error == errno.ESRCH:
+def refusal(pid: int, error: Optional[int] = errno.EPERM) -> str:
+    """Why the kernel refused the process to findleaks, by its errno, and what to do."""
+    if error in (errno.ESRCH, errno.ENOENT):
         return f"pid {pid}: there is no such process"
-    if error not in (errno.EPERM, errno.EACCES):
+    if error is not None and error not in (errno.EPERM, errno.EACCES):
         return f"pid {pid}: cannot be attached to: {os.strerror(error).lower()}"
     lines = status(pid)
     tracer = lines.get("TracerPid", "0")
@@ -319,8 +317,7 @@ def refusal(pid: int, error: int) -> str:
     owner = lines.get("Uid", "").split()[:1]
     whose = f", the process is user {owner[0]}'s" if owner and owner[0] != str(os.geteuid()) else ""
     try:
-        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
-            scope = file.read().strip()
+        scope = content("/proc/sys/kernel/yama/ptrace_scope").decode().strip()
     except OSError:
         scope = "0"
     if scope == "3":

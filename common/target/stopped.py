@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.target.base import Range, Region
-from findleaks.target.copying import KERNELS, Copied, CopyBuffer, Window, anonymous
+from findleaks.target.copying import KERNELS, Copied, CopyBuffer, Window
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.moment import Moment
 from findleaks.target.reader import Extent, Source, Zeros
@@ -64,7 +64,7 @@ class Extents:
                 data = kernels.get(region.start)
                 if data:
                     found.append(Extent(region.start, region.start + len(data), 0, Source(memoryview(bytearray(data)))))
-            elif anonymous(region) and region.readable:
+            elif region.anonymous and region.readable:
                 found += self._filled(region, self._clipped(region), self._zeros, False)
             elif region.name.startswith("/") or not region.private:
                 source = MappedFile(self._files, region) if region.readable else None

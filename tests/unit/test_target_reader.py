@@ -11,7 +11,8 @@ from fake import FakeTarget, thread
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import X86_64
 from findleaks.target.base import PIECE, Module, Range, Symbol, Target
-from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
+from findleaks.target.ranges import gaps
+from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, map_file
 
 
 def source(data: bytes) -> Source:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Optional
 
 from findleaks.target.base import Range
+from findleaks.target.maps import content
 from findleaks.target.runs import Runs
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
@@ -105,13 +106,9 @@ def _append_run(words: array[int], start: int, end: int) -> None:
 def _smaps(proc: str) -> list[Mapped]:
     """The mappings, ascending, without the vsyscall page, which is the kernel's."""
     try:
-        with open(f"{proc}/smaps", "rb") as file:
-            lines = file.read().split(b"\n")
-        known = True
+        lines, known = content(f"{proc}/smaps").split(b"\n"), True
     except OSError:
-        with open(f"{proc}/maps", "rb") as file:
-            lines = file.read().split(b"\n")
-        known = False
+        lines, known = content(f"{proc}/maps").split(b"\n"), False
     found: list[Mapped] = []
     start = end = -1
     rss = swap = 0 if known else -1
