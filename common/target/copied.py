@@ -12,18 +12,18 @@ from typing import Optional, Union
 from findleaks.errors import Interrupted, TargetError
 from findleaks.formatting import size as size_text
 from findleaks.target.available_memory import available
-from findleaks.target.base import Piece, Region, Thread
+from findleaks.target.base import Piece, Thread
 from findleaks.target.copying import Copied, CopyBuffer, Layout, Transfer, wanted, windows
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
-from findleaks.target.maps import content, regions_of
+from findleaks.target.maps import content, memory_at, regions_of
 from findleaks.target.moment import moment
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
 from findleaks.target.reader import Extent, ExtentReader
 from findleaks.target.residency.presence import Presence
-from findleaks.target.stopped import Extents, Plan, Stop, joined
+from findleaks.target.stopped import Plan, Stop, extents_of, joined
 
 PIECE = 4 << 20  # bytes of a mapped file that are read at once
 _SPARE = 64 << 20
@@ -80,7 +80,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._names, self._auxv = super().thread_names(), super().auxv
         assert stop.at is not None
         self._presence = stop.at.presence
-        self.set_extents(Extents(plan, stop, self._files).made())
+        self.set_extents(extents_of(plan, stop, self._files))
         for gap in stop.absent:
             self._add_unread(*gap)
         self._describe(len(self._threads))
@@ -143,7 +143,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             stop.absent = transfer.absent
             for region in stop.regions:
                 if region.name.startswith("[vdso"):
-                    stop.kernels.append((region.start, _pread(memory, region)))
+                    stop.kernels.append((region.start, memory_at(memory, region.start, region.size)))
             if ended(self._pid):
                 raise ProcessLookupError
         except ProcessLookupError:
@@ -172,9 +172,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             stop.extra = CopyBuffer(count)
             at = stop.extra.address
             for start, end in stop.rest:
-                stop.placed.source.append(start)
-                stop.placed.destination.append(at)
-                stop.placed.size.append(end - start)
+                stop.placed.add(start, at, end - start)
                 at += end - start
 
     # -- the target
@@ -240,13 +238,6 @@ def _link(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
-
-
-def _pread(memory: int, region: Region) -> bytes:
-    try:
-        return os.pread(memory, region.size, region.start)
-    except (OSError, OverflowError):
-        return b""
 
 
 def _check_memory(pid: int, size: int) -> None:

@@ -58,6 +58,11 @@ class Copied(NamedTuple):
     destination: array[int]
     size: array[int]
 
+    def add(self, source: int, destination: int, size: int) -> None:
+        self.source.append(source)
+        self.destination.append(destination)
+        self.size.append(size)
+
     @classmethod
     def none(cls) -> Copied:
         return cls(array("Q"), array("Q"), array("Q"))
@@ -179,9 +184,7 @@ class Layout:
                     start = stop
                     continue
                 stop = min(end, self._ends[at])
-                placed.source.append(start)
-                placed.destination.append(start + self._moves[at])
-                placed.size.append(stop - start)
+                placed.add(start, start + self._moves[at], stop - start)
                 start = stop
 
 
@@ -268,7 +271,5 @@ def _split_long(wanted: Copied) -> Copied:
         return made
     for source, destination, size in zip(*wanted):
         for at in range(0, size, _LONGEST):
-            made.source.append(source + at)
-            made.destination.append(destination + at)
-            made.size.append(min(_LONGEST, size - at))
+            made.add(source + at, destination + at, min(_LONGEST, size - at))
     return made

@@ -10,7 +10,7 @@ from typing import Optional
 from findleaks.errors import TargetError
 from findleaks.target.base import Piece, Region, Thread
 from findleaks.target.image_target import ImageTarget
-from findleaks.target.maps import content
+from findleaks.target.maps import content, memory_at
 from findleaks.target.paged import PagedReader
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, tasks
@@ -70,10 +70,7 @@ class LiveTarget(PagedReader, LocalProcess):
     # -- bytes
 
     def _read_some(self, address: int, size: int) -> bytes:
-        try:
-            return os.pread(self._memory, size, address)
-        except (OSError, OverflowError):  # vsyscall's offset does not fit in an off_t
-            return b""
+        return memory_at(self._memory, address, size)
 
     def _read_error(self, region: Region, address: int) -> str:
         return "the process has ended" if ended(self._pid) else f"{region.name or 'the mapping'} cannot be read at {address:#x}"

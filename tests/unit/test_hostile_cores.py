@@ -85,7 +85,8 @@ def test_resident_bytes_are_summed_where_they_are_asked_for(base: bytes, tmp_pat
     with open_core(str(path)) as core, path.open("rb") as file:
         parts = data_parts(file.fileno(), path.stat().st_size)
         assert parts
-        core._data, core._trusted = Runs.of(parts), True  # a core with section headers is none of the kernel's, whose holes would be believed
+        # A core with section headers is none of the kernel's, whose holes would be believed.
+        core._data, core._trusted = Runs.of(parts), True
         extents = core._extents = Counted(core._extents)
         held = [core.resident(region.start, region.end) for region in core.regions()]
         assert held.count(PAGE) >= 2
