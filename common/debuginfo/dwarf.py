@@ -82,8 +82,7 @@ class _Part:
 
 
 class DebugFile:
-    """One file's debug information. `info` is pyelftools' DWARFInfo, of .debug_info; `sections` are
-    all, by name.
+    """One file's debug information. `sections` are all its sections, by name.
 
     Whatever reads it has to be passed to `ask`, which handles pyelftools' many kinds of errors.
     """
@@ -104,10 +103,6 @@ class DebugFile:
         self._parts = [self._part(".debug_info", False), self._part(".debug_types", True)]
         self._members: dict[tuple[int, int], tuple[Unit, list[DIE]]] = {}
         self._renew()
-
-    @property
-    def info(self) -> Any:
-        return self._parts[0].info
 
     def split(self) -> bool:
         """Whether it was made with -gsplit-dwarf: all but the addresses is in .dwo files."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import time
@@ -146,10 +145,8 @@ class CopiedProcess(ExtentReader, LocalProcess):
                     stop.kernels.append((region.start, memory_at(memory, region.start, region.size)))
             if ended(self._pid):
                 raise ProcessLookupError
-        except ProcessLookupError:
-            raise TargetError(f"pid {self._pid}: the process has ended while it was copied") from None
         except OSError as error:
-            if ended(self._pid) or error.errno == errno.ENOENT:
+            if isinstance(error, (ProcessLookupError, FileNotFoundError)) or ended(self._pid):
                 raise TargetError(f"pid {self._pid}: the process has ended while it was copied") from None
             raise TargetError(refusal(self._pid, error.errno)) from None
         finally:

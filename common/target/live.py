@@ -150,8 +150,8 @@ class LiveTarget(PagedReader, LocalProcess):
     def threads(self) -> Sequence[Thread]:
         if self._tracer is not None:
             return self._tracer.threads
-        found = [sleeping(self._pid, tid, self.arch) for tid in tasks(self._pid)]
-        return [t for t in found if t is not None]
+        found = (sleeping(self._pid, tid, self.arch) for tid in tasks(self._pid))
+        return [thread for thread in found if thread is not None]
 
     def run_on(self, seconds: float) -> bool:
         """See Target."""

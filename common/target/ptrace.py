@@ -75,13 +75,9 @@ class Tracer:
         for lock in (self._stopped, self._let_go, self._over):
             lock.acquire()
         self._during: Optional[Callable[[], Optional[bool]]] = None
-        self._begun = self._cancelled = self._done = False
+        self._begun = self._done = False
+        self.cancelled = False  # `release` was called: work during the stop should end
         self.seconds = 0.0  # that the process was stopped; set once it runs on
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether `release` was called: work during the stop should end."""
-        return self._cancelled
 
     @cached_property
     def threads(self) -> list[Thread]:
@@ -114,7 +110,7 @@ class Tracer:
     def release(self) -> None:
         """Let every thread run on. A Ctrl-C that comes meanwhile is raised afterwards."""
         late: Optional[BaseException] = None
-        self._cancelled = True
+        self.cancelled = True
         limit = time.monotonic() + _PATIENCE
         while not self._done and (self._begun or time.monotonic() < limit):
             try:
@@ -131,7 +127,7 @@ class Tracer:
         over: Optional[bool] = False
         since = time.monotonic()
         try:
-            if not self._cancelled:
+            if not self.cancelled:
                 self._stop_all()
                 if self._during is not None:
                     over = self._during()
@@ -153,7 +149,7 @@ class Tracer:
     def _stop_all(self) -> None:
         for _ in range(_MOST_PASSES):
             new = [tid for tid in tasks(self.pid) if tid not in self._stops]
-            if not new or self._cancelled:
+            if not new or self.cancelled:
                 break
             for tid in new:
                 self._seize(tid)
@@ -208,7 +204,7 @@ class Tracer:
                 else:
                     self._stops[tid] = os.WSTOPSIG(status)
                 return
-            if time.monotonic() > deadline or self._cancelled:
+            if time.monotonic() > deadline or self.cancelled:
                 return
             time.sleep(pause)
             pause = min(2 * pause, 0.01)

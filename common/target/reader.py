@@ -119,9 +119,6 @@ class Zeros(Source):
         size = min(size, self.size - offset)
         return self.view()[:size] if size <= PIECE else memoryview(bytearray(size))
 
-    def ahead(self, offset: int, size: int) -> None:
-        pass
-
 
 class Extent(NamedTuple):
     """[start, end) of the target's memory, held at `offset` of `source`."""

@@ -108,26 +108,19 @@ def _append_run(words: array[int], start: int, end: int) -> None:
 def _smaps(proc: str) -> list[Mapped]:
     """The mappings, ascending, without the vsyscall page, which is the kernel's."""
     try:
-        lines, known = content(f"{proc}/smaps").split(b"\n"), True
+        lines, counted = content(f"{proc}/smaps").split(b"\n"), 0
     except OSError:
-        lines, known = content(f"{proc}/maps").split(b"\n"), False
+        lines, counted = content(f"{proc}/maps").split(b"\n"), -1
     found: list[Mapped] = []
-    start = end = -1
-    rss = swap = 0 if known else -1
     for line in lines:
         if line[:4] == b"Rss:":
-            rss = int(line.split()[1]) << 10
+            found[-1] = found[-1]._replace(rss=int(line.split()[1]) << 10)
         elif line[:5] == b"Swap:":
-            swap = int(line.split()[1]) << 10
+            found[-1] = found[-1]._replace(swap=int(line.split()[1]) << 10)
         else:
             match = _MAPPING.match(line)
             if match is not None:
-                if end > 0:
-                    found.append(Mapped(start, end, rss, swap))
-                start, end = int(match[1], 16), int(match[2], 16)
-                rss = swap = 0 if known else -1
-    if end > 0:
-        found.append(Mapped(start, end, rss, swap))
+                found.append(Mapped(int(match[1], 16), int(match[2], 16), counted, counted))
     return [mapped for mapped in found if mapped.end < 1 << 63]
 
 
