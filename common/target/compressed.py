@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from findleaks.errors import TargetError
 from findleaks.formatting import size as human
@@ -31,18 +31,6 @@ _KEPT_FREE = 10
 """One part in so many of the disk's free space is left free."""
 
 
-class Unpacked(NamedTuple):
-    """The result of unpacking.
-
-    `fd` is the unpacked core; `warning` says what is wrong with the compressed file ("": nothing);
-    `partial` says that a part of the core is missing or may be wrong.
-    """
-
-    fd: int
-    warning: str
-    partial: bool
-
-
 class _Stream(Protocol):
     """A file that unpacks what it reads: Python's GzipFile, LZMAFile, BZ2File, ZstdFile; Frames."""
 
@@ -51,8 +39,11 @@ class _Stream(Protocol):
         ...
 
 
-def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None] = lambda part: None) -> Unpacked:
+def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None] = lambda part: None) -> tuple[int, str, bool]:
     """Unpack a core. `fd` is taken over and closed; `start` are the file's first bytes.
+
+    Returns a descriptor of the unpacked core; what is wrong with the compressed file ("": nothing);
+    and whether a part of the core is missing or may be wrong.
 
     `progress` is called at each step with the part that is done, and may raise. TargetError if the
     format is not known, the content is no core, or nothing can be unpacked.
@@ -70,7 +61,7 @@ def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None]
         finally:
             if isinstance(stream, _Program):
                 stream.close()
-        return Unpacked(out.fd, warning, partial)
+        return out.fd, warning, partial
 
 
 _Errors = tuple[type[Exception], ...]
@@ -216,7 +207,7 @@ def _unnamed(name: str) -> tuple[int, str]:
 
 
 def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, progress: Callable[[float], None]) -> tuple[str, bool]:
-    """Unpack to the end, or until an error: `warning` and `partial` of Unpacked."""
+    """Unpack to the end, or until an error: the last two results of `unpacked`."""
     size = os.fstat(file.fileno()).st_size
     bad: _Errors = (OSError, Trailing, *errors)
     while True:

@@ -219,7 +219,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
     def close(self) -> None:
         """Free the copy's memory. May be called more than once."""
-        self.close_extents()
+        super().close()
         files, self._files = self._files, None
         if files is not None:
             files.close()

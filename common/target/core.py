@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Optional
 
 from findleaks import formatting
@@ -126,22 +126,18 @@ class CoreTarget(ExtentReader, ImageTarget):
         """Add disjoint modules whose headers are cut off, or left out (coredump_filter, bit 4)."""
         code = {d.start for d in self._loads if d.flags & elf.PF_X}
         files = [m for m in self._files if self._at(m.start) < 0 or m.offset]
-        starts = [known.module.start for known in self._images]
+        known = [image.module for image in self._images]
+        starts = [module.start for module in known]
         added: list[Image] = []
         for found in sorted(bare(files, self._images, lambda mapping: mapping.start in code), key=_start):
-            index = bisect_right(starts, found.module.start)
-            after = self._images[index].module.start if index < len(starts) else found.module.end
-            before = max((one.module.end for one in [*self._images[max(index - 1, 0) : index], *added[-1:]]), default=0)
-            if before <= found.module.start and found.module.end <= after:
+            start, end = found.module.start, found.module.end
+            if not any(overlapping(known, starts, start, end)) and not any(one.module.end > start for one in added[-1:]):
                 added.append(found)
         self._images = sorted([*self._images, *added], key=_start)
 
     def _main_image(self) -> Optional[Image]:
         at = self._process.auxv.get(notes.AT_PHDR, 0) or self._process.auxv.get(notes.AT_ENTRY, 0)
-        for found in self._images:
-            if found.module.start <= at < found.module.end:
-                return found
-        return self._images[0] if self._images else None
+        return self._places.at(at) or next(iter(self._images), None)
 
     def _named(self, found: Image) -> Module:
         """The module, with a path: where no note has one, DT_SONAME, or the program's own name."""
@@ -155,7 +151,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             path = self._string(strings + tags[elf.DT_SONAME])
         if not path and found is self._main:
             path = self._string(self._process.auxv.get(notes.AT_EXECFN, 0)) or self._process.name
-        return Module(path, module.bias, module.start, module.end, module.build_id)
+        return replace(module, path=path)
 
     def _string(self, address: int) -> str:
         try:
@@ -316,9 +312,6 @@ class CoreTarget(ExtentReader, ImageTarget):
 
     def _file(self, image: Image) -> Optional[FileSource]:
         return self._checked.get(image.module.start)
-
-    def close(self) -> None:
-        self.close_extents()
 
 
 def _start(found: Image) -> int:

@@ -216,6 +216,14 @@ def text(strings: Buffer, offset: int, most: int = 1 << 16) -> str:
     return raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
+def occurrences(data: bytes, wanted: bytes) -> Iterator[int]:
+    """The offsets of `wanted` in `data`, ascending; they may overlap."""
+    at = data.find(wanted)
+    while at >= 0:
+        yield at
+        at = data.find(wanted, at + 1)
+
+
 def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
     """The notes in the bytes of a PT_NOTE segment.
 

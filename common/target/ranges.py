@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional, Protocol, TypeVar
 
@@ -133,14 +133,11 @@ def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:
     The piece itself where no hole lies in it.
     """
     low, high = piece.address, piece.address + len(piece.data)
-    at = bisect_right(holes, (low, low)) - 1
-    data: Optional[bytearray] = None
-    for number in range(max(at, 0), len(holes)):
-        start, end = holes[number]
-        if start >= high:
-            break
-        start, end = max(start, low), min(end, high)
-        if start < end:
-            data = data if data is not None else bytearray(piece.data)
-            data[start - low : end - low] = bytes(end - start)
-    return piece if data is None else Piece(low, memoryview(data))
+    near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
+    parts = [(max(start, low) - low, min(end, high) - low) for start, end in near if end > low]
+    if not parts:
+        return piece
+    data = bytearray(piece.data)
+    for start, end in parts:
+        data[start:end] = bytes(end - start)
+    return Piece(low, memoryview(data))

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import Arch
 from findleaks.target.base import PIECE, Piece, Range
-from findleaks.target.ranges import overlapping
+from findleaks.target.ranges import gaps, overlapping
 from findleaks.target.runs import Runs
 
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -187,12 +187,9 @@ class ExtentReader:
         at = address - extent.start + extent.offset
         if address + size <= extent.end:
             return extent.source.part(at, size).tobytes()
-        reached = extent.end
-        while reached < address + size:  # check before copying: a corrupt size may be huge
-            index += 1
-            if index == len(self._extents) or self._extents[index].start != reached:
-                raise UnreadableMemory(address, size, f"nothing is there from {reached:#x}")
-            reached = self._extents[index].end
+        missing = next(gaps(address, address + size, self._extents, self._starts), None)
+        if missing is not None:  # before copying: a corrupt size may be huge
+            raise UnreadableMemory(address, size, f"nothing is there from {missing.start:#x}")
         parts = overlapping(self._extents, self._starts, address, address + size)
         return b"".join(extent.source.part(low - extent.start + extent.offset, high - low) for extent, low, high in parts)
 
@@ -254,7 +251,8 @@ class ExtentReader:
             if start < reached:
                 yield Range(start, reached)
 
-    def close_extents(self) -> None:
+    def close(self) -> None:
+        """Free the memory of the extents."""
         self._view = memoryview(b"")
         self._low, self._high = 1, 0
         for source in {extent.source for extent in self._extents}:

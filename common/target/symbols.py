@@ -12,10 +12,11 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import islice
 from typing import Optional
 
 from findleaks.target.base import Module, Symbol
-from findleaks.target.elf import Table, text
+from findleaks.target.elf import Table, occurrences, text
 
 # Symbol types (st_info & 15) whose value is an address in memory: NOTYPE, OBJECT, FUNC, COMMON,
 # GNU_IFUNC. Not SECTION, FILE or TLS.
@@ -53,21 +54,14 @@ class ModuleSymbols:
         for table in self._tables:
             strings, symbols = table.strings, table.symbols
             size = struct.calcsize(table.form)
-            at = strings.find(wanted)
-            spellings = 0
-            while at >= 0 and spellings < _MOST_SPELLINGS:
-                key = struct.pack(table.form[0] + "I", at)
-                entry = symbols.find(key)
-                while entry >= 0:
+            for at in islice(occurrences(strings, wanted), _MOST_SPELLINGS):
+                for entry in occurrences(symbols, struct.pack(table.form[0] + "I", at)):
                     if entry % size == 0:
                         found = self._symbol(table, struct.unpack_from(table.form, symbols, entry), name)
                         if found is not None:
                             if symbols[entry + (4 if table.wide else 12)] >> 4:
                                 return found
                             local = local or found
-                    entry = symbols.find(key, entry + 1)
-                at = strings.find(wanted, at + 1)
-                spellings += 1
         return local
 
     def starting(self, prefix: str) -> list[Symbol]:
@@ -75,11 +69,7 @@ class ModuleSymbols:
         found: dict[str, Symbol] = {}
         mark = b"\0" + prefix.encode("utf-8", "surrogateescape")
         for table in self._tables:
-            names: dict[int, str] = {}
-            at = table.strings.find(mark)
-            while at >= 0:
-                names[at + 1] = text(table.strings, at + 1)
-                at = table.strings.find(mark, at + 1)
+            names = {at + 1: text(table.strings, at + 1) for at in occurrences(table.strings, mark)}
             if names:
                 for row in struct.iter_unpack(table.form, table.symbols):
                     if row[0] in names:

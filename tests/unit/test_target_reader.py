@@ -109,7 +109,7 @@ def test_mapped_file_is_not_written_to(tmp_path) -> None:
 def test_closing_while_a_piece_is_held() -> None:
     memory = ExtentReader(X86_64, [Extent(0, 4096, 0, Zeros(4096))])
     (piece,) = memory.pieces(0, 4096)
-    memory.close_extents()
+    memory.close()
     assert bytes(piece.data[:4]) == bytes(4)
     with pytest.raises(UnreadableMemory):
         memory.read(0, 1)
