@@ -88,7 +88,7 @@ class Variables:
         numbers = re.compile(bytes([OP_ADDRX]) + b"(?<=[\x02-\x06]" + bytes([OP_ADDRX]) + b")")
         numbered = bool(len(self._file.sections.get(".debug_addr", b"")))
         for begin in range(0, len(info), WINDOW):
-            self._file.tell(PHASE, begin / len(info))
+            self._file.progress(PHASE, begin / len(info))
             end = begin + WINDOW
             found = [(m.start(), self._file.number(info, m.end(), size)) for m in addresses.finditer(info, begin, end + 1)]
             for match in numbers.finditer(info, begin, end) if numbered else ():

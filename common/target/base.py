@@ -114,27 +114,32 @@ class Piece(NamedTuple):
 
 
 class Mapped(Protocol):
-    """What unwinding a stack needs of a target."""
+    """The memory and the modules of a process: what unwinding a stack needs of a target."""
 
     arch: Arch
 
-    def regions(self) -> Sequence[Region]: ...
+    def regions(self) -> Sequence[Region]:
+        """Sorted by address, disjoint."""
+        ...
 
     def modules(self) -> Sequence[Module]: ...
 
-    def read(self, address: int, size: int) -> bytes: ...
+    def read(self, address: int, size: int) -> bytes:
+        """Exactly `size` bytes, or UnreadableMemory; never short."""
+        ...
 
-    def word(self, address: int) -> int: ...
+    def word(self, address: int) -> int:
+        """The pointer-sized unsigned word at `address`, or UnreadableMemory. It is cached."""
+        ...
 
 
-class Target(Protocol):
+class Target(Mapped, Protocol):
     """A process image, read only.
 
     The optional parts have default answers: nothing is known but memory, modules and threads, and
     no debugger holds the process.
     """
 
-    arch: Arch
     description: str  # one line: "core of ./server (pid 4711), 5 threads"
     pid: Optional[int]
     live: bool
@@ -146,21 +151,9 @@ class Target(Protocol):
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
     exe_path: str = ""  # the program's path when it ran; "" where that is not known
 
-    def regions(self) -> Sequence[Region]:
-        """Sorted by address, disjoint."""
-        ...
-
-    def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes, or UnreadableMemory; never short."""
-        ...
-
     def read_code(self, address: int, size: int) -> bytes:
         """Like `read`, but without the breakpoints that a debugger has inserted."""
         return self.read(address, size)
-
-    def word(self, address: int) -> int:
-        """The pointer-sized unsigned word at `address`, or UnreadableMemory. It is cached."""
-        ...
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
         """The parts of [start, end) that can be read, ascending, each at most PIECE long."""
@@ -195,8 +188,6 @@ class Target(Protocol):
     def auxv(self) -> Mapping[int, int]:
         """The auxiliary vector by AT_ type; {} where it is not known."""
         return {}
-
-    def modules(self) -> Sequence[Module]: ...
 
     def symbol_tables(self, module: Module) -> Sequence[Table]:
         """The symbol tables of a module; [] where there are none."""

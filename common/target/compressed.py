@@ -170,7 +170,7 @@ class _Output:
             if part != _ZERO[: len(part)]:
                 self._left -= len(part)
                 if self._left < 0:
-                    raise _DiskFull(f"of {human(self.free)} that were free a tenth stays so")
+                    raise _DiskFull(f"of {human(self.free)} that were free a tenth is kept free")
                 self._write(part)
             self.at += len(part)
             low += len(part)
@@ -220,7 +220,7 @@ def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, pro
             why = " ".join(str(error).split())
             # "Not a gzipped file": gzip.BadGzipFile of a further member
             if isinstance(error, Trailing) or (out.at and why.startswith("Not a gzipped file")):
-                return f"{out.name}: something else stands behind the compressed core: it is left out.", False
+                return f"{out.name}: the compressed core is followed by other data, which are left out.", False
             where = f"the compressed file is damaged near byte {file.tell():,} of {size:,} ({why})"
             return f"{out.name}: {where}: {human(out.at)} of the core are there, some of it maybe wrong, the rest is missing.", True
         if not data:
@@ -228,5 +228,5 @@ def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, pro
         try:
             out.add(data)
         except _DiskFull as error:
-            there = f"{human(out.at)} of the core are unpacked in {out.folder}, and there is no room for more ({error})"
-            return f"{out.name}: {there}: the rest is missing. Set TMPDIR to a folder on a disk with more room.", True
+            there = f"{human(out.at)} of the core are unpacked in {out.folder}, and there is no space for more ({error})"
+            return f"{out.name}: {there}: the rest is missing. Set TMPDIR to a folder on a disk with more space.", True

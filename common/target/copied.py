@@ -94,7 +94,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         if at is None and ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended")
         if at is None:
-            raise NoMemory("The system does not tell which pages of the process are in memory: it stands still while it is read.")
+            raise NoMemory("The system does not report which pages of the process are in memory: it is stopped while it is read.")
         made, pages = windows(regions, at)
         _check_memory(self._pid, pages)
         size = made[-1].offset + made[-1].end - made[-1].start if made else 0
@@ -246,7 +246,7 @@ def _check_memory(pid: int, size: int) -> None:
 def _no_memory(pid: int, size: int, found: int) -> NoMemory:
     return NoMemory(
         f"pid {pid}: there is no memory for a copy of {size_text(size)} ({size_text(found)} can be used): "
-        "the process stood still while it was read."
+        "the process was stopped while it was read."
     )
 
 

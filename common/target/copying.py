@@ -237,10 +237,10 @@ class Transfer:
         count = len(source)
         if self._refused:
             return self._read_page(source[0], destination[0], size[0])
-        ours, theirs = array("Q", bytes(16 * count)), array("Q", bytes(16 * count))
-        ours[::2], ours[1::2] = destination, size
-        theirs[::2], theirs[1::2] = source, size
-        got = int(self._readv(self._pid, ours.buffer_info()[0], count, theirs.buffer_info()[0], count, 0))
+        local, remote = array("Q", bytes(16 * count)), array("Q", bytes(16 * count))
+        local[::2], local[1::2] = destination, size
+        remote[::2], remote[1::2] = source, size
+        got = int(self._readv(self._pid, local.buffer_info()[0], count, remote.buffer_info()[0], count, 0))
         if got >= 0:
             return got
         error = ctypes.get_errno()

@@ -57,7 +57,8 @@ class LiveTarget(PagedReader, LocalProcess):
             raise
 
     def _open(self) -> None:
-        self._proc = folder_of(self._pid)  # again: now that all are stopped, no thread ends any more
+        # Again: now that all are stopped, no thread ends any more.
+        self._proc = folder_of(self._pid)
         try:
             self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             maps = content(f"{self._proc}/maps")

@@ -37,7 +37,7 @@ _PATIENCE = 2.0
 A thread in an uninterruptible sleep (vfork's parent, a dead file server) does not stop.
 """
 _MOST_PASSES = 10_000  # over the list of threads, until it has no new ones
-_NOT_OURS = -1  # the thread has ended, or was not attached to
+_NOT_TRACED = -1  # the thread has ended, or was not attached to
 
 
 class _Iovec(ctypes.Structure):
@@ -66,7 +66,7 @@ class Tracer:
         self._read: list[tuple[int, bytes, Sequence[bytes]]] = []
         self._sleeping: list[Thread] = []  # those that did not stop
         self._libc = ptrace_library()
-        # Thread -> signal to hand back, or _NOT_OURS; None: it has not stopped yet.
+        # Thread -> signal to hand back, or _NOT_TRACED; None: it has not stopped yet.
         self._stops: dict[int, Optional[int]] = {}
         self._error: Optional[BaseException] = None
         # Bare locks, each released by the other thread: unlike threading.Event and Thread.join,
@@ -138,7 +138,7 @@ class Tracer:
             self._stopped.release()
             self._let_go.acquire()
         for tid, signal in self._stops.items():
-            if signal is not None and signal != _NOT_OURS and self._ptrace(_DETACH, tid, 0, signal) == errno.ESRCH:
+            if signal is not None and signal != _NOT_TRACED and self._ptrace(_DETACH, tid, 0, signal) == errno.ESRCH:
                 self._reap(tid)
         self.seconds = time.monotonic() - since
         self._done = True
@@ -157,7 +157,7 @@ class Tracer:
             for tid in new:
                 if self._stops[tid] is None:
                     self._wait(tid, deadline)
-        if all(signal == _NOT_OURS for signal in self._stops.values()):
+        if all(signal == _NOT_TRACED for signal in self._stops.values()):
             raise TargetError(f"pid {self.pid}: the process has ended")
         stuck = sorted(tid for tid, signal in self._stops.items() if signal is None)
         if stuck:
@@ -166,7 +166,7 @@ class Tracer:
                 "only part of their registers is known, and what only the rest refers to looks lost."
             )
         for tid, signal in self._stops.items():
-            if signal != _NOT_OURS:
+            if signal != _NOT_TRACED:
                 self._look(tid, signal is not None)
 
     def _ptrace(self, request: int, tid: int, addr: int = 0, data: int = 0) -> int:
@@ -177,14 +177,14 @@ class Tracer:
 
     def _seize(self, tid: int) -> None:
         if state(self.pid, tid) in "ZX":  # a main thread that ended first stays as a zombie
-            self._stops[tid] = _NOT_OURS
+            self._stops[tid] = _NOT_TRACED
             return
         error = self._ptrace(_SEIZE, tid)
         if error == 0:
             self._stops[tid] = None
             self._ptrace(_INTERRUPT, tid)  # fails when the thread is dying, as waiting will show
         elif error == errno.ESRCH or state(self.pid, tid) in "ZX":
-            self._stops[tid] = _NOT_OURS
+            self._stops[tid] = _NOT_TRACED
         else:
             raise TargetError(refusal(self.pid, error))
 
@@ -194,11 +194,11 @@ class Tracer:
             try:
                 got, status = os.waitpid(tid, _WALL | os.WNOHANG)
             except ChildProcessError:
-                self._stops[tid] = _NOT_OURS
+                self._stops[tid] = _NOT_TRACED
                 return
             if got:
                 if not os.WIFSTOPPED(status):
-                    self._stops[tid] = _NOT_OURS
+                    self._stops[tid] = _NOT_TRACED
                 elif status >> 16 == _EVENT_STOP:
                     self._stops[tid] = 0
                 else:

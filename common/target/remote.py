@@ -50,7 +50,7 @@ class RemoteTarget(PagedReader):
     ) -> None:
         ImageTarget.__init__(self)
         if not regions:
-            raise TargetError(f"process {pid} ({where}): what is mapped cannot be found out: use findleaks on its own machine, or a core")
+            raise TargetError(f"process {pid} ({where}): its memory map cannot be read: use findleaks on its own machine, or a core")
         self.pid: Optional[int] = pid
         self._set_regions([region for region in regions if region.end <= top_of(8)])
         self._ask_memory, self._ask_threads, self._sysroot = read, threads, sysroot.rstrip("/")
@@ -73,7 +73,7 @@ class RemoteTarget(PagedReader):
                 except elf.ElfError:
                     continue
                 return supported_arch(head, f"{where}: a process")
-        raise TargetError(f"{where}: no program is to be found in its memory")
+        raise TargetError(f"{where}: no program was found in its memory")
 
     def _named(self, module: Module) -> Module:
         region = self._region_at(module.start)
