@@ -13,10 +13,11 @@ from findleaks.formatting import size as size_text
 from findleaks.target.available_memory import available
 from findleaks.target.base import Piece, Thread
 from findleaks.target.copying import Copied, CopyBuffer, Layout, Transfer, wanted, windows
+from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
-from findleaks.target.maps import content, memory_at, regions_of
+from findleaks.target.maps import regions_of
 from findleaks.target.moment import moment
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal

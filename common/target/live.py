@@ -9,8 +9,8 @@ from typing import Optional
 
 from findleaks.errors import TargetError
 from findleaks.target.base import Piece, Region, Thread
+from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
-from findleaks.target.maps import content, memory_at
 from findleaks.target.paged import PagedReader
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, tasks

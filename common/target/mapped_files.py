@@ -13,8 +13,7 @@ from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Region
-from findleaks.target.files import Place
-from findleaks.target.maps import content
+from findleaks.target.files import Place, content
 from findleaks.target.reader import Source
 
 AHEAD = 16 << 10  # bytes read around a short read

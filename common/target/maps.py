@@ -1,25 +1,10 @@
-"""Reads files of /proc; parses /proc/PID/maps."""
+"""Parser of /proc/PID/maps."""
 
 from __future__ import annotations
 
-import os
 from typing import Optional
 
 from findleaks.target.base import Region
-
-
-def content(path: str) -> bytes:
-    """All bytes of a file, also of one that has no size, as those of /proc."""
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def memory_at(memory: int, address: int, size: int) -> bytes:
-    """What can be read at an address, by a descriptor of /proc/PID/mem; b"" if there is nothing."""
-    try:
-        return os.pread(memory, size, address)
-    except (OSError, OverflowError):  # vsyscall's offset does not fit in an off_t
-        return b""
 
 
 def regions_of(maps: bytes) -> list[Region]:

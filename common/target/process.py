@@ -8,9 +8,9 @@ from typing import Optional
 from findleaks.errors import TargetError
 from findleaks.target import elf
 from findleaks.target.arch import ARCHES, Arch
-from findleaks.target.files import Place
+from findleaks.target.files import Place, content
 from findleaks.target.image_target import ImageTarget
-from findleaks.target.maps import content, regions_of
+from findleaks.target.maps import regions_of
 from findleaks.target.modules import Image, check, images, mapped_files, supported_arch, tables
 from findleaks.target.notes import auxiliary
 from findleaks.target.ptrace import refusal, state, status, tasks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from findleaks.target.maps import content
+from findleaks.target.files import content
 
 SHOWN = 8  # process ids in an error message
 

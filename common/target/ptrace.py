@@ -25,7 +25,7 @@ from findleaks.errors import TargetError
 from findleaks.formatting import some
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
-from findleaks.target.maps import content
+from findleaks.target.files import content
 from findleaks.target.notes import NT_PRSTATUS, thread
 
 _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207  # PTRACE_…

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Optional
 
 from findleaks.target.base import Range
-from findleaks.target.maps import content
+from findleaks.target.files import content
 from findleaks.target.runs import Runs
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
