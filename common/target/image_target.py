@@ -9,7 +9,7 @@ from typing import Optional, TypeVar
 from findleaks.target import elf
 from findleaks.target.base import Module, Piece, Range, Region, Symbol, Target
 from findleaks.target.modules import Image, debug_data, tables
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import holding, region_index
 from findleaks.target.reader import Source
 from findleaks.target.symbols import ModuleSymbols
 
@@ -27,10 +27,10 @@ class ImageTarget(Target):
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
-        self.unread: list[Range] = []
+        self.unread: list[Range] = []  # ascending
         self._sysroot = ""  # the folder below which files of the modules are looked for
         self._images: Sequence[Image] = []
-        self._modules: Sequence[Module] = []
+        self._modules: Sequence[Module] = []  # those of the images, one for one
         self._symbols: dict[int, ModuleSymbols] = {}
         self._set_regions([])
 
@@ -58,10 +58,12 @@ class ImageTarget(Target):
         region = self._region_at(start)
         if region is None or not region.writable:
             return
-        if self.unread and self.unread[-1].end == start:
-            self.unread[-1] = Range(self.unread[-1].start, end)
-        elif not any(gap.start <= start < gap.end for gap in self.unread):
-            self.unread.append(Range(start, end))
+        at = bisect_right(self.unread, (start, 1 << 65))
+        before = self.unread[at - 1] if at else Range(-1, -1)
+        if before.end == start:
+            self.unread[at - 1 : at] = [Range(before.start, end)]
+        elif before.end < start:
+            self.unread.insert(at, Range(start, end))
 
     def _readable_pieces(self, low: int, high: int, longest: int, read: Callable[[int, int], memoryview]) -> Iterator[Piece]:
         """What `read` can read of [low, high), at most `longest` bytes at once.
@@ -87,7 +89,8 @@ class ImageTarget(Target):
         return self._modules
 
     def _image_of(self, module: Module) -> Optional[Image]:
-        return next((image for image in self._images if image.module.start == module.start), None)
+        index = region_index(self._modules, module.start)
+        return self._images[index] if index >= 0 else None
 
     def _file(self, image: Image) -> Optional[Source]:
         """The file that a module was loaded from, if it is proven to be the same."""
