@@ -6,7 +6,6 @@ This GDB has a terminal session of its own: this process receives Ctrl-C and for
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import shutil
 import signal
@@ -50,7 +49,7 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
     with LiveTarget(pid) as target:
         pid = target.pid or pid
     if status(pid).get("TracerPid", "0") != "0":
-        raise TargetError(refusal(pid, errno.EPERM))
+        raise TargetError(refusal(pid))
     reading, writing = os.pipe()
     module, function = ENTRY.split(":")
     call = f"from {module} import {function}; {function}({['count', *words]!r}, {writing}, {width}, '--pid {pid}')"

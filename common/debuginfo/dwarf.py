@@ -20,7 +20,7 @@ from findleaks.debuginfo.sections import MAX_READS, READS_BETWEEN_POLLS, Meter, 
 from findleaks.errors import FindleaksError, TargetError
 from findleaks.target import elf
 
-Tell = Callable[[str, float], None]
+Progress = Callable[[str, float], None]
 """Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
 
 PHASE = "reading debug information"
@@ -57,12 +57,12 @@ def has_debug_info(data: elf.Buffer) -> bool:
     return bool(names & {".debug_info", ".zdebug_info"})
 
 
-def open_dwarf(data: elf.Buffer, tell: Tell = lambda phase, part: None) -> Optional[DebugFile]:
+def open_dwarf(data: elf.Buffer, progress: Progress = lambda phase, part: None) -> Optional[DebugFile]:
     """The debug information in the file `data`; None if it has none, or without pyelftools."""
     if not has_debug_info(data):
         return None
     module = load_elftools()
-    file = DebugFile(data, module, tell) if module is not None else None
+    file = DebugFile(data, module, progress) if module is not None else None
     return file if file is not None and ".debug_info" in file.sections else None
 
 
@@ -82,20 +82,19 @@ class _Part:
 
 
 class DebugFile:
-    """One file's debug information. `info` is pyelftools' DWARFInfo, of .debug_info; `sections` are
-    all, by name.
+    """One file's debug information. `sections` are all its sections, by name.
 
     Whatever reads it has to be passed to `ask`, which handles pyelftools' many kinds of errors.
     """
 
-    def __init__(self, data: elf.Buffer, elftools: Any, tell: Tell) -> None:
-        self.tell, self._elftools = tell, elftools
+    def __init__(self, data: elf.Buffer, elftools: Any, progress: Progress) -> None:
+        self.progress, self._elftools = progress, elftools
         self.head = elf.header(data)
         self.word = self.head.bits // 8
         self.order: Literal["little", "big"] = "little" if self.head.byteorder == "little" else "big"
-        self.sections = debug_sections(data, self.head, lambda: tell(PHASE, 0.0))
+        self.sections = debug_sections(data, self.head, lambda: progress(PHASE, 0.0))
         self.elsewhere = ""  # which other file an entry referred to, for a warning
-        self._meter = Meter(lambda: tell(PHASE, 0.0))
+        self._meter = Meter(lambda: progress(PHASE, 0.0))
         # For an intact file, four reads for each byte are enough.
         size = sum(len(self.sections.get(name, b"")) for name in (".debug_info", ".debug_types", ".debug_abbrev"))
         self._most_reads = min(4 * size + MIN_READS, MAX_READS)
@@ -104,10 +103,6 @@ class DebugFile:
         self._parts = [self._part(".debug_info", False), self._part(".debug_types", True)]
         self._members: dict[tuple[int, int], tuple[Unit, list[DIE]]] = {}
         self._renew()
-
-    @property
-    def info(self) -> Any:
-        return self._parts[0].info
 
     def split(self) -> bool:
         """Whether it was made with -gsplit-dwarf: all but the addresses is in .dwo files."""
@@ -165,7 +160,7 @@ class DebugFile:
         data, at = part.data, 0
         while at + 12 <= len(data) and len(part.starts) < MAX_UNITS:
             if len(part.starts) % READS_BETWEEN_POLLS == 0:
-                self.tell(PHASE, at / len(data))
+                self.progress(PHASE, at / len(data))
             wide = 8 if data[at : at + 4] == b"\xff\xff\xff\xff" else 4
             head = at + (12 if wide == 8 else 4)
             end = head + self.number(data, head - wide, wide)

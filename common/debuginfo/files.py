@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from findleaks.debuginfo.dwarf import DebugFile, Tell, has_debug_info, open_dwarf
+from findleaks.debuginfo.dwarf import DebugFile, Progress, has_debug_info, open_dwarf
 from findleaks.debuginfo.elftools_loader import ELFTOOLS_MISSING, load_elftools
 from findleaks.errors import TargetError
 from findleaks.target.base import Module, Target
@@ -14,8 +14,8 @@ class DebugFiles:
     """Files with debug information, by module. `warning` says in one line why names are missing
     that may exist; "": none are known to be."""
 
-    def __init__(self, target: Target, tell: Tell = lambda phase, part: None) -> None:
-        self._target, self._tell = target, tell
+    def __init__(self, target: Target, progress: Progress = lambda phase, part: None) -> None:
+        self._target, self._progress = target, progress
         self._opened: dict[int, Sequence[DebugFile]] = {}
         self.warning = ""
 
@@ -34,7 +34,7 @@ class DebugFiles:
                 self.warning = f"members of variables have no names: {ELFTOOLS_MISSING}"
                 return []
             try:
-                found.append(open_dwarf(data, self._tell))
+                found.append(open_dwarf(data, self._progress))
             except TargetError:
                 continue
         return [file for file in found if file is not None]

@@ -23,6 +23,7 @@ from itertools import count, takewhile
 from typing import Optional
 
 from findleaks.debuginfo.dwarf import DIE, IN_ANOTHER_FILE, PHASE, DebugFile, Unit, number
+from findleaks.target.elf import occurrences
 
 OP_ADDR, OP_ADDRX = 0x03, 0xA1
 MAX_LOCATIONS = 1 << 20
@@ -87,7 +88,7 @@ class Variables:
         numbers = re.compile(bytes([OP_ADDRX]) + b"(?<=[\x02-\x06]" + bytes([OP_ADDRX]) + b")")
         numbered = bool(len(self._file.sections.get(".debug_addr", b"")))
         for begin in range(0, len(info), WINDOW):
-            self._file.tell(PHASE, begin / len(info))
+            self._file.progress(PHASE, begin / len(info))
             end = begin + WINDOW
             found = [(m.start(), self._file.number(info, m.end(), size)) for m in addresses.finditer(info, begin, end + 1)]
             for match in numbers.finditer(info, begin, end) if numbered else ():
@@ -125,12 +126,10 @@ class Variables:
         begin = max(place - BEFORE, unit.cu_die_offset)
         data = bytes(self._info[begin:place])
         for code in self._codes(unit):
-            at = data.find(code)
-            while at >= 0:
+            for at in occurrences(data, code):
                 found = self._file.ask(partial(self._file.entry, unit, begin + at, place + AFTER), None)
                 if found is not None:
                     yield found
-                at = data.find(code, at + 1)
 
     def _refers(self, die: DIE) -> bool:
         """Whether a variable's entry refers to what it should: a type or, if that is in another

@@ -74,11 +74,3 @@ X86_64 = Arch(
 )
 
 ARCHES: tuple[Arch, ...] = (X86_64,)
-
-
-def arch_of(machine: int, bits: int, byteorder: str) -> Arch | None:
-    """The architecture of an ELF header's e_machine, class and byte order; None: unsupported."""
-    for arch in ARCHES:
-        if (arch.machine, arch.word * 8, arch.byteorder) == (machine, bits, byteorder):
-            return arch
-    return None

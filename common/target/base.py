@@ -48,6 +48,11 @@ class Region:
     def size(self) -> int:
         return self.end - self.start
 
+    @property
+    def anonymous(self) -> bool:
+        """Whether it is private memory of no file: pages that are not present read as zeros."""
+        return self.private and not self.name.startswith("/")
+
     def __contains__(self, address: int) -> bool:
         return self.start <= address < self.end
 
@@ -109,49 +114,46 @@ class Piece(NamedTuple):
 
 
 class Mapped(Protocol):
-    """What unwinding a stack needs of a target."""
+    """The memory and the modules of a process: what unwinding a stack needs of a target."""
 
     arch: Arch
-
-    def regions(self) -> Sequence[Region]: ...
-
-    def modules(self) -> Sequence[Module]: ...
-
-    def read(self, address: int, size: int) -> bytes: ...
-
-    def word(self, address: int) -> int: ...
-
-
-class Target(Protocol):
-    """A process image, read only. `TargetDefaults` has the answers where something is not known."""
-
-    arch: Arch
-    description: str  # one line: "core of ./server (pid 4711), 5 threads"
-    pid: Optional[int]
-    live: bool
-    path: str  # of the core file; "" for a live process
-    unread: list[Range]  # writable memory that was mapped and cannot be read
-    truncated: bool  # the core file ends before its headers say
-    # What the user must know: unread memory, a truncated core, files that do not match.
-    warnings: list[str]
-    crashed: int  # tid of the thread ended by its own fault or abort(); 0: none, or not known
-    exe_path: str  # the program's path when it ran; "" where that is not known
 
     def regions(self) -> Sequence[Region]:
         """Sorted by address, disjoint."""
         ...
 
+    def modules(self) -> Sequence[Module]: ...
+
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes, or UnreadableMemory; never short."""
-        ...
-
-    def read_code(self, address: int, size: int) -> bytes:
-        """Like `read`, but without the breakpoints that a debugger has inserted."""
         ...
 
     def word(self, address: int) -> int:
         """The pointer-sized unsigned word at `address`, or UnreadableMemory. It is cached."""
         ...
+
+
+class Target(Mapped, Protocol):
+    """A process image, read only.
+
+    The optional parts have default answers: nothing is known but memory, modules and threads, and
+    no debugger holds the process.
+    """
+
+    description: str  # one line: "core of ./server (pid 4711), 5 threads"
+    pid: Optional[int]
+    live: bool
+    path: str = ""  # of the core file; "" for a live process
+    unread: list[Range]  # writable memory that was mapped and cannot be read
+    truncated: bool = False  # the core file ends before its headers say
+    # What the user must know: unread memory, a truncated core, files that do not match.
+    warnings: list[str]
+    crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
+    exe_path: str = ""  # the program's path when it ran; "" where that is not known
+
+    def read_code(self, address: int, size: int) -> bytes:
+        """Like `read`, but without the breakpoints that a debugger has inserted."""
+        return self.read(address, size)
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
         """The parts of [start, end) that can be read, ascending, each at most PIECE long."""
@@ -163,7 +165,7 @@ class Target(Protocol):
         Left out are memory that is absent from a core, and long holes of the core file, which read
         as zeros. The bytes themselves are not looked at.
         """
-        ...
+        return iter((Range(start, end),))
 
     def resident(self, start: int, end: int) -> Optional[int]:
         """Bytes of [start, end) that were in memory or in swap at the stop; None: not known.
@@ -172,7 +174,7 @@ class Target(Protocol):
         file: the kernel leaves one for each page that was never touched, or was given back. Copied
         and compressed cores have lost the holes.
         """
-        ...
+        return None
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
         """Residency page by page, for every mapping, at one moment; None where it is not known.
@@ -180,18 +182,16 @@ class Target(Protocol):
         Of a live process it comes from pagemap and smaps, of a core from its holes. `progress` is
         called at least every 200 ms with the part that is done (0: unknown), and may raise.
         """
-        ...
+        return None
 
     @property
     def auxv(self) -> Mapping[int, int]:
         """The auxiliary vector by AT_ type; {} where it is not known."""
-        ...
-
-    def modules(self) -> Sequence[Module]: ...
+        return {}
 
     def symbol_tables(self, module: Module) -> Sequence[Table]:
         """The symbol tables of a module; [] where there are none."""
-        ...
+        return []
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
         """The symbol of exactly this (mangled) name, from .symtab or .dynsym.
@@ -213,7 +213,7 @@ class Target(Protocol):
 
         Their addresses are offsets into the module's block of a thread's storage.
         """
-        ...
+        return []
 
     def debug_data(self, module: Module) -> Sequence[Buffer]:
         """The files that may have a module's debug information.
@@ -221,7 +221,7 @@ class Target(Protocol):
         These are the module's own file, where it is proven to be the one that was loaded, and the
         separate debug file of its build-id.
         """
-        ...
+        return []
 
     def threads(self) -> Sequence[Thread]: ...
 
@@ -230,75 +230,31 @@ class Target(Protocol):
 
         Known for processes of this machine only: cores do not have the names, and give {}.
         """
-        ...
+        return {}
 
     def run_on(self, seconds: float) -> bool:
         """Let the process run for so many seconds, and stop it: what was read before is invalid.
 
         False, and nothing is done, for a core, or where findleaks may not let the process run.
         """
-        ...
+        return False
 
     def breakpoint_host(self) -> Optional[BreakpointHost]:
         """The process, to be run and stopped at breakpoints by the debugger that holds it.
 
         None where no debugger on this machine holds it.
         """
-        ...
+        return None
 
     def injection_host(self) -> Optional[InjectionHost]:
         """The process, to be changed and run by the debugger that holds it.
 
         None where no debugger that can do so holds it.
         """
-        ...
+        return None
 
     def interrupted(self) -> bool:
         """True once the user asked to stop. Polled at least every 200 ms of work."""
-        ...
+        return False
 
     def close(self) -> None: ...
-
-
-class TargetDefaults:
-    """Default answers for Target's optional parts: nothing known but memory, and no debugger."""
-
-    exe_path = ""
-    crashed = 0
-
-    @property
-    def auxv(self) -> Mapping[int, int]:
-        """See Target."""
-        return {}
-
-    def read(self, address: int, size: int) -> bytes:
-        """See Target."""
-        raise NotImplementedError
-
-    def read_code(self, address: int, size: int) -> bytes:
-        """See Target."""
-        return self.read(address, size)
-
-    def symbol_tables(self, module: Module) -> Sequence[Table]:
-        """See Target."""
-        return []
-
-    def thread_names(self) -> Mapping[int, str]:
-        """See Target."""
-        return {}
-
-    def run_on(self, seconds: float) -> bool:
-        """See Target."""
-        return False
-
-    def breakpoint_host(self) -> Optional[BreakpointHost]:
-        """See Target."""
-        return None
-
-    def injection_host(self) -> Optional[InjectionHost]:
-        """See Target."""
-        return None
-
-    def interrupted(self) -> bool:
-        """See Target."""
-        return False

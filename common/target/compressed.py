@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from findleaks.errors import TargetError
 from findleaks.formatting import size as human
@@ -31,18 +31,6 @@ _KEPT_FREE = 10
 """One part in so many of the disk's free space is left free."""
 
 
-class Unpacked(NamedTuple):
-    """The result of unpacking.
-
-    `fd` is the unpacked core; `warning` says what is wrong with the compressed file ("": nothing);
-    `partial` says that a part of the core is missing or may be wrong.
-    """
-
-    fd: int
-    warning: str
-    partial: bool
-
-
 class _Stream(Protocol):
     """A file that unpacks what it reads: Python's GzipFile, LZMAFile, BZ2File, ZstdFile; Frames."""
 
@@ -51,8 +39,11 @@ class _Stream(Protocol):
         ...
 
 
-def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None] = lambda part: None) -> Unpacked:
+def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None] = lambda part: None) -> tuple[int, str, bool]:
     """Unpack a core. `fd` is taken over and closed; `start` are the file's first bytes.
+
+    Returns a descriptor of the unpacked core; what is wrong with the compressed file ("": nothing);
+    and whether a part of the core is missing or may be wrong.
 
     `progress` is called at each step with the part that is done, and may raise. TargetError if the
     format is not known, the content is no core, or nothing can be unpacked.
@@ -70,7 +61,7 @@ def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None]
         finally:
             if isinstance(stream, _Program):
                 stream.close()
-        return Unpacked(out.fd, warning, partial)
+        return out.fd, warning, partial
 
 
 _Errors = tuple[type[Exception], ...]
@@ -179,7 +170,7 @@ class _Output:
             if part != _ZERO[: len(part)]:
                 self._left -= len(part)
                 if self._left < 0:
-                    raise _DiskFull(f"of {human(self.free)} that were free a tenth stays so")
+                    raise _DiskFull(f"of {human(self.free)} that were free a tenth is kept free")
                 self._write(part)
             self.at += len(part)
             low += len(part)
@@ -216,7 +207,7 @@ def _unnamed(name: str) -> tuple[int, str]:
 
 
 def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, progress: Callable[[float], None]) -> tuple[str, bool]:
-    """Unpack to the end, or until an error: `warning` and `partial` of Unpacked."""
+    """Unpack to the end, or until an error: the last two results of `unpacked`."""
     size = os.fstat(file.fileno()).st_size
     bad: _Errors = (OSError, Trailing, *errors)
     while True:
@@ -229,7 +220,7 @@ def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, pro
             why = " ".join(str(error).split())
             # "Not a gzipped file": gzip.BadGzipFile of a further member
             if isinstance(error, Trailing) or (out.at and why.startswith("Not a gzipped file")):
-                return f"{out.name}: something else stands behind the compressed core: it is left out.", False
+                return f"{out.name}: the compressed core is followed by other data, which are left out.", False
             where = f"the compressed file is damaged near byte {file.tell():,} of {size:,} ({why})"
             return f"{out.name}: {where}: {human(out.at)} of the core are there, some of it maybe wrong, the rest is missing.", True
         if not data:
@@ -237,5 +228,5 @@ def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, pro
         try:
             out.add(data)
         except _DiskFull as error:
-            there = f"{human(out.at)} of the core are unpacked in {out.folder}, and there is no room for more ({error})"
-            return f"{out.name}: {there}: the rest is missing. Set TMPDIR to a folder on a disk with more room.", True
+            there = f"{human(out.at)} of the core are unpacked in {out.folder}, and there is no space for more ({error})"
+            return f"{out.name}: {there}: the rest is missing. Set TMPDIR to a folder on a disk with more space.", True

@@ -34,14 +34,26 @@ class ThreadPosition(NamedTuple):
     sp: int
 
 
-class BreakpointHost(Protocol):
+class ProcessHost(Protocol):
+    """A process of this machine that is held stopped."""
+
+    pid: int
+
+    def opened(self) -> Target:
+        """The process as it is now, as a read-only target that the caller closes."""
+        ...
+
+    def run(self, seconds: Optional[float]) -> Outcome:
+        """Let the process run, for at most this many seconds."""
+        ...
+
+
+class BreakpointHost(ProcessHost, Protocol):
     """A process that a debugger holds stopped.
 
     Between `arm` and `disarm` it has findleaks' breakpoints. `disarm` may be called at any time,
     and again.
     """
-
-    pid: int
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
         """Set a breakpoint at each address.
@@ -57,14 +69,6 @@ class BreakpointHost(Protocol):
 
     def close(self) -> None:
         """Called when everything is printed: the user has the debugger again."""
-        ...
-
-    def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run, for at most this many seconds."""
-        ...
-
-    def opened(self) -> Target:
-        """The process as it is now, as a target that the caller closes."""
         ...
 
     # The rest is about the thread at a breakpoint, and is valid within `hit` only.
@@ -84,14 +88,8 @@ class BreakpointHost(Protocol):
         ...
 
 
-class PatchHost(Protocol):
-    """A process of this machine that is held stopped, and whose code can be changed."""
-
-    pid: int
-
-    def opened(self) -> Target:
-        """The process as it is now, as a read-only target that the caller closes."""
-        ...
+class PatchHost(ProcessHost, Protocol):
+    """A process whose code can be changed."""
 
     def write(self, address: int, data: bytes) -> None:
         """Change code; TargetError when that is not permitted."""
@@ -106,10 +104,6 @@ class PatchHost(Protocol):
 
         The thread is pointed at the `syscall` instruction at `instruction`.
         """
-        ...
-
-    def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run, for at most this many seconds."""
         ...
 
 

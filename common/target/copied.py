@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional, Union
 
 from findleaks.errors import Interrupted, TargetError
 from findleaks.formatting import size as size_text
 from findleaks.target.available_memory import available
-from findleaks.target.base import Piece, Range, Region, Thread
+from findleaks.target.base import Piece, Thread
 from findleaks.target.copying import Copied, CopyBuffer, Layout, Transfer, wanted, windows
+from findleaks.target.files import content, memory_at
+from findleaks.target.image_target import ImageTarget
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
@@ -23,11 +23,9 @@ from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
 from findleaks.target.reader import Extent, ExtentReader
 from findleaks.target.residency.presence import Presence
-from findleaks.target.stopped import Extents, Plan, Stop, joined
-from findleaks.target.symbols import Symbolic
+from findleaks.target.stopped import Plan, Stop, extents_of, joined
 
 PIECE = 4 << 20  # bytes of a mapped file that are read at once
-_MOST_BAD_PAGES = 1024  # unreadable pages in a row, after which the rest of a mapping is given up
 _SPARE = 64 << 20
 """Bytes to leave free beside the copy and a quarter of it: the analysis needs memory, too."""
 _SMALL = 16 << 20
@@ -79,25 +77,25 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._proc = stop.proc
         self._map(stop.maps)
         self._files = MappedFiles(stop.proc, stop.maps, self._page)
-        self._names, self._auxv = LocalProcess.thread_names(self), self._auxiliary()
+        self._names, self._auxv = super().thread_names(), super().auxv
         assert stop.at is not None
         self._presence = stop.at.presence
-        self.set_extents(Extents(plan, stop, self._files).made())
-        self.unread += [gap for gap in stop.absent if self._writable(gap.start)]
+        self.set_extents(extents_of(plan, stop, self._files))
+        for gap in stop.absent:
+            self._add_unread(*gap)
         self._describe(len(self._threads))
 
     def _planned(self) -> Plan:
         try:
-            with open(f"{self._proc}/maps", "rb") as file:
-                maps = file.read()
+            maps = content(f"{self._proc}/maps")
         except OSError as error:
-            raise TargetError(refusal(self._pid, errno.ESRCH if error.errno == errno.ENOENT else error.errno or errno.EPERM)) from None
+            raise TargetError(refusal(self._pid, error.errno)) from None
         regions = regions_of(maps)
         at = moment(self._proc, self._page, regions, self._progress)
         if at is None and ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended")
         if at is None:
-            raise NoMemory("The system does not tell which pages of the process are in memory: it stands still while it is read.")
+            raise NoMemory("The system does not report which pages of the process are in memory: it is stopped while it is read.")
         made, pages = windows(regions, at)
         _check_memory(self._pid, pages)
         size = made[-1].offset + made[-1].end - made[-1].start if made else 0
@@ -132,8 +130,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         gc.disable()  # a collection may take longer than everything else here
         try:
             memory = os.open(f"{stop.proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
-            with open(f"{stop.proc}/maps", "rb") as file:
-                stop.maps = file.read()
+            stop.maps = content(f"{stop.proc}/maps")
             self.exe_path = _link(f"{stop.proc}/exe")
             stop.regions = plan.regions if stop.maps == plan.maps else regions_of(stop.maps)
             stop.at = moment(stop.proc, self._page, stop.regions, lambda part: look())
@@ -146,15 +143,13 @@ class CopiedProcess(ExtentReader, LocalProcess):
             stop.absent = transfer.absent
             for region in stop.regions:
                 if region.name.startswith("[vdso"):
-                    stop.kernels.append((region.start, _pread(memory, region)))
+                    stop.kernels.append((region.start, memory_at(memory, region.start, region.size)))
             if ended(self._pid):
                 raise ProcessLookupError
-        except ProcessLookupError:
-            raise TargetError(f"pid {self._pid}: the process has ended while it was copied") from None
         except OSError as error:
-            if ended(self._pid) or error.errno == errno.ENOENT:
+            if isinstance(error, (ProcessLookupError, FileNotFoundError)) or ended(self._pid):
                 raise TargetError(f"pid {self._pid}: the process has ended while it was copied") from None
-            raise TargetError(refusal(self._pid, error.errno or errno.EPERM)) from None
+            raise TargetError(refusal(self._pid, error.errno)) from None
         finally:
             if memory >= 0:
                 os.close(memory)
@@ -175,49 +170,15 @@ class CopiedProcess(ExtentReader, LocalProcess):
             stop.extra = CopyBuffer(count)
             at = stop.extra.address
             for start, end in stop.rest:
-                stop.placed.source.append(start)
-                stop.placed.destination.append(at)
-                stop.placed.size.append(end - start)
+                stop.placed.add(start, at, end - start)
                 at += end - start
 
     # -- the target
 
-    def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """See Target."""
-        index = max(bisect_right(self._starts, start) - 1, 0)
-        while index < len(self._extents) and self._extents[index].start < end:
-            extent = self._extents[index]
-            low, high = max(start, extent.start), min(end, extent.end)
-            if isinstance(extent.source, MappedFile):
-                yield from self._file_pieces(extent.source, low, high)
-            elif low < high:
-                yield from ExtentReader.pieces(self, low, high)
-            index += 1
-
-    def _file_pieces(self, source: MappedFile, low: int, high: int) -> Iterator[Piece]:
-        bad = 0
-        while low < high:
-            size = min(PIECE, high - low)
-            data = source.some(low, size)
-            if data:
-                yield Piece(low, data)
-                low += len(data)
-                bad = 0
-            if len(data) < size:
-                bad += 1
-                skipped = high - low if bad >= _MOST_BAD_PAGES else min(self._page - low % self._page, high - low)
-                if source.region.writable:
-                    self._add_unread(low, low + skipped)
-                low += skipped
-
-    def _add_unread(self, start: int, end: int) -> None:
-        if self.unread and self.unread[-1].end == start:
-            self.unread[-1] = Range(self.unread[-1].start, end)
-        elif not any(gap.start <= start < gap.end for gap in self.unread):
-            self.unread.append(Range(start, end))
-
-    def _writable(self, address: int) -> bool:
-        return any(region.writable for region in self._regions if address in region)
+    def _sliced(self, extent: Extent, low: int, high: int) -> Iterator[Piece]:
+        if isinstance(extent.source, MappedFile):
+            return self._readable_pieces(low, high, PIECE, extent.source.some)
+        return super()._sliced(extent, low, high)
 
     def resident(self, start: int, end: int) -> Optional[int]:
         """See Target."""
@@ -237,7 +198,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
     @property
     def auxv(self) -> dict[int, int]:
-        """See LocalProcess."""
+        """See Target. The answer is that of the stop."""
         return self._auxv
 
     def run_on(self, seconds: float) -> bool:
@@ -250,8 +211,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             return False
         self.close()
         time.sleep(seconds)
-        self.unread, self.warnings = [], []
-        Symbolic.__init__(self)
+        ImageTarget.__init__(self)
         try:
             self._copy()
         except NoMemory as lacking:
@@ -260,7 +220,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
     def close(self) -> None:
         """Free the copy's memory. May be called more than once."""
-        self.close_extents()
+        super().close()
         files, self._files = self._files, None
         if files is not None:
             files.close()
@@ -278,13 +238,6 @@ def _link(path: str) -> str:
         return ""
 
 
-def _pread(memory: int, region: Region) -> bytes:
-    try:
-        return os.pread(memory, region.size, region.start)
-    except (OSError, OverflowError):
-        return b""
-
-
 def _check_memory(pid: int, size: int) -> None:
     found = available()
     if size + size // 4 + _SPARE > found:
@@ -294,7 +247,7 @@ def _check_memory(pid: int, size: int) -> None:
 def _no_memory(pid: int, size: int, found: int) -> NoMemory:
     return NoMemory(
         f"pid {pid}: there is no memory for a copy of {size_text(size)} ({size_text(found)} can be used): "
-        "the process stood still while it was read."
+        "the process was stopped while it was read."
     )
 
 

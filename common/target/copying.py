@@ -15,7 +15,7 @@ import errno
 import mmap
 import os
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from operator import sub
 from typing import Any, NamedTuple
@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 from findleaks.target.base import Range, Region
 from findleaks.target.moment import Moment
 from findleaks.target.reader import MAP_NORESERVE
-from findleaks.target.runs import Runs
 
 KERNELS = ("[vdso", "[vvar", "[vsyscall")
 """Prefixes of the names of mappings that the kernel makes in each process."""
@@ -59,14 +58,14 @@ class Copied(NamedTuple):
     destination: array[int]
     size: array[int]
 
+    def add(self, source: int, destination: int, size: int) -> None:
+        self.source.append(source)
+        self.destination.append(destination)
+        self.size.append(size)
+
     @classmethod
     def none(cls) -> Copied:
         return cls(array("Q"), array("Q"), array("Q"))
-
-
-def anonymous(region: Region) -> bool:
-    """Whether pages that are not present read as zeros."""
-    return region.private and not region.name.startswith("/")
 
 
 def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
@@ -77,16 +76,7 @@ def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, arra
     """
     for region in regions:
         if not region.name.startswith(KERNELS) and (region.private or region.writable):
-            yield region, _within(at.own if region.private else at.shared, region.start, region.end)
-
-
-def _within(runs: Runs, start: int, end: int) -> array[int]:
-    words = runs.words
-    low, high = bisect_right(words, start), bisect_left(words, end)
-    part = words[low - (low & 1) : high + (high & 1)]
-    if part:
-        part[0], part[-1] = max(part[0], start), min(part[-1], end)
-    return part
+            yield region, (at.own if region.private else at.shared).cut(region.start, region.end)
 
 
 def windows(regions: Sequence[Region], at: Moment) -> tuple[list[Window], int]:
@@ -105,7 +95,7 @@ def _windows(rows: Sequence[tuple[Region, array[int]]], hole: int) -> list[Windo
     made: list[Window] = []
     offset = 0
     for region, words in rows:
-        bound = hole if anonymous(region) else 0
+        bound = hole if region.anonymous else 0
         if region.size <= bound:
             ranges = [(region.start, region.end)]
         else:
@@ -194,9 +184,7 @@ class Layout:
                     start = stop
                     continue
                 stop = min(end, self._ends[at])
-                placed.source.append(start)
-                placed.destination.append(start + self._moves[at])
-                placed.size.append(stop - start)
+                placed.add(start, start + self._moves[at], stop - start)
                 start = stop
 
 
@@ -249,10 +237,10 @@ class Transfer:
         count = len(source)
         if self._refused:
             return self._read_page(source[0], destination[0], size[0])
-        ours, theirs = array("Q", bytes(16 * count)), array("Q", bytes(16 * count))
-        ours[::2], ours[1::2] = destination, size
-        theirs[::2], theirs[1::2] = source, size
-        got = int(self._readv(self._pid, ours.buffer_info()[0], count, theirs.buffer_info()[0], count, 0))
+        local, remote = array("Q", bytes(16 * count)), array("Q", bytes(16 * count))
+        local[::2], local[1::2] = destination, size
+        remote[::2], remote[1::2] = source, size
+        got = int(self._readv(self._pid, local.buffer_info()[0], count, remote.buffer_info()[0], count, 0))
         if got >= 0:
             return got
         error = ctypes.get_errno()
@@ -283,7 +271,5 @@ def _split_long(wanted: Copied) -> Copied:
         return made
     for source, destination, size in zip(*wanted):
         for at in range(0, size, _LONGEST):
-            made.source.append(source + at)
-            made.destination.append(destination + at)
-            made.size.append(min(_LONGEST, size - at))
+            made.add(source + at, destination + at, min(_LONGEST, size - at))
     return made

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import os
 import stat
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Optional
 
 from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf, notes
-from findleaks.target.arch import ARCHES, Arch, arch_of
-from findleaks.target.base import Module, Range, Region, Thread
+from findleaks.target.base import Module, Range, Thread
 from findleaks.target.files import Place
+from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
-from findleaks.target.modules import DELETED, Check, FileSource, Image, Places, bare, check, debug_data, images, tables
+from findleaks.target.modules import DELETED, FileSource, Image, Places, bare, check, images, supported_arch, unnamed
 from findleaks.target.notes import Mapping
-from findleaks.target.reader import Closing, Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
+from findleaks.target.ranges import gaps, holding, overlapping
+from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, map_file
 from findleaks.target.residency import holes
 from findleaks.target.residency.presence import Presence
-from findleaks.target.symbols import Symbolic
+from findleaks.target.runs import Runs
 
 GIVE_SYSROOT = "Give --sysroot."
 
 
-class CoreTarget(ExtentReader, Symbolic, Closing):
+class CoreTarget(ExtentReader, ImageTarget):
     """A core file. `unread`: writable ranges that were mapped and are not in the core.
     `truncated`: the file ends before its headers say. `exe_path`: the program's path when it ran.
     """
@@ -42,19 +43,19 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         remedy: str = GIVE_SYSROOT,
     ) -> None:
         """`parts` of the file are no holes (None: unknown). `remedy` ends warnings about files."""
-        Symbolic.__init__(self)
+        ImageTarget.__init__(self)
         self.path = path
-        self.warnings: list[str] = []
         self._name = os.path.basename(path) or path
         self._core = Source(view, holes.without_long_holes(parts) if parts is not None else None)
-        self._data: list[Range] = []  # not holes; empty if the holes cannot be trusted
+        self._data = Runs.of(())  # not holes; empty if the holes cannot be trusted
         self._trusted: Optional[bool] = None  # whether the holes can be; None: not checked yet
         self._remedy = remedy
         self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
-        arch = self._arch(head)
+        arch = supported_arch(head, f"{self._name}: a core")
         headers = elf.segments(view, head, self._core.nonzero)
         self._loads = loads = loads_of(headers, len(view), arch.word, self._core.data)
+        self._load_starts = [load.start for load in loads]
         self._expected = expected_size(headers)
         self.truncated = self._expected > len(view)
         self._check_loads(len(view))
@@ -71,11 +72,10 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             self._add_bare()
         self._places = Places(self._images, arch.page)
         self._main = self._main_image()
-        self._checks: dict[int, Check] = {}
         self._modules = [self._named(image) for image in self._images]
-        self._fill()
+        self._checked = self._fill()
         named = [m for m in self._files if m.path] if self._process.files else []
-        self._regions = regions_of(loads, named, self._stack(), self._places.is_code)
+        self._set_regions(regions_of(loads, named, self._stack(), self._places.is_code))
         self.unread = self._find_unread()
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
         self.description = self._describe()
@@ -91,13 +91,6 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             kind = {elf.ET_REL: "an object file", elf.ET_EXEC: "a program", elf.ET_DYN: "a program or library"}.get(head.type, "no core")
             raise TargetError(f"{self._name}: this is {kind}, not a core file")
         return head
-
-    def _arch(self, head: elf.Header) -> Arch:
-        arch = arch_of(head.machine, head.bits, head.byteorder)
-        if arch is None:
-            known = ", ".join(a.name for a in ARCHES)
-            raise TargetError(f"{self._name}: a core of {head.machine_name} ({head.bits}-bit); only {known} is supported for now")
-        return arch
 
     def _check_loads(self, size: int) -> None:
         if any(load.there for load in self._loads):
@@ -125,14 +118,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             vdso = self._process.auxv.get(notes.AT_SYSINFO_EHDR, 0)
             known += [Mapping(d.start, d.end, 0, VDSO) for d in loads if d.start == vdso]
             return sorted(known)
-        result = []
-        for d in loads:
-            try:
-                is_elf = d.there >= 64 and self.read(d.start, 4) == b"\x7fELF"
-            except UnreadableMemory:
-                is_elf = False
-            result.append(Mapping(d.start, d.end, 0 if is_elf else 1, ""))
-        return result
+        return unnamed(self.read, ((d.start, d.end, d.there >= 64) for d in loads))
 
     # -- modules and their files
 
@@ -140,22 +126,18 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         """Add disjoint modules whose headers are cut off, or left out (coredump_filter, bit 4)."""
         code = {d.start for d in self._loads if d.flags & elf.PF_X}
         files = [m for m in self._files if self._at(m.start) < 0 or m.offset]
-        starts = [known.module.start for known in self._images]
+        known = [image.module for image in self._images]
+        starts = [module.start for module in known]
         added: list[Image] = []
         for found in sorted(bare(files, self._images, lambda mapping: mapping.start in code), key=_start):
-            index = bisect_right(starts, found.module.start)
-            after = self._images[index].module.start if index < len(starts) else found.module.end
-            before = max((one.module.end for one in [*self._images[max(index - 1, 0) : index], *added[-1:]]), default=0)
-            if before <= found.module.start and found.module.end <= after:
+            start, end = found.module.start, found.module.end
+            if not any(overlapping(known, starts, start, end)) and not any(one.module.end > start for one in added[-1:]):
                 added.append(found)
         self._images = sorted([*self._images, *added], key=_start)
 
     def _main_image(self) -> Optional[Image]:
         at = self._process.auxv.get(notes.AT_PHDR, 0) or self._process.auxv.get(notes.AT_ENTRY, 0)
-        for found in self._images:
-            if found.module.start <= at < found.module.end:
-                return found
-        return self._images[0] if self._images else None
+        return self._places.at(at) or next(iter(self._images), None)
 
     def _named(self, found: Image) -> Module:
         """The module, with a path: where no note has one, DT_SONAME, or the program's own name."""
@@ -169,7 +151,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             path = self._string(strings + tags[elf.DT_SONAME])
         if not path and found is self._main:
             path = self._string(self._process.auxv.get(notes.AT_EXECFN, 0)) or self._process.name
-        return Module(path, module.bias, module.start, module.end, module.build_id)
+        return replace(module, path=path)
 
     def _string(self, address: int) -> str:
         try:
@@ -184,9 +166,12 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             named += [Place(path, self._sysroot), Place(os.path.basename(path), self._sysroot)]
         return named
 
-    def _fill(self) -> None:
+    def _fill(self) -> dict[int, Optional[FileSource]]:
         """Take what the core lacks (text, constants, data never written to) from the modules'
-        files, if proven to be the same; and zeros for a .bss that was never written to."""
+        files, if proven to be the same; and zeros for a .bss that was never written to.
+
+        Returns the files by the modules' starts."""
+        files: dict[int, Optional[FileSource]] = {}
         extra: list[Extent] = []
         absent: list[str] = []
         vague: list[str] = []
@@ -196,7 +181,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
             named = self._named_by_user(found, module.path.removesuffix(DELETED))
             own = [Place(path) for path in [module.path.removesuffix(DELETED)] if path.startswith("/")]
             result = check([*named, *own], found, named)
-            self._checks[module.start] = result
+            files[module.start] = result.file
             if result.mismatch:
                 ids = f"build-id {_short_id(result.build_id)}) is not the core's ({_short_id(module.build_id)}"
                 self.warnings.append(f"{os.path.basename(result.path)} on this machine ({ids}): not used. {self._remedy}")
@@ -208,6 +193,7 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         for names, why in ((absent, "not on this machine"), (vague, "without a build-id in the core to compare with this machine's file")):
             if names:
                 self.warnings.append(f"{formatting.some(names)}: {why}: read-only data and symbols are missing. {self._remedy}")
+        return files
 
     def _backing(self, found: Image, file: Optional[FileSource]) -> Iterator[Extent]:
         page, bias = self.arch.page, found.module.bias
@@ -225,13 +211,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
                     yield Extent(gap.start, gap.end, offset + gap.start - low - bias, file)
             bss_end = -(-(s.vaddr + s.memsz) // page) * page + bias
             if s.flags & elf.PF_W and not self.truncated:
-                first = bisect_right(self._loads, (file_end + bias, 1 << 64)) - 1
-                for index in range(max(first, 0), len(self._loads)):
-                    d = self._loads[index]
-                    start, end = max(file_end + bias, d.start), min(bss_end, d.end)
-                    if d.start >= bss_end:
-                        break
-                    if d.flags & elf.PF_W and not d.filesz and start < end:
+                for d, start, end in overlapping(self._loads, self._load_starts, file_end + bias, bss_end):
+                    if d.flags & elf.PF_W and not d.filesz:
                         yield Extent(start, end, 0, Zeros(end - start))
 
     # -- what is missing
@@ -276,8 +257,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
     def _file_name(self, address: int) -> str:
         if not self._process.files:
             return ""
-        index = bisect_right(self._files, (address, 1 << 64)) - 1
-        return self._files[index].path if index >= 0 and address < self._files[index].end else ""
+        file = holding(self._files, address)
+        return file.path if file is not None else ""
 
     def _stack(self) -> int:
         """An address in the main thread's stack, 0 if unknown. AT_RANDOM lies at its far end."""
@@ -296,27 +277,17 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         if not self._holes_valid():
             return None
         found = 0
-        at = max(0, bisect_right(self._starts, start) - 1)
-        for index in range(at, len(self._extents)):
-            extent = self._extents[index]
-            if extent.start >= end:
-                break
-            low, high = max(start, extent.start), min(end, extent.end)
-            if low < high and extent.source is self._core:
-                low, high = low - extent.start + extent.offset, high - extent.start + extent.offset
-                first = max(0, bisect_right(self._data, (low, 1 << 64)) - 1)
-                for number in range(first, len(self._data)):
-                    part = self._data[number]
-                    if part.start >= high:
-                        break
-                    found += max(0, min(part.end, high) - max(part.start, low))
+        for extent, low, high in overlapping(self._extents, self._starts, start, end):
+            if extent.source is self._core:
+                move = extent.offset - extent.start
+                found += self._data.bytes(low + move, high + move)
         return found
 
     def keep_holes(self, data: list[Range]) -> None:
         """Record the holes, for `resident` and `presence`; `data` are the parts between them."""
         first = min((load.offset for load in self._loads if load.there), default=0)
         if self._of_kernel and holes.by_pages(data, first, len(self._core.view()), self.arch.page):
-            self._data = data
+            self._data = Runs.of(data)
 
     def _holes_valid(self, progress: Callable[[float], None] = lambda part: None) -> bool:
         """Whether the holes show which pages were present. On demand: may read the whole file."""
@@ -331,12 +302,6 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
         return holes.presence(self._data, self._loads, self._regions, anonymous)
 
-    def regions(self) -> Sequence[Region]:
-        return self._regions
-
-    def modules(self) -> Sequence[Module]:
-        return self._modules
-
     def threads(self) -> Sequence[Thread]:
         return self._process.threads
 
@@ -345,21 +310,8 @@ class CoreTarget(ExtentReader, Symbolic, Closing):
         """The auxiliary vector by AT_ type; {} if the core has none."""
         return self._process.auxv
 
-    def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
-        result = self._checks.get(module.start)
-        found = tables(result.file if result else None, module.build_id, self._sysroot)
-        loaded = self._places.at(module.start)
-        if not found and loaded is not None and loaded.head is not None:
-            table = elf.table_of_image(self.read, loaded.head, loaded.segments, module.bias)
-            found = [table] if table is not None else []
-        return found
-
-    def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
-        result = self._checks.get(module.start)
-        return debug_data(result.file if result else None, module.build_id, self._sysroot)
-
-    def close(self) -> None:
-        self.close_extents()
+    def _file(self, image: Image) -> Optional[FileSource]:
+        return self._checked.get(image.module.start)
 
 
 def _start(found: Image) -> int:

@@ -114,7 +114,15 @@ class Table(NamedTuple):
     symbols: bytes
     strings: bytes
     form: str  # struct format of one entry
-    wide: bool  # 64-bit order of fields: name, info, other, shndx, value, size
+    wide: bool  # 64-bit
+
+    def fields(self, entry: tuple[int, ...]) -> tuple[int, int, int, int, int]:
+        """st_name, st_info, st_shndx, st_value and st_size of an unpacked entry."""
+        if self.wide:
+            name, info, _, section, value, size = entry
+        else:
+            name, value, size, info, _, section = entry
+        return name, info, section, value, size
 
 
 def header(data: Buffer) -> Header:
@@ -208,6 +216,14 @@ def text(strings: Buffer, offset: int, most: int = 1 << 16) -> str:
     return raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
+def occurrences(data: bytes, wanted: bytes) -> Iterator[int]:
+    """The offsets of `wanted` in `data`, ascending; they may overlap."""
+    at = data.find(wanted)
+    while at >= 0:
+        yield at
+        at = data.find(wanted, at + 1)
+
+
 def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
     """The notes in the bytes of a PT_NOTE segment.
 
@@ -251,17 +267,17 @@ def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[S
     `read(at, size)` reads the image: by file offset when `bias` is None, else by address (p_vaddr
     + bias). What cannot be read counts as absent.
     """
-    for seg in loads:
-        if seg.type != PT_NOTE or not seg.filesz:
-            continue
-        try:
-            data = read(seg.offset if bias is None else seg.vaddr + bias, min(seg.filesz, 1 << 16))
-        except UnreadableMemory:
-            continue
-        for note in notes(data, head, seg.align):
-            if note.type == NT_GNU_BUILD_ID and note.name == b"GNU" and 0 < len(note.desc) <= 64:
-                return bytes(note.desc).hex()
-    return ""
+
+    def found() -> Iterator[Note]:
+        for seg in loads:
+            if seg.type == PT_NOTE and seg.filesz:
+                try:
+                    data = read(seg.offset if bias is None else seg.vaddr + bias, min(seg.filesz, 1 << 16))
+                except UnreadableMemory:
+                    continue
+                yield from notes(data, head, seg.align)
+
+    return _build_id_among(found())
 
 
 def build_id_of_file(data: Buffer) -> str:
@@ -270,13 +286,14 @@ def build_id_of_file(data: Buffer) -> str:
     Not by segments: those of a separate debug file are not its own. ElfError for a file that is
     not ELF.
     """
-    head = header(data)
-    for section in sections(data, head):
-        if section.type == SHT_NOTE:
-            for note in notes(memoryview(data)[section.offset : section.offset + section.size], head):
-                if note.type == NT_GNU_BUILD_ID and note.name == b"GNU" and 0 < len(note.desc) <= 64:
-                    return bytes(note.desc).hex()
-    return ""
+    head, view = header(data), memoryview(data)
+    parts = (view[section.offset : section.offset + section.size] for section in sections(data, head) if section.type == SHT_NOTE)
+    return _build_id_among(note for part in parts for note in notes(part, head))
+
+
+def _build_id_among(found: Iterable[Note]) -> str:
+    build_ids = (note.desc.hex() for note in found if note.type == NT_GNU_BUILD_ID and note.name == b"GNU" and 0 < len(note.desc) <= 64)
+    return next(build_ids, "")
 
 
 def symbol_form(head: Header) -> str:
@@ -323,15 +340,15 @@ def dynamic(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Se
     return {}
 
 
-def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: int) -> Optional[Table]:
-    """The dynamic symbol table of an image in memory; None when it cannot be read.
+def tables_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: int) -> list[Table]:
+    """The dynamic symbol table of an image in memory; [] when it cannot be read.
 
     The image has no section headers, so the length comes from DT_HASH (nchain), or from walking
     DT_GNU_HASH to the end of its last chain.
     """
     tags = dynamic(read, head, loads, bias)
     if DT_SYMTAB not in tags or DT_STRTAB not in tags or DT_STRSZ not in tags:
-        return None
+        return []
     form = symbol_form(head)
     size = struct.calcsize(form)
 
@@ -346,17 +363,17 @@ def table_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequ
         elif DT_GNU_HASH in tags:
             count = _gnu_hash_count(read, head, address(DT_GNU_HASH))
         else:
-            return None
+            return []
         if count > MAX_SYMBOLS:
-            return None
+            return []
         # Not beyond the image: many images may name the same gigabytes.
         end = max((s.vaddr + s.memsz for s in loads if s.type == PT_LOAD), default=0) + bias
         strings = min(tags[DT_STRSZ], MAX_STRINGS, end - address(DT_STRTAB))
         if strings < 0 or address(DT_SYMTAB) + count * size > end:
-            return None
-        return Table(bytes(read(address(DT_SYMTAB), count * size)), bytes(read(address(DT_STRTAB), strings)), form, head.bits == 64)
+            return []
+        return [Table(bytes(read(address(DT_SYMTAB), count * size)), bytes(read(address(DT_STRTAB), strings)), form, head.bits == 64)]
     except UnreadableMemory:
-        return None
+        return []
 
 
 def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -> int:

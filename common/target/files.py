@@ -1,4 +1,4 @@
-"""Opens files that a target names.
+"""Opens files that a target names; reads files of /proc.
 
 A core, or a process in a container, may name any path. Only regular files are opened: opening a
 FIFO, a terminal or a device may block, or have effects. A path of the target stays below the
@@ -103,3 +103,17 @@ def state(fd: int) -> tuple[int, ...]:
     """Identity of an open file's content: changes when the file is replaced or written to."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def content(path: str) -> bytes:
+    """All bytes of a file, also of one that has no size, as those of /proc."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def memory_at(memory: int, address: int, size: int) -> bytes:
+    """What can be read at an address, by a descriptor of /proc/PID/mem; b"" if there is nothing."""
+    try:
+        return os.pread(memory, size, address)
+    except (OSError, OverflowError):  # vsyscall's offset does not fit in an off_t
+        return b""

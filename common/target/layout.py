@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.target import elf
 from findleaks.target.base import Region
 from findleaks.target.notes import Mapping
-from findleaks.target.reader import Extent, Source, gaps
+from findleaks.target.ranges import gaps, overlapping
 from findleaks.target.runs import Runs
 
 STACK, VDSO = "[stack]", "[vdso]"
@@ -98,30 +97,21 @@ def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_c
     for d in loads:
         start = max(d.start, last)
         mode = bool(d.flags & elf.PF_R), bool(d.flags & elf.PF_W), bool(d.flags & elf.PF_X)
-        index = max(bisect_right(starts, start) - 1, 0)
-        while start < d.end:
-            # Some programs join neighbouring mappings in a segment: split it by mapped file.
-            while index < len(files) and files[index].end <= start:
-                index += 1
-            file = files[index] if index < len(files) and files[index].start < d.end else None
-            if file is None:
-                end, name, offset = d.end, STACK if start <= stack < d.end else "", 0
-            elif start < file.start:
-                end, name, offset = file.start, "", 0
-            else:
-                end, name, offset = min(file.end, d.end), file.path, file.offset + start - file.start
-            regions.append(Region(start, end, *mode, name, offset))
-            start = end
+        # Some programs join neighbouring mappings in a segment: split it by mapped file.
+        for file, low, high in overlapping(files, starts, start, d.end):
+            if start < low:
+                regions.append(Region(start, low, *mode))
+            low = max(low, start)  # a corrupt core's mappings may overlap
+            if low < high:
+                regions.append(Region(low, high, *mode, file.path, file.offset + low - file.start))
+                start = high
+        if start < d.end:
+            regions.append(Region(start, d.end, *mode, STACK if start <= stack < d.end else ""))
         last = max(last, d.end)
-    nowhere = Source(memoryview(b""))
-    covered = [Extent(r.start, r.end, 0, nowhere) for r in regions]
     starts = [r.start for r in regions]
     added = []
     for file in files:
-        index = bisect_right(starts, file.start) - 1
-        if index >= 0 and file.end <= regions[index].end:
-            continue
-        for gap in gaps(file.start, file.end, covered, starts):
+        for gap in gaps(file.start, file.end, regions, starts):
             offset = file.offset + gap.start - file.start
             added.append(Region(gap.start, gap.end, True, False, is_code(gap.start, file.path, offset), file.path, offset))
     return sorted([*regions, *added], key=lambda r: r.start) if added else regions

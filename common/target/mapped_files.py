@@ -13,7 +13,7 @@ from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Region
-from findleaks.target.files import Place
+from findleaks.target.files import Place, content
 from findleaks.target.reader import Source
 
 AHEAD = 16 << 10  # bytes read around a short read
@@ -86,8 +86,7 @@ class MappedFiles:
             if self._memory is None:
                 self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             data = os.pread(self._memory, size, address)
-            with open(f"{self._proc}/maps", "rb") as file:
-                return data if line in file.read().split(b"\n") else b""
+            return data if line in content(f"{self._proc}/maps").split(b"\n") else b""
         except (OSError, OverflowError):
             return b""
 

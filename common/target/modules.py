@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
-from findleaks.target.base import Module, Range
+from findleaks.target.arch import ARCHES, Arch
+from findleaks.target.base import Module, Range, Region
 from findleaks.target.files import Place, state
 from findleaks.target.notes import Mapping
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import holding, merged
 from findleaks.target.reader import Source, map_file, zeros
 from findleaks.target.runs import Runs
 
@@ -54,6 +55,15 @@ class FileSource(Source):
             os.close(fd)
 
 
+def supported_arch(head: elf.Header, what: str) -> Arch:
+    """The architecture of an ELF file; TargetError, which begins with `what` it is, for others."""
+    for arch in ARCHES:
+        if (arch.machine, arch.word * 8, arch.byteorder) == (head.machine, head.bits, head.byteorder):
+            return arch
+    known = ", ".join(arch.name for arch in ARCHES)
+    raise TargetError(f"{what} of {head.machine_name} ({head.bits}-bit); only {known} is supported for now")
+
+
 def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Optional[tuple[elf.Header, list[elf.Segment], bytes]]:
     """ELF header, program headers and first page of the image at `start`; None if there is none."""
     size = min(_HEADERS, available)
@@ -70,9 +80,7 @@ def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Op
         return None
 
 
-def image(
-    read: Callable[[int, int], bytes], mapping: Mapping, find: Callable[[int], Optional[Mapping]], machine: int, page: int
-) -> Optional[Image]:
+def image(read: Callable[[int, int], bytes], mapping: Mapping, mappings: Sequence[Mapping], machine: int, page: int) -> Optional[Image]:
     """The module whose first page `mapping` maps, or None when it maps something else.
 
     None, too, for an ELF file mapped as mere data: its last segment is not where the file's
@@ -90,7 +98,7 @@ def image(
     low = min(s.vaddr for s in loads) // page * page
     bias = mapping.start - low
     last = max(loads, key=lambda s: s.vaddr)
-    there = find(last.vaddr + bias)
+    there = holding(mappings, last.vaddr + bias)
     if last.filesz and (there is None or there.path != mapping.path):
         return None
     if last.filesz and there is not None and there.offset != there.start - bias - last.vaddr + last.offset and there.path:
@@ -104,18 +112,32 @@ def image(
 
 def images(read: Callable[[int, int], bytes], mappings: Sequence[Mapping], machine: int, page: int) -> list[Image]:
     """All modules among sorted mappings, sorted by start, disjoint."""
-    starts = [m.start for m in mappings]
-
-    def find(address: int) -> Optional[Mapping]:
-        index = bisect_right(starts, address) - 1
-        return mappings[index] if index >= 0 and address < mappings[index].end else None
-
     found: list[Image] = []
     for mapping in mappings:
         if not mapping.offset and (not found or mapping.start >= found[-1].module.end):
-            candidate = image(read, mapping, find, machine, page)
+            candidate = image(read, mapping, mappings, machine, page)
             if candidate is not None:
                 found.append(candidate)
+    return found
+
+
+def mapped_files(regions: Sequence[Region]) -> list[Mapping]:
+    """The regions that map files, and the vDSO."""
+    return [Mapping(r.start, r.end, r.file_offset, r.name) for r in regions if r.name.startswith("/") or r.name == "[vdso]"]
+
+
+def unnamed(read: Callable[[int, int], bytes], parts: Iterable[tuple[int, int, bool]]) -> list[Mapping]:
+    """Mappings where no names and offsets of files are known: an ELF header begins a file.
+
+    `parts` are start, end, and whether the beginning can be read.
+    """
+    found = []
+    for start, end, readable in parts:
+        try:
+            is_elf = readable and read(start, 4) == b"\x7fELF"
+        except UnreadableMemory:
+            is_elf = False
+        found.append(Mapping(start, end, 0 if is_elf else 1, ""))
     return found
 
 
@@ -164,19 +186,17 @@ class Places:
 
     def _code(self, found: Image) -> tuple[Runs, Runs]:
         """The code of a module, by the file's own addresses, and by offsets in the file."""
-        known = self._known.get(found.module.start)
-        if known is None:
-            page = self._page
+        start, page = found.module.start, self._page
+        if start not in self._known:
             code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
-            addresses = merged(Range(s.vaddr // page * page, s.vaddr + s.memsz) for s in code)
-            offsets = merged(Range(s.offset // page * page, s.offset + s.filesz) for s in code)
-            known = self._known[found.module.start] = _runs(addresses), _runs(offsets)
-        return known
+            addresses = _runs(Range(s.vaddr // page * page, s.vaddr + s.memsz) for s in code)
+            self._known[start] = addresses, _runs(Range(s.offset // page * page, s.offset + s.filesz) for s in code)
+        return self._known[start]
 
 
-def _runs(ranges: Sequence[Range]) -> Runs:
+def _runs(ranges: Iterable[Range]) -> Runs:
     """The ranges without those beyond 64 bits: headers may claim any numbers."""
-    return Runs.of(one for one in ranges if one.end < 1 << 64)
+    return Runs.of(one for one in merged(ranges) if one.end < 1 << 64)
 
 
 class Check(NamedTuple):
@@ -242,10 +262,8 @@ def tables(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Ta
     The debug file is used if installed. MiniDebugInfo is a compressed .symtab in .gnu_debugdata,
     as in Fedora's packages.
     """
-    found: list[elf.Table] = []
-    if source is not None:
-        found += _tables(source.view())
-    if not any(len(t.symbols) for t in found[:1] if len(found) > 1):
+    found = _tables(source.view()) if source is not None else []
+    if len(found) < 2 or not found[0].symbols:
         separate = _debug_file(build_id, sysroot)
         if separate is not None:
             found = _tables(separate) + found

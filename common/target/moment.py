@@ -15,13 +15,9 @@ from typing import NamedTuple, Optional
 from findleaks.target.base import Region
 from findleaks.target.ranges import merged
 from findleaks.target.residency import presence
-from findleaks.target.residency.presence import FILE, SWAPPED, VECTOR, ZERO, Presence
+from findleaks.target.residency.presence import FILE, RUN, SWAPPED, VECTOR, ZERO, Presence
 from findleaks.target.runs import Runs
 
-# Of the top byte of a pagemap entry: bit 61 (file page or shared anonymous), bits 62 and 63.
-_OF_FILE = 0x20
-_HELD = 0xC0  # swapped or present
-_STEP = 1 << 15  # pages whose entries are read in one call
 _TOP = 1 << 63  # addresses from here on are the kernel's
 
 
@@ -63,7 +59,7 @@ def moment(proc: str, page: int, regions: Sequence[Region], progress: Callable[[
 
 def _scanned(fd: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Moment:
     own, shared, resident, swapped = array("Q"), array("Q"), array("Q"), array("Q")
-    vector = ctypes.create_string_buffer(24 * VECTOR)
+    vector = ctypes.create_string_buffer(RUN * VECTOR)
     at, end = regions[0].start, regions[-1].end
     while at < end:
         runs, at = presence.ask(fd, at, end, vector)
@@ -97,17 +93,5 @@ def _read(fd: int, proc: str, page: int, regions: Sequence[Region], progress: Ca
             own += there.within(region.start, region.end)
         else:
             for low, high in there.within(region.start, region.end):
-                changed = _changed(fd, page, low, high)
-                own += changed.within(low, high)
+                own += (run[:2] for run in presence.entries(fd, page, low, high, progress) if not run[2] & FILE)
     return Moment(found, Runs.of(own), Runs.of(shared))
-
-
-def _changed(fd: int, page: int, start: int, end: int) -> Runs:
-    """The pages of [start, end) that are present or swapped, and not a file's."""
-    words = []
-    for low in range(start // page, end // page, _STEP):
-        entries = os.pread(fd, 8 * (min(low + _STEP, end // page) - low), 8 * low)
-        for number, byte in enumerate(entries[7::8]):
-            if byte & _HELD and not byte & _OF_FILE:
-                words.append(((low + number) * page, (low + number + 1) * page))
-    return Runs.of(words)

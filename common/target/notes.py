@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
-from findleaks.target.elf import Note
+from findleaks.target.elf import Note, text
 from findleaks.target.register_words import image_of, note_words
 
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE, NT_SIGINFO = 1, 3, 6, 0x46494C45, 0x53494749
@@ -43,7 +43,6 @@ class Process(NamedTuple):
 
     pid: Optional[int]
     name: str  # the kernel's 15-character name
-    command: str  # the first 79 characters of the command line
     threads: list[Thread]
     files: list[Mapping]
     auxv: dict[int, int]
@@ -83,7 +82,7 @@ class _Problems(list[str]):
 def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     """The contents of a core's notes. Register notes belong to the NT_PRSTATUS before them."""
     pid: Optional[int] = None
-    name = command = ""
+    name = ""
     files: list[Mapping] = []
     auxv: dict[int, int] = {}
     problems = _Problems()
@@ -110,18 +109,17 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
         elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
             crashed = raw[-1][0] if _own_fault(order, note.desc) else 0
         elif note.type == NT_PRPSINFO and note.name == b"CORE":
-            pid, name, command = _psinfo(order, note.desc)
+            pid, name = _psinfo(order, note.desc)
         elif note.type == NT_AUXV and note.name == b"CORE":
             auxv = auxiliary(arch, bytes(note.desc))
         elif note.type == NT_FILE and note.name == b"CORE":
-            files = _files(arch, note.desc, problems)
-            unit = _unit(arch, note.desc)
+            files, unit = _files(arch, note.desc, problems)
     if problems.more:
         problems.extend([f"{problems.more:,} more notes that make no sense"])
     threads = [thread(arch, tid, registers, extra) for tid, registers, extra in raw if registers]
     if pid is None and threads:
         pid = threads[0].tid
-    return Process(pid, name, command, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems, unit, crashed)
+    return Process(pid, name, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems, unit, crashed)
 
 
 def _own_fault(order: str, info: memoryview) -> bool:
@@ -147,25 +145,18 @@ def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
     return vector
 
 
-def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str, str]:
+def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str]:
     # elf_prpsinfo is 136 bytes on 64-bit; 124 on 32-bit with 16-bit user ids (i386, ARM),
     # 128 with 32-bit ones.
-    at = {136: (24, 40, 56), 124: (12, 28, 44), 128: (16, 32, 48)}.get(len(desc))
+    at = {136: 24, 124: 12, 128: 16}.get(len(desc))
     if at is None:
-        return None, "", ""
-    (pid,) = struct.unpack_from(order + "i", desc, at[0])
-    name = bytes(desc[at[1] : at[1] + 16]).split(b"\0")[0].decode("utf-8", "surrogateescape")
-    command = bytes(desc[at[2] : at[2] + 80]).split(b"\0")[0].decode("utf-8", "surrogateescape")
-    return pid if pid > 0 else None, name, command.strip()
+        return None, ""
+    (pid,) = struct.unpack_from(order + "i", desc, at)
+    return pid if pid > 0 else None, text(desc[at + 16 : at + 32], 0)
 
 
-def _unit(arch: Arch, desc: memoryview) -> int:
-    """NT_FILE's page size, the unit of its offsets in files; 0 where the note is cut off."""
-    return int(struct.unpack_from(arch.word_format, desc, arch.word)[0]) if len(desc) >= 2 * arch.word else 0
-
-
-def _files(arch: Arch, desc: memoryview, problems: list[str]) -> list[Mapping]:
-    """The mapped files of NT_FILE.
+def _files(arch: Arch, desc: memoryview, problems: list[str]) -> tuple[list[Mapping], int]:
+    """The mapped files of NT_FILE, and its page size (0 where the note is cut off).
 
     Layout: count, page size, count times {start, end, offset in pages}, then as many
     NUL-terminated paths. The page size is 4096 in the kernel's cores and 1 in GDB's; either way
@@ -174,12 +165,12 @@ def _files(arch: Arch, desc: memoryview, problems: list[str]) -> list[Mapping]:
     word, form = arch.word, arch.word_format
     if len(desc) < 2 * word:
         problems.append("the list of mapped files is cut off: no modules are known")
-        return []
-    count, page = struct.unpack_from(form[0] + 2 * form[1], desc, 0)
+        return [], 0
+    count, unit = struct.unpack_from(form[0] + 2 * form[1], desc, 0)
     fits = (len(desc) - 2 * word) // (3 * word + 1)
-    if count > fits or not 0 < page <= 1 << 20:
+    page = unit if 0 < unit <= 1 << 20 else arch.page
+    if count > fits or page != unit:
         problems.append("the list of mapped files is corrupt: modules may be missing")
-        page = page if 0 < page <= 1 << 20 else arch.page
         count = min(count, fits)
     rows = struct.iter_unpack(form[0] + 3 * form[1], desc[2 * word : (2 + 3 * count) * word])
     names = bytes(desc[(2 + 3 * count) * word :]).split(b"\0", count)
@@ -192,4 +183,4 @@ def _files(arch: Arch, desc: memoryview, problems: list[str]) -> list[Mapping]:
             found.append(Mapping(start, end, offset * page, path.decode("utf-8", "surrogateescape")))
     if overlaps:
         problems.append(f"{overlaps:,} of the mapped files overlap others: they are not used")
-    return found
+    return found, unit

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from findleaks.target.files import content
+
 SHOWN = 8  # process ids in an error message
 
 
@@ -35,10 +37,8 @@ def _names(pid: int) -> set[str]:
     """The names of a process; none if it ended, or is a kernel thread."""
     names = set()
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            names.add(os.path.basename(os.fsdecode(file.read(4096).split(b"\0")[0])))
-        with open(f"/proc/{pid}/comm", "rb") as file:
-            names.add(os.fsdecode(file.read().rstrip(b"\n")))
+        names.add(os.path.basename(os.fsdecode(content(f"/proc/{pid}/cmdline").split(b"\0")[0])))
+        names.add(os.fsdecode(content(f"/proc/{pid}/comm").rstrip(b"\n")))
         # Last, since it is refused for other users' processes.
         names.add(os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")))
     except OSError:

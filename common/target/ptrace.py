@@ -25,6 +25,7 @@ from findleaks.errors import TargetError
 from findleaks.formatting import some
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
+from findleaks.target.files import content
 from findleaks.target.notes import NT_PRSTATUS, thread
 
 _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207  # PTRACE_…
@@ -36,7 +37,7 @@ _PATIENCE = 2.0
 A thread in an uninterruptible sleep (vfork's parent, a dead file server) does not stop.
 """
 _MOST_PASSES = 10_000  # over the list of threads, until it has no new ones
-_NOT_OURS = -1  # the thread has ended, or was not attached to
+_NOT_TRACED = -1  # the thread has ended, or was not attached to
 
 
 class _Iovec(ctypes.Structure):
@@ -65,7 +66,7 @@ class Tracer:
         self._read: list[tuple[int, bytes, Sequence[bytes]]] = []
         self._sleeping: list[Thread] = []  # those that did not stop
         self._libc = ptrace_library()
-        # Thread -> signal to hand back, or _NOT_OURS; None: it has not stopped yet.
+        # Thread -> signal to hand back, or _NOT_TRACED; None: it has not stopped yet.
         self._stops: dict[int, Optional[int]] = {}
         self._error: Optional[BaseException] = None
         # Bare locks, each released by the other thread: unlike threading.Event and Thread.join,
@@ -74,13 +75,9 @@ class Tracer:
         for lock in (self._stopped, self._let_go, self._over):
             lock.acquire()
         self._during: Optional[Callable[[], Optional[bool]]] = None
-        self._begun = self._cancelled = self._done = False
+        self._begun = self._done = False
+        self.cancelled = False  # `release` was called: work during the stop should end
         self.seconds = 0.0  # that the process was stopped; set once it runs on
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether `release` was called: work during the stop should end."""
-        return self._cancelled
 
     @cached_property
     def threads(self) -> list[Thread]:
@@ -113,7 +110,7 @@ class Tracer:
     def release(self) -> None:
         """Let every thread run on. A Ctrl-C that comes meanwhile is raised afterwards."""
         late: Optional[BaseException] = None
-        self._cancelled = True
+        self.cancelled = True
         limit = time.monotonic() + _PATIENCE
         while not self._done and (self._begun or time.monotonic() < limit):
             try:
@@ -130,7 +127,7 @@ class Tracer:
         over: Optional[bool] = False
         since = time.monotonic()
         try:
-            if not self._cancelled:
+            if not self.cancelled:
                 self._stop_all()
                 if self._during is not None:
                     over = self._during()
@@ -141,7 +138,7 @@ class Tracer:
             self._stopped.release()
             self._let_go.acquire()
         for tid, signal in self._stops.items():
-            if signal is not None and signal != _NOT_OURS and self._ptrace(_DETACH, tid, 0, signal) == errno.ESRCH:
+            if signal is not None and signal != _NOT_TRACED and self._ptrace(_DETACH, tid, 0, signal) == errno.ESRCH:
                 self._reap(tid)
         self.seconds = time.monotonic() - since
         self._done = True
@@ -152,7 +149,7 @@ class Tracer:
     def _stop_all(self) -> None:
         for _ in range(_MOST_PASSES):
             new = [tid for tid in tasks(self.pid) if tid not in self._stops]
-            if not new or self._cancelled:
+            if not new or self.cancelled:
                 break
             for tid in new:
                 self._seize(tid)
@@ -160,7 +157,7 @@ class Tracer:
             for tid in new:
                 if self._stops[tid] is None:
                     self._wait(tid, deadline)
-        if all(signal == _NOT_OURS for signal in self._stops.values()):
+        if all(signal == _NOT_TRACED for signal in self._stops.values()):
             raise TargetError(f"pid {self.pid}: the process has ended")
         stuck = sorted(tid for tid, signal in self._stops.items() if signal is None)
         if stuck:
@@ -169,7 +166,7 @@ class Tracer:
                 "only part of their registers is known, and what only the rest refers to looks lost."
             )
         for tid, signal in self._stops.items():
-            if signal != _NOT_OURS:
+            if signal != _NOT_TRACED:
                 self._look(tid, signal is not None)
 
     def _ptrace(self, request: int, tid: int, addr: int = 0, data: int = 0) -> int:
@@ -180,14 +177,14 @@ class Tracer:
 
     def _seize(self, tid: int) -> None:
         if state(self.pid, tid) in "ZX":  # a main thread that ended first stays as a zombie
-            self._stops[tid] = _NOT_OURS
+            self._stops[tid] = _NOT_TRACED
             return
         error = self._ptrace(_SEIZE, tid)
         if error == 0:
             self._stops[tid] = None
             self._ptrace(_INTERRUPT, tid)  # fails when the thread is dying, as waiting will show
         elif error == errno.ESRCH or state(self.pid, tid) in "ZX":
-            self._stops[tid] = _NOT_OURS
+            self._stops[tid] = _NOT_TRACED
         else:
             raise TargetError(refusal(self.pid, error))
 
@@ -197,17 +194,17 @@ class Tracer:
             try:
                 got, status = os.waitpid(tid, _WALL | os.WNOHANG)
             except ChildProcessError:
-                self._stops[tid] = _NOT_OURS
+                self._stops[tid] = _NOT_TRACED
                 return
             if got:
                 if not os.WIFSTOPPED(status):
-                    self._stops[tid] = _NOT_OURS
+                    self._stops[tid] = _NOT_TRACED
                 elif status >> 16 == _EVENT_STOP:
                     self._stops[tid] = 0
                 else:
                     self._stops[tid] = os.WSTOPSIG(status)
                 return
-            if time.monotonic() > deadline or self._cancelled:
+            if time.monotonic() > deadline or self.cancelled:
                 return
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
@@ -257,8 +254,7 @@ def tasks(pid: int) -> list[int]:
 def state(pid: int, tid: int) -> str:
     """The one-letter state of a thread ("R", "S", "D", "T", "t", "Z" …), "X" when it is gone."""
     try:
-        with open(f"/proc/{pid}/task/{tid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
+        return content(f"/proc/{pid}/task/{tid}/stat").rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
         return "X"
 
@@ -284,8 +280,7 @@ def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
     The file has the arguments of the system call, sp and pc.
     """
     try:
-        with open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as file:
-            fields = file.read().split()
+        fields = content(f"/proc/{pid}/task/{tid}/syscall").split()
         values = [int(field, 16) for field in fields[1:]]
     except (OSError, ValueError):
         return None
@@ -298,17 +293,16 @@ def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
 def system_call(pid: int, tid: int) -> Optional[int]:
     """The number of the system call that a stopped thread is in, -1: none; None: not known."""
     try:
-        with open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as file:
-            return int(file.read().split()[0])
+        return int(content(f"/proc/{pid}/task/{tid}/syscall").split()[0])
     except (OSError, ValueError, IndexError):  # "running"
         return None
 
 
-def refusal(pid: int, error: int) -> str:
-    """Why the kernel refused the process to findleaks, and what to do."""
-    if error == errno.ESRCH:
+def refusal(pid: int, error: Optional[int] = errno.EPERM) -> str:
+    """Why the kernel refused the process to findleaks, by its errno, and what to do."""
+    if error in (errno.ESRCH, errno.ENOENT):
         return f"pid {pid}: there is no such process"
-    if error not in (errno.EPERM, errno.EACCES):
+    if error is not None and error not in (errno.EPERM, errno.EACCES):
         return f"pid {pid}: cannot be attached to: {os.strerror(error).lower()}"
     lines = status(pid)
     tracer = lines.get("TracerPid", "0")
@@ -319,8 +313,7 @@ def refusal(pid: int, error: int) -> str:
     owner = lines.get("Uid", "").split()[:1]
     whose = f", the process is user {owner[0]}'s" if owner and owner[0] != str(os.geteuid()) else ""
     try:
-        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
-            scope = file.read().strip()
+        scope = content("/proc/sys/kernel/yama/ptrace_scope").decode().strip()
     except OSError:
         scope = "0"
     if scope == "3":

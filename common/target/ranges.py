@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Optional, TypeVar, Union
+from typing import Optional, Protocol, TypeVar
 
-from findleaks.target.base import Module, Piece, Range, Region, Target
+from findleaks.target.base import Piece, Range, Target
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
@@ -72,16 +72,50 @@ def nonzero_pieces(target: Target, start: int, end: int) -> Iterator[Piece]:
         yield from target.pieces(*part)
 
 
-_Mapped = TypeVar("_Mapped", Region, Module)
+class Ranged(Protocol):
+    """What has a range of addresses."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
 
 
-def holding(mapped: Sequence[_Mapped], address: int) -> Optional[_Mapped]:
+_Ranged = TypeVar("_Ranged", bound=Ranged)
+
+
+def overlapping(parts: Sequence[_Ranged], starts: Sequence[int], start: int, end: int) -> Iterator[tuple[_Ranged, int, int]]:
+    """The sorted, disjoint parts that overlap [start, end), each with the bounds of the overlap.
+
+    `starts` are the starts of the parts.
+    """
+    for index in range(max(bisect_right(starts, start) - 1, 0), len(parts)):
+        part = parts[index]
+        if part.start >= end:
+            return
+        low, high = max(start, part.start), min(end, part.end)
+        if low < high:
+            yield part, low, high
+
+
+def gaps(start: int, end: int, parts: Sequence[Ranged], starts: Sequence[int]) -> Iterator[Range]:
+    """The parts of [start, end) that none of the sorted, disjoint `parts` covers."""
+    for _, low, high in overlapping(parts, starts, start, end):
+        if start < low:
+            yield Range(start, low)
+        start = high
+    if start < end:
+        yield Range(start, end)
+
+
+def holding(mapped: Sequence[_Ranged], address: int) -> Optional[_Ranged]:
     """The sorted, disjoint region or module that holds `address`, by a binary search; or None."""
     index = region_index(mapped, address)
     return mapped[index] if index >= 0 else None
 
 
-def region_index(regions: Union[Sequence[Region], Sequence[Module]], address: int) -> int:
+def region_index(regions: Sequence[Ranged], address: int) -> int:
     """The index of the sorted, disjoint region or module that holds `address`, or -1."""
     low, high = 0, len(regions)
     while low < high:
@@ -99,14 +133,11 @@ def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:
     The piece itself where no hole lies in it.
     """
     low, high = piece.address, piece.address + len(piece.data)
-    at = bisect_right(holes, (low, low)) - 1
-    data: Optional[bytearray] = None
-    for number in range(max(at, 0), len(holes)):
-        start, end = holes[number]
-        if start >= high:
-            break
-        start, end = max(start, low), min(end, high)
-        if start < end:
-            data = data if data is not None else bytearray(piece.data)
-            data[start - low : end - low] = bytes(end - start)
-    return piece if data is None else Piece(low, memoryview(data))
+    near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
+    parts = [(max(start, low) - low, min(end, high) - low) for start, end in near if end > low]
+    if not parts:
+        return piece
+    data = bytearray(piece.data)
+    for start, end in parts:
+        data[start:end] = bytes(end - start)
+    return Piece(low, memoryview(data))

@@ -6,11 +6,12 @@ import mmap
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional, TypeVar
+from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import Arch
 from findleaks.target.base import PIECE, Piece, Range
+from findleaks.target.ranges import gaps, overlapping
 from findleaks.target.runs import Runs
 
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -41,22 +42,6 @@ def map_file(fd: int, size: int) -> memoryview:
 def zeros(size: int) -> memoryview:
     """`size` bytes of zeros that take no memory."""
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE))
-
-
-_Self = TypeVar("_Self")
-
-
-class Closing:
-    """Context manager methods of targets: `with` calls `close`."""
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        raise NotImplementedError
 
 
 class Source:
@@ -134,9 +119,6 @@ class Zeros(Source):
         size = min(size, self.size - offset)
         return self.view()[:size] if size <= PIECE else memoryview(bytearray(size))
 
-    def ahead(self, offset: int, size: int) -> None:
-        pass
-
 
 class Extent(NamedTuple):
     """[start, end) of the target's memory, held at `offset` of `source`."""
@@ -145,6 +127,10 @@ class Extent(NamedTuple):
     end: int
     offset: int
     source: Source
+
+    def part(self, start: int, end: int) -> Extent:
+        """The part of it in [start, end), which lies in it."""
+        return Extent(start, end, self.offset + start - self.start, self.source)
 
 
 def disjoint(extents: Sequence[Extent]) -> list[Extent]:
@@ -167,24 +153,6 @@ def disjoint(extents: Sequence[Extent]) -> list[Extent]:
                 result.append(Extent(start, end, offset, source))
             last = end
     return result
-
-
-def gaps(start: int, end: int, covered: Sequence[Extent], starts: Sequence[int]) -> Iterator[Range]:
-    """The parts of [start, end) that no extent covers. `starts` are the starts of the extents.
-
-    The extents are sorted and disjoint.
-    """
-    index = max(bisect_right(starts, start) - 1, 0)
-    while start < end and index < len(covered):
-        extent = covered[index]
-        if extent.start >= end:
-            break
-        if extent.start > start:
-            yield Range(start, extent.start)
-        start = max(start, extent.end)
-        index += 1
-    if start < end:
-        yield Range(start, end)
 
 
 class ExtentReader:
@@ -219,18 +187,11 @@ class ExtentReader:
         at = address - extent.start + extent.offset
         if address + size <= extent.end:
             return extent.source.part(at, size).tobytes()
-        first, reached = index, extent.end
-        while reached < address + size:  # check before copying: a corrupt size may be huge
-            index += 1
-            if index == len(self._extents) or self._extents[index].start != reached:
-                raise UnreadableMemory(address, size, f"nothing is there from {reached:#x}")
-            reached = self._extents[index].end
-        parts = []
-        for extent in self._extents[first : index + 1]:
-            low, high = max(address, extent.start), min(address + size, extent.end)
-            at = low - extent.start + extent.offset
-            parts.append(extent.source.part(at, high - low))
-        return b"".join(parts)
+        missing = next(gaps(address, address + size, self._extents, self._starts), None)
+        if missing is not None:  # before copying: a corrupt size may be huge
+            raise UnreadableMemory(address, size, f"nothing is there from {missing.start:#x}")
+        parts = overlapping(self._extents, self._starts, address, address + size)
+        return b"".join(extent.source.part(low - extent.start + extent.offset, high - low) for extent, low, high in parts)
 
     def word(self, address: int) -> int:
         """The pointer-sized unsigned word at `address`, or UnreadableMemory."""
@@ -251,12 +212,7 @@ class ExtentReader:
 
         Very long runs of known zeros are left out.
         """
-        index = max(bisect_right(self._starts, start) - 1, 0)
-        while index < len(self._extents):
-            extent = self._extents[index]
-            if extent.start >= end:
-                return
-            low, high = max(start, extent.start), min(end, extent.end)
+        for extent, low, high in overlapping(self._extents, self._starts, start, end):
             if extent.source.data is None or high - low < SKIP:
                 yield from self._sliced(extent, low, high)
             else:
@@ -267,10 +223,8 @@ class ExtentReader:
                         low = part.start
                     following = part.end
                 yield from self._sliced(extent, low, following if high - following >= SKIP else high)
-            index += 1
 
-    @staticmethod
-    def _sliced(extent: Extent, low: int, high: int) -> Iterator[Piece]:
+    def _sliced(self, extent: Extent, low: int, high: int) -> Iterator[Piece]:
         while low < high:
             at = low - extent.start + extent.offset
             size = min(high - low, PIECE)
@@ -284,11 +238,8 @@ class ExtentReader:
 
     def nonzero(self, start: int, end: int) -> Iterator[Range]:
         """See Target."""
-        index = max(bisect_right(self._starts, start) - 1, 0)
-        while index < len(self._extents) and self._extents[index].start < end:
-            extent = self._extents[index]
-            yield from self._nonzero(extent, max(start, extent.start), min(end, extent.end))
-            index += 1
+        for extent, low, high in overlapping(self._extents, self._starts, start, end):
+            yield from self._nonzero(extent, low, high)
 
     @staticmethod
     def _nonzero(extent: Extent, low: int, high: int) -> Iterator[Range]:
@@ -300,7 +251,8 @@ class ExtentReader:
             if start < reached:
                 yield Range(start, reached)
 
-    def close_extents(self) -> None:
+    def close(self) -> None:
+        """Free the memory of the extents."""
         self._view = memoryview(b"")
         self._low, self._high = 1, 0
         for source in {extent.source for extent in self._extents}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import accumulate, chain
@@ -75,3 +75,11 @@ class Runs:
             if low < high:
                 yield Range(low, high)
             at += 2
+
+    def cut(self, start: int, end: int) -> array[int]:
+        """`words` of `within`."""
+        low, high = bisect_right(self.words, start), bisect_left(self.words, end)
+        made = self.words[low - (low & 1) : high + (high & 1)] if start < end else array("Q")
+        if made:
+            made[0], made[-1] = max(made[0], start), min(made[-1], end)
+        return made

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.target.base import Range, Region
-from findleaks.target.copying import KERNELS, Copied, CopyBuffer, Window, anonymous
+from findleaks.target.copying import KERNELS, Copied, CopyBuffer, Window
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.moment import Moment
+from findleaks.target.ranges import gaps, merged, overlapping
 from findleaks.target.reader import Extent, Source, Zeros
 from findleaks.target.runs import Runs
 
@@ -38,76 +38,54 @@ class Stop:
         self.kernels: list[tuple[int, bytes]] = []  # address and bytes of the vDSO
 
 
-class Extents:
-    """The copy as extents: windows, and what lies between them."""
+def extents_of(plan: Plan, stop: Stop, files: MappedFiles) -> list[Extent]:
+    """The copy as extents, sorted and disjoint: windows, and what lies between them."""
+    windows = _windows(plan, stop)
+    starts = [window.start for window in windows]
+    zeros, kernels = Zeros(1 << 63), dict(stop.kernels)
+    found: list[Extent] = []
+    for region in stop.regions:
+        parts = [window.part(low, high) for window, low, high in overlapping(windows, starts, region.start, region.end)]
+        if region.name.startswith(KERNELS):
+            data = bytearray(kernels.get(region.start, b""))
+            found.append(Extent(region.start, region.start + len(data), 0, Source(memoryview(data))))
+        elif region.anonymous and region.readable:
+            found += [*parts, *_between(region, parts, zeros)]
+        elif not region.anonymous and region.readable:
+            pages = list(_pages(parts))
+            found += [*pages, *_between(region, pages, MappedFile(files, region))]
+        else:
+            found += _pages(parts)
+    absent = merged(stop.absent)
+    starts = [gap.start for gap in absent]
+    readable = (extent.part(*part) for extent in found for part in gaps(extent.start, extent.end, absent, starts))
+    return sorted(readable, key=lambda extent: extent.start)
 
-    def __init__(self, plan: Plan, stop: Stop, files: MappedFiles) -> None:
-        self._stop, self._files = stop, files
-        self._windows = plan.windows
-        self._zeros = Zeros(1 << 63)
-        self._buffers = [plan.buffer] if stop.extra is None else [plan.buffer, stop.extra]
-        self._sources = [_Memory(buffer, stop.placed) for buffer in self._buffers]
-        rows = [(one.start, one.end, 0, one.offset) for one in plan.windows]
-        at = 0
+
+def _windows(plan: Plan, stop: Stop) -> list[Extent]:
+    """The parts of the process's memory that have a place in the buffers, ascending."""
+    planned = _Memory(plan.buffer, stop.placed)
+    made = [Extent(window.start, window.end, window.offset, planned) for window in plan.windows]
+    if stop.extra is not None:
+        later, at = _Memory(stop.extra, stop.placed), 0
         for start, end in stop.rest:
-            rows.append((start, end, 1, at))
+            made.append(Extent(start, end, at, later))
             at += end - start
-        self._rows = sorted(rows)
-        self._starts = [row[0] for row in self._rows]
+    return sorted(made, key=lambda window: window.start)
 
-    def made(self) -> list[Extent]:
-        """The extents, sorted and disjoint."""
-        kernels = dict(self._stop.kernels)
-        found: list[Extent] = []
-        for region in self._stop.regions:
-            if region.name.startswith(KERNELS):
-                data = kernels.get(region.start)
-                if data:
-                    found.append(Extent(region.start, region.start + len(data), 0, Source(memoryview(bytearray(data)))))
-            elif anonymous(region) and region.readable:
-                found += self._filled(region, self._clipped(region), self._zeros, False)
-            elif region.name.startswith("/") or not region.private:
-                source = MappedFile(self._files, region) if region.readable else None
-                found += self._filled(region, self._runs(region), source, True)
-            else:
-                found += self._filled(region, self._runs(region), None, False)
-        return _without(found, self._stop.absent) if self._stop.absent else found
 
-    def _filled(self, region: Region, parts: Sequence[Extent], between: Optional[Source], addressed: bool) -> Iterator[Extent]:
-        """The copied parts of a region, with `between` filling the gaps.
+def _between(region: Region, parts: Sequence[Extent], source: Source) -> Iterator[Extent]:
+    """What fills the region between these parts; its offsets in the source are addresses."""
+    for low, high in gaps(region.start, region.end, parts, [part.start for part in parts]):
+        yield Extent(low, high, low, source)
 
-        `addressed`: offsets in `between` are addresses of the process, else they are 0.
-        """
-        low = region.start
-        for part in [*parts, None]:
-            high = region.end if part is None else part.start
-            if low < high and between is not None:
-                yield Extent(low, high, low if addressed else 0, between)
-            if part is not None:
-                yield part
-                low = part.end
 
-    def _clipped(self, region: Region) -> list[Extent]:
-        """The parts of a region that the windows cover."""
-        found = []
-        low = max(bisect_right(self._starts, region.start) - 1, 0)
-        for start, end, number, at in self._rows[low : bisect_left(self._starts, region.end)]:
-            begin, stop = max(start, region.start), min(end, region.end)
-            if begin < stop:
-                found.append(Extent(begin, stop, at + begin - start, self._sources[number]))
-        return found
-
-    def _runs(self, region: Region) -> list[Extent]:
-        """The pages of a region that were copied."""
-        assert self._stop.at is not None
-        found = []
-        for part in self._clipped(region):
-            move = part.start - part.offset
-            data = part.source.data
-            assert data is not None
-            for start, end in data.within(part.offset, part.offset + part.end - part.start):
-                found.append(Extent(start + move, end + move, start, part.source))
-        return found
+def _pages(parts: Sequence[Extent]) -> Iterator[Extent]:
+    """The pages that were copied."""
+    for part in parts:
+        move = part.start - part.offset
+        for start, end in part.source.nonzero(part.offset, part.end - move):
+            yield Extent(start + move, end + move, start, part.source)
 
 
 class _Memory(Source):
@@ -134,19 +112,3 @@ def joined(placed: Copied) -> Iterator[tuple[int, int]]:
         high = at + count
     if high > low:
         yield low, high - low
-
-
-def _without(extents: Sequence[Extent], gaps: Sequence[Range]) -> list[Extent]:
-    found = []
-    gaps = sorted(gaps)
-    for extent in extents:
-        low = extent.start
-        for start, end in gaps:
-            if end <= low or start >= extent.end:
-                continue
-            if low < start:
-                found.append(Extent(low, start, extent.offset + low - extent.start, extent.source))
-            low = max(low, end)
-        if low < extent.end:
-            found.append(Extent(low, extent.end, extent.offset + low - extent.start, extent.source))
-    return found

@@ -12,11 +12,11 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import islice
 from typing import Optional
 
-from findleaks.target.base import Module, Region, Symbol, TargetDefaults
-from findleaks.target.elf import Table, text
-from findleaks.target.ranges import holding
+from findleaks.target.base import Module, Symbol
+from findleaks.target.elf import Table, occurrences, text
 
 # Symbol types (st_info & 15) whose value is an address in memory: NOTYPE, OBJECT, FUNC, COMMON,
 # GNU_IFUNC. Not SECTION, FILE or TLS.
@@ -54,21 +54,14 @@ class ModuleSymbols:
         for table in self._tables:
             strings, symbols = table.strings, table.symbols
             size = struct.calcsize(table.form)
-            at = strings.find(wanted)
-            spellings = 0
-            while at >= 0 and spellings < _MOST_SPELLINGS:
-                key = struct.pack(table.form[0] + "I", at)
-                entry = symbols.find(key)
-                while entry >= 0:
+            for at in islice(occurrences(strings, wanted), _MOST_SPELLINGS):
+                for entry in occurrences(symbols, struct.pack(table.form[0] + "I", at)):
                     if entry % size == 0:
                         found = self._symbol(table, struct.unpack_from(table.form, symbols, entry), name)
                         if found is not None:
                             if symbols[entry + (4 if table.wide else 12)] >> 4:
                                 return found
                             local = local or found
-                    entry = symbols.find(key, entry + 1)
-                at = strings.find(wanted, at + 1)
-                spellings += 1
         return local
 
     def starting(self, prefix: str) -> list[Symbol]:
@@ -76,11 +69,7 @@ class ModuleSymbols:
         found: dict[str, Symbol] = {}
         mark = b"\0" + prefix.encode("utf-8", "surrogateescape")
         for table in self._tables:
-            names: dict[int, str] = {}
-            at = table.strings.find(mark)
-            while at >= 0:
-                names[at + 1] = text(table.strings, at + 1)
-                at = table.strings.find(mark, at + 1)
+            names = {at + 1: text(table.strings, at + 1) for at in occurrences(table.strings, mark)}
             if names:
                 for row in struct.iter_unpack(table.form, table.symbols):
                     if row[0] in names:
@@ -98,17 +87,14 @@ class ModuleSymbols:
 
         found: dict[int, Symbol] = {}
         for table in self._tables:
-            for row in struct.iter_unpack(table.form, table.symbols):
-                kind, section, value, size = (row[1], row[3], row[4], row[5]) if table.wide else (row[3], row[5], row[1], row[2])
-                if kind & 15 == _TLS and section and row[0]:
-                    found.setdefault(value, Symbol(demangle(text(table.strings, row[0])), value, size, self._name))
+            rows = struct.iter_unpack(table.form, table.symbols)
+            for name, _, section, value, size in (table.fields(row) for row in rows if row[1 if table.wide else 3] & 15 == _TLS):
+                if section and name:
+                    found.setdefault(value, Symbol(demangle(text(table.strings, name)), value, size, self._name))
         return [found[value] for value in sorted(found)]
 
     def _symbol(self, table: Table, row: tuple[int, ...], name: str) -> Optional[Symbol]:
-        if table.wide:
-            _, info, _, section, value, size = row
-        else:
-            _, value, size, info, _, section = row
+        _, info, section, value, size = table.fields(row)
         if section in (0, _SHN_ABS) or info & 15 not in _ADDRESSED:
             return None
         return Symbol(name, value + self.module.bias, size, self._name)
@@ -137,10 +123,7 @@ class ModuleSymbols:
             index = bisect_right(self._firsts, entry) - 1
             table = self._tables[index]
             row = struct.unpack_from(table.form, table.symbols, (entry - self._firsts[index]) * struct.calcsize(table.form))
-            if table.wide:
-                name, info, _, section, _, size = row
-            else:
-                name, _, size, info, _, section = row
+            name, info, section, _, size = table.fields(row)
             kind = info & 15
             if section and section != _SHN_ABS and kind in _ADDRESSED and name:
                 rank = (size != 0) << 2 | {1: 2, 2: 1}.get(info >> 4, 0)
@@ -184,70 +167,3 @@ def _values(table: Table) -> Sequence[int]:
     if (table.form[0] == ">") != (sys.byteorder == "big"):
         words.byteswap()
     return words[1 :: size // words.itemsize]
-
-
-class Symbolic(TargetDefaults):
-    """`symbol` and `symbolize` of Target, over `modules()` and `symbol_tables(module)`.
-
-    Tables are loaded when first asked for.
-    """
-
-    def __init__(self) -> None:
-        self._symbols: dict[int, ModuleSymbols] = {}
-        self._module_starts: Optional[list[int]] = None
-
-    def modules(self) -> Sequence[Module]:
-        raise NotImplementedError
-
-    def regions(self) -> Sequence[Region]:
-        raise NotImplementedError
-
-    def module_at(self, address: int) -> Optional[Module]:
-        """The module whose range holds `address`."""
-        modules = self.modules()
-        if self._module_starts is None:
-            self._module_starts = [module.start for module in modules]
-        index = bisect_right(self._module_starts, address) - 1
-        return modules[index] if index >= 0 and address < modules[index].end else None
-
-    def symbols_of(self, module: Module) -> ModuleSymbols:
-        found = self._symbols.get(module.start)
-        if found is None:
-            found = self._symbols[module.start] = ModuleSymbols(module, self.symbol_tables(module))
-        return found
-
-    def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
-        """The symbol of exactly this (mangled) name.
-
-        Any module is searched, or only those whose basename starts with `module`.
-        """
-        for candidate in self.modules():
-            if candidate.path.rsplit("/", 1)[-1].startswith(module):
-                found = self.symbols_of(candidate).by_name(name)
-                if found is not None:
-                    return found
-        return None
-
-    def symbols_starting(self, prefix: str) -> list[Symbol]:
-        """Every symbol whose (mangled) name starts with `prefix`, of all modules."""
-        return [symbol for module in self.modules() for symbol in self.symbols_of(module).starting(prefix)]
-
-    def thread_locals(self, module: Module) -> list[Symbol]:
-        """A module's thread-local variables, ascending.
-
-        Their addresses are offsets into the module's block of a thread's storage.
-        """
-        return self.symbols_of(module).thread_locals()
-
-    def symbolize(self, address: int) -> Optional[Symbol]:
-        """The symbol that covers `address` (demangled name), or None.
-
-        A symbol without a size covers code only: what begins at `_end`, or in data after the last
-        function, is not part of it.
-        """
-        module = self.module_at(address)
-        found = self.symbols_of(module).by_address(address) if module is not None else None
-        if found is not None and not found.size and found.address != address:
-            region = holding(self.regions(), address)
-            return found if region is None or region.executable else None
-        return found

@@ -243,4 +243,4 @@ def test_where_memory_for_a_copy_is_lacking(programs: Path, tmp_path: Path) -> N
         (found,) = (json.loads(line) for line in done.stdout.splitlines())
         (warning,) = [line for line in found["warnings"] if "memory for a copy" in line]
         assert warning.startswith(f"pid {run.pid}: there is no memory for a copy of 9")
-        assert warning.endswith("the process stood still while it was read.")
+        assert warning.endswith("the process was stopped while it was read.")

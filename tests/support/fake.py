@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
 from findleaks.target.arch import X86_64, Arch
-from findleaks.target.base import Module, Range, Region, Symbol, TargetDefaults, Thread
+from findleaks.target.base import Module, Range, Region, Symbol, Target, Thread
 from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
 from findleaks.target.residency.presence import Presence
 
@@ -23,7 +23,7 @@ def thread(
     return Thread(tid, values, sp, values[arch.pc], thread_pointer, tuple(values.values()))
 
 
-class FakeTarget(ExtentReader, TargetDefaults):
+class FakeTarget(ExtentReader, Target):
     """A whole Target over bytes in memory.
 
     `names` and `permissions` ("rw-", "r-x", "---" …) are per start address; without them regions are "rw-" and anonymous.

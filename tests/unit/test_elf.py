@@ -136,8 +136,7 @@ def test_symbols_of_a_memory_image(files: list[Path]) -> None:
             assert address + size <= bias + len(image)
             return bytes(image[address - bias : address - bias + size])
 
-        table = elf.table_of_image(read, head, segments, bias)
-        assert table is not None
+        (table,) = elf.tables_of_image(read, head, segments, bias)
         by_section = [t for t in elf.tables_of_file(data, head) if len(t.symbols) == len(table.symbols)]
         assert any(t.symbols == table.symbols and t.strings == table.strings for t in by_section)
         found = ModuleSymbols(Module("lib.so", bias, bias, bias + len(image)), [table]).by_name("shared_function")
@@ -246,6 +245,6 @@ def test_a_string_table_of_any_size_is_read_up_to_a_bound() -> None:
     part = elf.Segment(elf.PT_DYNAMIC, 4, 0, 0x1000, len(dynamic), len(dynamic), 8)
     for size, most in ((1 << 40, elf.MAX_STRINGS), (0x4000, 0x2000)):  # the image ends before, too
         asked.clear()
-        assert elf.table_of_image(read, head, [elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x4000, size, 4096), part], 0) is not None
+        assert elf.tables_of_image(read, head, [elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x4000, size, 4096), part], 0)
         assert max(asked) == most
-    assert elf.table_of_image(read, head, [elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x1000, 0x1000, 4096), part], 0) is None
+    assert elf.tables_of_image(read, head, [elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x1000, 0x1000, 4096), part], 0) == []

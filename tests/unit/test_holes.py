@@ -15,6 +15,7 @@ from findleaks.target import elf
 from findleaks.target.base import Range, Region
 from findleaks.target.layout import Load
 from findleaks.target.residency.holes import by_kernel, by_pages, page_of_zeros, presence
+from findleaks.target.runs import Runs
 
 PAGE = 4096
 
@@ -33,7 +34,7 @@ def test_pages_of_segments(seed: int) -> None:
     points = sorted(rng.sample(range(offset // PAGE + 4), 2 * rng.randrange(3)))
     data = [Range(a * PAGE, b * PAGE) for a, b in zip(points[::2], points[1::2])]
     anonymous = rng.random() < 0.8
-    found = presence(data, loads, regions, anonymous)
+    found = presence(Runs.of(data), loads, regions, anonymous)
     assert found is not None and found.source == "holes of the core"
     for load, region in zip(loads, regions):
         for page in range(load.start, load.end, PAGE):
@@ -45,7 +46,7 @@ def test_pages_of_segments(seed: int) -> None:
 
 def test_segments_that_overlap_tell_nothing() -> None:
     region = Region(0x10000, 0x14000, True, True, False)
-    data = [Range(0x1000, 0x9000)]
+    data = Runs.of([Range(0x1000, 0x9000)])
     one = Load(0x10000, 0x12000, 6, 0x1000, 0x2000, 0x2000)
     assert presence(data, [one, Load(0x12000, 0x14000, 6, 0x2000, 0x2000, 0x2000)], [region], True) is None  # in the file
     assert presence(data, [one, Load(0x11000, 0x13000, 6, 0x3000, 0x2000, 0x2000)], [region], True) is None  # in memory
@@ -57,7 +58,7 @@ class Stopped(Exception):
 
 
 def zeros_in(core: bytes, data: list[Range]) -> int:
-    return page_of_zeros(memoryview(core), data, PAGE, lambda part: None)
+    return page_of_zeros(memoryview(core), Runs.of(data), PAGE, lambda part: None)
 
 
 def test_a_page_of_zeros_that_is_no_hole() -> None:
@@ -78,7 +79,7 @@ def test_all_of_the_data_is_looked_through_and_ctrl_c_is_heard() -> None:
         view.cast("Q")[:: PAGE // 8] = memoryview(array("Q", [1]) * (pages + 2))
         view.cast("Q")[pages * PAGE // 8] = 0
         told: list[float] = []
-        assert page_of_zeros(view, [Range(0, len(view))], PAGE, told.append) == pages * PAGE
+        assert page_of_zeros(view, Runs.of([Range(0, len(view))]), PAGE, told.append) == pages * PAGE
         assert len(told) == 514
         assert told == sorted(told)
 
@@ -87,7 +88,7 @@ def test_all_of_the_data_is_looked_through_and_ctrl_c_is_heard() -> None:
                 raise Stopped
 
         with pytest.raises(Stopped):
-            page_of_zeros(view, [Range(0, len(view))], PAGE, stop)
+            page_of_zeros(view, Runs.of([Range(0, len(view))]), PAGE, stop)
 
 
 def test_the_form_of_the_kernels_cores() -> None:

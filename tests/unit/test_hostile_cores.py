@@ -26,6 +26,7 @@ from findleaks.target.core import open_core
 from findleaks.target.ranges import nonzero_pieces
 from findleaks.target.reader import SKIP, ExtentReader
 from findleaks.target.residency.holes import data_parts
+from findleaks.target.runs import Runs
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 FREE = 0x1000_0000_0000
@@ -84,7 +85,8 @@ def test_resident_bytes_are_summed_where_they_are_asked_for(base: bytes, tmp_pat
     with open_core(str(path)) as core, path.open("rb") as file:
         parts = data_parts(file.fileno(), path.stat().st_size)
         assert parts
-        core._data, core._trusted = parts, True  # a core with section headers is none of the kernel's, whose holes would be believed
+        # A core with section headers is none of the kernel's, whose holes would be believed.
+        core._data, core._trusted = Runs.of(parts), True
         extents = core._extents = Counted(core._extents)
         held = [core.resident(region.start, region.end) for region in core.regions()]
         assert held.count(PAGE) >= 2

@@ -94,7 +94,7 @@ def test_what_stands_behind_a_packed_core_is_left_out(tmp_path: Path, kind: str)
     core = opened(tmp_path / f"core.{kind}", PACKERS[kind](usual()) + b"something else, and more of it" * 10)
     assert not core.truncated
     assert core.read(HEAP, 0x2000) == page(b"h") + page(b"H")
-    assert all("something else stands behind the compressed core" in line for line in core.warnings)
+    assert all("the compressed core is followed by other data" in line for line in core.warnings)
     padded = opened(tmp_path / f"core.{kind}", PACKERS[kind](usual()) + bytes(512))
     assert not padded.truncated
 
@@ -201,11 +201,11 @@ def test_as_much_as_there_is_room_for_is_used(tmp_path: Path, limit: str, monkey
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert core.truncated
-    why = {"free": "of 512 KiB that were free a tenth stays so", "file": "File too large"}[limit]
+    why = {"free": "of 512 KiB that were free a tenth is kept free", "file": "File too large"}[limit]
     there = {"free": 460, "file": 448}[limit]
     assert core.warnings[0] == (
-        f"core.gz: {there} KiB of the core are unpacked in {tmp_path}, and there is no room for more ({why}): the rest is missing. "
-        "Set TMPDIR to a folder on a disk with more room."
+        f"core.gz: {there} KiB of the core are unpacked in {tmp_path}, and there is no space for more ({why}): the rest is missing. "
+        "Set TMPDIR to a folder on a disk with more space."
     )
     size = (there << 10) - 8192
     assert core.read(HEAP, size) == noise[:size]

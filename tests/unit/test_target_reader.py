@@ -11,7 +11,8 @@ from fake import FakeTarget, thread
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import X86_64
 from findleaks.target.base import PIECE, Module, Range, Symbol, Target
-from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, gaps, map_file
+from findleaks.target.ranges import gaps
+from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, map_file
 
 
 def source(data: bytes) -> Source:
@@ -108,7 +109,7 @@ def test_mapped_file_is_not_written_to(tmp_path) -> None:
 def test_closing_while_a_piece_is_held() -> None:
     memory = ExtentReader(X86_64, [Extent(0, 4096, 0, Zeros(4096))])
     (piece,) = memory.pieces(0, 4096)
-    memory.close_extents()
+    memory.close()
     assert bytes(piece.data[:4]) == bytes(4)
     with pytest.raises(UnreadableMemory):
         memory.read(0, 1)

@@ -27,14 +27,13 @@ from __future__ import annotations
 import errno
 import os
 from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Optional
 
 from findleaks.target import elf
 from findleaks.target.base import Range, Region
 from findleaks.target.layout import Load
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import holding, merged
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
@@ -94,16 +93,16 @@ def by_pages(data: Sequence[Range], first: int, size: int, page: int) -> bool:
     return all(at % page == 0 for at in bounds) and any(at // page & 1 for at in bounds)
 
 
-def page_of_zeros(view: memoryview, data: Sequence[Range], page: int, progress: Callable[[float], None]) -> int:
+def page_of_zeros(view: memoryview, data: Runs, page: int, progress: Callable[[float], None]) -> int:
     """Offset of a whole page of zeros in the parts of a file outside its holes; -1: none.
 
     The last page is tried first. `progress` is called for each MiB with the part that is done, and
     may raise.
     """
     zeros, words = bytes(page), page // 8
-    total, done = sum(end - start for start, end in data) or 1, 0
-    end = data[-1].end if data else 0
-    if end == len(view) and end - page >= data[-1].start and end % page == 0 and view[end - page : end].tobytes() == zeros:
+    total, done = data.total or 1, 0
+    start, end = data.words[-2:] or (0, 0)
+    if end == len(view) and end - page >= start and end % page == 0 and view[end - page : end].tobytes() == zeros:
         return end - page
     for start, end in data:
         low, last = start + -start % page, end // page * page
@@ -120,14 +119,13 @@ def page_of_zeros(view: memoryview, data: Sequence[Range], page: int, progress: 
     return -1
 
 
-def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
+def presence(data: Runs, loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
     """Resident pages by the holes; None where segments overlap in the file.
 
     The kernel's never overlap. Covered are anonymous mappings only: of mapped files the kernel
     also writes pages that were not in memory. `anonymous`: the core has such memory at all
     (coredump_filter), so that a mapping without a byte in it was never written to.
     """
-    parts = Runs.of(data).words
     reached = 0
     for load in sorted(loads, key=lambda load: load.offset):
         if load.there:
@@ -136,7 +134,7 @@ def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Reg
             reached = load.offset + load.there
     held: array[int] = array("Q")
     for load in sorted(loads):
-        mine = _cut(parts, load.offset, load.offset + load.there)
+        mine = data.cut(load.offset, load.offset + load.there)
         if mine:
             move = load.start - load.offset
             mine = array("Q", [at + move for at in mine])
@@ -146,23 +144,10 @@ def presence(data: Sequence[Range], loads: Sequence[Load], regions: Sequence[Reg
                 held.pop()
                 mine = mine[1:]
             held += mine
-    starts = [load.start for load in loads]
     known: list[Range] = []
     for region in regions:
-        at = bisect_right(starts, region.start) - 1
-        load = loads[max(at, 0)]
-        if at >= 0 and region.start < load.end and not region.name.startswith("/"):
-            if load.filesz:
-                known.append(Range(region.start, min(region.end, load.start + load.there)))
-            elif anonymous:
-                known.append(Range(region.start, region.end))
+        segment = holding(loads, region.start) if not region.name.startswith("/") else None
+        if segment is not None and (segment.filesz or anonymous):
+            end = segment.start + segment.there if segment.filesz else region.end
+            known.append(Range(region.start, min(region.end, end)))
     return Presence("holes of the core", Runs.of(merged(known)), Runs(held), Runs.of(()))
-
-
-def _cut(words: array[int], low: int, high: int) -> array[int]:
-    """The parts of the ranges in a flat array that lie in [low, high)."""
-    first, last = bisect_right(words, low), bisect_left(words, high)
-    made = words[first - (first & 1) : last + (last & 1)] if low < high else array("Q")
-    if made:
-        made[0], made[-1] = max(made[0], low), min(made[-1], high)
-    return made

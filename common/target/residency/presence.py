@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Optional
 
 from findleaks.target.base import Range
+from findleaks.target.files import content
 from findleaks.target.runs import Runs
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
 FILE, PRESENT, SWAPPED, ZERO = 1 << 2, 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…; FILE: or shared memory
 VECTOR = 1 << 13  # runs that one call of PAGEMAP_SCAN returns at most
+RUN = 24  # bytes of each (struct page_region)
 _STEP = 1 << 16  # pages whose entries are read from pagemap in one call
-# The kind of a page by the top byte of its pagemap entry.
-_KINDS = bytes(PRESENT if byte & 0x80 else SWAPPED if byte & 0x40 else 0 for byte in range(256))
+# The kind of a page by the top byte of its pagemap entry: bits 63, 62 and 61.
+_HELD = (0, SWAPPED, PRESENT, PRESENT)
+_KINDS = bytes(_HELD[byte >> 6] | (FILE if byte >> 5 in (3, 5, 7) else 0) for byte in range(256))
 _PFN = (1 << 55) - 1  # the page frame number in a pagemap entry
 _KPF_ZERO_PAGE = 1 << 24
 _MAPPING = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ")
@@ -125,30 +128,19 @@ def _append_run(words: array[int], start: int, end: int) -> None:
 def _smaps(proc: str) -> list[Mapped]:
     """The mappings, ascending, without the vsyscall page, which is the kernel's."""
     try:
-        with open(f"{proc}/smaps", "rb") as file:
-            lines = file.read().split(b"\n")
-        known = True
+        lines, counted = content(f"{proc}/smaps").split(b"\n"), 0
     except OSError:
-        with open(f"{proc}/maps", "rb") as file:
-            lines = file.read().split(b"\n")
-        known = False
+        lines, counted = content(f"{proc}/maps").split(b"\n"), -1
     found: list[Mapped] = []
-    start = end = -1
-    rss = swap = 0 if known else -1
     for line in lines:
         if line[:4] == b"Rss:":
-            rss = int(line.split()[1]) << 10
+            found[-1] = found[-1]._replace(rss=int(line.split()[1]) << 10)
         elif line[:5] == b"Swap:":
-            swap = int(line.split()[1]) << 10
+            found[-1] = found[-1]._replace(swap=int(line.split()[1]) << 10)
         else:
             match = _MAPPING.match(line)
             if match is not None:
-                if end > 0:
-                    found.append(Mapped(start, end, rss, swap))
-                start, end = int(match[1], 16), int(match[2], 16)
-                rss = swap = 0 if known else -1
-    if end > 0:
-        found.append(Mapped(start, end, rss, swap))
+                found.append(Mapped(int(match[1], 16), int(match[2], 16), counted, counted))
     return [mapped for mapped in found if mapped.end < 1 << 63]
 
 
@@ -160,7 +152,7 @@ def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], progress: Cal
     at = mapped.start
     if scan[0]:
         try:
-            vector = ctypes.create_string_buffer(24 * VECTOR)
+            vector = ctypes.create_string_buffer(RUN * VECTOR)
             while at < mapped.end:
                 runs, at = ask(fd, at, mapped.end, vector)
                 yield from (run for run in runs if not run[2] & ZERO)
@@ -168,42 +160,47 @@ def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], progress: Cal
             return
         except OSError:
             scan[0] = False  # a kernel before 6.7
-    runs = list(_entries(fd, page, mapped, False, progress))
+    held = mapped.rss + mapped.swap if mapped.rss >= 0 else None
+    runs = list(entries(fd, page, mapped.start, mapped.end, progress, held))
     if 0 <= mapped.rss < sum(end - start for start, end, kind in runs if kind & PRESENT):
-        runs = list(_entries(fd, page, mapped, True, progress))
+        runs = list(entries(fd, page, mapped.start, mapped.end, progress, zeros=True))
     yield from runs
 
 
-def _entries(fd: int, page: int, mapped: Mapped, zeros: bool, progress: Callable[[float], None]) -> Iterator[tuple[int, int, int]]:
-    """Runs from the entries of pagemap. Reading ends once all pages that smaps counts are found,
-    so that the rest of a huge reservation is skipped."""
-    at, held = mapped.start, mapped.rss + mapped.swap if mapped.rss >= 0 else mapped.end - mapped.start
-    while at < mapped.end and (held > 0 or zeros):
-        high = min(at + _STEP * page, mapped.end)
-        for start, end, kind in _read(fd, page, at, high, zeros):
-            held -= end - start
-            yield start, end, kind
+def entries(
+    fd: int, page: int, start: int, end: int, progress: Callable[[float], None], held: Optional[int] = None, zeros: bool = False
+) -> Iterator[tuple[int, int, int]]:
+    """(start, end, kinds) of runs of pages in [start, end), from the entries of pagemap.
+
+    Reading ends once `held` bytes are found, so that the rest of a huge reservation is skipped.
+    With `zeros`, the zero page is left out where it can be identified.
+    """
+    for low in range(start, end, _STEP * page):
+        for run in _read(fd, page, low, min(low + _STEP * page, end), zeros):
+            held = None if held is None else held - (run[1] - run[0])
+            yield run
         progress(0.0)
-        at = high
+        if held is not None and held <= 0:
+            return
 
 
 def ask(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> tuple[list[tuple[int, int, int]], int]:
     """One call of PAGEMAP_SCAN; OSError where the kernel does not have it.
 
     Gives (start, end, kinds) of the runs of pages that are PRESENT or SWAPPED, and the address to
-    go on from. `vector` has space for VECTOR runs.
+    go on from. `vector` has space for the runs, RUN bytes each.
     """
     import fcntl
 
     # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
     reported = FILE | PRESENT | SWAPPED | ZERO
-    fields = (96, 0, start, end, 0, ctypes.addressof(vector), VECTOR, 0, 0, 0, PRESENT | SWAPPED, reported)
+    fields = (96, 0, start, end, 0, ctypes.addressof(vector), len(vector) // RUN, 0, 0, 0, PRESENT | SWAPPED, reported)
     argument = bytearray(struct.pack("=12Q", *fields))
     count = fcntl.ioctl(fd, _PAGEMAP_SCAN, argument, True)
-    runs = list(struct.iter_unpack("=3Q", vector.raw[: 24 * count]))
+    runs = list(struct.iter_unpack("=3Q", vector.raw[: RUN * count]))
     # Not walk_end: it is stale where the kernel filled its own buffer more than once
     # (fs/proc/task_mmu.c, do_pagemap_scan, 6.7 to 6.18).
-    following = runs[-1][1] if count == VECTOR else end
+    following = runs[-1][1] if RUN * count == len(vector) else end
     return runs, following if following > start else end
 
 

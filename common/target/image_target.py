@@ -1,0 +1,153 @@
+"""What the targets of core files and of processes share: modules with their files and symbols."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Optional, TypeVar
+
+from findleaks.target import elf
+from findleaks.target.base import Module, Piece, Range, Region, Symbol, Target
+from findleaks.target.modules import Image, debug_data, tables
+from findleaks.target.ranges import holding, region_index
+from findleaks.target.reader import Source
+from findleaks.target.symbols import ModuleSymbols
+
+_MOST_BAD_PAGES = 1024
+"""Pages in a row that cannot be read, after which the rest of a mapping is given up."""
+
+_Self = TypeVar("_Self")
+
+
+class ImageTarget(Target):
+    """A target with regions, and with modules whose ELF images and files are known.
+
+    `with` calls `close`. Symbol tables are loaded when first asked for.
+    """
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.unread: list[Range] = []  # ascending
+        self._sysroot = ""  # the folder below which files of the modules are looked for
+        self._images: Sequence[Image] = []
+        self._modules: Sequence[Module] = []  # those of the images, one for one
+        self._symbols: dict[int, ModuleSymbols] = {}
+        self._set_regions([])
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- regions
+
+    def _set_regions(self, regions: Sequence[Region]) -> None:
+        self._regions = regions
+        self._region_starts = [region.start for region in regions]
+
+    def regions(self) -> Sequence[Region]:
+        return self._regions
+
+    def _region_at(self, address: int) -> Optional[Region]:
+        index = bisect_right(self._region_starts, address) - 1
+        return self._regions[index] if index >= 0 and address < self._regions[index].end else None
+
+    def _add_unread(self, start: int, end: int) -> None:
+        """Record that [start, end) cannot be read, if it is writable and not recorded yet."""
+        region = self._region_at(start)
+        if region is None or not region.writable:
+            return
+        at = bisect_right(self.unread, (start, 1 << 65))
+        before = self.unread[at - 1] if at else Range(-1, -1)
+        if before.end == start:
+            self.unread[at - 1 : at] = [Range(before.start, end)]
+        elif before.end < start:
+            self.unread.insert(at, Range(start, end))
+
+    def _readable_pieces(self, low: int, high: int, longest: int, read: Callable[[int, int], memoryview]) -> Iterator[Piece]:
+        """What `read` can read of [low, high), at most `longest` bytes at once.
+
+        Pages that it cannot read are skipped: device memory, what lies beyond a file's end.
+        """
+        bad = 0  # pages in a row
+        while low < high:
+            data = read(low, min(longest, high - low))
+            if data:
+                yield Piece(low, data)
+                low += len(data)
+                bad = 0
+            else:
+                bad += 1
+                following = high if bad >= _MOST_BAD_PAGES else min((low & -self.arch.page) + self.arch.page, high)
+                self._add_unread(low, following)
+                low = following
+
+    # -- modules and their files
+
+    def modules(self) -> Sequence[Module]:
+        return self._modules
+
+    def _image_of(self, module: Module) -> Optional[Image]:
+        index = region_index(self._modules, module.start)
+        return self._images[index] if index >= 0 else None
+
+    def _file(self, image: Image) -> Optional[Source]:
+        """The file that a module was loaded from, if it is proven to be the same."""
+        raise NotImplementedError
+
+    def _file_tables(self, image: Image) -> list[elf.Table]:
+        return tables(self._file(image), image.module.build_id, self._sysroot)
+
+    def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
+        """See Target. They are those of files, or else that of the module in memory."""
+        image = self._image_of(module)
+        if image is None:
+            return []
+        found = self._file_tables(image)
+        if not found and image.head is not None:
+            found = elf.tables_of_image(self.read, image.head, image.segments, module.bias)
+        return found
+
+    def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
+        """See Target."""
+        image = self._image_of(module)
+        return debug_data(self._file(image), module.build_id, self._sysroot) if image is not None else []
+
+    # -- symbols
+
+    def symbols_of(self, module: Module) -> ModuleSymbols:
+        found = self._symbols.get(module.start)
+        if found is None:
+            found = self._symbols[module.start] = ModuleSymbols(module, self.symbol_tables(module))
+        return found
+
+    def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
+        """See Target."""
+        for candidate in self.modules():
+            if candidate.path.rsplit("/", 1)[-1].startswith(module):
+                found = self.symbols_of(candidate).by_name(name)
+                if found is not None:
+                    return found
+        return None
+
+    def symbols_starting(self, prefix: str) -> list[Symbol]:
+        """See Target."""
+        return [symbol for module in self.modules() for symbol in self.symbols_of(module).starting(prefix)]
+
+    def thread_locals(self, module: Module) -> list[Symbol]:
+        """See Target."""
+        return self.symbols_of(module).thread_locals()
+
+    def symbolize(self, address: int) -> Optional[Symbol]:
+        """See Target.
+
+        A symbol without a size covers code only: what begins at `_end`, or in data after the last
+        function, is not part of it.
+        """
+        module = holding(self.modules(), address)
+        found = self.symbols_of(module).by_address(address) if module is not None else None
+        if found is not None and not found.size and found.address != address:
+            region = self._region_at(address)
+            return found if region is None or region.executable else None
+        return found

@@ -1,0 +1,80 @@
+"""Reads a stopped process through some function, with a cache of pages for short reads."""
+
+from __future__ import annotations
+
+import struct
+
+from findleaks.errors import UnreadableMemory
+from findleaks.target.arch import Arch
+from findleaks.target.base import Region
+from findleaks.target.image_target import ImageTarget
+
+_PAGE = 4096  # bytes
+_AHEAD = 4 * _PAGE
+"""Bytes read at once for short reads: one request to another machine serves many."""
+_MOST_PAGES = 1 << 14  # in the cache
+
+
+class PagedReader(ImageTarget):
+    """`read` and `word` of the Target protocol over `_read_some`, which subclasses provide."""
+
+    longest_read = 1 << 30
+    """Bytes of one call of `_read_some`, at most."""
+
+    def __init__(self, arch: Arch) -> None:
+        self.arch = arch
+        self._unpack = struct.Struct(arch.word_format).unpack_from
+        self._pages: dict[int, bytes] = {}  # by address; b"" if it cannot be read
+
+    def _read_some(self, address: int, size: int) -> bytes:
+        """The bytes that can be read from `address` on, at most `size`; b"" if there are none."""
+        raise NotImplementedError
+
+    def _read_error(self, region: Region, address: int) -> str:
+        """Why an address in a region cannot be read."""
+        raise NotImplementedError
+
+    def read(self, address: int, size: int) -> bytes:
+        """Exactly `size` bytes, or UnreadableMemory; never short."""
+        at, end = address, address + size
+        reached = address if size > _AHEAD else end
+        while reached < end:  # check first: a corrupt size may be huge
+            region = self._region_at(reached)
+            if region is None:
+                raise UnreadableMemory(address, size)
+            reached = region.end
+        parts = []
+        while at < end:
+            size_left = end - at
+            data = self._cached(at, size_left) if size_left <= _AHEAD else self._read_some(at, min(size_left, self.longest_read))
+            if not data:
+                region = self._region_at(at)
+                if region is None:
+                    raise UnreadableMemory(address, size)
+                raise UnreadableMemory(address, size, self._read_error(region, at))
+            parts.append(data)
+            at += len(data)
+        return b"".join(parts)
+
+    def _cached(self, address: int, size: int) -> bytes:
+        """At most `size` bytes of the page that `address` is in. Reads a few pages at once."""
+        base = address & -_PAGE
+        if base not in self._pages:
+            region = self._region_at(address)
+            if region is None:
+                return b""
+            data = self._read_some(base, min(_AHEAD, region.end - base)) or self._read_some(base, _PAGE)
+            if len(self._pages) > _MOST_PAGES:
+                self._pages.clear()
+            self._pages[base] = b""
+            for low in range(0, len(data), _PAGE):
+                self._pages[base + low] = data[low : low + _PAGE]
+        return self._pages[base][address - base : address - base + size]
+
+    def word(self, address: int) -> int:
+        """The pointer-sized unsigned word at `address`, or UnreadableMemory."""
+        page = self._pages.get(address & -_PAGE)
+        at = address & (_PAGE - 1)
+        if page is not None and at + self.arch.word <= len(page):
+            return int(self._unpack(page, at)[0])
+        return int(self._unpack(self.read(address, self.arch.word))[0])
