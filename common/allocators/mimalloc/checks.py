@@ -126,7 +126,7 @@ def _fills(allocator: Mimalloc, page: Page, overruns: list[Problem]) -> int:
         wrong = [number for number, byte in enumerate(data) if byte != FILL]
         right += bool(spare) and not wrong
         if wrong:
-            what = f"block {block:#x} ({size} bytes) was written past its end: {data[wrong[0]]:#04x} stands where mimalloc put {FILL:#x}"
+            what = f"block {block:#x} ({size} bytes) was written past its end: it has {data[wrong[0]]:#04x} where mimalloc put {FILL:#x}"
             overruns.append(Problem(block, what, damaged=Range(end + wrong[0], end + wrong[-1] + 1)))
     return right
 

@@ -153,7 +153,7 @@ def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
         if cache.flags & DEADBEEF and chunk[: len(pattern)] != pattern:
             at = next(at for at in range(0, len(pattern), 8) if chunk[at : at + 8] != pattern[:8])
             value = int.from_bytes(chunk[at : at + 8], order)
-            what = f"libumem: buffer {buffer:#x} of {cache.name} was written to after it was freed: at +{at:#x} stands {value:#x}"
+            what = f"libumem: buffer {buffer:#x} of {cache.name} was written to after it was freed: it has {value:#x} at +{at:#x}"
             yield Problem(buffer + at, f"{what}, not {FREE_PATTERN:#x}")
         elif (cache.hashed or state == State.CACHED) and int.from_bytes(tag[:8], order) != REDZONE_PATTERN:
             # A free list without bufctls goes through the redzones.
