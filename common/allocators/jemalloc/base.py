@@ -44,7 +44,6 @@ class Bases:
         self.memory = memory
         self.nsizes = len(classes.sizes)
         self.header = -(-(HEADER + BITMAP + max(classes.bitmap, CACHELINE)) // CACHELINE) * CACHELINE
-        self.by_index: dict[int, Base] = {}
         self._blocks: dict[int, Optional[Range]] = {}  # by frame: the block that contains it
         self._first: dict[int, Optional[Base]] = {}
         self._pieces: tuple[Piece, ...] = ()
@@ -139,5 +138,4 @@ class Bases:
             if words is not None and words[mapped] == total and words[allocated] <= words[resident] <= total:
                 base.allocated, base.resident, base.mapped = words[allocated], words[resident], total
                 break
-        self.by_index.setdefault(base.index, base)
         return base

@@ -37,6 +37,10 @@ class Stack(NamedTuple):
     entries: Sequence[int]
     stashed: Sequence[int] = ()
 
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        return (*self.entries, *self.stashed)
+
 
 @dataclass
 class Cache:
@@ -52,7 +56,11 @@ class Cache:
     problems: list[str] = field(default_factory=list)
 
     def entries(self) -> list[int]:
-        return [entry for stack in self.stacks for entry in (*stack.entries, *stack.stashed)]
+        return [entry for stack in self.stacks for entry in stack.blocks]
+
+    @property
+    def label(self) -> str:
+        return f"thread cache of thread {self.tid}" if self.tid else "thread cache"
 
 
 def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: int, descriptor: int) -> Cache:
