@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple, Optional
@@ -29,13 +29,11 @@ RING = 1 << 16  # thread caches of an arena at most
 
 @dataclass
 class Arena:
-    """arena_s number `index` at `address`. `caches` are the addresses of the thread caches in its
-    list."""
+    """arena_s number `index` at `address`."""
 
     index: int
     address: int
     base: Optional[Base]
-    caches: list[int] = field(default_factory=list)
 
 
 class Shape(NamedTuple):

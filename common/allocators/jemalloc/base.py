@@ -115,9 +115,9 @@ class Bases:
         chain: list[Range] = []
         at = head
         while at and len(chain) < MAX_BLOCKS:
-            words = self.memory.words(at, 5)
-            block = self._header(at, words) if words is not None and at % FRAME == 0 else None
-            if block is None:
+            words = self.memory.words(at, 5) if at % FRAME == 0 else None
+            block = self._header(at, words) if words is not None else None
+            if words is None or block is None:
                 return []
             chain.append(block)
             if block == last:
@@ -125,7 +125,6 @@ class Bases:
                     for frame in range(each.start, each.end, FRAME):
                         self._blocks[frame] = each
                 return chain
-            assert words is not None
             at = words[1]
         return []
 

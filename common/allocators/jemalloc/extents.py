@@ -9,7 +9,6 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import add, gt, lt
 from typing import NamedTuple
@@ -48,25 +47,20 @@ class _Columns(NamedTuple):
         return _Columns(*([column[i] for i in kept] for column in self))
 
 
-@dataclass
 class Extents:
     """All extents, ascending and disjoint, a column for each attribute. `bits`, `address`, `size`
     are the descriptor's words. `record` is the index of the descriptor in `raw`, where each takes
-    `length` bytes. `blocks` are the numbers of the extents that hold blocks."""
+    `length` bytes. `good`: whether the descriptor's statements on blocks are consistent. `blocks`
+    are the numbers of the extents that hold blocks."""
 
-    layout: Extent
-    classes: Classes
-    raw: bytes
-    length: int
-    descriptors: list[int]
-    bits: list[int]
-    address: list[int]
-    size: list[int]
-    record: list[int]
-    good: list[bool]  # whether the descriptor's statements on blocks are consistent
-
-    def __post_init__(self) -> None:
-        layout, bits = self.layout, self.bits
+    def __init__(self, layout: Extent, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]) -> None:
+        self.layout = layout
+        self.classes = classes
+        self.raw = raw
+        self.length = length
+        self.descriptors, self.bits, self.address, self.size, self.record = columns
+        self.good = good
+        bits = self.bits
         outside = -1 << self.classes.page
         state, szind, szinds = layout.state, layout.szind, (1 << self.classes.szind_bits) - 1
         states = (1 << layout.state_bits) - 1
@@ -182,7 +176,7 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
         problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not seen"))
     if len(bad) > SHOWN:
         problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more descriptors like that, from {bad[SHOWN][0]:#x} on"))
-    return Extents(layout, classes, raw, length, *columns, good)
+    return Extents(layout, classes, raw, length, columns, good)
 
 
 def _known_to_tree(

@@ -14,7 +14,6 @@ from findleaks.allocators.jemalloc import arenas, extents, in_flight, profile, r
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
-from findleaks.allocators.jemalloc.layout import EDATA
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import RUN, State
@@ -64,22 +63,17 @@ class Jemalloc(Allocator):
         self._find_caches()
 
     def _find_caches(self) -> None:
-        memory, parts = self.memory, self.parts
+        memory, parts, layout = self.memory, self.parts, self.parts.extents.layout
         if parts.shape.tcaches is not None:
             for arena in parts.arenas:
                 ring, why = arenas.ring(memory, arena, parts.shape.tcaches)
                 if why:
                     what = f"the list of thread caches of arena {arena.index} {why}: blocks in those that follow count as in use"
                     self.problems.append(Problem(arena.address + parts.shape.tcaches, what))
-                for at, descriptor in ring:
-                    self.caches_found.append(tcache.read(memory, parts.classes, parts.extents.layout, arena, at, descriptor))
+                self.caches_found += [tcache.read(memory, parts.classes, layout, arena, *found) for found in ring]
         elif not parts.shape.counts:
-            layout = parts.extents.layout
-            tcache.unlisted(memory, self.engine, parts.classes, layout, self.target.threads(), parts.arenas)
-            for arena in parts.arenas:
-                for at in arena.caches:
-                    descriptor = at + 16 if layout is EDATA else at + 56 + tcache.BIN * len(parts.classes.small)
-                    self.caches_found.append(tcache.read(memory, parts.classes, layout, arena, at, descriptor))
+            for found in tcache.unlisted(memory, self.engine, parts.classes, layout, self.target.threads(), parts.arenas):
+                self.caches_found.append(tcache.read(memory, parts.classes, layout, *found))
         page = parts.classes.page
         leaves = {leaf: first << page for leaf, first in parts.leaves}
         tcache.attribute(memory, self.caches_found, self.target.threads(), leaves)

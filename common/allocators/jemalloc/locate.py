@@ -39,19 +39,12 @@ def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int
         roots = tree.find(memory, engine, image, tables[0], bases, words)
         for i, root in enumerate(sorted(roots)):
             # Two in one image have equal tables: which table belongs to which does not matter.
-            made.append(_allocator(target, engine, memory, image, tables[min(i, len(tables) - 1)], bases, words, root))
+            made.append(_allocator(engine, memory, image, tables[min(i, len(tables) - 1)], bases, words, root))
     return made
 
 
 def _allocator(
-    target: Target,
-    engine: Engine,
-    memory: Memory,
-    image: Image,
-    table: Classes,
-    bases: Bases,
-    words: Sequence[tuple[int, int]],
-    root: tree.Root,
+    engine: Engine, memory: Memory, image: Image, table: Classes, bases: Bases, words: Sequence[tuple[int, int]], root: tree.Root
 ) -> Jemalloc:
     problems: list[Problem] = []
     leaves = tree.leaves(memory, engine, root, bases, problems)
@@ -62,8 +55,8 @@ def _allocator(
     list_ = arenas.table(bases, words, nodes)
     shape = arenas.shape(memory, engine, list_, arenas.others(bases, words, nodes), seen)
     parts = Parts(image, table, root, leaves, bases, elements, seen, list_, shape)
-    version = _version(target, image) or seen.layout.name
-    return Jemalloc(target, engine, parts, version, problems)
+    version = _version(memory.target, image) or seen.layout.name
+    return Jemalloc(memory.target, engine, parts, version, problems)
 
 
 def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:

@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
@@ -42,8 +43,7 @@ MALLOC = frozenset(("umem_oversize", "umem_memalign"))
 """Arenas whose segments umem_alloc(), malloc() and memalign() hand out as they are."""
 
 
-@dataclass
-class Segment:
+class Segment(NamedTuple):
     """A vmem_seg_t: `kind` is its type."""
 
     address: int

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, groupby
+from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
@@ -66,8 +66,7 @@ class UmemCache:
         return bool(self.flags & constants.HASH)
 
 
-@dataclass(frozen=True)
-class Slab:
+class Slab(NamedTuple):
     """A umem_slab_t. `states` has the State of each chunk, a byte each."""
 
     address: int
@@ -160,10 +159,6 @@ class Slabs:
         address, base, kind, chunks, refcnt, before, first = self.read.records[number * SLAB : (number + 1) * SLAB]
         return Slab(address, self.caches[kind], base, refcnt, chunks, before, self.read.states[first : first + chunks])
 
-    def user(self, at: int) -> Slab:
-        """The program's slab at this index of `bases`."""
-        return self.slab(self.read.users[at * USER + 2])
-
     def users(self) -> Iterator[Slab]:
         """The program's slabs, ascending."""
         return map(self.slab, self.read.users[2::USER])
@@ -190,7 +185,7 @@ class Slabs:
     def holding(self, address: int) -> Slab | None:
         """The program's slab with the buffer that holds `address`."""
         at = bisect_right(self.bases, address) - 1
-        return self.user(at) if at >= 0 and address < self.ends[at] else None
+        return self.slab(self.read.users[at * USER + 2]) if at >= 0 and address < self.ends[at] else None
 
 
 def read_slabs(
@@ -242,8 +237,7 @@ def _wrong(slabs: Slabs, wrong: SlabWrong) -> Problem:
     return Problem(address, f"libumem: slab {address:#x} of {name} overlaps {other.address:#x} of {other.cache.name}: left out")
 
 
-@dataclass(frozen=True)
-class Rounds:
+class Rounds(NamedTuple):
     """Buffers in a magazine of `cache`; `depot`: the magazine is the depot's, not a CPU's."""
 
     cache: UmemCache

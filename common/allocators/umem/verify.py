@@ -9,19 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.arenas import Vmem, seg_records
 from findleaks.allocators.umem.caches import Slab, UmemCache
-from findleaks.allocators.umem.layout import (
-    BUFTAG,
-    DEADBEEF,
-    FREE_PATTERN,
-    REDZONE_BYTE,
-    REDZONE_PATTERN,
-    SEG_ALLOC,
-    SEG_SPAN,
-    TAG_ALLOC,
-    TAG_FREE,
-)
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UnreadableMemory
 
@@ -29,7 +19,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.umem.instance import Umem
 
 MAX_CHAIN = 1 << 26
-REDZONE_HALF = REDZONE_PATTERN & 0xFFFFFFFF
+REDZONE_HALF = constants.REDZONE_PATTERN & 0xFFFFFFFF
 
 
 def verify(umem: Umem) -> Iterator[Problem]:
@@ -47,7 +37,7 @@ def verify(umem: Umem) -> Iterator[Problem]:
         yield from _lists(umem, cache)
     yield from _magazines(umem)
     for slab in umem.slabs.users():
-        if slab.cache.flags & BUFTAG:
+        if slab.cache.flags & constants.BUFTAG:
             _poll(umem)
             yield from _buffers(umem, slab)
 
@@ -67,7 +57,7 @@ def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
             what = f"libumem: segment {node:#x} of arena {arena.name} says {before:#x} comes before it, not {nodes[number - 1]:#x}"
             yield Problem(node, f"{what}: a link is damaged")
         kind &= 0xFF
-        if kind == SEG_SPAN:
+        if kind == constants.SEG_SPAN:
             if at != end:
                 yield Problem(node, f"libumem: arena {arena.name}: a span that should end at {end:#x} ends at {at:#x}")
             at, end = start, stop
@@ -78,7 +68,7 @@ def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
                 if not 0 < start - at < max(arena.quantum, 1):
                     yield Problem(node, f"libumem: segment {node:#x} of arena {arena.name} begins at {start:#x}, not {at:#x}")
             at = stop
-            if kind == SEG_ALLOC:
+            if kind == constants.SEG_ALLOC:
                 inuse += stop - start
                 at += -stop % max(arena.quantum, 1)
     if inuse != arena.inuse:
@@ -135,7 +125,7 @@ def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
         data = umem.target.read(slab.base, slab.chunks * cache.chunksize)
     except UnreadableMemory:
         return
-    pattern = FREE_PATTERN.to_bytes(8, order) * (cache.verify // 8)
+    pattern = constants.FREE_PATTERN.to_bytes(8, order) * (cache.verify // 8)
     bufctls = []
     for index, state in enumerate(slab.states):
         buffer = slab.base + index * cache.chunksize
@@ -150,12 +140,12 @@ def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
         if state == State.IN_USE:
             yield from _redzone(umem, cache, buffer, chunk)
             continue
-        if cache.flags & DEADBEEF and chunk[: len(pattern)] != pattern:
+        if cache.flags & constants.DEADBEEF and chunk[: len(pattern)] != pattern:
             at = next(at for at in range(0, len(pattern), 8) if chunk[at : at + 8] != pattern[:8])
             value = int.from_bytes(chunk[at : at + 8], order)
             what = f"libumem: buffer {buffer:#x} of {cache.name} was written to after it was freed: it has {value:#x} at +{at:#x}"
-            yield Problem(buffer + at, f"{what}, not {FREE_PATTERN:#x}")
-        elif (cache.hashed or state == State.CACHED) and int.from_bytes(tag[:8], order) != REDZONE_PATTERN:
+            yield Problem(buffer + at, f"{what}, not {constants.FREE_PATTERN:#x}")
+        elif (cache.hashed or state == State.CACHED) and int.from_bytes(tag[:8], order) != constants.REDZONE_PATTERN:
             # A free list without bufctls goes through the redzones.
             yield Problem(buffer + cache.buftag, f"libumem: the redzone of the free buffer {buffer:#x} of {cache.name} is overwritten")
     if cache.hashed:
@@ -168,11 +158,11 @@ def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
 
 
 def _tag(umem: Umem, slab: Slab, buffer: int, state: State, bufctl: int, stat: int) -> Iterator[Problem]:
-    wanted = TAG_ALLOC if state == State.IN_USE else TAG_FREE
+    wanted = constants.TAG_ALLOC if state == State.IN_USE else constants.TAG_FREE
     if bufctl ^ stat == wanted:
         return
     name, place = slab.cache.name, buffer + slab.cache.buftag + 8 + umem.memory.size
-    if bufctl ^ stat in (TAG_ALLOC, TAG_FREE):
+    if bufctl ^ stat in (constants.TAG_ALLOC, constants.TAG_FREE):
         says = "free" if state == State.IN_USE else "in use"
         yield Problem(place, f"libumem: buffer {buffer:#x} of {name} is {'in use' if says == 'free' else 'free'}, and its tag says {says}")
     else:
@@ -199,11 +189,13 @@ def _redzone(umem: Umem, cache: UmemCache, buffer: int, chunk: bytes) -> Iterato
         yield Problem(buffer + cache.buftag + 4, f"{past}: the size in its redzone is {encoded:#x}, which encodes none")
         return
     if size == cache.buftag:
-        expected_half = int.from_bytes(bytes((REDZONE_BYTE,)) + REDZONE_HALF.to_bytes(4, order)[1:], order)
+        expected_half = int.from_bytes(bytes((constants.REDZONE_BYTE,)) + REDZONE_HALF.to_bytes(4, order)[1:], order)
     if low != expected_half:
         yield Problem(buffer + cache.buftag, f"{past}: its redzone is {low:#010x}, not {expected_half:#010x}")
-    elif chunk[size] != REDZONE_BYTE:
-        yield Problem(buffer + size, f"{past}, which has {size} bytes: the byte behind it is {chunk[size]:#x}, not {REDZONE_BYTE:#x}")
+    elif chunk[size] != constants.REDZONE_BYTE:
+        yield Problem(
+            buffer + size, f"{past}, which has {size} bytes: the byte behind it is {chunk[size]:#x}, not {constants.REDZONE_BYTE:#x}"
+        )
 
 
 def _bufctls(umem: Umem, slab: Slab, bufctls: Sequence[int]) -> Iterator[Problem]:

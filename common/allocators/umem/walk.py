@@ -6,8 +6,7 @@ malloc() puts a tag before its blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.umem.arenas import Segment, Vmem
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.umem.instance import Umem
 
 
-@dataclass(frozen=True)
-class Large:
+class Large(NamedTuple):
     """A segment that was handed out, or that is free in an arena whose segments are handed out."""
 
     arena: Vmem
