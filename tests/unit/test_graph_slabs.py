@@ -126,11 +126,11 @@ def everything(
 ) -> tuple[SlabRead, list[list[tuple[int, int]]], list[array[int]], Found]:
     """All that the calls say: the slabs, what is wrong with magazines and with buffers, and the blocks."""
     regions = [Range(BASE, BASE + 30 * PAGE), Range(BASE + 30 * PAGE, BASE + 70 * PAGE)]
-    read = slabs.read_slabs(engine, pieces, caches, regions)
-    wrong = [slabs.mark_cached(engine, read, number, buffers) for number, buffers in sorted(magazines.items())]
+    read = slabs.loops(engine).read_slabs(engine, pieces, caches, regions)
+    wrong = [slabs.loops(engine).mark_cached(engine, read, number, buffers) for number, buffers in sorted(magazines.items())]
     blocks, troubles, at, last = engine.blocks(X86_64, 8), [], 0, len(read.users) // USER
     while at < last:
-        part = slabs.read_buffers(engine, blocks, pieces, read, at, last, enough)
+        part = slabs.loops(engine).read_buffers(engine, blocks, pieces, read, at, last, enough)
         assert at < part.next <= last
         troubles.append(part.troubles)
         at = part.next
@@ -194,7 +194,7 @@ def test_a_list_that_comes_back_elsewhere(loop: int) -> None:
         struct.pack_into("<7Q", data, slab - BASE, address, slab & -PAGE, after, 0, 0, 0, 5)
     caches = array("Q", (address, null, slabs_at[0], 64, PAGE, 56, 0, 64, 0, 0, 0))
     for engine in both():
-        read = slabs.read_slabs(engine, [graphs.piece(BASE, data)], caches, [Range(BASE, BASE + len(data))])
+        read = slabs.loops(engine).read_slabs(engine, [graphs.piece(BASE, data)], caches, [Range(BASE, BASE + len(data))])
         assert [wrong.code for wrong in read.wrong] == [slabs.LIST]
         assert read.wrong[0].why == f"the list runs into itself at {slabs_at[loop]:#x} after 7 nodes"
         assert len(read.users) == 7 * USER
@@ -203,10 +203,10 @@ def test_a_list_that_comes_back_elsewhere(loop: int) -> None:
 
 def test_no_caches_at_all() -> None:
     for engine in both():
-        read = slabs.read_slabs(engine, [], array("Q"), [])
+        read = slabs.loops(engine).read_slabs(engine, [], array("Q"), [])
         assert (len(read.records), len(read.users), read.wrong) == (0, 0, [])
         blocks = engine.blocks(X86_64, 8)
-        assert slabs.read_buffers(engine, blocks, [], read, 0, 5, 10).next == 0
+        assert slabs.loops(engine).read_buffers(engine, blocks, [], read, 0, 5, 10).next == 0
         assert not len(blocks)
 
 
@@ -215,11 +215,11 @@ def test_blocks_below_others() -> None:
     made = next(made for made in (Made(random.Random(seed)) for seed in range(100)) if made.expected)
     for engine in both():
         pieces = [graphs.piece(BASE, made.data)]
-        read = slabs.read_slabs(engine, pieces, made.caches, [Range(BASE, BASE + 70 * PAGE)])
+        read = slabs.loops(engine).read_slabs(engine, pieces, made.caches, [Range(BASE, BASE + 70 * PAGE)])
         blocks = engine.blocks(X86_64, 8)
         blocks.append([made.expected[-1][0] + (1 << 20)], [8], [State.IN_USE])
         with pytest.raises(ValueError, match="above"):
-            slabs.read_buffers(engine, blocks, pieces, read, 0, 1, 10)
+            slabs.loops(engine).read_buffers(engine, blocks, pieces, read, 0, 1, 10)
         blocks.seal()
         with pytest.raises(RuntimeError):
-            slabs.read_buffers(engine, blocks, pieces, read, 0, 1, 10)
+            slabs.loops(engine).read_buffers(engine, blocks, pieces, read, 0, 1, 10)

@@ -31,8 +31,8 @@ class Image:
         self.keys = KEYS if row.keyed else (0, 0)
         self.area = SEGMENT + layout.SLICE
         if isinstance(row, layout.Segments):
-            self.meta = SEGMENT + row.slices + row.stride
-            self.start = self.area + (0 if row.fields_have_start else 384)
+            self.meta = SEGMENT + row.header.size + row.page.size
+            self.start = self.area + (0 if "start" in row.page.offsets else 384)
         else:
             self.meta = self.area
             self.start = self.area + 192
@@ -75,15 +75,15 @@ class Image:
         row = self.row
         if isinstance(row, layout.Segments):
             values["thread"] = self.heads[2]
-            numbers = ((row.used, 1), (row.cookie, SEGMENT ^ 0x1234567890), (row.segment_slices, 512), (row.info_slices, 1))
-            for offset, value in (*numbers, (row.kind, 0), (row.slice_entries, 4), (row.thread_id, THREAD)):
-                self.word(SEGMENT + offset, value)
-            self.put(SEGMENT + row.slices, struct.pack("<II", 1, 0))
+            header = {"used": 1, "cookie": SEGMENT ^ 0x1234567890, "segment_slices": 512, "info_slices": 1, "kind": 0}
+            header.update(slice_entries=4, thread_id=THREAD)
+            for name, offset in row.header.offsets.items():
+                self.word(SEGMENT + offset, header[name])
+            self.put(SEGMENT + row.header.size, struct.pack("<II", 1, 0))
         elif not row.pointer:
             values["start"] = (self.start - self.meta) // row.unit
         values.update(changed)
-        for name, offset, code in row.fields:
-            self.put(self.meta + offset, struct.pack("<" + code, values.get(name, 0)))
+        self.put(self.meta, row.page.form.pack(*(values.get(name, 0) for name in row.page.offsets)))
 
     def map(self) -> None:
         """The page map: two levels, and the variable that points to it."""
@@ -187,8 +187,8 @@ def test_a_page_that_makes_no_sense_beside_one_that_does(row: layout.Segments) -
     second = Image(row)
     second.fill(slice_count=1, capacity=500)
     at = image.meta - SEGMENT
-    other = at + 2 * row.stride
-    image.memory[other : other + row.stride] = second.memory[at : at + row.stride]
+    other = at + 2 * row.page.size
+    image.memory[other : other + row.page.size] = second.memory[at : at + row.page.size]
     directory, _ = image.read()
     assert [problem.address for problem in directory.problems] == [SEGMENT + other]
     assert "500 blocks of 12" in directory.problems[0].what
@@ -221,7 +221,7 @@ def test_where_an_alignment_can_have_moved_a_pointer() -> None:
 @pytest.mark.parametrize("referred", ["start", "moved", "below", "nothing"])
 def test_aligned_blocks_are_where_they_are_referred_to(referred: str) -> None:
     """A block whose first word is a link may have its pointer moved; a root decides."""
-    image = Image(next(row for row in layout.SEGMENTS if row.fields_have_start and not row.keyed))
+    image = Image(next(row for row in layout.SEGMENTS if "start" in row.page.offsets and not row.keyed))
     image.fill(size=80, flags=2, free=0, local=0, thread=0, used=CAPACITY)
     block = image.start + 80
     spot = -(-block // 32) * 32

@@ -147,7 +147,7 @@ def test_own_structures_are_neither_blocks_nor_roots() -> None:
         assert any(start <= place < end for start, end in claimed), hex(place)
     assert not any(start <= DATA + 0x100 < end for start, end in claimed)
     assert len(used(blocks)) == 1
-    assert [row["name"] for row in found.own_caches()] == ["umem_bufctl_audit_cache"]
+    assert [cache.name for cache in found.kept if cache.own] == ["umem_bufctl_audit_cache"]
 
 
 @pytest.mark.parametrize("debug", [DEBUG, 0x1], ids=("default", "audit"))

@@ -111,7 +111,7 @@ def _inuse(made: Made) -> int:
 
 
 DAMAGE: dict[str, tuple[Callable[[Made], int], str]] = {
-    "written after free": (lambda made: _after_free(made, 0), "was written to after it was freed: at +0x20 stands 0x6161"),
+    "written after free": (lambda made: _after_free(made, 0), "was written to after it was freed: it has 0x6161 at +0x20"),
     "written in a magazine": (lambda made: _after_free(made, 1), "was written to after it was freed"),
     "a byte past the end": (_past_end, "which has 116 bytes: the byte behind it is 0x41, not 0xbb"),
     "redzone": (_redzone, "its redzone is 0x41414141, not 0xfeedface"),

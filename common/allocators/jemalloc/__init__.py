@@ -18,7 +18,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
 
-LEAST = 128 << 10
+MIN_DATA = 128 << 10
 """Bytes of writable memory that an image must have to contain jemalloc: the root of its radix tree
 alone takes 256 KiB (2 MiB where addresses have 48 bits, 512 KiB with pages of 64 KiB)."""
 
@@ -54,7 +54,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     places = []
     memory = Memory(target)
     for image in images(target):
-        if image.size < LEAST:
+        if image.size < MIN_DATA:
             continue
         for low, high in (part for whole in image.data for part in target.nonzero(*whole)):
             for start in range(low, high, PART):

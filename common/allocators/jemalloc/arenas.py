@@ -6,18 +6,21 @@ point to, and the rest by what agrees with the extents.
 
 from __future__ import annotations
 
-from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
+from operator import add
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.jemalloc.base import Base, Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
-from findleaks.allocators.jemalloc.layout import ARENAS, BIN_STATS, BINS, INTERNAL, LARGES, NO_ARENA, Bin, Large
+from findleaks.allocators.jemalloc.layout import ARENAS, BIN_STATS, BINS, LARGES, NO_ARENA, Bin, Large
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.search import words_between
 from findleaks.engine.contract import Engine
+from findleaks.target.base import Range
 
 LONGEST = 160 << 10  # bytes of arena_s that are examined
 CHOICES = 8  # candidates for the offset of the bins that are examined closely
@@ -26,24 +29,22 @@ RING = 1 << 16  # thread caches of an arena at most
 
 @dataclass
 class Arena:
-    """arena_s number `index` at `address`. `caches` are the addresses of the thread caches in its
-    list."""
+    """arena_s number `index` at `address`."""
 
     index: int
     address: int
     base: Optional[Base]
-    caches: list[int] = field(default_factory=list)
 
 
 class Shape(NamedTuple):
     """Offsets in every arena; None where one could not be found. `counts` is False if jemalloc was
     built without statistics: its counters stay 0, and its arenas list no thread caches."""
 
-    bins: Optional[int]
-    bin: Bin
-    large: Optional[int]
-    large_row: Large
-    tcaches: Optional[int]
+    bins: Optional[int] = None
+    bin: Bin = BINS[0]
+    large: Optional[int] = None
+    large_row: Large = LARGES[0]
+    tcaches: Optional[int] = None
     counts: bool = True
 
 
@@ -51,26 +52,24 @@ class Counts(NamedTuple):
     """Counts from the extents, by (arena, szind): slabs and regions in use, or large blocks. Small
     blocks that the profiler sampled count in the smallest large class, as in jemalloc."""
 
-    slabs: dict[tuple[int, int], int]
-    regions: dict[tuple[int, int], int]
-    large: dict[tuple[int, int], int]
+    slabs: Counter[tuple[int, int]]
+    regions: Counter[tuple[int, int]]
+    large: Counter[tuple[int, int]]
 
 
 def count(extents: Extents) -> Counts:
     """Count the extents with blocks."""
-    counts = Counts({}, {}, {})
+    counts = Counts(Counter(), Counter(), Counter())
     small, layout = extents.classes.small, extents.layout
     szinds, frees = (1 << extents.classes.szind_bits) - 1, (1 << extents.nfree_bits) - 1
     for kind, number in extents.alike.items():
         arena, szind = kind & layout.arena_mask, kind >> layout.szind & szinds
-        key = arena, szind
         if kind >> layout.slab & 1:
-            counts.slabs[key] = counts.slabs.get(key, 0) + number
             used = small[szind].regions - (kind >> layout.nfree & frees)
-            counts.regions[key] = counts.regions.get(key, 0) + number * used
+            counts.slabs[arena, szind] += number
+            counts.regions[arena, szind] += number * used
         else:
-            key = arena, max(szind, len(small))
-            counts.large[key] = counts.large.get(key, 0) + number
+            counts.large[arena, max(szind, len(small))] += number
     return counts
 
 
@@ -81,36 +80,28 @@ def name(index: int) -> str:
 
 def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[Arena]:
     """The arenas in arenas[]. `words` are those of the image's data that point into the base
-    allocator's blocks: element k points into base k, so all of them agree on where the table
-    begins."""
-    votes: dict[int, int] = {}
-    known: dict[int, tuple[int, Base]] = {}
-    for address, value in words:
-        base = bases.base(value) if value not in leaves else None
-        if base is None or base.index >= ARENAS or value % 64 or value <= base.address:
-            continue
-        known[address] = value, base
-        start = address - 8 * base.index
-        votes[start] = votes.get(start, 0) + 1
+    allocator's blocks, ascending: element k points into base k, so all of them agree on where the
+    table begins."""
+    known = [(address, value, base) for address, value, base in _possible(bases, words, leaves) if base.index < ARENAS]
+    votes = Counter(address - 8 * base.index for address, _, base in known)
     if not votes:
         return []
     best = max(votes, key=lambda start: (votes[start], start % 64 == 0, -start))
-    arenas = []
-    for address, (value, base) in sorted(known.items()):
-        if address - 8 * base.index == best:
-            arenas.append(Arena(base.index, value, base))
-    return arenas
+    return [Arena(base.index, value, base) for address, value, base in known if address - 8 * base.index == best]
 
 
 def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[int]:
     """Candidates for arena 0 where it is the only one: everything in base 0 that the image's data
     points to."""
-    found = set()
-    for _, value in words:
+    return sorted({value for _, value, base in _possible(bases, words, leaves) if base.index == 0})
+
+
+def _possible(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> Iterator[tuple[int, int, Base]]:
+    """(address, value, base) of the words that may point to an arena in this base."""
+    for address, value in words:
         base = bases.base(value) if value not in leaves else None
-        if base is not None and base.index == 0 and value % 64 == 0 and value > base.address:
-            found.add(value)
-    return sorted(found)
+        if base is not None and value % 64 == 0 and value > base.address:
+            yield address, value, base
 
 
 class Guess(NamedTuple):
@@ -146,10 +137,10 @@ class Guesses:
             self.agreed = _better(self.agreed, self._scores[at + offset], offset, at, arena, BINS[row])
             self.named = _better(self.named, votes[offset, row], offset, at, arena, BINS[row])
 
-    def _count(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    def _count(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> Counter[tuple[int, int]]:
         """By offset of the first bin and number of the layout: how many of the words would belong
         to the slab's own bin."""
-        votes: dict[tuple[int, int], int] = {}
+        votes: Counter[tuple[int, int]] = Counter()
         for place, i in naming:
             if self.extents.arena[i] == arena.index:
                 before = self._firsts[self.extents.szind[i]] + self.extents.shard(i)
@@ -157,8 +148,7 @@ class Guesses:
                     if layout.extent is self.extents.layout:
                         # a bin that just returned its current slab has only the others
                         for field in (layout.slabcur, layout.nonfull):
-                            key = place - at - field - before * layout.size, row
-                            votes[key] = votes.get(key, 0) + 1
+                            votes[place - at - field - before * layout.size, row] += 1
         return votes
 
 
@@ -169,18 +159,19 @@ def _better(best: Guess, score: int, offset: int, at: int, arena: Arena, layout:
     return Guess(score, offset, at if arena.index == 0 else best.zero, layout)
 
 
-def shape(memory: Memory, engine: Engine, bases: Bases, arenas: list[Arena], firsts: Sequence[int], extents: Extents) -> Shape:
+def shape(memory: Memory, engine: Engine, arenas: list[Arena], firsts: Sequence[int], extents: Extents) -> Shape:
     """Find the offsets; where arena 0 is the only one, also which of `firsts` it is."""
     slabs = {extents.descriptors[i]: i for i in extents.blocks if extents.slab[i]}
     if not slabs:
-        return Shape(None, BINS[0], None, LARGES[0], None)
+        return Shape()
     low, high = min(slabs), max(slabs) + 1
     tried = [(arena, arena.address) for arena in arenas]
     if len(arenas) == 1 and arenas[0].index == 0:
         tried += [(arenas[0], at) for at in firsts if at != arenas[0].address]
     guesses = Guesses(memory, extents)
     for arena, at in tried:
-        guesses.look(arena, at, _named(memory, engine, at, slabs, low, high))
+        words = words_between(memory.target, engine, [Range(at, at + LONGEST)], low, high)
+        guesses.look(arena, at, ((place, slabs[value]) for place, value in words if value in slabs))
         if guesses.agreed.score >= len(extents.classes.small) and len(arenas) > 1:
             break
     return _chosen(memory, arenas, guesses)
@@ -190,41 +181,40 @@ def _chosen(memory: Memory, arenas: list[Arena], guesses: Guesses) -> Shape:
     """The shape by the best guess; sets arena 0's address accordingly."""
     agreed, named, classes = guesses.agreed, guesses.named, guesses.extents.classes
     if not named.score:
-        return Shape(None, BINS[0], None, LARGES[0], None)
+        return Shape()
     real = [named.zero or arena.address if arena.index == 0 else arena.address for arena in arenas]
     counting = agreed.score > 0 and any(_counting(memory, classes, at + named.offset, named.bin) for at in real)
     best = agreed if counting else named
     if best.zero and arenas and arenas[0].index == 0:
         arenas[0].address = best.zero
     if not counting:
-        return Shape(best.offset, best.bin, None, LARGES[0], None, False)
+        return Shape(best.offset, best.bin, counts=False)
     large, row_large = _large(memory, classes, guesses.counts, arenas, best.offset)
     return Shape(best.offset, best.bin, large, row_large, _tcaches(memory, arenas, best.offset))
 
 
-def _named(memory: Memory, engine: Engine, at: int, slabs: dict[int, int], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """(address, number of the slab) of the words behind `at` that point to descriptors of
-    slabs."""
-    for piece in memory.target.pieces(at, at + LONGEST):
-        found = engine.search(piece, low, high)
-        values, _ = engine.gather((piece,), found, 8)
-        for place, value in zip(found, array("Q", bytes(values))):
-            if value in slabs:
-                yield place, slabs[value]
+def bin_counters(memory: Memory, classes: Classes, bins: int, layout: Bin) -> Optional[list[list[int]]]:
+    """BIN_STATS of each small class, its shards added up, of an arena whose bins begin at `bins`;
+    None where they cannot be read."""
+    rows, at = [], bins
+    for small in classes.small:
+        sums = [0] * len(BIN_STATS)
+        for _ in range(small.shards):
+            words = memory.words(at + layout.stats, len(BIN_STATS))
+            if words is None:
+                return None
+            sums = list(map(add, sums, words))
+            at += layout.size
+        rows.append(sums)
+    return rows
 
 
 def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bins: int, layout: Bin) -> int:
     """How many classes of an arena have bins here that count as many slabs and regions as the
     extents have."""
-    agree, at = 0, bins
-    for szind, small in enumerate(classes.small):
-        stats = [memory.words(at + shard * layout.size + layout.stats, len(BIN_STATS)) for shard in range(small.shards)]
-        at += small.shards * layout.size
-        if None in stats:
-            return 0
-        sums = [sum(column) for column in zip(*(one for one in stats if one is not None))]
-        key = arena, szind
-        if sums[8] == counts.slabs.get(key, 0) and sums[3] == counts.regions.get(key, 0):
+    agree = 0
+    for szind, sums in enumerate(bin_counters(memory, classes, bins, layout) or ()):
+        if sums[8] == counts.slabs[arena, szind] and sums[3] == counts.regions[arena, szind]:
             agree += 1 + (sums[8] != 0)
     return agree
 
@@ -304,11 +294,3 @@ def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, in
             return list(found.items()), f"comes back to {after:#x}"
         at = after
     return list(found.items()), f"has more than {RING:,}"
-
-
-def internal(memory: Memory, arena: Arena, shape: Shape) -> Optional[int]:
-    """stats.internal of an arena: bytes of blocks that jemalloc made for itself."""
-    for row in INTERNAL:
-        if row.tcaches == shape.tcaches or row.large == shape.large:
-            return memory.word(arena.address + row.internal)
-    return None

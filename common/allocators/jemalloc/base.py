@@ -44,7 +44,6 @@ class Bases:
         self.memory = memory
         self.nsizes = len(classes.sizes)
         self.header = -(-(HEADER + BITMAP + max(classes.bitmap, CACHELINE)) // CACHELINE) * CACHELINE
-        self.by_index: dict[int, Base] = {}
         self._blocks: dict[int, Optional[Range]] = {}  # by frame: the block that contains it
         self._first: dict[int, Optional[Base]] = {}
         self._pieces: tuple[Piece, ...] = ()
@@ -116,9 +115,9 @@ class Bases:
         chain: list[Range] = []
         at = head
         while at and len(chain) < MAX_BLOCKS:
-            words = self.memory.words(at, 5)
-            block = self._header(at, words) if words is not None and at % FRAME == 0 else None
-            if block is None:
+            words = self.memory.words(at, 5) if at % FRAME == 0 else None
+            block = self._header(at, words) if words is not None else None
+            if words is None or block is None:
                 return []
             chain.append(block)
             if block == last:
@@ -126,7 +125,6 @@ class Bases:
                     for frame in range(each.start, each.end, FRAME):
                         self._blocks[frame] = each
                 return chain
-            assert words is not None
             at = words[1]
         return []
 
@@ -139,5 +137,4 @@ class Bases:
             if words is not None and words[mapped] == total and words[allocated] <= words[resident] <= total:
                 base.allocated, base.resident, base.mapped = words[allocated], words[resident], total
                 break
-        self.by_index.setdefault(base.index, base)
         return base

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.target.base import Range
 
 PAGES = (12, 13, 14, 16)
 STRIDES = (40, 88)
@@ -16,7 +16,10 @@ STRIDES = (40, 88)
 first (bitmap.h; from pages of 16 KiB)."""
 
 LARGEST = 7 << 60
-FEWEST, MOST = 20, 128
+"""Bytes of the largest size class."""
+
+MIN_SMALL, MAX_SMALL = 20, 128
+"""Number of small classes."""
 
 
 class Small(NamedTuple):
@@ -32,10 +35,9 @@ class Small(NamedTuple):
 @dataclass(frozen=True)
 class Classes:
     """All size classes. `sizes` are in bytes, by index (szind); the first len(small) are the small
-    classes. `page` is the base-2 logarithm of the page size."""
+    classes. `page` is the base-2 logarithm of the page size, `table` the memory of bin_infos."""
 
-    address: int
-    end: int
+    table: Range
     page: int
     small: Sequence[Small]
     sizes: Sequence[int]
@@ -53,10 +55,6 @@ class Classes:
         """Bytes of a bitmap's lowest level for the class with most regions."""
         return (self.most_regions + 63) // 64 * 8
 
-    def index(self, size: int) -> int:
-        """The class of a request for `size` bytes."""
-        return bisect_left(self.sizes, size)
-
 
 def read(memory: Memory, second: int) -> Optional[Classes]:
     """The classes, if bin_infos' entry for 32 bytes is at `second`."""
@@ -72,14 +70,14 @@ def read(memory: Memory, second: int) -> Optional[Classes]:
                 break
             first -= stride
         small: list[Small] = []
-        while len(small) < MOST:
+        while len(small) < MAX_SMALL:
             entry = _entry(memory, first + len(small) * stride)
             if entry is None or not _plausible(entry, page) or (small and entry.size <= small[-1].size):
                 break
             small.append(entry)
-        sizes = list(_sizes([entry.size for entry in small[:3]])) if len(small) >= FEWEST else []
+        sizes = list(_sizes([entry.size for entry in small[:3]])) if len(small) >= MIN_SMALL else []
         if small and [entry.size for entry in small] == sizes[: len(small)]:
-            return Classes(first, first + len(small) * stride, page, small, sizes)
+            return Classes(Range(first, first + len(small) * stride), page, small, sizes)
     return None
 
 

@@ -9,7 +9,6 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import add, gt, lt
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.layout import ACTIVE, KEPT, STATES, Extent
 from findleaks.allocators.jemalloc.tree import Elements
+from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.base import Range
@@ -26,7 +26,11 @@ from findleaks.target.base import Range
 SHOWN = 16
 """Broken descriptors that are reported one by one; the others are only counted."""
 
-HUGE = 2 << 20  # bytes of a pageslab of the hugepage allocator (hpdata.h)
+HUGE = 2 << 20
+"""Bytes of a pageslab of the hugepage allocator (hpdata.h, 5.3), of which only those pages that are
+in use have descriptors."""
+
+E_PS = 24  # offset of edata_t's pointer to the pageslab
 
 
 class _Columns(NamedTuple):
@@ -43,25 +47,20 @@ class _Columns(NamedTuple):
         return _Columns(*([column[i] for i in kept] for column in self))
 
 
-@dataclass
 class Extents:
     """All extents, ascending and disjoint, a column for each attribute. `bits`, `address`, `size`
     are the descriptor's words. `record` is the index of the descriptor in `raw`, where each takes
-    `length` bytes. `blocks` are the numbers of the extents that hold blocks."""
+    `length` bytes. `good`: whether the descriptor's statements on blocks are consistent. `blocks`
+    are the numbers of the extents that hold blocks."""
 
-    layout: Extent
-    classes: Classes
-    raw: bytes
-    length: int
-    descriptors: list[int]
-    bits: list[int]
-    address: list[int]
-    size: list[int]
-    record: list[int]
-    good: list[bool]  # whether the descriptor's statements on blocks are consistent
-
-    def __post_init__(self) -> None:
-        layout, bits = self.layout, self.bits
+    def __init__(self, layout: Extent, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]) -> None:
+        self.layout = layout
+        self.classes = classes
+        self.raw = raw
+        self.length = length
+        self.descriptors, self.bits, self.address, self.size, self.record = columns
+        self.good = good
+        bits = self.bits
         outside = -1 << self.classes.page
         state, szind, szinds = layout.state, layout.szind, (1 << self.classes.szind_bits) - 1
         states = (1 << layout.state_bits) - 1
@@ -170,6 +169,22 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     step = length // 8
     columns = _Columns(wanted, words[0::step].tolist(), words[1::step].tolist(), words[2::step].tolist(), list(range(len(wanted))))
     bad: list[tuple[int, str]] = []
+    columns = _known_to_tree(bases, elements, page, columns, missing, bad)
+    columns = _disjoint(columns._replace(size=[s & ~inside for s in columns.size]), ~inside, bad)
+    good = _good(classes, layout, columns, bad)
+    for descriptor, why in bad[:SHOWN]:
+        problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not seen"))
+    if len(bad) > SHOWN:
+        problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more descriptors like that, from {bad[SHOWN][0]:#x} on"))
+    return Extents(layout, classes, raw, length, columns, good)
+
+
+def _known_to_tree(
+    bases: Bases, elements: Elements, page: int, columns: _Columns, missing: Sequence[int], bad: list[tuple[int, str]]
+) -> _Columns:
+    """The descriptors whose first and last page lead to them in the radix tree, by address. Those of
+    index `missing` could not be read. What is wrong with others goes to `bad`."""
+    wanted = columns.descriptors
     frames = {descriptor >> 21 for descriptor in wanted}
     outside = {frame for frame in frames if bases.block(frame << 21) is None}
     broken = {i for i, descriptor in enumerate(wanted) if descriptor >> 21 in outside} if outside else set()
@@ -178,36 +193,35 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     pages = dict(zip(elements.pages, elements.descriptors)).get
     firsts = [a >> page for a in columns.address]
     lasts = [first + (s >> page) - 1 for first, s in zip(firsts, columns.size)]
-    if broken or list(map(pages, firsts)) != wanted or list(map(pages, lasts)) != wanted or any(map(lt, lasts, firsts)):
-        kept = []
-        for i, (first, last, descriptor) in enumerate(zip(firsts, lasts, wanted)):
-            if i in broken:
-                continue
-            if first <= last and pages(first) == descriptor == pages(last):
-                kept.append(i)
-            else:
-                what = f"says that its pages are {columns.address[i]:#x}, {columns.size[i] & ~inside:,} bytes"
-                bad.append((descriptor, f"{what}, of which the radix tree does not know the first and last"))
-        kept.sort(key=columns.address.__getitem__)
-        columns = columns.only(kept)
-    starts = [a & ~inside for a in columns.address]
-    sizes = [s & ~inside for s in columns.size]
-    columns = columns._replace(size=sizes)
-    if any(map(gt, map(add, starts, sizes), starts[1:])):
-        kept, floor = [], 0
-        for i, (start, s) in enumerate(zip(starts, sizes)):
-            if start < floor:
-                bad.append((columns.descriptors[i], f"says that its pages are {start:#x}, {s:,} bytes, which overlap those before"))
-            else:
-                kept.append(i)
-                floor = start + s
-        columns = columns.only(kept)
-    good = _good(classes, layout, columns, bad)
-    for descriptor, why in bad[:SHOWN]:
-        problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not seen"))
-    if len(bad) > SHOWN:
-        problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more descriptors like that, from {bad[SHOWN][0]:#x} on"))
-    return Extents(layout, classes, raw, length, *columns, good)
+    if not broken and list(map(pages, firsts)) == list(map(pages, lasts)) == wanted and not any(map(lt, lasts, firsts)):
+        return columns
+    kept = []
+    for i, (first, last, descriptor) in enumerate(zip(firsts, lasts, wanted)):
+        if i in broken:
+            continue
+        if first <= last and pages(first) == descriptor == pages(last):
+            kept.append(i)
+        else:
+            what = f"says that its pages are {columns.address[i]:#x}, {columns.size[i] >> page << page:,} bytes"
+            bad.append((descriptor, f"{what}, of which the radix tree does not know the first and last"))
+    kept.sort(key=columns.address.__getitem__)
+    return columns.only(kept)
+
+
+def _disjoint(columns: _Columns, outside: int, bad: list[tuple[int, str]]) -> _Columns:
+    """The extents, which ascend, without those that overlap one before. `outside`: the bits of an
+    address that give its page."""
+    starts = [a & outside for a in columns.address]
+    if not any(map(gt, map(add, starts, columns.size), starts[1:])):
+        return columns
+    kept, floor = [], 0
+    for i, (start, size) in enumerate(zip(starts, columns.size)):
+        if start < floor:
+            bad.append((columns.descriptors[i], f"says that its pages are {start:#x}, {size:,} bytes, which overlap those before"))
+        else:
+            kept.append(i)
+            floor = start + size
+    return columns.only(kept)
 
 
 def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[int, str]]) -> list[bool]:
@@ -218,8 +232,7 @@ def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[i
     deciding, offsets = [b & decides for b in columns.bits], [a & inside for a in columns.address]
     wrong = {}
     for kind in set(zip(deciding, columns.size, offsets)):
-        bits, size, offset = kind
-        why = _wrong(classes, layout, bits, offset, size)
+        why = _wrong(classes, layout, *kind)
         if why:
             wrong[kind] = why
     if not wrong:
@@ -231,34 +244,41 @@ def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[i
     return [kind not in wrong for kind in kinds]
 
 
-def szind_of(classes: Classes, layout: Extent, bits: int) -> int:
-    """The size class in a descriptor's bits."""
-    return bits >> layout.szind & (1 << classes.szind_bits) - 1
-
-
-def _wrong(classes: Classes, layout: Extent, bits: int, address: int, size: int) -> str:
-    """What is wrong with an active extent's class or size, or ""."""
-    if bits >> layout.state & (1 << layout.state_bits) - 1 != ACTIVE:
+def _wrong(classes: Classes, layout: Extent, bits: int, size: int, offset: int) -> str:
+    """What is wrong with an active extent's class or size, or ""; `offset`: of its block in the
+    first page."""
+    szind = bits >> layout.szind & (1 << classes.szind_bits) - 1
+    if bits >> layout.state & (1 << layout.state_bits) - 1 != ACTIVE or szind == len(classes.sizes):
         return ""
-    if szind_of(classes, layout, bits) == len(classes.sizes):
-        return ""
-    if address % 8:
+    if offset % 8:
         return "says that a block begins at an odd address"
-    szind = szind_of(classes, layout, bits)
     if bits >> layout.slab & 1:
         if szind >= len(classes.small):
             return f"says that they are a slab of size class {szind}, of which there are {len(classes.small)}"
-        if size != classes.small[szind].slab or address % (1 << classes.page):
+        if size != classes.small[szind].slab or offset:
             return f"says that they are a slab of {classes.small[szind].size}-byte regions, and {size:,} bytes"
     elif szind >= len(classes.sizes):
         return f"has size class {szind}, of which there are {len(classes.sizes)}"
-    elif szind and address % (1 << classes.page) + classes.sizes[szind - 1] >= size:
+    elif szind and offset + classes.sizes[szind - 1] >= size:
         return f"has a block of {classes.sizes[szind]:,} bytes in {size:,}"
     return ""
 
 
 def state_name(state: int) -> str:
     return STATES[state] if state < len(STATES) else "kept" if state == KEPT else "in transition"
+
+
+def pageslabs(memory: Memory, bases: Bases, seen: Extents) -> list[Range]:
+    """The pageslabs that contain extents, ascending; [] if there are none."""
+    bit = seen.layout.hpa
+    if bit < 0:
+        return []
+    found = set()
+    for descriptor in {seen.word(i, E_PS) for i, bits in enumerate(seen.bits) if bits >> bit & 1}:
+        start = memory.word(descriptor) if bases.block(descriptor) is not None else None
+        if start and start % HUGE == 0:
+            found.add(Range(start, start + HUGE))
+    return sorted(found)
 
 
 def spans(extents: Extents, extra: Sequence[Range]) -> list[tuple[int, int, int]]:

@@ -16,12 +16,12 @@ from findleaks.allocators.base import starts
 from findleaks.engine.contract import Blocks
 
 if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.parts import JemallocView
+    from findleaks.allocators.jemalloc.instance import Jemalloc
 
 
-def blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator.blocks_in_flight: all entries on the stacks of caches that a word points into; the block
-    of a descriptor that a word points to."""
+def blocks_in_flight(heap: Jemalloc, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+    """See Allocator.blocks_in_flight: all entries on the stacks of caches that a word points into;
+    the block of a descriptor that a word points to."""
     for cache in heap.caches_found:
         low = cache.stacks_at
         for stack in sorted(cache.stacks, key=lambda stack: stack.address):

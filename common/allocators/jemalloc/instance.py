@@ -5,13 +5,15 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.jemalloc import arenas, extents, in_flight, pageslabs, profile, report, tcache
-from findleaks.allocators.jemalloc.layout import EDATA
-from findleaks.allocators.jemalloc.parts import Parts
+from findleaks.allocators.images import Image
+from findleaks.allocators.jemalloc import arenas, extents, in_flight, profile, report, tcache, tree
+from findleaks.allocators.jemalloc.base import Bases
+from findleaks.allocators.jemalloc.classes import Classes
+from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import RUN, State
@@ -21,6 +23,22 @@ if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
 
 SHOWN = 16
+"""Cached addresses without a block that are reported one by one; the others are only counted."""
+
+
+class Parts(NamedTuple):
+    """The image, the table of small classes, the tree with its leaves (each with the number of its
+    first page), the base allocator, the extents, the arenas and the offsets in them."""
+
+    image: Image
+    classes: Classes
+    root: tree.Root
+    leaves: list[tuple[int, int]]
+    bases: Bases
+    elements: tree.Elements
+    extents: Extents
+    arenas: list[arenas.Arena]
+    shape: arenas.Shape
 
 
 class Jemalloc(Allocator):
@@ -45,29 +63,22 @@ class Jemalloc(Allocator):
         self._find_caches()
 
     def _find_caches(self) -> None:
-        memory, parts = self.memory, self.parts
+        memory, parts, layout = self.memory, self.parts, self.parts.extents.layout
         if parts.shape.tcaches is not None:
             for arena in parts.arenas:
                 ring, why = arenas.ring(memory, arena, parts.shape.tcaches)
                 if why:
                     what = f"the list of thread caches of arena {arena.index} {why}: blocks in those that follow count as in use"
                     self.problems.append(Problem(arena.address + parts.shape.tcaches, what))
-                for at, descriptor in ring:
-                    arena.caches.append(at)
-                    self.caches_found.append(tcache.read(memory, parts.classes, parts.extents.layout, arena, at, descriptor))
+                self.caches_found += [tcache.read(memory, parts.classes, layout, arena, *found) for found in ring]
         elif not parts.shape.counts:
-            layout = parts.extents.layout
-            tcache.unlisted(memory, self.engine, parts.classes, layout, self.target.threads(), parts.arenas)
-            for arena in parts.arenas:
-                for at in arena.caches:
-                    descriptor = at + 16 if layout is EDATA else at + 56 + tcache.BIN * len(parts.classes.small)
-                    self.caches_found.append(tcache.read(memory, parts.classes, layout, arena, at, descriptor))
+            for found in tcache.unlisted(memory, self.engine, parts.classes, layout, self.target.threads(), parts.arenas):
+                self.caches_found.append(tcache.read(memory, parts.classes, layout, *found))
         page = parts.classes.page
         leaves = {leaf: first << page for leaf, first in parts.leaves}
         tcache.attribute(memory, self.caches_found, self.target.threads(), leaves)
         for cache in self.caches_found:
-            whose = f"thread cache of thread {cache.tid}" if cache.tid else "thread cache"
-            self.problems += [Problem(cache.address, f"the {whose} at {cache.address:#x} {what}") for what in cache.problems]
+            self.problems += [Problem(cache.address, f"the {cache.label} at {cache.address:#x} {what}") for what in cache.problems]
         if parts.shape.bins is None and any(parts.extents.slab):
             address = parts.arenas[0].address if parts.arenas else parts.root.address
             what = "the arenas' bins were not found: thread caches are not looked up, freed blocks in them count as in use"
@@ -79,7 +90,7 @@ class Jemalloc(Allocator):
             seen = self.parts.extents
             self._runs = seen.runs()
             self._starts = list(self._runs[0::RUN])
-            slabs = pageslabs.find(self.memory, self.engine, self.parts.bases, seen)
+            slabs = extents.pageslabs(self.memory, self.parts.bases, seen)
             self._heaps = [self._heap(start, end, arena) for start, end, arena in extents.spans(seen, slabs)]
         return self._heaps
 
@@ -98,9 +109,8 @@ class Jemalloc(Allocator):
         for entry in unknown[:SHOWN]:
             self.problems.append(Problem(entry, f"a thread cache holds {entry:#x}, where no block begins"))
         if len(unknown) > SHOWN:
-            self.problems.append(
-                Problem(unknown[SHOWN], f"thread caches hold {len(unknown) - SHOWN:,} more addresses where no block begins")
-            )
+            what = f"thread caches hold {len(unknown) - SHOWN:,} more addresses where no block begins"
+            self.problems.append(Problem(unknown[SHOWN], what))
         for cache in self.caches_found:
             index = blocks.find(cache.stacks_at) if cache.stacks_at else -1
             if index >= 0:
@@ -117,10 +127,8 @@ class Jemalloc(Allocator):
         """See Allocator: the base allocator's blocks, the tree's root, the table of classes, the
         pointers to arenas, and the thread caches with their cached parts of the tree."""
         parts = self.parts
-        ranges = [*parts.bases.ranges(), Range(parts.root.address, parts.root.address + parts.root.size)]
-        ranges.append(Range(parts.classes.address, parts.classes.end))
-        ranges += [part for cache in self.caches_found for part in cache.own]
-        return sorted(ranges)
+        caches = [part for cache in self.caches_found for part in cache.own]
+        return sorted([*parts.bases.ranges(), parts.root.range, parts.classes.table, *caches])
 
     def summary(self) -> dict[str, object]:
         """See Allocator."""
@@ -137,13 +145,11 @@ class Jemalloc(Allocator):
                 return f"{extents.state_name(seen.state[i])} pages of {where}"
             size = seen.usable(i) if seen.good[i] else 0
             return f"slab of {size}-byte regions of {where}" if seen.slab[i] else f"extent of a {size}-byte block of {where}"
-        if parts.root.address <= address < parts.root.address + parts.root.size:
-            return "root of the radix tree"
-        if parts.classes.address <= address < parts.classes.end:
-            return "table of small classes"
-        for cache in self.caches_found:
-            if any(start <= address < end for start, end in cache.own):
-                return f"thread cache of thread {cache.tid}" if cache.tid else "thread cache"
+        own = [([parts.root.range], "root of the radix tree"), ([parts.classes.table], "table of small classes")]
+        own += [(cache.own, cache.label) for cache in self.caches_found]
+        for ranges, what in own:
+            if any(start <= address < end for start, end in ranges):
+                return what
         if any(start <= address < end for start, end in parts.bases.ranges()):
             near = [arena for arena in parts.arenas if arena.address <= address < arena.address + (parts.shape.bins or 0)]
             return f"arena {near[0].index}'s structure" if near else "jemalloc's own memory"
@@ -176,7 +182,7 @@ class Jemalloc(Allocator):
         found = []
         for cache in self.caches_found:
             for stack in cache.stacks:
-                count = len(stack.entries) + len(stack.stashed)
+                count = len(stack.blocks)
                 if count:
                     size = sizes[stack.szind]
                     found.append(base.ThreadCache(cache.tid, cache.address, str(size), size, count, count * size))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import Image
@@ -12,9 +11,8 @@ from findleaks.allocators.jemalloc import arenas, classes, extents, tree
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
-from findleaks.allocators.jemalloc.instance import Jemalloc
+from findleaks.allocators.jemalloc.instance import Jemalloc, Parts
 from findleaks.allocators.jemalloc.layout import EDATA, EXTENT, KEPT
-from findleaks.allocators.jemalloc.parts import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
@@ -41,50 +39,39 @@ def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int
         roots = tree.find(memory, engine, image, tables[0], bases, words)
         for i, root in enumerate(sorted(roots)):
             # Two in one image have equal tables: which table belongs to which does not matter.
-            made.append(_allocator(target, engine, memory, image, tables[min(i, len(tables) - 1)], bases, words, root))
+            made.append(_allocator(engine, memory, image, tables[min(i, len(tables) - 1)], bases, words, root))
     return made
 
 
 def _allocator(
-    target: Target,
-    engine: Engine,
-    memory: Memory,
-    image: Image,
-    table: Classes,
-    bases: Bases,
-    words: Sequence[tuple[int, int]],
-    root: tree.Root,
+    engine: Engine, memory: Memory, image: Image, table: Classes, bases: Bases, words: Sequence[tuple[int, int]], root: tree.Root
 ) -> Jemalloc:
     problems: list[Problem] = []
-    broken: list[tuple[int, str]] = []
-    leaves = tree.leaves(memory, engine, root, bases, broken)
-    problems += [Problem(address, what) for address, what in broken]
+    leaves = tree.leaves(memory, engine, root, bases, problems)
     elements = tree.elements(memory, engine, root, leaves)
     seen = _extents(engine, bases, elements, table, problems)
-    nodes = {value for _, value in words if root.address <= _ < root.address + root.size} | {leaf for leaf, _ in leaves}
+    low, high = root.range
+    nodes = {value for address, value in words if low <= address < high} | {leaf for leaf, _ in leaves}
     list_ = arenas.table(bases, words, nodes)
-    firsts = arenas.others(bases, words, nodes)
-    shape = arenas.shape(memory, engine, bases, list_, firsts, seen)
+    shape = arenas.shape(memory, engine, list_, arenas.others(bases, words, nodes), seen)
     parts = Parts(image, table, root, leaves, bases, elements, seen, list_, shape)
-    version = _version(target, image) or seen.layout.name
-    return Jemalloc(target, engine, parts, version, problems)
+    version = _version(memory.target, image) or seen.layout.name
+    return Jemalloc(memory.target, engine, parts, version, problems)
 
 
 def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
     """The extents in the layout with which most of them are consistent; the newer one if both
     fit."""
-    best: tuple[float, Optional[Extents], list[Problem]] = (-1.0, None, [])
+    tried: list[tuple[float, Extents, list[Problem]]] = []
     for layout in (EDATA, EXTENT):
         found: list[Problem] = []
         seen = extents.read(engine, bases, elements, table, layout, found)
-        sense = _sense(seen)
-        if sense > best[0]:
-            best = sense, seen, found
-        if sense == 1 and len(seen):
+        tried.append((_sense(seen), seen, found))
+        if tried[-1][0] == 1:
             break
-    assert best[1] is not None
-    problems += best[2]
-    return best[1]
+    _, seen, found = max(tried, key=lambda one: one[0])
+    problems += found
+    return seen
 
 
 def _sense(seen: Extents) -> float:

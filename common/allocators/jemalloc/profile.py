@@ -7,7 +7,6 @@ Sources: prof_structs.h, prof_data.c (5.2: prof.c), ckh.h.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
@@ -16,14 +15,14 @@ from findleaks.allocators.images import Image
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.layout import PROFILES, Profile
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.search import words_between
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import nonzero_pieces
 
 BUCKET = 64  # bytes: four cells of {key, data}
 LARGEST = 26  # base-2 logarithm of the number of buckets at most
-MOST = 1 << 22  # structures of a profiler at most
+MAX_COUNTS = 1 << 22  # structures prof_tctx_t of a profiler, at most
 TREE = 16  # offset in prof_gctx_t of the root of its tree of prof_tctx_t
 
 
@@ -38,17 +37,12 @@ class Table(NamedTuple):
 
 @dataclass
 class Found:
-    """Addresses of the profiler's blocks: `tables` of cells, `contexts` (prof_gctx_t), `counts`
-    (prof_tctx_t), `threads` (prof_tdata_t) and their names."""
+    """Addresses of the profiler's blocks: `counts` (prof_tctx_t), `threads` (prof_tdata_t), and
+    `others`: the tables' cells, the contexts (prof_gctx_t) and the threads' names."""
 
-    tables: set[int] = field(default_factory=set)
-    contexts: set[int] = field(default_factory=set)
     counts: set[int] = field(default_factory=set)
     threads: set[int] = field(default_factory=set)
-    names: set[int] = field(default_factory=set)
-
-    def all(self) -> set[int]:
-        return self.tables | self.contexts | self.counts | self.threads | self.names
+    others: set[int] = field(default_factory=set)
 
 
 def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> set[int]:
@@ -59,13 +53,12 @@ def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: S
         contexts = _contexts(memory, extents, table)
         if contexts is None:
             continue
-        found.tables.add(table.cells)
-        found.contexts |= contexts
+        found.others |= {table.cells, *contexts}
         row = _row(memory, table, contexts)
         if row is not None:
             _trees(memory, extents, table, contexts, row, found)
             _threads(memory, extents, table, near, row, found)
-    return found.all()
+    return found.counts | found.threads | found.others
 
 
 def _block(extents: Extents, address: int) -> bool:
@@ -74,7 +67,11 @@ def _block(extents: Extents, address: int) -> bool:
     return i >= 0 and not extents.state[i] and extents.good[i]
 
 
-def _table(words: Sequence[int]) -> Optional[Table]:
+def _table(memory: Memory, address: int) -> Optional[Table]:
+    """The table at `address`, if its numbers are plausible."""
+    words = memory.words(address, 6)
+    if words is None:
+        return None
     _, count, logs, hash_, compare, cells = words
     least, buckets = logs & 0xFFFFFFFF, logs >> 32
     if not least <= buckets <= LARGEST or count > 4 << buckets or not cells or cells % BUCKET:
@@ -87,21 +84,13 @@ def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> I
     block."""
     if not len(extents):
         return
-    low, high = extents.start[0], extents.end(len(extents) - 1)
     module = image.module
-    for start, end in image.data:
-        for piece in nonzero_pieces(memory.target, start, end):
-            places = engine.search(piece, low, high)
-            values, _ = engine.gather((piece,), places, 8)
-            for place, value in zip(places, array("Q", bytes(values))):
-                if value % BUCKET:
-                    continue
-                words = memory.words(place - 40, 6)
-                table = _table(words) if words is not None else None
-                if table is None or table.functions[0] == table.functions[1]:
-                    continue
-                if all(module.start <= function < module.end for function in table.functions) and _block(extents, table.cells):
-                    yield table
+    for place, value in words_between(memory.target, engine, image.data, extents.start[0], extents.end(len(extents) - 1)):
+        table = _table(memory, place - 40) if value % BUCKET == 0 else None
+        if table is None or table.functions[0] == table.functions[1]:
+            continue
+        if all(module.start <= function < module.end for function in table.functions) and _block(extents, table.cells):
+            yield table
 
 
 def _cells(memory: Memory, table: Table) -> Iterator[tuple[int, int]]:
@@ -135,7 +124,7 @@ def _row(memory: Memory, table: Table, contexts: set[int]) -> Optional[Profile]:
 def _trees(memory: Memory, extents: Extents, table: Table, contexts: set[int], row: Profile, found: Found) -> None:
     """Add the structures that each context leads to: the counts of each thread for it."""
     left = [(context, memory.word(context + TREE) or 0) for context in contexts]
-    while left and len(found.counts) < MOST:
+    while left and len(found.counts) < MAX_COUNTS:
         if memory.target.interrupted():
             raise Interrupted
         context, at = left.pop()
@@ -155,13 +144,12 @@ def _threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Rang
                 if _block(extents, word) and memory.words(word + row.table + 24, 2) == table.functions:
                     found.threads.add(word)
     for thread in found.threads:
-        words = memory.words(thread + row.table, 6)
-        inner = _table(words) if words is not None else None
+        inner = _table(memory, thread + row.table)
         if inner is not None and inner.functions == table.functions and _block(extents, inner.cells):
-            found.tables.add(inner.cells)
+            found.others.add(inner.cells)
         name = memory.word(thread + row.name) if row.name else None
         if name and _block(extents, name):
-            found.names.add(name)
+            found.others.add(name)
 
 
 def _count(memory: Memory, row: Profile, table: Table, context: int, at: int) -> Optional[tuple[int, ...]]:

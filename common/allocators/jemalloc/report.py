@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Problem
@@ -12,7 +13,7 @@ from findleaks.allocators.jemalloc.classes import Small
 from findleaks.allocators.jemalloc.layout import ACTIVE, DIRTY, KEPT, MUZZY, RETAINED
 
 if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.parts import JemallocView
+    from findleaks.allocators.jemalloc.instance import Jemalloc
 
 Key = tuple[int, int, bool]
 """Arena, size class, and whether the blocks are in slabs."""
@@ -25,7 +26,7 @@ class Row:
         self.extents = self.blocks = self.total = self.memory = self.bytes = self.cached = self.internal = 0
 
 
-def rows(allocator: JemallocView) -> dict[Key, Row]:
+def rows(allocator: Jemalloc) -> dict[Key, Row]:
     """Rows by arena and class, with separate rows for slabs and for extents of single blocks."""
     seen = allocator.parts.extents
     found: dict[Key, Row] = {}
@@ -57,20 +58,20 @@ def rows(allocator: JemallocView) -> dict[Key, Row]:
     return found
 
 
-def caches(allocator: JemallocView) -> list[base.Cache]:
+def caches(allocator: Jemalloc) -> list[base.Cache]:
     """A row for each small class of each arena, as in malloc_stats_print's table of bins; for each
     large class; and for small blocks that the profiler sampled, which have an extent each. A block
     that jemalloc counts as in use (curregs) here is in use, or cached, or (own["internal"]) holds
     the stacks of thread caches."""
-    memory, parts = allocator.memory, allocator.parts
+    parts = allocator.parts
     table, nbins = parts.classes, len(parts.classes.small)
     by_class = rows(allocator)
     known = {arena.index: arena for arena in parts.arenas}
     found = []
     for index in sorted({*known, *(key[0] for key in by_class)}):
         arena = known.get(index)
-        small = stats.bins(memory, table, arena, parts.shape) if arena else None
-        large = stats.large(memory, table, arena, parts.shape) if arena else None
+        small = stats.bins(allocator, arena) if arena else None
+        large = stats.large(allocator, arena) if arena else None
         for szind, size in enumerate(table.sizes):
             slabs = by_class.get((index, szind, True)) if szind < nbins else None
             single = by_class.get((index, szind, False))
@@ -92,70 +93,46 @@ def _bin(arena: int, small: Small, szind: int, row: Row, counters: dict[str, int
     own = {"ind": szind, "nregs": count, "slab_size": slab, "nshards": shards, "internal": row.internal, **counters}
     if counters:
         own["allocated"] = own["curregs"] * size
-    used, free = row.blocks - row.cached - row.internal, row.total - row.blocks
-    return base.Cache(
-        arenas.name(arena),
-        str(size),
-        size,
-        used,
-        row.cached,
-        free,
-        used * size,
-        row.cached * size,
-        free * size,
-        row.memory,
-        counters.get("nmalloc"),
-        None,
-        own,
-    )
+    return _cache(arena, str(size), size, size, row, own)
 
 
 def _large(arena: int, name: str, szind: int, row: Row, counters: dict[str, int]) -> base.Cache:
     own = {"ind": szind, "internal": row.internal, **counters}
     each = row.bytes // row.blocks if row.blocks else 0
-    size = each if each * row.blocks == row.bytes else 0
-    used = row.blocks - row.cached - row.internal
-    cached = row.cached * each
-    return base.Cache(
-        arenas.name(arena),
-        name,
-        size,
-        used,
-        row.cached,
-        0,
-        row.bytes - cached - row.internal * each,
-        cached,
-        0,
-        row.memory,
-        counters.get("nmalloc"),
-        None,
-        own,
-    )
+    return _cache(arena, name, each if each * row.blocks == row.bytes else 0, each, row, own)
 
 
-def pages(allocator: JemallocView) -> dict[tuple[int, int], int]:
+def _cache(arena: int, name: str, size: int, each: int, row: Row, own: dict[str, int]) -> base.Cache:
+    """A row as a size class; `each` is what a cached, free or internal block counts, in bytes."""
+    taken, free = row.cached + row.internal, row.total - row.blocks
+    counts = row.blocks - taken, row.cached, free
+    in_bytes = row.bytes - taken * each, row.cached * each, free * each
+    return base.Cache(arenas.name(arena), name, size, *counts, *in_bytes, row.memory, own.get("nmalloc"), None, own)
+
+
+def pages(allocator: Jemalloc) -> Counter[tuple[int, int]]:
     """Bytes of extents by (arena, state)."""
     seen = allocator.parts.extents
-    found: dict[tuple[int, int], int] = {}
+    found: Counter[tuple[int, int]] = Counter()
     for arena, state, size in zip(seen.arena, seen.state, seen.size):
-        found[arena, state] = found.get((arena, state), 0) + size
+        found[arena, state] += size
     return found
 
 
-def of_hugepages(allocator: JemallocView) -> dict[int, int]:
+def of_hugepages(allocator: Jemalloc) -> Counter[int]:
     """Bytes of active extents that come from the hugepage allocator, by arena."""
     seen = allocator.parts.extents
-    found: dict[int, int] = {}
+    found: Counter[int] = Counter()
     for arena, state, size, bits in zip(seen.arena, seen.state, seen.size, seen.bits):
         if state == ACTIVE and seen.layout.hpa >= 0 and bits >> seen.layout.hpa & 1:
-            found[arena] = found.get(arena, 0) + size
+            found[arena] += size
     return found
 
 
-def arenas_of(allocator: JemallocView) -> list[base.Arena]:
+def arenas_of(allocator: Jemalloc) -> list[base.Arena]:
     """An arena's bytes: `free` are free regions of slabs, `spare` dirty and muzzy pages. `mapped`
     includes jemalloc's own memory, but not what it returned to the kernel (retained)."""
-    memory, parts = allocator.memory, allocator.parts
+    parts = allocator.parts
     by_state, hugepages = pages(allocator), of_hugepages(allocator)
     sums: dict[str, list[int]] = {}
     for cache in caches(allocator):
@@ -167,18 +144,16 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
     found = []
     for index in sorted({*known, *(key[0] for key in by_state)}):
         used, cached, free = sums.get(arenas.name(index), [0, 0, 0])
-        active, dirty, muzzy = (by_state.get((index, state), 0) for state in (ACTIVE, DIRTY, MUZZY))
+        active, dirty, muzzy = (by_state[index, state] for state in (ACTIVE, DIRTY, MUZZY))
         page = 1 << parts.classes.page
         own = {"pactive": active // page, "pdirty": dirty // page, "pmuzzy": muzzy // page}
-        own["retained"] = by_state.get((index, RETAINED), 0)
+        own["retained"] = by_state[index, RETAINED]
         arena = known.get(index)
-        kept = by_state.get((index, KEPT), 0)
-        huge = hugepages.get(index, 0)
+        kept = by_state[index, KEPT]
         mapped = active + dirty + muzzy
         if arena is not None:
-            threads = memory.int32(arena.address)
-            own["nthreads"] = threads or 0
-            own["internal"] = stats.internal(memory, arena, parts.shape)
+            own["nthreads"] = allocator.memory.int32(arena.address) or 0
+            own["internal"] = stats.internal(allocator, arena)
             own["tcache_bytes"] = sum(
                 len(stack.entries) * parts.classes.sizes[stack.szind]
                 for each in allocator.caches_found
@@ -188,7 +163,7 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
             if arena.base is not None and arena.base.mapped >= 0:
                 own["base"] = arena.base.allocated
                 # Memory of the hugepage allocator is counted by that allocator only.
-                own["mapped"] = mapped - huge + arena.base.mapped
+                own["mapped"] = mapped - hugepages[index] + arena.base.mapped
                 own["resident"] = arena.base.resident + mapped
                 mapped += arena.base.mapped
         mapped += kept
@@ -196,7 +171,7 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
     return found
 
 
-def totals(allocator: JemallocView) -> dict[str, int]:
+def totals(allocator: Jemalloc) -> dict[str, int]:
     """stats.allocated, active, metadata, resident, mapped, retained, in bytes (ctl.c, ctl_refresh;
     arena.c, arena_stats_merge). Figures that jemalloc computes from counters are computed from the
     extents where possible."""
@@ -222,17 +197,16 @@ def totals(allocator: JemallocView) -> dict[str, int]:
     }
 
 
-def reconcile(allocator: JemallocView) -> Iterator[Problem]:
+def reconcile(allocator: Jemalloc) -> Iterator[Problem]:
     """Report where an arena's counters and its extents differ: a thread was inside malloc, or one
     of the two was overwritten."""
-    memory, parts = allocator.memory, allocator.parts
+    parts = allocator.parts
     counts = arenas.count(parts.extents)
     for arena in parts.arenas:
-        small: Optional[list[dict[str, int]]] = stats.bins(memory, parts.classes, arena, parts.shape)
         off = []
-        for szind, counters in enumerate(small or ()):
+        for szind, counters in enumerate(stats.bins(allocator, arena) or ()):
             key = arena.index, szind
-            found = counts.slabs.get(key, 0), counts.regions.get(key, 0)
+            found = counts.slabs[key], counts.regions[key]
             if found != (counters["curslabs"], counters["curregs"]):
                 size = parts.classes.small[szind].size
                 counted = f"{counters['curregs']:,} regions in {counters['curslabs']:,} slabs"
@@ -242,7 +216,7 @@ def reconcile(allocator: JemallocView) -> Iterator[Problem]:
             yield Problem(arena.address, f"arena {arena.index} counts {off[0]}{more}", False)
 
 
-def summary(allocator: JemallocView) -> dict[str, object]:
+def summary(allocator: Jemalloc) -> dict[str, object]:
     """For `allocators[]` in the JSON."""
     parts = allocator.parts
     return {

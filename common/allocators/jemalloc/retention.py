@@ -1,17 +1,52 @@
 """Why a jemalloc keeps free memory, and what to try.
 
-Free pages wait for their decay time, which only threads that allocate check.
+Free pages wait for their decay time, which only threads that allocate check. decay_t has it
+(decay.h and decay.c of 5.3, arena_structs.h and arena.c of 5.2): a mutex and a flag, then time_ms
+(-1: never purge, 0: at once), interval, epoch, jitter_state, deadline, nunpurged, a word each, and
+a backlog of 200 more. If time_ms is more than 0, decay_reinit sets interval to a 200th of it in
+nanoseconds; otherwise jitter_state keeps its first value, the address of decay_t itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Optional
 
-from findleaks.allocators.jemalloc.arenas import Arena, name
-from findleaks.allocators.jemalloc.decay import NEVER, times
+from findleaks.allocators.jemalloc.arenas import LONGEST, Arena, name
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.retention import FreeMemory, Retention, explain_free_blocks
 from findleaks.formatting import number, size
+
+NEVER = -1
+STEPS = 200  # SMOOTHSTEP_NSTEPS
+MAX_DECAY = 1 << 40  # milliseconds: 35 years
+MUTEX = 256  # more than decay_t has before time_ms: 112 to 144 in Debian's builds
+WORDS = 6 + STEPS  # of decay_t from time_ms on
+
+
+def decay_times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
+    """(dirty, muzzy) decay times of an arena in milliseconds, NEVER if pages are never purged; None
+    where they are not found."""
+    words = memory.words(arena.address, LONGEST // 8) or memory.words(arena.address, LONGEST // 32) or ()
+    found: list[int] = []
+    at = 0
+    while at + WORDS < len(words) and len(found) < 2:
+        time = _decay_time(words[at : at + 4], arena.address + 8 * at)
+        if time is not None:
+            found.append(time)
+        at += 1 if time is None else WORDS
+    return (found[0], found[1]) if len(found) == 2 else None
+
+
+def _decay_time(words: Sequence[int], address: int) -> Optional[int]:
+    """The decay time of a decay_t whose time_ms is at `address`, or None; `words`: the first four
+    from there on."""
+    time, interval, epoch, jitter = words
+    if 0 < time < MAX_DECAY:
+        return time if interval == time * 1_000_000 // STEPS and epoch else None
+    if time in (0, (1 << 64) - 1) and 0 < address - jitter < MUTEX:
+        return NEVER if time else 0
+    return None
 
 
 def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Sequence[Arena]) -> Retention:
@@ -26,7 +61,7 @@ def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Seque
         return Retention(pages, tuple(sorts), "; ".join(causes), (), evidence)
     most = max(free.arenas, key=lambda arena: arena.spare.get("dirty", 0) + arena.spare.get("muzzy", 0), default=None)
     same = [one for one in arenas if most is not None and most.arena == name(one.index)]
-    decay = times(memory, same[0]) if same else None
+    decay = decay_times(memory, same[0]) if same else None
     why = ""
     if decay is not None:
         evidence["dirty_decay_ms"], evidence["muzzy_decay_ms"] = decay

@@ -5,43 +5,34 @@ Sources: src/stats.c, src/ctl.c, arena_stats_merge.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from findleaks.allocators.jemalloc import arenas
-from findleaks.allocators.jemalloc.arenas import Arena, Shape
-from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.layout import BIN_STATS
-from findleaks.allocators.memory import Memory
+from findleaks.allocators.jemalloc.arenas import Arena, bin_counters
+from findleaks.allocators.jemalloc.layout import BIN_STATS, INTERNAL
+
+if TYPE_CHECKING:
+    from findleaks.allocators.jemalloc.instance import Jemalloc
 
 
-def bins(memory: Memory, classes: Classes, arena: Arena, shape: Shape) -> Optional[list[dict[str, int]]]:
+def bins(allocator: Jemalloc, arena: Arena) -> Optional[list[dict[str, int]]]:
     """bin_stats_t of every small class of an arena, with shards added up; None where they were not
     found, are not kept, or cannot be read."""
+    shape = allocator.parts.shape
     if shape.bins is None or not shape.counts:
         return None
-    at, found = arena.address + shape.bins, []
-    for small in classes.small:
-        sums = dict.fromkeys(BIN_STATS, 0)
-        for _ in range(small.shards):
-            words = memory.words(at + shape.bin.stats, len(BIN_STATS))
-            if words is None:
-                return None
-            for name, word in zip(BIN_STATS, words):
-                sums[name] += word
-            at += shape.bin.size
-        found.append(sums)
-    return found
+    rows = bin_counters(allocator.memory, allocator.parts.classes, arena.address + shape.bins, shape.bin)
+    return None if rows is None else [dict(zip(BIN_STATS, row)) for row in rows]
 
 
-def large(memory: Memory, classes: Classes, arena: Arena, shape: Shape) -> Optional[list[dict[str, int]]]:
+def large(allocator: Jemalloc, arena: Arena) -> Optional[list[dict[str, int]]]:
     """The counters of every large class of an arena. Counters that jemalloc only computes when it
     merges statistics are computed in the same way: requests are those served by the arena plus
     those served by thread caches; a fill brings one block."""
+    shape, classes = allocator.parts.shape, allocator.parts.classes
     if shape.large is None:
         return None
     row, number = shape.large_row, len(classes.sizes) - len(classes.small)
-    words = memory.words(arena.address + shape.large, number * row.size // 8)
+    words = allocator.memory.words(arena.address + shape.large, number * row.size // 8)
     if words is None:
         return None
     found = []
@@ -60,16 +51,10 @@ def large(memory: Memory, classes: Classes, arena: Arena, shape: Shape) -> Optio
     return found
 
 
-def util(counters: Mapping[str, int]) -> str:
-    """The column "util" of the table of bins, as text (stats.c, get_rate_str)."""
-    total, used = counters["nregs"] * counters["curslabs"], counters["curregs"]
-    if not total or used == total:
-        return "1"
-    if used > total:
-        return " race"
-    return f"0.{1000 * used // total:03d}"
-
-
-def internal(memory: Memory, arena: Arena, shape: Shape) -> int:
-    """Bytes of blocks that jemalloc made for itself; 0 if unknown."""
-    return arenas.internal(memory, arena, shape) or 0
+def internal(allocator: Jemalloc, arena: Arena) -> int:
+    """stats.internal of an arena: bytes of blocks that jemalloc made for itself; 0 if unknown."""
+    shape = allocator.parts.shape
+    for row in INTERNAL:
+        if row.tcaches == shape.tcaches or row.large == shape.large:
+            return allocator.memory.word(arena.address + row.internal) or 0
+    return 0

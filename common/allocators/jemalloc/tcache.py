@@ -37,6 +37,10 @@ class Stack(NamedTuple):
     entries: Sequence[int]
     stashed: Sequence[int] = ()
 
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        return (*self.entries, *self.stashed)
+
 
 @dataclass
 class Cache:
@@ -52,7 +56,11 @@ class Cache:
     problems: list[str] = field(default_factory=list)
 
     def entries(self) -> list[int]:
-        return [entry for stack in self.stacks for entry in (*stack.entries, *stack.stashed)]
+        return [entry for stack in self.stacks for entry in stack.blocks]
+
+    @property
+    def label(self) -> str:
+        return f"thread cache of thread {self.tid}" if self.tid else "thread cache"
 
 
 def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: int, descriptor: int) -> Cache:
@@ -107,10 +115,13 @@ def _last(memory: Memory, slow: int, words: Sequence[int]) -> int:
     return next((i for i in range(7, len(words)) if words[i] and words[i] % 8 == 0 and memory.word(words[i]) == slow), 0)
 
 
-def unlisted(memory: Memory, engine: Engine, classes: Classes, layout: Extent, threads: Sequence[Thread], arenas: Sequence[Arena]) -> None:
-    """For arenas that list no thread caches: add to each the caches in threads' static storage that
-    point to the arena."""
+def unlisted(
+    memory: Memory, engine: Engine, classes: Classes, layout: Extent, threads: Sequence[Thread], arenas: Sequence[Arena]
+) -> list[tuple[Arena, int, int]]:
+    """For arenas that list no thread caches: (arena, cache, its descriptor) of the caches in
+    threads' static storage that point to one of them, by the arena's index."""
     by_address = {arena.address: arena for arena in arenas}
+    found: dict[int, Arena] = {}
     regions = memory.target.regions()
     for pointer in sorted({thread.thread_pointer for thread in threads if thread.thread_pointer}):
         home = holding(regions, pointer)
@@ -119,8 +130,10 @@ def unlisted(memory: Memory, engine: Engine, classes: Classes, layout: Extent, t
             for place in engine.search_any(piece, list(by_address)):
                 address = _around(memory, classes, layout, place)
                 arena = by_address[memory.word(place) or 0] if address else None
-                if arena is not None and address not in arena.caches:
-                    arena.caches.append(address)
+                if arena is not None:
+                    found[address] = arena
+    distance = 16 if layout is EDATA else 56 + BIN * len(classes.small)
+    return [(arena, cache, cache + distance) for cache, arena in sorted(found.items(), key=lambda one: one[1].index)]
 
 
 def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.bulk import pointing
 from findleaks.allocators.images import Image
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.layout import Levels, levels
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.search import words_between
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.base import Range
+from findleaks.target.ranges import merged
 
 ALIGNED = 64  # bytes that descriptors are aligned to at least
 CONFIRMED = 3
@@ -29,8 +31,8 @@ class Root(NamedTuple):
     levels: Levels
 
     @property
-    def size(self) -> int:
-        return 8 << self.levels.root
+    def range(self) -> Range:
+        return Range(self.address, self.address + (8 << self.levels.root))
 
 
 class Elements(NamedTuple):
@@ -47,42 +49,29 @@ def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> It
     regions = memory.target.regions()
     low, high = regions[0].start, regions[-1].end
     frames: dict[int, bool] = {}
-    for start, end in image.data:
-        for piece in nonzero_pieces(memory.target, start, end):
-            if memory.target.interrupted():
-                raise Interrupted
-            for address, value in zip(*pointing(engine, piece, low, high)):
-                frame = value >> 21
-                if frame not in frames:
-                    frames[frame] = bases.block(value) is not None
-                if frames[frame] and value % 8 == 0:
-                    yield address, value
+    for address, value in words_between(memory.target, engine, image.data, low, high):
+        frame = value >> 21
+        if frame not in frames:
+            frames[frame] = bases.block(value) is not None
+        if frames[frame] and value % 8 == 0:
+            yield address, value
 
 
 def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: Bases, words: Sequence[tuple[int, int]]) -> list[Root]:
     """The roots in the image. For a pointer to a leaf (or to a node above leaves), the descriptors
     that the leaf's elements point to determine which element of the root the pointer must be."""
-    found: dict[Root, int] = {}
+    found: list[Root] = []
+    data = merged(image.data)
     for address, value in words:
-        if any(root.address <= address < root.address + root.size for root in found):
+        if any(root.range.start <= address < root.range.end for root in found):
             continue
         for shape in levels(classes.page):
-            root = _root(memory, engine, classes, bases, address, value, shape)
-            if root is not None and any(start <= root and root + (8 << shape.root) <= end for start, end in _whole(image)):
-                found[Root(root, shape)] = 1
+            start = _root(memory, engine, classes, bases, address, value, shape)
+            root = Root(start, shape) if start is not None else None
+            if root is not None and any(low <= root.range.start and root.range.end <= high for low, high in data):
+                found.append(root)
                 break
-    return list(found)
-
-
-def _whole(image: Image) -> list[Range]:
-    """The image's data, adjacent parts joined."""
-    joined: list[Range] = []
-    for start, end in image.data:
-        if joined and joined[-1].end == start:
-            joined[-1] = Range(joined[-1].start, end)
-        else:
-            joined.append(Range(start, end))
-    return joined
+    return found
 
 
 def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, address: int, value: int, shape: Levels) -> Optional[int]:
@@ -115,10 +104,8 @@ def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, addres
 
 def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tuple[int, int]]:
     """(address, value) of the words that are not 0."""
-    for low, high in memory.target.nonzero(start, end):
-        for at in range(low, high, PART):
-            for piece in memory.target.pieces(at, min(at + PART, high)):
-                yield from zip(*pointing(engine, piece, 1, 1 << 64))
+    parts = (Range(at, min(at + PART, end)) for at in range(start, end, PART))
+    return words_between(memory.target, engine, parts, 1, 1 << 64)
 
 
 def _descriptor(word: int, shape: Levels) -> int:
@@ -130,7 +117,7 @@ def _descriptor(word: int, shape: Levels) -> int:
     return word if word % ALIGNED == 0 else 0
 
 
-def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: list[tuple[int, str]]) -> list[tuple[int, int]]:
+def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: list[Problem]) -> list[tuple[int, int]]:
     """(leaf, number of its first page) of every leaf; words that are no pointer to one go to
     `problems`."""
     shape = root.levels
@@ -141,7 +128,8 @@ def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: l
             for at, value in _filled(memory, engine, node, node + (8 << bits)):
                 block = bases.block(value)
                 if block is None or value % 8 or value + (element << below) > block.end:
-                    problems.append((at, f"the radix tree's element at {at:#x} is {value:#x}, no node: what hangs from it is not seen"))
+                    what = f"the radix tree's element at {at:#x} is {value:#x}, no node: what hangs from it is not seen"
+                    problems.append(Problem(at, what))
                 else:
                     found.append((value, (first | (at - node) // 8) << below))
         level, bits = found, below
@@ -151,25 +139,21 @@ def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: l
 def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[int, int]]) -> Elements:
     """All elements of these leaves that point to a descriptor."""
     shape = root.levels
-    shift = 3 if shape.element == 8 else 4
-    result = Elements([], [])
+    pages: list[int] = []
+    descriptors: list[int] = []
     mask = (1 << shape.address) - ALIGNED
     for leaf, first in found:
         if memory.target.interrupted():
             raise Interrupted
         for piece in memory.target.pieces(leaf, leaf + (shape.element << shape.leaf)):
-            _read(engine, piece, leaf, first, shift, mask, result)
-    return result
-
-
-def _read(engine: Engine, piece: Piece, leaf: int, first: int, shift: int, mask: int, result: Elements) -> None:
-    at, values = pointing(engine, piece, ALIGNED, 1 << 64)
-    if shift == 3:
-        # Elements without a descriptor may still have a size class: they point to 0.
-        base = (first << 3) - leaf
-        result.pages.extend([a + base >> 3 for a in at])
-        result.descriptors.extend([v & mask for v in values])
-    else:
-        pairs = [(first + (a - leaf >> 4), v) for a, v in zip(at, values) if (a - leaf) % 16 == 0]
-        result.pages.extend([page for page, _ in pairs])
-        result.descriptors.extend([descriptor for _, descriptor in pairs])
+            at, values = pointing(engine, piece, ALIGNED, 1 << 64)
+            if shape.element == 8:
+                # Elements without a descriptor may still have a size class: they point to 0.
+                base = (first << 3) - leaf
+                pages += [a + base >> 3 for a in at]
+                descriptors += [v & mask for v in values]
+            else:
+                kept = [i for i, a in enumerate(at) if (a - leaf) % 16 == 0]
+                pages += [first + (at[i] - leaf >> 4) for i in kept]
+                descriptors += [values[i] for i in kept]
+    return Elements(pages, descriptors)

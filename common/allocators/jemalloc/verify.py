@@ -10,16 +10,13 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.jemalloc import stats
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.layout import ACTIVE
-from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.parts import JemallocView
-
-LINKS = 1 << 24  # elements of a list at most
+    from findleaks.allocators.jemalloc.instance import Jemalloc
 
 
-def verify(allocator: JemallocView) -> Iterator[Problem]:
+def verify(allocator: Jemalloc) -> Iterator[Problem]:
     """Run all checks, thread caches first: they show a block freed twice."""
     seen = allocator.parts.extents
     allocator.checked = {
@@ -34,7 +31,7 @@ def verify(allocator: JemallocView) -> Iterator[Problem]:
     yield from _bins(allocator)
 
 
-def _cached(allocator: JemallocView) -> Iterator[Problem]:
+def _cached(allocator: Jemalloc) -> Iterator[Problem]:
     """Check that each cached block is a region that counts as in use, has the stack's class, and is
     cached once."""
     seen = allocator.parts.extents
@@ -42,7 +39,7 @@ def _cached(allocator: JemallocView) -> Iterator[Problem]:
     for cache in allocator.caches_found:
         whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
         for stack in cache.stacks:
-            for entry in (*stack.entries, *stack.stashed):
+            for entry in stack.blocks:
                 i = seen.at(entry)
                 if i < 0 or seen.state[i] != ACTIVE:
                     yield Problem(entry, f"{whose} holds {entry:#x}, which is no block: it was written over, or the block is gone")
@@ -53,9 +50,8 @@ def _cached(allocator: JemallocView) -> Iterator[Problem]:
                 if seen.slab[i] and seen.good[i]:
                     region, offset = divmod(entry - seen.start[i], seen.classes.small[seen.szind[i]].size)
                     if offset:
-                        yield Problem(
-                            entry, f"{whose} holds {entry:#x}, {offset} bytes inside a block: what was freed was no block's address"
-                        )
+                        what = f"{whose} holds {entry:#x}, {offset} bytes inside a block: what was freed was no block's address"
+                        yield Problem(entry, what)
                     elif seen.bitmap(i) >> region & 1:
                         what = f"{whose} holds {entry:#x}, which its slab has as free: freed twice"
                         yield Problem(entry, what, damaged=Range(entry, entry))
@@ -78,7 +74,7 @@ def _bitmaps(seen: Extents) -> Iterator[Problem]:
             yield Problem(seen.descriptors[i], what + ": freed twice, or its descriptor was written over")
 
 
-def _tree(allocator: JemallocView) -> Iterator[Problem]:
+def _tree(allocator: Jemalloc) -> Iterator[Problem]:
     """Check that the tree's elements point to descriptors of the right extents. Slabs have all
     their pages in the tree, other extents the first and last."""
     parts = allocator.parts
@@ -102,7 +98,7 @@ def _tree(allocator: JemallocView) -> Iterator[Problem]:
                 break
 
 
-def _lists(allocator: JemallocView) -> Iterator[Problem]:
+def _lists(allocator: Jemalloc) -> Iterator[Problem]:
     """Check that the large extents of each arena except the automatic ones form a ring, linked in
     both directions."""
     seen = allocator.parts.extents
@@ -113,18 +109,18 @@ def _lists(allocator: JemallocView) -> Iterator[Problem]:
         after, before = seen.word(i, seen.layout.next), seen.word(i, seen.layout.prev)
         if not after or not before:
             continue
+        own = seen.descriptors[i]
         behind, ahead = index.get(after), index.get(before)
-        at = f"the descriptor at {seen.descriptors[i]:#x} of the block at {seen.address[i]:#x}"
-        if behind is not None and seen.state[behind] == ACTIVE and seen.word(behind, seen.layout.prev) not in (seen.descriptors[i],):
-            yield Problem(seen.descriptors[i], f"{at} links to {after:#x}, which does not link back")
-        if ahead is not None and seen.state[ahead] == ACTIVE and seen.word(ahead, seen.layout.next) not in (seen.descriptors[i],):
-            yield Problem(seen.descriptors[i], f"{at} links back to {before:#x}, which does not link to it")
+        at = f"the descriptor at {own:#x} of the block at {seen.address[i]:#x}"
+        if behind is not None and seen.state[behind] == ACTIVE and seen.word(behind, seen.layout.prev) != own:
+            yield Problem(own, f"{at} links to {after:#x}, which does not link back")
+        if ahead is not None and seen.state[ahead] == ACTIVE and seen.word(ahead, seen.layout.next) != own:
+            yield Problem(own, f"{at} links back to {before:#x}, which does not link to it")
 
 
-def _bins(allocator: JemallocView) -> Iterator[Problem]:
+def _bins(allocator: Jemalloc) -> Iterator[Problem]:
     """Check that each bin's current slab is of its class and arena, and that its counters add
     up."""
-    memory: Memory = allocator.memory
     parts = allocator.parts
     seen, shape = parts.extents, parts.shape
     if shape.bins is None:
@@ -134,13 +130,13 @@ def _bins(allocator: JemallocView) -> Iterator[Problem]:
         at = arena.address + shape.bins
         for szind, small in enumerate(parts.classes.small):
             for _ in range(small.shards):
-                current = memory.word(at + shape.bin.slabcur)
+                current = allocator.memory.word(at + shape.bin.slabcur)
                 i = index.get(current or 0)
                 if current and (i is None or not seen.slab[i] or seen.szind[i] != szind or seen.arena[i] != arena.index):
                     what = f"arena {arena.index}'s bin of {small.size} bytes has the current slab {current:#x}, which is none of its own"
                     yield Problem(at + shape.bin.slabcur, what)
                 at += shape.bin.size
-        for szind, counters in enumerate(stats.bins(memory, parts.classes, arena, shape) or ()):
+        for szind, counters in enumerate(stats.bins(allocator, arena) or ()):
             if counters["nmalloc"] - counters["ndalloc"] != counters["curregs"]:
                 made = f"{counters['nmalloc']:,} made, {counters['ndalloc']:,} gone, {counters['curregs']:,} there"
                 size = parts.classes.small[szind].size

@@ -11,7 +11,6 @@ points right behind the map.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
@@ -66,46 +65,41 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
                     break
 
 
-def _zeros(lows: bytes) -> Iterator[int]:
-    """Indices of the bytes that are 0.
-
-    `lows` has the lowest byte of each pointer: most pointers in a program's data do not point to
-    the beginning of a page.
-    """
-    at = lows.find(0)
-    while at >= 0:
-        yield at
-        at = lows.find(0, at + 1)
-
-
 def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
-    """(address of the variable, page map of 3.x) for each such pointer in a file's data.
-
-    The map's entry for the lowest addresses points to the end of its first level, which has a power
-    of two bytes.
-    """
+    """(address of the variable, page map of 3.x) for each such pointer in a file's data."""
     found: dict[int, int] = {}
-    if not writable:
-        return []
-    starts = [start for start, _ in writable]
-    low, high = writable[0].start, writable[-1].end
-    for image in images(memory.target):
+    for image in images(memory.target) if writable else ():
         tried = 0
-        for start, end in image.data:
-            for piece in nonzero_pieces(memory.target, start, end):
-                addresses, values = pointing(engine, piece, low, high)
-                for number in _zeros(memoryview(values).cast("B")[::8].tobytes()):
-                    at, value = addresses[number], values[number]
-                    if value & 0xFFF or tried > CANDIDATES or value in found:
-                        continue
-                    index = bisect_right(starts, value) - 1
-                    if index < 0 or value >= writable[index].end:
-                        continue
-                    tried += 1
-                    size = (memory.word(value) or 0) - value
-                    # 3.6: a header, with the bytes of the first level and the map's own address
-                    if memory.word(value + 16) == value:
-                        size = ((memory.word(value + MAP_HEADER) or 0) - value) // (2 * MIN_MAP) * (2 * MIN_MAP)
-                    if MIN_MAP <= size <= MAX_MAP and not size & (size - 1):
-                        found[value] = at
+        for at, value in _page_pointers(memory.target, engine, image.data, writable[0].start, writable[-1].end):
+            if tried > CANDIDATES:
+                break
+            if value not in found and inside(writable, value) is not None:
+                tried += 1
+                if _is_page_map(memory, value):
+                    found[value] = at
     return [(at, value) for value, at in found.items()]
+
+
+def _page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
+    """(address, value) of the words in these ranges that point to the beginning of a page within
+    [low, high)."""
+    for start, end in ranges:
+        for piece in nonzero_pieces(target, start, end):
+            addresses, values = pointing(engine, piece, low, high)
+            # Most pointers in a program's data do not: their lowest bytes are searched for zeros.
+            lowest = memoryview(values).cast("B")[::8].tobytes()
+            number = lowest.find(0)
+            while number >= 0:
+                if not values[number] & 0xFFF:
+                    yield addresses[number], values[number]
+                number = lowest.find(0, number + 1)
+
+
+def _is_page_map(memory: Memory, address: int) -> bool:
+    """Whether the map's entry for the lowest addresses points to the end of its first level, which
+    has a power of two bytes."""
+    size = (memory.word(address) or 0) - address
+    # 3.6: a header, with the bytes of the first level and the map's own address
+    if memory.word(address + 16) == address:
+        size = ((memory.word(address + MAP_HEADER) or 0) - address) // (2 * MIN_MAP) * (2 * MIN_MAP)
+    return MIN_MAP <= size <= MAX_MAP and not size & (size - 1)

@@ -26,13 +26,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Optional
 
-from findleaks.allocators.bulk import pointing
 from findleaks.allocators.mimalloc.layout import SMALLEST_ALIGNMENT, Page
 from findleaks.allocators.mimalloc.lists import decode
+from findleaks.allocators.search import words_between
 from findleaks.engine.contract import Engine
-from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import nonzero_pieces
 
 UNINITIALISED = 0xD0D0D0D0D0D0D0D0
 """MI_DEBUG_UNINIT: debug builds fill new blocks with it."""
@@ -98,14 +96,11 @@ def moved(
         for block in where.get(value, ()):
             suspects[block].refer(value, 0)
     low, high = min(where), max(where) + 1
-    for start, end, heap in [*((*root, False) for root in roots), *((*part, True) for part in heaps)]:
-        for piece in nonzero_pieces(target, start, end):
-            if target.interrupted():
-                raise Interrupted
-            for at, value in zip(*pointing(engine, piece, low, high)):
-                if value in where and (not heap or live.block(at)):
-                    for block in where[value]:
-                        suspects[block].refer(value, at if heap else 0)
+    for ranges, heap in ((roots, False), (heaps, True)):
+        for at, value in words_between(target, engine, ranges, low, high):
+            if value in where and (not heap or live.block(at)):
+                for block in where[value]:
+                    suspects[block].refer(value, at if heap else 0)
     return _decided(suspects, live)
 
 
@@ -212,10 +207,7 @@ def _suspects(target: Target, page: Page, free: set[int]) -> list[tuple[int, boo
                 continue
             word = int.from_bytes(piece.data[at : at + 8], "little")
             if word and any(page.keys):
-                if word == UNINITIALISED:
-                    word = 0
-                else:
-                    word = decode(word, page.keys, page.meta)
+                word = 0 if word == UNINITIALISED else decode(word, page.keys, page.meta)
             if not word or (page.start <= word < page.end and not (word - page.start) % page.size and word != block):
                 found.append((block, bool(word)))
     return found

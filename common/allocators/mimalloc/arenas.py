@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from findleaks.allocators.images import images
+from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.layout import SEGMENT
+from findleaks.allocators.search import words_between
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, nonzero_pieces, subtract
+from findleaks.target.ranges import merged, subtract
 
 MAX_BLOCKS = 1 << 20  # blocks of an arena, at most
 REACH = 1 << 40  # bytes below the first segment within which an arena may begin
@@ -25,22 +27,16 @@ def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Ran
     """
     if not segments:
         return []
-    found = []
+    memory = Memory(target)
     low, high = max(segments[0].start - REACH, SEGMENT), segments[-1].end
-    for image in images(target):
-        for start, end in image.data:
-            for piece in nonzero_pieces(target, start, end):
-                skip = -piece.address % 8
-                words = piece.data[skip : skip + (len(piece.data) - skip) // 8 * 8].cast("Q")
-                for at in engine.search(piece, low, high):
-                    index = (at - piece.address - skip) >> 3
-                    if words[index] % SEGMENT or index + 2 >= len(words):
-                        continue
-                    first, count, fields = words[index : index + 3]
-                    if 1 <= count <= MAX_BLOCKS and fields == (count + 63) // 64:
-                        whole = Range(first, first + count * SEGMENT)
-                        if any(whole.start <= segment.start and segment.end <= whole.end for segment in segments):
-                            found.append(whole)
+    found = []
+    data = (part for image in images(target) for part in image.data)
+    for at, first in words_between(target, engine, data, low, high):
+        words = memory.words(at + 8, 2) if first % SEGMENT == 0 else None
+        if words is not None and 1 <= words[0] <= MAX_BLOCKS and words[1] == (words[0] + 63) // 64:
+            end = first + words[0] * SEGMENT
+            if any(first <= segment.start and segment.end <= end for segment in segments):
+                found.append(Range(first, end))
     writable = [Range(r.start, r.end) for r in target.regions() if r.writable]
     covered = merged(found)
     return subtract(covered, [*segments, *subtract(covered, writable)])

@@ -12,32 +12,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Optional, Protocol
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.aligned import Live
 from findleaks.allocators.mimalloc.layout import Page
-from findleaks.allocators.mimalloc.lists import Lists, encode
+from findleaks.allocators.mimalloc.lists import encode
 from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.mimalloc.instance import Mimalloc
 
 VOTES, VOTES_A_PAGE = 64, 4  # blocks whose canary is looked at, in all and of one page
 YIELD_SECONDS = 0.1  # seconds between two None that verify() yields
 FILL = 0xDE
 FILLED = 16  # bytes behind a request that are filled with FILL, at most
-
-
-class MimallocView(Protocol):
-    """What `verify` reads of instance.Mimalloc; it sets `checked`."""
-
-    memory: Memory
-    lists: Lists
-    pages: list[Page]
-    padding: bool
-    checked: dict[str, int]
-
-    def live_now(self) -> Live: ...
 
 
 def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]]:
@@ -78,7 +69,7 @@ def usable(memory: Memory, page: Page, block: int) -> int:
     return page.size - 8 if size is None else size
 
 
-def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem]]:
+def verify(allocator: Mimalloc, blocks: Blocks) -> Iterator[Optional[Problem]]:
     """Compare each page's counts with its lists; find blocks on two lists, and damaged canaries."""
     next_yield = time.monotonic() + YIELD_SECONDS
     checked = allocator.checked = {"pages": 0, "free-list links": 0}
@@ -110,7 +101,7 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
         yield from overruns
 
 
-def twice(allocator: MimallocView) -> Iterator[Problem]:
+def twice(allocator: Mimalloc) -> Iterator[Problem]:
     """Blocks that are on two lists, or twice on one: they were freed twice."""
     nodes = sorted([*allocator.lists.free, *allocator.lists.remote])
     for before, node in zip(nodes, nodes[1:]):
@@ -119,11 +110,11 @@ def twice(allocator: MimallocView) -> Iterator[Problem]:
             yield Problem(node, what, damaged=Range(node, node))
 
 
-def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
+def _fills(allocator: Mimalloc, page: Page, overruns: list[Problem]) -> int:
     """How many blocks of a page have their fill intact; problems of the others go to `overruns`."""
     if page.capacity < 2:
         return 0
-    free, right = allocator.live_now().free(page), 0
+    free, right = allocator.live.free(page), 0
     for block in range(page.start, page.end, page.size):
         size = None if block in free else _padding(allocator.memory, page, block)[1]
         words = None if size is None else allocator.memory.words(block + size & -8, 3)
@@ -135,13 +126,13 @@ def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
         wrong = [number for number, byte in enumerate(data) if byte != FILL]
         right += bool(spare) and not wrong
         if wrong:
-            what = f"block {block:#x} ({size} bytes) was written past its end: {data[wrong[0]]:#04x} stands where mimalloc put {FILL:#x}"
+            what = f"block {block:#x} ({size} bytes) was written past its end: it has {data[wrong[0]]:#04x} where mimalloc put {FILL:#x}"
             overruns.append(Problem(block, what, damaged=Range(end + wrong[0], end + wrong[-1] + 1)))
     return right
 
 
-def _canaries(allocator: MimallocView, page: Page) -> Iterator[Problem]:
-    free = allocator.live_now().free(page)
+def _canaries(allocator: Mimalloc, page: Page) -> Iterator[Problem]:
+    free = allocator.live.free(page)
     for block in range(page.start, page.end, page.size):
         if block in free:
             continue

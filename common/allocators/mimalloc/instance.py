@@ -10,13 +10,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Optional
+from functools import cached_property
+from typing import NamedTuple, Optional, TypeVar, Union
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, State, ThreadCache
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc import aligned, arenas, checks, pagemap, segments
-from findleaks.allocators.mimalloc.layout import Page, Segments
+from findleaks.allocators.mimalloc.layout import DELAYED_KEYS, Page, Pages, Segments
 from findleaks.allocators.mimalloc.lists import Lists, decode
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import run_states
@@ -31,12 +32,16 @@ MAX_DELAYED = 1 << 20  # nodes of a heap's thread_delayed_free list, at most
 SHOWN = 16
 """Problems of one kind that are listed one by one."""
 
+Key = TypeVar("Key")
 
-class Span:
+
+class Span(NamedTuple):
     """A range with pages: a segment, an arena or a mapping. `header`: bytes of its descriptors."""
 
-    def __init__(self, start: int, end: int, label: str, header: int) -> None:
-        self.start, self.end, self.label, self.header = start, end, label, header
+    start: int
+    end: int
+    label: str
+    header: int
 
 
 class Mimalloc(Allocator):
@@ -53,18 +58,26 @@ class Mimalloc(Allocator):
     granule = 8
 
     def __init__(
-        self, target: Target, engine: Engine, version: str, where: str, spans: list[Span], pages: list[Page], own: list[Range]
+        self,
+        target: Target,
+        engine: Engine,
+        layout: Union[Segments, Pages],
+        where: str,
+        spans: list[Span],
+        pages: list[Page],
+        own: list[Range],
+        problems: list[Problem],
     ) -> None:
-        self.version = version
+        self.layout = layout
+        self.version = layout.version
         self.where = where
-        self.problems: list[Problem] = []
+        self.problems = problems
         self.checked: dict[str, int] = {}
         self._target = target
         self._engine = engine
         self.memory = Memory(target)
         self._spans = sorted(spans, key=lambda span: span.start)
         self._own = own
-        self._segments: Optional[Segments] = None
         self.pages = self._disjoint(pages)
         self._starts = [page.start for page in self.pages]
         self.lists = Lists(target, engine, self.problems)
@@ -73,38 +86,26 @@ class Mimalloc(Allocator):
         self.padding = False
         self.forgetful = False
         self._heaps: list[Heap] = []
-        self._tids = {thread.thread_pointer: thread.tid for thread in target.threads() if thread.thread_pointer}
+        self._tids = thread_ids(target)
 
     def _disjoint(self, pages: list[Page]) -> list[Page]:
         kept: list[Page] = []
         for page in sorted(pages, key=lambda page: page.start):
-            if kept and page.start < kept[-1].end:
-                if not page.used:
-                    continue
-                if not kept[-1].used:
-                    kept[-1] = page
-                    continue
+            if not kept or page.start >= kept[-1].end:
+                kept.append(page)
+            elif page.used and not kept[-1].used:
+                kept[-1] = page
+            elif page.used:
                 what = f"page {page.meta:#x} overlaps page {kept[-1].meta:#x}: its blocks are not read"
                 self.problems.append(Problem(page.meta, what))
-                continue
-            kept.append(page)
         return kept
-
-    def owner(self, page: Page) -> str:
-        """Who owns the page: "thread TID", or "abandoned"."""
-        return self._who(page.owner)
-
-    def _who(self, pointer: int) -> str:
-        if not pointer:
-            return "abandoned"
-        return f"thread {self._tids[pointer]}" if pointer in self._tids else f"thread at {pointer:#x}"
 
     def heaps(self) -> Sequence[Heap]:
         if self._heaps or not self._spans:
             return self._heaps
         self.lists.read(self.pages)
-        if self._segments is not None:
-            self._read_delayed(self._segments)
+        if isinstance(self.layout, Segments):
+            self._read_delayed(self.layout)
         if any(any(page.keys) for page in self.pages):
             self.padding = checks.padded(self.memory, self.pages, self._live())
         if self.forgetful or any(page.aligned for page in self.pages):
@@ -138,7 +139,7 @@ class Mimalloc(Allocator):
             if not at:
                 continue
             self._own.append(Range(heap, heap + HEAP_BYTES))
-            keys = (word(at + layout.delayed_keys) or 0, word(at + layout.delayed_keys + 8) or 0) if layout.keyed else (0, 0)
+            keys = (word(at + DELAYED_KEYS) or 0, word(at + DELAYED_KEYS + 8) or 0) if layout.keyed else (0, 0)
             node = word(at) or 0
             seen: set[int] = set()
             while node and len(seen) < MAX_DELAYED:
@@ -191,21 +192,19 @@ class Mimalloc(Allocator):
 
         The last 8 bytes of a block say how much of it was requested, and that much is usable.
         """
-        free = self.live_now().free(page)
+        free = self.live.free(page)
         starts, sizes = [], []
         for block in range(page.start, page.end, page.size):
-            usable = page.size - 8
-            if block not in free:
-                usable = checks.usable(self.memory, page, block)
+            usable = page.size - 8 if block in free else checks.usable(self.memory, page, block)
             spot = self.moved.get(block, block)
             starts.append(spot)
             sizes.append(max(block + usable - spot, 1))
         blocks.append(starts, sizes, [State.IN_USE] * len(starts))
 
-    def live_now(self) -> aligned.Live:
-        if not hasattr(self, "_kept"):
-            self._kept = self._live()
-        return self._kept
+    @cached_property
+    def live(self) -> aligned.Live:
+        """The blocks in use, once all lists have been read."""
+        return self._live()
 
     def sealed(self, blocks: Blocks) -> None:
         for nodes, state in ((self.lists.free, State.FREE), (self.lists.remote, State.CACHED)):
@@ -238,14 +237,12 @@ class Mimalloc(Allocator):
     def caches(self, blocks: Blocks) -> list[Cache]:
         rows: dict[tuple[str, int], list[int]] = {}
         for page in self.pages:
-            row = rows.setdefault((page.arena, 0 if page.reserved == 1 else page.size), [0] * 11)
             used, cached, free = self._counts(page)
             exact = page.aligned or self.padding or self.forgetful
             usable = page.size - (8 if self.padding else 0)
             in_use = blocks.totals(State.IN_USE, page.start, page.end).bytes if exact else used * usable
             numbers = (used, cached, free, in_use, cached * usable, free * usable, page.memory, 1, page.capacity, page.reserved, page.used)
-            for index, number in enumerate(numbers):
-                row[index] += number
+            _add(rows, (page.arena, 0 if page.reserved == 1 else page.size), numbers)
         names = ("pages", "capacity", "reserved", "used")
         found = []
         for (label, size), row in sorted(rows.items()):
@@ -261,18 +258,14 @@ class Mimalloc(Allocator):
     def arenas(self, blocks: Blocks) -> list[Arena]:
         rows: dict[str, list[int]] = {}
         for span in self._spans:
-            row = rows.setdefault(span.label, [0] * 6)
-            row[3] += span.end - span.start
-            row[4] += 1
+            _add(rows, span.label, (0, 0, 0, span.end - span.start, 1, 0))
         for page in self.pages:
-            row = rows.setdefault(page.arena, [0] * 6)
-            used, cached, free = self._counts(page)
-            row[0] += used * page.size
-            row[1] += cached * page.size
-            row[2] += free * page.size
-            row[5] += 1
-        kind = "segments" if self._segments is not None else "areas"
-        return [Arena(label, row[0], row[1], row[2], row[3], {kind: row[4], "pages": row[5]}) for label, row in rows.items()]
+            _add(rows, page.arena, (*(count * page.size for count in self._counts(page)), 0, 0, 1))
+        kind = "segments" if isinstance(self.layout, Segments) else "areas"
+        return [
+            Arena(label, used, cached, free, mapped, {kind: areas, "pages": pages})
+            for label, (used, cached, free, mapped, areas, pages) in rows.items()
+        ]
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
         """Blocks of each thread that other threads freed and that it has not collected."""
@@ -280,8 +273,7 @@ class Mimalloc(Allocator):
         for page in self.pages:
             cached = self._counts(page)[1]
             if cached:
-                row = rows.setdefault((page.owner, page.size), [page.heap, 0])
-                row[1] += cached
+                rows.setdefault((page.owner, page.size), [page.heap, 0])[1] += cached
         return [
             ThreadCache(self._tids.get(owner, 0), heap, str(size), size, count, count * size)
             for (owner, size), (heap, count) in sorted(rows.items())
@@ -305,39 +297,50 @@ class Mimalloc(Allocator):
         return checks.verify(self, blocks)
 
 
+def _add(rows: dict[Key, list[int]], key: Key, numbers: Sequence[int]) -> None:
+    """Add the numbers, column by column, to the row of this key."""
+    rows[key] = [a + b for a, b in zip(rows.get(key) or [0] * len(numbers), numbers)]
+
+
+def thread_ids(target: Target) -> dict[int, int]:
+    """Thread ids by thread pointer."""
+    return {thread.thread_pointer: thread.tid for thread in target.threads() if thread.thread_pointer}
+
+
 def find(
     target: Target, engine: Engine, writable: Sequence[Range], addresses: Sequence[int], maps: Sequence[tuple[int, int]]
 ) -> Sequence[Mimalloc]:
     """Every mimalloc: 2.x with segments at some of `addresses`, 3.x with page maps at `maps`."""
-    files = [(image, image.data) for image in images(target)]
-
-    def named(address: int) -> str:
-        return next((image.name for image, data in files if any(start <= address < end for start, end in data)), "")
-
     made: list[Mimalloc] = []
     for variable, top in maps:
         found = pagemap.read(target, variable, top, writable)
-        if found is None:
-            continue
-        spans = [Span(a.start, a.end, f"arena {a.number}", a.header) for a in found.arenas]
-        spans += [Span(m.start, m.end, "mappings", 0) for m in found.mappings]
-        allocator = Mimalloc(target, engine, found.layout.version, named(variable), spans, found.pages, found.own)
-        allocator.problems[:0] = found.problems
-        allocator.forgetful = found.forgetful
-        made.append(allocator)
+        if found is not None:
+            made.append(_with_page_map(target, engine, found, variable))
     taken = merged(Range(span.start, span.end) for allocator in made for span in allocator._spans)
-    for entry in segments.read(target, [at for at in addresses if inside(taken, at) is None]):
-        pages = [page for segment in entry.segments for page in segment.pages]
-        homes = {page.heap for page in pages if page.heap}
-        where = next((name for name in map(named, sorted(homes)) if name), "")
-        tids = {thread.thread_pointer: f"thread {thread.tid}" for thread in target.threads()}
-        labels = {s.thread: tids.get(s.thread, f"thread at {s.thread:#x}") if s.thread else "abandoned" for s in entry.segments}
-        spans = [Span(s.start, s.end, labels[s.thread], s.header) for s in entry.segments]
-        ranges = [Range(s.start, s.end) for s in entry.segments]
-        spans += [Span(r.start, r.end, "free in arenas", 0) for r in arenas.spare(target, engine, ranges)]
-        pages = [page._replace(arena=labels[page.owner]) for page in pages]
-        allocator = Mimalloc(target, engine, entry.layout.version, where, spans, pages, [])
-        allocator._segments = entry.layout
-        allocator.problems[:0] = entry.problems
-        made.append(allocator)
-    return made
+    entries = segments.read(target, [at for at in addresses if inside(taken, at) is None])
+    return [*made, *(_with_segments(target, engine, entry) for entry in entries)]
+
+
+def _with_page_map(target: Target, engine: Engine, found: pagemap.Found, variable: int) -> Mimalloc:
+    spans = [Span(a.start, a.end, f"arena {a.number}", a.header) for a in found.arenas]
+    spans += [Span(m.start, m.end, "mappings", 0) for m in found.mappings]
+    where = next((file.name for file in images(target) if inside(file.data, variable)), "")
+    allocator = Mimalloc(target, engine, found.layout, where, spans, found.pages, found.own, found.problems)
+    allocator.forgetful = found.forgetful
+    return allocator
+
+
+def _with_segments(target: Target, engine: Engine, found: segments.Found) -> Mimalloc:
+    tids = thread_ids(target)
+    labels = {0: "abandoned"}
+    for segment in found.segments:
+        thread = segment.thread
+        labels.setdefault(thread, f"thread {tids[thread]}" if thread in tids else f"thread at {thread:#x}")
+    spans = [Span(s.start, s.end, labels[s.thread], s.header) for s in found.segments]
+    unused = arenas.spare(target, engine, [Range(s.start, s.end) for s in found.segments])
+    spans += [Span(r.start, r.end, "free in arenas", 0) for r in unused]
+    pages = [page._replace(arena=labels[page.owner]) for segment in found.segments for page in segment.pages]
+    files = images(target)
+    homes = sorted({page.heap for page in pages if page.heap})
+    where = next((file.name for home in homes for file in files if file.name and inside(file.data, home)), "")
+    return Mimalloc(target, engine, found.layout, where, spans, pages, [], found.problems)

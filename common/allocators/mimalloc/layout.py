@@ -8,6 +8,7 @@ has two random keys in each page (`keys`), which move what follows.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,98 +63,87 @@ class Page(NamedTuple):
         return self.start + self.capacity * self.size
 
 
-def reader(fields: dict[str, tuple[int, str]], size: int) -> tuple[struct.Struct, tuple[str, ...]]:
-    """A Struct that reads some fields of a record of `size` bytes, and their names in its order.
+def page_of(
+    record: dict[str, int], meta: int, start: int, size: int, thread: int, aligned: bool, owner: int, memory: int, arena: str = ""
+) -> Page:
+    """The page of a descriptor's fields, and of what each version keeps in its own way."""
+    counts = record["capacity"], record["reserved"], record["used"]
+    keys = record.get("key0", 0), record.get("key1", 0)
+    return Page(meta, start, size, *counts, record["free"], record["local"], thread, keys, aligned, owner, record["heap"], memory, arena)
 
-    `fields`: {name: (offset, code)}.
+
+class Record:
+    """A structure of named numbers.
+
+    `fields`: the struct module's codes in their order, each but padding with a name, as in
+    "Q free, H used, 6x, Q size". `offsets` are those of the names.
     """
-    at, parts, names = 0, ["<"], []
-    for name, (offset, code) in sorted(fields.items(), key=lambda field: field[1]):
-        parts.append(f"{offset - at}x{code}")
-        names.append(name)
-        at = offset + struct.calcsize("<" + code)
-    parts.append(f"{size - at}x")
-    return struct.Struct("".join(parts)), tuple(names)
+
+    def __init__(self, fields: str) -> None:
+        form = "<"
+        self.offsets: dict[str, int] = {}
+        for field in fields.split(","):
+            code, *names = field.split()
+            self.offsets.update(dict.fromkeys(names, struct.calcsize(form)))
+            form += code
+        self.form = struct.Struct(form)
+        self.size = self.form.size
+
+    def read(self, data: bytes, offset: int = 0) -> dict[str, int]:
+        """The numbers of the structure at `offset`, by name."""
+        return dict(zip(self.offsets, self.form.unpack_from(data, offset)))
+
+
+KEYS = ((False, ""), (True, "Q key0, Q key1, "))
+"""Without and with the keys of encoded free lists: the fields."""
 
 
 @dataclass(frozen=True)
 class Segments:
-    """A 2.x layout: offsets in mi_segment_t, and the fields of mi_page_t.
+    """A 2.x layout: mi_segment_t up to its array of mi_page_t, and mi_page_t (`page`).
 
-    `slices`: offset of the array of mi_page_t; `stride`: bytes of an element.
+    `keyed`: pages have keys. `delayed`: possible offsets of `thread_delayed_free` in mi_heap_t;
+    `thread_id` is the next word.
     """
 
     version: str
-    used: int
-    cookie: int
-    segment_slices: int
-    info_slices: int
-    kind: int
-    slice_entries: int
-    thread_id: int
-    slices: int
-    stride: int
-    fields: tuple[tuple[str, int, str], ...]
+    header: Record
+    page: Record
+    keyed: bool
     delayed: tuple[int, ...]
-    """Possible offsets of `thread_delayed_free` in mi_heap_t; `thread_id` is the next word.
-
-    `keys` are `delayed_keys` bytes behind.
-    """
-    delayed_keys: int
-
-    @property
-    def keyed(self) -> bool:
-        return any(name == "key0" for name, _, _ in self.fields)
-
-    @property
-    def fields_have_start(self) -> bool:
-        return any(name == "start" for name, _, _ in self.fields)
 
 
-def _page2(stride: int, keys: bool, old: bool) -> tuple[int, tuple[tuple[str, int, str], ...]]:
-    """mi_page_t of 2.x: (size, fields).
-
-    `old`: xblock_size has 32 bits, and there is no page_start.
-    """
-    fields = [("slice_count", 0, "I"), ("slice_offset", 4, "I"), ("capacity", 10, "H"), ("reserved", 12, "H"), ("flags", 14, "B")]
-    fields += [("free", 16, "Q")]
-    if old:
-        fields += [("used", 24, "I"), ("size", 28, "I"), ("local", 32, "Q")]
-        at = 40
-    else:
-        fields += [("local", 24, "Q"), ("used", 32, "H"), ("size", 40, "Q"), ("start", 48, "Q")]
-        at = 56
-    if keys:
-        fields += [("key0", at, "Q"), ("key1", at + 8, "Q")]
-        at += 16
-    fields += [("thread", at, "Q"), ("heap", at + 8, "Q")]
-    return stride + 16 * keys, tuple(fields)
+DELAYED_KEYS = 32
+"""Bytes from `thread_delayed_free` to the heap's keys."""
 
 
-def _segments() -> tuple[Segments, ...]:
-    made = []
-    for keys in (False, True):
-        stride, fields = _page2(96, keys, False)
-        made.append(Segments("2.1.8-2.4", 216, 224, 248, 256, 264, 272, 280, 288, stride, fields, (8,), 32))
-        made.append(Segments("2.1.3-2.1.7", 208, 216, 224, 232, 240, 248, 256, 264, stride, fields, (8,), 32))
-        stride, fields = _page2(80, keys, True)
-        made.append(Segments("2.0.9-2.1.2", 208, 216, 224, 232, 240, 248, 256, 264, stride, fields, (2840, 2848), 32))
-    return tuple(made)
+def _segments() -> Iterator[Segments]:
+    counts = "Q segment_slices, Q info_slices, I kind, 4x, Q slice_entries, Q thread_id"
+    newest = Record(f"216x, Q used, Q cookie, 16x, {counts}")
+    older = Record(f"208x, Q used, Q cookie, {counts}")
+    common = "I slice_count, I slice_offset, 2x, H capacity, H reserved, B flags, x, Q free"
+    for keyed, keys in KEYS:
+        page = Record(f"{common}, Q local, H used, 6x, Q size, Q start, {keys}Q thread, Q heap, 24x")
+        yield Segments("2.1.8-2.4", newest, page, keyed, (8,))
+        yield Segments("2.1.3-2.1.7", older, page, keyed, (8,))
+        # xblock_size has 32 bits, and there is no page_start
+        page = Record(f"{common}, I used, I size, Q local, {keys}Q thread, Q heap, 24x")
+        yield Segments("2.0.9-2.1.2", older, page, keyed, (2840, 2848))
 
 
-SEGMENTS = _segments()
+SEGMENTS = tuple(_segments())
 
 
 @dataclass(frozen=True)
 class Pages:
-    """A 3.x layout of mi_page_t.
+    """A 3.x layout: mi_page_t (`page`), with keys if `keyed`.
 
     `pointer`: it has page_start, a pointer; else it has page_woffset, counted from the descriptor.
     """
 
     version: str
-    bytes: int
-    fields: tuple[tuple[str, int, str], ...]
+    page: Record
+    keyed: bool
     pointer: bool
     unit: int = 8
     """Bytes in a unit of page_woffset."""
@@ -172,63 +162,21 @@ class Pages:
     def os_kinds(self) -> tuple[int, ...]:
         return self.arena_kind - 3, self.arena_kind - 2, self.arena_kind - 1
 
-    @property
-    def keyed(self) -> bool:
-        return any(name == "key0" for name, _, _ in self.fields)
+
+def _pages() -> Iterator[Pages]:
+    memid = "Q base, Q extent, I kind, B pinned, B committed, B zero, x"
+    # 3.6.0, whose source was not at hand: derived from Debian's library in running processes. Only
+    # the build without keys is known.
+    page = "8x, Q owner, Q free, Q local, Q size, H used, 6x, Q start, H capacity, H reserved, 4x, Q thread, Q heap"
+    yield Pages("3.6", Record(f"{page}, 24x, {memid}"), False, False, 1, 6, MAP_HEADER, 40)
+    common = "Q owner, Q free, H used, H capacity, H reserved, 2x, Q local, Q thread, Q size"
+    for keyed, keys in KEYS:
+        yield Pages("3.4", Record(f"{common}, I start, 4x, {keys}Q heap, 24x, {memid}"), keyed, False)
+        yield Pages("3.2-3.3", Record(f"{common}, Q start, {keys}Q heap, 32x, {memid}"), keyed, True)
+        yield Pages("3.0-3.1", Record(f"{common}, Q start, 8x, {keys}Q heap, 24x, {memid}"), keyed, True)
 
 
-def _pages() -> tuple[Pages, ...]:
-    common: tuple[tuple[str, int, str], ...] = (
-        ("owner", 0, "Q"),
-        ("free", 8, "Q"),
-        ("used", 16, "H"),
-        ("capacity", 18, "H"),
-        ("reserved", 20, "H"),
-    )
-    common += (("local", 24, "Q"), ("thread", 32, "Q"), ("size", 40, "Q"))
-    made = [_page_3_6()]
-    for keys in (False, True):
-        more = 16 * keys
-        for version, pointer, first, heap, memid in (
-            ("3.4", False, 56, 56, 88),
-            ("3.2-3.3", True, 56, 56, 96),
-            ("3.0-3.1", True, 64, 64, 96),
-        ):
-            fields = [*common, ("start", 48, "Q" if pointer else "I"), ("heap", heap + more, "Q")]
-            fields += [("base", memid + more, "Q"), ("extent", memid + more + 8, "Q"), ("kind", memid + more + 16, "I")]
-            fields += [("pinned", memid + more + 20, "B"), ("committed", memid + more + 21, "B"), ("zero", memid + more + 22, "B")]
-            if keys:
-                fields += [("key0", first, "Q"), ("key1", first + 8, "Q")]
-            made.append(Pages(version, memid + 24 + more, tuple(fields), pointer))
-    return tuple(made)
-
-
-def _page_3_6() -> Pages:
-    """3.6.0, whose source was not at hand: derived from Debian's library in running processes.
-
-    Only the build without keys is known.
-    """
-    fields: tuple[tuple[str, int, str], ...] = (
-        ("owner", 8, "Q"),
-        ("free", 16, "Q"),
-        ("local", 24, "Q"),
-        ("size", 32, "Q"),
-        ("used", 40, "H"),
-        ("start", 48, "Q"),
-    )
-    fields += (
-        ("capacity", 56, "H"),
-        ("reserved", 58, "H"),
-        ("thread", 64, "Q"),
-        ("heap", 72, "Q"),
-        ("base", 104, "Q"),
-        ("extent", 112, "Q"),
-    )
-    fields += (("kind", 120, "I"), ("pinned", 124, "B"), ("committed", 125, "B"), ("zero", 126, "B"))
-    return Pages("3.6", 128, fields, False, 1, 6, MAP_HEADER, 40)
-
-
-PAGES = _pages()
+PAGES = tuple(_pages())
 
 ARENA_SUBPROC = 24
 ARENA_SIZES = (32, 40)

@@ -19,7 +19,7 @@ from findleaks.target.base import Range, Target
 
 MASK = (1 << 64) - 1
 WINDOW = 64 << 20  # bytes of pages that are read together
-MOST = 1 << 16
+MAX_PAGE_BLOCKS = 1 << 16
 """Blocks in a page, at most: `reserved` has 16 bits."""
 
 LISTS = ("free", "local_free", "xthread_free")
@@ -70,7 +70,7 @@ class Lists:
                 continue
             pieces = tuple(self._target.pieces(group[0].start, max(page.end for page in group)))
             heads = [head for page in group for head in (page.free, page.local, page.thread)]
-            lists = self._engine.follow_all(pieces, heads, 0, MOST)
+            lists = self._engine.follow_all(pieces, heads, 0, MAX_PAGE_BLOCKS)
             ends, nodes = lists.ends, lists.nodes
             astray = dict(lists.problems)
             at = 0
@@ -112,7 +112,8 @@ class Lists:
             place = Range(link, link) if link in nodes else Range(nodes[-1], nodes[-1] + 8)
             why += ": it was freed twice, or a link was written over" if link in nodes else ""
         what = why if " after " in why else f"{why}, after {len(nodes)} blocks"
-        self._problems.append(Problem(place.start, self._broken(page, which, what), damaged=place))
+        of = f"{LISTS[which]} of the page at {page.start:#x} ({page.size} bytes a block)"
+        self._problems.append(Problem(place.start, f"{of} is corrupt: {what}; the rest counts as in use", damaged=place))
 
     def _encoded(self, page: Page, which: int) -> array[int]:
         found: array[int] = array("Q")
@@ -133,10 +134,6 @@ class Lists:
             found.append(node)
             node = decode(word, page.keys, page.meta)
         return found
-
-    @staticmethod
-    def _broken(page: Page, which: int, what: str) -> str:
-        return f"{LISTS[which]} of the page at {page.start:#x} ({page.size} bytes a block) is corrupt: {what}; the rest counts as in use"
 
 
 def _windows(pages: Sequence[Page]) -> Iterator[list[Page]]:

@@ -9,13 +9,13 @@ or of large alignment; memid says which. A descriptor is at the start of the pag
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, MAP_HEADER, PAGES, SLICE, Page, Pages, reader
+from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, MAP_HEADER, PAGES, SLICE, Page, Pages, page_of
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
@@ -42,7 +42,6 @@ class Arena:
 class Found:
     """One instance: its map, layout, arenas, and the mappings of pages outside arenas."""
 
-    variable: int
     layout: Pages
     arenas: list[Arena]
     mappings: list[Range]
@@ -57,10 +56,10 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
     """The instance whose page map is at `top`, or None where the map leads to no page."""
     memory = Memory(target)
     header = MAP_HEADER if memory.word(top + 16) == top else 0
-    first = memory.word(top + header)
+    table = top + header
+    first = memory.word(table)
     if first is None:
         return None
-    table = top + header
     count = (first - table) // 8
     own = [Range(variable, variable + 8), Range(top, first + SUB_COUNT * 8)]
     problems: list[Problem] = []
@@ -73,9 +72,8 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
             continue
         words = memory.words(sub, SUB_COUNT)
         if words is None:
-            problems.append(
-                Problem(top + 8 * index, f"page map of {index * SUB_SPAN:#x} at {sub:#x} cannot be read: blocks there are missing", False)
-            )
+            what = f"page map of {index * SUB_SPAN:#x} at {sub:#x} cannot be read: blocks there are missing"
+            problems.append(Problem(top + 8 * index, what, False))
             continue
         own.append(Range(sub, sub + SUB_COUNT * 8))
         base = index * SUB_SPAN
@@ -83,31 +81,33 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
         for meta, number in lowest.items():
             if meta and meta not in entries:
                 entries[meta] = base + number * SLICE
-    if not entries:
-        return None
-    layout = _layout(memory, entries, header)
+    layout = _layout(memory, entries, header) if entries else None
     if layout is None:
         return None
-    found = Found(variable, layout, [], [], [], own, problems)
+    found = Found(layout, [], [], [], own, problems)
     _read_pages(memory, found, entries)
     return found
 
 
 def _indices(writable: Sequence[Range], count: int) -> list[int]:
     """Indices of the first level's entries that cover writable memory."""
-    wanted: dict[int, None] = {}
-    for start, end in writable:
-        wanted.update(dict.fromkeys(range(start // SUB_SPAN, min((end - 1) // SUB_SPAN + 1, count))))
-    return sorted(wanted)
+    return sorted({index for start, end in writable for index in range(start // SUB_SPAN, min((end - 1) // SUB_SPAN + 1, count))})
 
 
-def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterable[tuple[int, Optional[dict[str, int]]]]:
-    form, names = reader({name: (offset, code) for name, offset, code in layout.fields}, layout.bytes)
+def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterator[tuple[int, Optional[dict[str, int]]]]:
+    """The descriptors at these addresses, None for one that cannot be read.
+
+    Their `start` is made a pointer.
+    """
     for meta in metas:
         try:
-            yield meta, dict(zip(names, form.unpack(memory.target.read(meta, layout.bytes))))
+            record = layout.page.read(memory.target.read(meta, layout.page.size))
         except (UnreadableMemory, OverflowError, ValueError):
             yield meta, None
+            continue
+        if not layout.pointer:
+            record["start"] = meta + layout.unit * record["start"]
+        yield meta, record
 
 
 def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pages]:
@@ -121,7 +121,7 @@ def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pa
     for layout in (row for row in PAGES if row.map_header == header):
         fits = 0
         for meta, record in _records(memory, layout, sample):
-            if record is None or _wrong(layout, record, meta, entries[meta]):
+            if record is None or _wrong(record, entries[meta]):
                 continue
             fits += 1 + (record["heap"] > 1 << 16)
             if layout.keyed:
@@ -131,13 +131,9 @@ def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pa
     return best
 
 
-def _start(layout: Pages, record: dict[str, int], meta: int) -> int:
-    return record["start"] if layout.pointer else meta + layout.unit * record["start"]
-
-
-def _wrong(layout: Pages, record: dict[str, int], meta: int, slice_: int) -> str:
+def _wrong(record: dict[str, int], slice_: int) -> str:
     """Why this is no page, or ""."""
-    start, size, reserved = _start(layout, record, meta), record["size"], record["reserved"]
+    start, size, reserved = record["start"], record["size"], record["reserved"]
     if not size or size % 8 or size >> 47 or start >> 48:
         return f"has blocks of {size:#x} bytes"
     if not slice_ <= start < slice_ + SLICE and not (reserved == 1 and slice_ <= start):
@@ -184,12 +180,12 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
     spans = sorted([(a.start, a.end, f"arena {a.number}") for a in found.arenas] + [(m.start, m.end, "mappings") for m in found.mappings])
     starts = [span[0] for span in spans]
     for record, meta, slice_ in records.pages:
-        start = _start(layout, record, meta)
+        start = record["start"]
         index = bisect_right(starts, start) - 1
         if index < 0 or start + record["size"] * record["capacity"] > spans[index][1]:
             found.problems.append(Problem(meta, f"page {meta:#x} lies in no arena and no mapping of mimalloc's: its blocks are not read"))
         else:
-            found.pages.append(_page(layout, record, meta, slice_, spans[index][2]))
+            found.pages.append(_page(record, meta, slice_, spans[index][2]))
     found.pages.sort(key=lambda page: page.start)
 
 
@@ -197,7 +193,7 @@ def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Re
     """Read what each entry of the map leads to."""
     pages, arenas, mappings, bad, given_back = [], set(), [], [], False
     for meta, record in _records(memory, layout, entries):
-        why = "cannot be read" if record is None else _wrong(layout, record, meta, entries[meta])
+        why = "cannot be read" if record is None else _wrong(record, entries[meta])
         if record is None or why:
             bad.append((meta, why, record["heap"] if record and record["size"] else 0))
             continue
@@ -210,7 +206,7 @@ def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Re
             arenas.add(record["base"])
         elif record["kind"] in layout.os_kinds:
             low = min(record["base"], meta)
-            end = max(record["base"] + record["extent"], _start(layout, record, meta) + record["size"] * record["reserved"])
+            end = max(record["base"] + record["extent"], record["start"] + record["size"] * record["reserved"])
             if end - low < 1 << 44:
                 mappings.append(Range(low, end))
     return _Records(pages, arenas, mappings, bad, given_back)
@@ -222,36 +218,21 @@ def _report_bad(memory: Memory, found: Found, records: _Records) -> bool:
     Returns whether some of these are pages that 3.0.1 gave back and that were overwritten since.
     """
     homes = {record["heap"] for record, _, _ in records.pages} - {0}
-    empty = (0,) * (found.layout.bytes // 8)
+    empty = (0,) * (found.layout.page.size // 8)
     overwritten = False
     for meta, why, home in records.bad:
         if found.layout.version == OLDEST and home not in homes:
             overwritten = True
-        elif why == "cannot be read" or home in homes or memory.words(meta, found.layout.bytes // 8) != empty:
+        elif why == "cannot be read" or home in homes or memory.words(meta, found.layout.page.size // 8) != empty:
             found.problems.append(Problem(meta, f"page {meta:#x} {why}: its blocks are not read"))
     return overwritten
 
 
-def _page(layout: Pages, record: dict[str, int], meta: int, slice_: int, label: str) -> Page:
+def _page(record: dict[str, int], meta: int, slice_: int, label: str) -> Page:
     """The page of a record, which lies in the span with this label."""
-    start = _start(layout, record, meta)
-    return Page(
-        meta,
-        start,
-        record["size"],
-        record["capacity"],
-        record["reserved"],
-        record["used"],
-        record["free"],
-        record["local"],
-        record["thread"] & ~1,
-        (record["key0"], record["key1"]) if layout.keyed else (0, 0),
-        bool(record["owner"] & 2),
-        record["owner"] & ~0x3F,
-        record["heap"],
-        -(-(start - slice_ + record["size"] * record["reserved"]) // SLICE) * SLICE,
-        label,
-    )
+    start, size, owner = record["start"], record["size"], record["owner"]
+    memory = -(-(start - slice_ + size * record["reserved"]) // SLICE) * SLICE
+    return page_of(record, meta, start, size, record["thread"] & ~1, bool(owner & 2), owner & ~0x3F, memory, label)
 
 
 def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Problem]) -> list[Arena]:
@@ -271,9 +252,8 @@ def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Probl
         if layout.arena_fields:
             start, slices, info = memory.words(address + layout.arena_fields, 3) or (address, 0, 0)
         if not info <= slices < 1 << 28 or not slices:
-            problems.append(
-                Problem(address, f"arena {address:#x} has {slices} slices of 64 KiB: its header was overwritten, its blocks are not read")
-            )
+            what = f"arena {address:#x} has {slices} slices of 64 KiB: its header was overwritten, its blocks are not read"
+            problems.append(Problem(address, what))
             continue
         found.append(Arena(start, start + slices * SLICE, number, info * SLICE))
     found.sort(key=lambda arena: arena.start)

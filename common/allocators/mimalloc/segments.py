@@ -14,7 +14,7 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc.layout import SEGMENT, SEGMENTS, SLICE, Page, Segments, reader
+from findleaks.allocators.mimalloc.layout import SEGMENT, SEGMENTS, SLICE, Page, Segments, page_of
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 
@@ -31,7 +31,6 @@ class Segment:
     start: int
     end: int
     thread: int
-    huge: bool
     cookie: int
     header: int
     pages: list[Page] = field(default_factory=list)
@@ -91,53 +90,37 @@ def _settled(found: Iterable[Found]) -> Iterable[Found]:
             kept.append(entry)
             continue
         segment = entry.segments[0]
-        right, at = segment.start ^ home.secret, segment.start + home.layout.cookie
+        right, at = segment.start ^ home.secret, segment.start + home.layout.header.offsets["cookie"]
         what = f"segment {segment.start:#x} has cookie {segment.cookie:#x} in place of {right:#x}: its header was overwritten"
         home.problems += [*entry.problems, Problem(at, what, damaged=Range(at, at + 8), expected=right)]
         home.segments.append(segment)
     for entry in kept:
         entry.segments.sort(key=lambda segment: segment.start)
-        if not entry.layout.fields_have_start:
+        if "start" not in entry.layout.page.offsets:
             _settle_starts(entry.segments)
     return [entry for entry in kept if any(segment.pages for segment in entry.segments) or len(entry.segments) > 1]
 
 
 def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem]) -> Optional[Segment]:
     """The segment at `at`, or None where its header or its slices do not fit this layout."""
-    words = memory.words(at, (layout.slices >> 3) + 2)
-    if words is None:
-        return None
-
-    def word(offset: int) -> int:
-        return words[offset >> 3]
-
-    slices, info, kind, entries = (
-        word(layout.segment_slices),
-        word(layout.info_slices),
-        word(layout.kind) & 0xFFFFFFFF,
-        word(layout.slice_entries),
-    )
-    cookie, thread = word(layout.cookie), word(layout.thread_id)
-    if not (cookie and 1 <= info <= entries <= min(slices, 513) and slices < 1 << 32 and kind <= 1 and word(layout.used) <= 512):
-        return None
-    if kind == 0 and slices != SEGMENT // SLICE:
-        return None
-    size = layout.slices + (entries + 1) * layout.stride
     try:
-        data = memory.target.read(at, size)
+        header = layout.header.read(memory.target.read(at, layout.header.size))
+        if not _plausible(header):
+            return None
+        data = memory.target.read(at, layout.header.size + (header["slice_entries"] + 1) * layout.page.size)
     except UnreadableMemory:
         return None
-    form, names = reader({name: (offset, code) for name, offset, code in layout.fields}, layout.stride)
-    segment = Segment(at, at + slices * SLICE, thread, kind == 1, cookie, min(info * SLICE, slices * SLICE))
+    slices, info = header["segment_slices"], header["info_slices"]
+    segment = Segment(at, at + slices * SLICE, header["thread_id"], header["cookie"], min(info, slices) * SLICE)
     index = steps = 0
     bad: list[Problem] = []
-    label = "abandoned" if not thread else f"thread {thread:#x}"
-    while index < entries:
-        record = dict(zip(names, form.unpack_from(data, layout.slices + index * layout.stride)))
-        count, here = record["slice_count"], at + layout.slices + index * layout.stride
+    while index < header["slice_entries"]:
+        place = layout.header.size + index * layout.page.size
+        record, here = layout.page.read(data, place), at + place
+        count = record["slice_count"]
         if index == 0 and (count != info or record["slice_offset"]):
             return None
-        if not count or record["slice_offset"] or (kind == 0 and index + count > slices):
+        if not count or record["slice_offset"] or (header["kind"] == 0 and index + count > slices):
             if not steps or not segment.pages:
                 return None
             claim = f"claims {count} slices at offset {record['slice_offset']}"
@@ -145,7 +128,7 @@ def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem])
             bad.append(Problem(here, what))
             break
         if index and record["size"] > 1 and record["reserved"]:
-            page = _page(layout, record, here, at + index * SLICE, min(count, slices - index) * SLICE, thread, label)
+            page = _page(record, here, at + index * SLICE, min(count, slices - index) * SLICE, segment.thread)
             why = _wrong(page, at + index * SLICE, segment.end)
             if why:
                 bad.append(Problem(here, f"page {here:#x} of segment {at:#x} {why}: its blocks are not read"))
@@ -159,32 +142,22 @@ def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem])
     return segment
 
 
-def _page(layout: Segments, record: dict[str, int], meta: int, area: int, size: int, thread: int, label: str) -> Page:
-    block = record["size"]
-    start = record.get("start")
+def _plausible(header: dict[str, int]) -> bool:
+    """Whether this may be a segment's header. A segment of kind 0 has the usual size."""
+    slices, kind = header["segment_slices"], header["kind"]
+    if not header["cookie"] or header["used"] > 512 or kind > 1 or (kind == 0 and slices != SEGMENT // SLICE):
+        return False
+    return 1 <= header["info_slices"] <= header["slice_entries"] <= min(slices, 513) and slices < 1 << 32
+
+
+def _page(record: dict[str, int], meta: int, area: int, size: int, thread: int) -> Page:
+    block, start = record["size"], record.get("start")
     if start is None:
         # src/segment.c of 2.0.9: 3 * MI_MAX_ALIGN_GUARANTEE
         start = area + (384 if 8 <= block <= 1024 else 0)
         if block >= HUGE_SIZE:
             block = size
-    keys = (record["key0"], record["key1"]) if layout.keyed else (0, 0)
-    return Page(
-        meta,
-        start,
-        block,
-        record["capacity"],
-        record["reserved"],
-        record["used"],
-        record["free"],
-        record["local"],
-        record["thread"] & ~3,
-        keys,
-        bool(record["flags"] & 2),
-        thread,
-        record["heap"],
-        size,
-        label,
-    )
+    return page_of(record, meta, start, block, record["thread"] & ~3, bool(record["flags"] & 2), thread, size)
 
 
 def _wrong(page: Page, area: int, end: int) -> str:

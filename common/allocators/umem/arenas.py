@@ -6,10 +6,20 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.umem.layout import SEG_ALLOC, SEG_FREE, SEG_ROTOR, SEG_SPAN, SEG_WALKER, ArenaLayout, measure_arena
+from findleaks.allocators.umem.layout import (
+    SEG_ALLOC,
+    SEG_FREE,
+    SEG_ROTOR,
+    SEG_SPAN,
+    SEG_WALKER,
+    ArenaLayout,
+    measure_arena,
+    read_structure,
+)
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged
@@ -33,8 +43,7 @@ MALLOC = frozenset(("umem_oversize", "umem_memalign"))
 """Arenas whose segments umem_alloc(), malloc() and memalign() hand out as they are."""
 
 
-@dataclass
-class Segment:
+class Segment(NamedTuple):
     """A vmem_seg_t: `kind` is its type."""
 
     address: int
@@ -70,28 +79,28 @@ class Vmem:
     def seg0(self) -> int:
         return self.address + self.layout.seg0
 
+    def counters(self) -> dict[str, int]:
+        """The counters, by their names in vm_kstat."""
+        return {
+            "vk_mem_inuse": self.inuse,
+            "vk_mem_import": self.imported,
+            "vk_mem_total": self.total,
+            "vk_alloc": self.allocs,
+            "vk_free": self.frees,
+            "vk_fail": self.fails,
+        }
+
 
 def read_arena(memory: Memory, address: int, layout: ArenaLayout) -> Vmem | None:
     """The arena at `address`, or None if there is none."""
-    word = layout.word
-    fields = memory.words(address + layout.quantum, 8)
-    name = memory.words(address, 32 // word)
-    kstat = memory.words(address + layout.kstat, (24 + word + 32) // word)
-    first = memory.words(address + layout.freelist, 2)
-    if fields is None or name is None or kstat is None or first != (0, 1):
+    fields = read_structure(memory, address, layout.kstat_alloc + 32)
+    if fields is None or (fields.word(layout.freelist), fields.word(layout.freelist + layout.word)) != (0, 1):
         return None
-    text = b"".join(value.to_bytes(word, memory.arch.byteorder) for value in name)[:30].split(b"\0")[0]
-    counters = _wide(memory, address + layout.kstat, 3), _wide(memory, address + layout.kstat_alloc, 4)
-    (inuse, imported, total), (allocs, frees, _, fails) = counters
-    label = text.decode("ascii", "replace")
-    return Vmem(address, label, layout, fields[4], fields[5], fields[0], inuse, imported, total, allocs, frees, fails)
-
-
-def _wide(memory: Memory, address: int, count: int) -> list[int]:
-    """`count` words of 64 bits, on any machine."""
-    data = memory.words(address, count * 8 // memory.size) or (0,) * (count * 8 // memory.size)
-    raw = b"".join(value.to_bytes(memory.size, memory.arch.byteorder) for value in data)
-    return [int.from_bytes(raw[at : at + 8], memory.arch.byteorder) for at in range(0, len(raw), 8)]
+    quantum, source, following = (fields.word(layout.quantum + number * layout.word) for number in (0, 4, 5))
+    inuse, imported, total = (fields.int64(layout.kstat + 8 * number) for number in range(3))
+    allocs, frees, _, fails = (fields.int64(layout.kstat_alloc + 8 * number) for number in range(4))
+    name = fields.text(0, 30).decode("ascii", "replace")
+    return Vmem(address, name, layout, source, following, quantum, inuse, imported, total, allocs, frees, fails)
 
 
 def find_arenas(memory: Memory, known: Sequence[int], problems: list[Problem]) -> list[Vmem]:
@@ -181,12 +190,9 @@ def spans(memory: Memory, arena: Vmem, problems: list[Problem]) -> list[Range]:
 
 def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: list[Problem]) -> list[Segment]:
     """The segments of an arena in its own order: spans included, rotor and walkers left out."""
-    word = arena.layout.word
-    nodes, why = engine.follow(pieces, arena.seg0, 4 * word, False, MAX_SEGMENTS)
+    nodes, values, why = seg_records(engine, pieces, arena)
     if not nodes or "into itself at" not in why or f"{arena.seg0:#x}" not in why:
         problems.append(Problem(arena.address, f"libumem: the segments of arena {arena.name} are corrupt: {why or 'the list ends'}"))
-    records, _ = engine.gather(pieces, nodes, 7 * word)
-    values = memoryview(records).cast("Q" if word == 8 else "I")
     found = []
     columns = zip(nodes, values[0::7].tolist(), values[1::7].tolist(), values[6::7].tolist())
     for address, start, end, kind in columns:
@@ -194,20 +200,17 @@ def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: lis
         if kind in (SEG_ROTOR, SEG_WALKER) or address == arena.seg0:
             continue
         if kind not in (SEG_ALLOC, SEG_FREE, SEG_SPAN) or start >= end:
-            problems.append(
-                Problem(
-                    address,
-                    f"libumem: segment {address:#x} of arena {arena.name} is corrupt ([{start:#x}, {end:#x}), type {kind:#x}): left out",
-                )
-            )
-            continue
-        found.append(Segment(address, start, end, kind))
+            what = f"libumem: segment {address:#x} of arena {arena.name} is corrupt ([{start:#x}, {end:#x}), type {kind:#x}): left out"
+            problems.append(Problem(address, what))
+        else:
+            found.append(Segment(address, start, end, kind))
     return found
 
 
-def seg_records(engine: Engine, pieces: Sequence[Piece], arena: Vmem) -> tuple[array[int], memoryview]:
-    """Addresses of the segments in order, from vm_seg0 on, and the first six words of each."""
+def seg_records(engine: Engine, pieces: Sequence[Piece], arena: Vmem) -> tuple[array[int], memoryview, str]:
+    """Addresses of the segments in order, from vm_seg0 on; the first seven words of each; and why
+    the list ended, as Engine.follow has it."""
     word = arena.layout.word
-    nodes, _ = engine.follow(pieces, arena.seg0, 4 * word, False, MAX_SEGMENTS)
-    records, _ = engine.gather(pieces, nodes, 6 * word)
-    return nodes, memoryview(records).cast("Q" if word == 8 else "I")
+    nodes, why = engine.follow(pieces, arena.seg0, 4 * word, False, MAX_SEGMENTS)
+    records, _ = engine.gather(pieces, nodes, 7 * word)
+    return nodes, memoryview(records).cast("Q" if word == 8 else "I"), why

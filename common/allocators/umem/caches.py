@@ -5,15 +5,15 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, chain, groupby
+from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.umem import engine as codes
 from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.engine import SLAB, USER, SlabRead, SlabWrong
-from findleaks.allocators.umem.layout import STATISTICS, CacheLayout
+from findleaks.allocators.umem.layout import STATISTICS, CacheLayout, Structure, read_structure
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 
@@ -23,53 +23,50 @@ MAX_MAGAZINES = 1 << 22
 MAX_ROUNDS = 4096
 
 
-@dataclass
 class UmemCache:
     """A umem_cache_t.
 
-    `counters` are its statistics, named without "cache_". `allocs` and `frees` are the sums of
-    cc_alloc and cc_free.
+    `magazine`: rounds of a full magazine in the depot. `counters` are its statistics, named without
+    "cache_". `allocs` and `frees` are the sums of cc_alloc and cc_free. `loaded`: (magazine, rounds
+    in it), of each CPU. `own`: it holds libumem's own structures, or memory for the slabs of other
+    caches.
     """
 
-    address: int
-    name: str
-    bufsize: int
-    arena: int
-    cflags: int
-    flags: int
-    next: int
-    prev: int
-    cpus: int
-    chunksize: int
-    slabsize: int
-    bufctl: int
-    buftag: int
-    verify: int
-    hash_shift: int
-    hash_mask: int
-    hash_table: int
-    magazine: int  # rounds of a full magazine in the depot
-    full: int
-    full_total: int
-    full_allocs: int
-    empty: int
-    empty_total: int
-    first: int  # first slab
-    nullslab: int
-    counters: dict[str, int]
-    allocs: int = 0
-    frees: int = 0
-    # (magazine, rounds in it), of each CPU
-    loaded: list[tuple[int, int]] = field(default_factory=list)
-    own: bool = False  # holds libumem's own structures, or memory for other caches' slabs
+    def __init__(self, layout: CacheLayout, address: int, fields: Structure) -> None:
+        word, chunk, null, depot = layout.word, layout.chunksize, layout.nullslab, layout.magtype
+        self.address = address
+        self.name = fields.text(layout.name, constants.NAME).decode("ascii", "replace")
+        self.bufsize = fields.word(layout.bufsize)
+        self.arena = fields.word(layout.bufsize + 6 * word)
+        self.cflags = fields.int32(layout.cflags)
+        self.flags = fields.int32(layout.cflags + 4)
+        self.next = fields.word(layout.next)
+        self.prev = fields.word(layout.next + word)
+        self.cpus = fields.int32(layout.cpu_mask) + 1
+        self.chunksize = fields.word(chunk)
+        self.slabsize = fields.word(chunk + word)
+        self.bufctl = fields.word(chunk + 2 * word)
+        self.buftag = fields.word(chunk + 3 * word)
+        self.verify = fields.word(chunk + 4 * word)
+        self.hash_shift = fields.word(chunk + 9 * word)
+        self.hash_mask = fields.word(chunk + 10 * word)
+        self.hash_table = fields.word(layout.bufctl_cache + word)
+        self.full = fields.word(depot + word)
+        self.full_total = fields.word(depot + 2 * word)
+        self.full_allocs = fields.int64(depot + 5 * word)
+        self.first = fields.word(null + 2 * word)  # first slab
+        self.nullslab = address + null
+        self.counters = {key: fields.int64(8 * number) for number, key in enumerate(STATISTICS)}
+        self.magazine = self.allocs = self.frees = 0
+        self.loaded: list[tuple[int, int]] = []
+        self.own = False
 
     @property
     def hashed(self) -> bool:
         return bool(self.flags & constants.HASH)
 
 
-@dataclass(frozen=True)
-class Slab:
+class Slab(NamedTuple):
     """A umem_slab_t. `states` has the State of each chunk, a byte each."""
 
     address: int
@@ -87,24 +84,19 @@ class Slab:
 
 def read_caches(memory: Memory, layout: CacheLayout, null: int, problems: list[Problem]) -> list[UmemCache]:
     """The ring of caches from umem_null_cache on, in the order of making."""
-    head = memory.word(null + layout.next) or 0
-    address, seen = head, {null}
-    found: list[UmemCache] = []
-    while address != null and len(found) < MAX_CACHES:
-        cache = read_cache(memory, layout, address) if address not in seen else None
-        if cache is None:
-            why = "is no cache" if address not in seen else "comes twice"
-            problems.append(Problem(address, f"libumem: the ring of caches is corrupt: {address:#x} {why}; read on from its other end"))
-            found += reversed(_backward(memory, layout, null, seen))
-            break
-        seen.add(address)
-        found.append(cache)
-        address = cache.next
+    seen = {null}
+    found, end = _linked_caches(memory, layout, memory.word(null + layout.next) or 0, seen, True)
+    if end != null and len(found) < MAX_CACHES:
+        why = "is no cache" if end not in seen else "comes twice"
+        problems.append(Problem(end, f"libumem: the ring of caches is corrupt: {end:#x} {why}; read on from its other end"))
+        last = memory.word(null + layout.next + memory.size) or 0
+        found += reversed(_linked_caches(memory, layout, last, seen, False)[0])
     return found
 
 
-def _backward(memory: Memory, layout: CacheLayout, null: int, seen: set[int]) -> list[UmemCache]:
-    address = memory.word(null + layout.next + memory.size) or 0
+def _linked_caches(memory: Memory, layout: CacheLayout, address: int, seen: set[int], forward: bool) -> tuple[list[UmemCache], int]:
+    """The caches from `address` on that are not in `seen`, which they are added to, by their links
+    to the next or the previous; and the first address that is none."""
     found: list[UmemCache] = []
     while address not in seen and len(found) < MAX_CACHES:
         cache = read_cache(memory, layout, address)
@@ -112,8 +104,8 @@ def _backward(memory: Memory, layout: CacheLayout, null: int, seen: set[int]) ->
             break
         seen.add(address)
         found.append(cache)
-        address = cache.prev
-    return found
+        address = cache.next if forward else cache.prev
+    return found, address
 
 
 def read_cache(memory: Memory, layout: CacheLayout, address: int) -> UmemCache | None:
@@ -121,72 +113,29 @@ def read_cache(memory: Memory, layout: CacheLayout, address: int) -> UmemCache |
 
     Its nullslab must name it, and its sizes must be plausible.
     """
-    word, order = layout.word, memory.arch.byteorder
-    words = memory.words(address, layout.cpus // word) if address % word == 0 else None
-    if words is None:
+    fields = read_structure(memory, address, layout.cpus) if address % layout.word == 0 else None
+    if fields is None or fields.word(layout.nullslab) != address or not fields.text(layout.name, constants.NAME).isascii():
         return None
-    raw = b"".join(value.to_bytes(word, order) for value in words)
-
-    def int32(offset: int) -> int:
-        return int.from_bytes(raw[offset : offset + 4], order)
-
-    def at(offset: int) -> int:
-        return words[offset // word]
-
-    def wide(offset: int) -> int:
-        return int.from_bytes(raw[offset : offset + 8], order)
-
-    name = raw[layout.name : layout.name + constants.NAME].split(b"\0")[0]
-    chunk, null, mag = layout.chunksize, layout.nullslab, layout.magtype
-    chunksize, slabsize = at(chunk), at(chunk + word)
-    if at(null) != address or not 0 < chunksize <= slabsize or not name.isascii():
+    cache = UmemCache(layout, address, fields)
+    if not 0 < cache.chunksize <= cache.slabsize:
         return None
-    cache = UmemCache(
-        address=address,
-        name=name.decode(),
-        bufsize=at(layout.bufsize),
-        arena=at(layout.bufsize + 6 * word),
-        cflags=int32(layout.cflags),
-        flags=int32(layout.cflags + 4),
-        next=at(layout.next),
-        prev=at(layout.next + word),
-        cpus=int32(layout.cpu_mask) + 1,
-        chunksize=chunksize,
-        slabsize=slabsize,
-        bufctl=at(chunk + 2 * word),
-        buftag=at(chunk + 3 * word),
-        verify=at(chunk + 4 * word),
-        hash_shift=at(chunk + 9 * word),
-        hash_mask=at(chunk + 10 * word),
-        hash_table=at(layout.bufctl_cache + word),
-        magazine=(memory.int32(at(mag)) or 0) if at(mag) else 0,
-        full=at(mag + word),
-        full_total=at(mag + 2 * word),
-        full_allocs=wide(mag + 5 * word),
-        empty=at(layout.empty),
-        empty_total=at(layout.empty + word),
-        first=at(null + 2 * word),
-        nullslab=address + null,
-        counters={key: wide(8 * number) for number, key in enumerate(STATISTICS)},
-    )
+    magtype = fields.word(layout.magtype)
+    cache.magazine = (memory.int32(magtype) or 0) if magtype else 0
     _read_cpus(memory, layout, cache)
     return cache
 
 
 def _read_cpus(memory: Memory, layout: CacheLayout, cache: UmemCache) -> None:
     """Read each CPU's counters and its two magazines."""
-    word, order = layout.word, memory.arch.byteorder
+    word = layout.word
     for number in range(min(cache.cpus, MAX_CPUS)):
-        base = cache.address + layout.cpu(number) + layout.mutex
-        words = memory.words(base, (24 + 2 * word) // word)
-        if words is None:
+        fields = read_structure(memory, cache.address + layout.cpu(number) + layout.mutex, 24 + 2 * word)
+        if fields is None:
             break
-        raw = b"".join(value.to_bytes(word, order) for value in words)
-        ints = [int.from_bytes(raw[at : at + 4], order) for at in range(0, len(raw), 4)]
-        cache.allocs += ints[0]
-        cache.frees += ints[1]
-        rounds = ints[2 + word // 2 :]
-        for magazine, count in zip(words[8 // word :][:2], rounds):
+        cache.allocs += fields.int32(0)
+        cache.frees += fields.int32(4)
+        for which in range(2):
+            magazine, count = fields.word(8 + which * word), fields.int32(8 + 2 * word + 4 * which)
             if magazine and 0 < count <= MAX_ROUNDS:  # -1: there is no magazine
                 cache.loaded.append((magazine, count))
 
@@ -209,10 +158,6 @@ class Slabs:
         """The slab of this number in the engine's records."""
         address, base, kind, chunks, refcnt, before, first = self.read.records[number * SLAB : (number + 1) * SLAB]
         return Slab(address, self.caches[kind], base, refcnt, chunks, before, self.read.states[first : first + chunks])
-
-    def user(self, at: int) -> Slab:
-        """The program's slab at this index of `bases`."""
-        return self.slab(self.read.users[at * USER + 2])
 
     def users(self) -> Iterator[Slab]:
         """The program's slabs, ascending."""
@@ -240,7 +185,7 @@ class Slabs:
     def holding(self, address: int) -> Slab | None:
         """The program's slab with the buffer that holds `address`."""
         at = bisect_right(self.bases, address) - 1
-        return self.user(at) if at >= 0 and address < self.ends[at] else None
+        return self.slab(self.read.users[at * USER + 2]) if at >= 0 and address < self.ends[at] else None
 
 
 def read_slabs(
@@ -256,7 +201,7 @@ def read_slabs(
         buftag = cache.buftag if cache.flags & constants.BUFTAG else 0
         lists = (cache.address, cache.nullslab, cache.first, cache.chunksize, cache.slabsize, cache.bufctl, flags)
         table.extend((*lists, cache.bufsize, tag, least, buftag))
-    slabs = Slabs(caches, codes.read_slabs(engine, pieces, table, roots))
+    slabs = Slabs(caches, codes.loops(engine).read_slabs(engine, pieces, table, roots))
     problems += [_wrong(slabs, wrong) for wrong in slabs.read.wrong]
     return slabs
 
@@ -292,8 +237,7 @@ def _wrong(slabs: Slabs, wrong: SlabWrong) -> Problem:
     return Problem(address, f"libumem: slab {address:#x} of {name} overlaps {other.address:#x} of {other.cache.name}: left out")
 
 
-@dataclass(frozen=True)
-class Rounds:
+class Rounds(NamedTuple):
     """Buffers in a magazine of `cache`; `depot`: the magazine is the depot's, not a CPU's."""
 
     cache: UmemCache
@@ -340,7 +284,7 @@ def mark_cached(engine: Engine, rounds: Sequence[Rounds], slabs: Slabs, problems
         mine = list(group)
         buffers = array("Q", chain.from_iterable(one.buffers for one in mine))
         ends = list(accumulate(len(one.buffers) for one in mine))
-        for code, at in codes.mark_cached(engine, slabs.read, slabs.number(mine[0].cache), buffers):
+        for code, at in codes.loops(engine).mark_cached(engine, slabs.read, slabs.number(mine[0].cache), buffers):
             name, buffer = mine[0].cache.name, buffers[at]
             if code == codes.NOT_MINE:
                 magazine = mine[bisect_right(ends, at)].magazine

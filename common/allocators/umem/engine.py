@@ -58,15 +58,6 @@ MAX_SLABS = 1 << 26
 MAX_TAGGED = 1 << 18
 """Bytes of the largest size class, at most, so also of the largest size in a tag."""
 
-MALLOC_MAGIC, SECOND_MAGIC = 0x3A10C000, 0x16BA7000
-"""Sums modulo 2^32 of the two words of malloc's tag, size and status (malloc.c).
-
-SECOND_MAGIC is the sum where the tag has 16 bytes.
-"""
-
-FREED = 0xDEADBEEF
-"""The status that free() writes."""
-
 ENCODED = 251
 """A redzone has the requested size times this, plus 1 (UMEM_SIZE_ENCODE)."""
 
@@ -121,49 +112,38 @@ class BufferRead(NamedTuple):
     next: int
 
 
-def read_slabs(engine: Engine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
-    """Read the slabs of libumem's caches (`CACHE` words each) and their free lists.
+class Loops(Protocol):
+    """The functions of engine_kernel.py and of its twin, engine_python.py."""
 
-    The program's slabs must each lie in one of `regions`, which are sorted and disjoint. Chunk
-    sizes and tags must be possible: 0 < chunksize <= slabsize, and for the program's caches
-    multiples of 8 and tag <= bufsize <= chunksize.
-    """
-    return _loops(engine).read_slabs(engine, pieces, caches, regions)
+    def read_slabs(self, engine: Any, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
+        """Read the slabs of libumem's caches (`CACHE` words each) and their free lists.
 
+        The program's slabs must each lie in one of `regions`, which are sorted and disjoint. Chunk
+        sizes and tags must be possible: 0 < chunksize <= slabsize, and for the program's caches
+        multiples of 8 and tag <= bufsize <= chunksize.
+        """
+        ...
 
-def mark_cached(engine: Engine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-    """Make these buffers, which are in magazines of one cache (its number), CACHED in `slabs`.
+    def mark_cached(self, engine: Any, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
+        """Make these buffers, which are in magazines of one cache (its number), CACHED in `slabs`.
 
-    Returns a code and the buffer's index for those that cannot be.
-    """
-    return _loops(engine).mark_cached(engine, slabs, cache, buffers)
-
-
-def read_buffers(
-    engine: Engine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
-) -> BufferRead:
-    """Append the blocks of the program's slabs [first, last), which are indices in `users`.
-
-    It stops, after one slab at least, at the first with which there are `enough` chunks. The blocks
-    are added to the sums of `slabs`, so call it once for each slab. Raises ValueError where the
-    last of `blocks` is not below them.
-    """
-    return _loops(engine).read_buffers(engine, blocks, pieces, slabs, first, last, enough)
-
-
-class _Loops(Protocol):
-    """The functions of umem/engine_kernel.py and of its twin, engine_python.py."""
-
-    def read_slabs(self, engine: Any, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead: ...
-
-    def mark_cached(self, engine: Any, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]: ...
+        Returns a code and the buffer's index for those that cannot be.
+        """
+        ...
 
     def read_buffers(
         self, engine: Any, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
-    ) -> BufferRead: ...
+    ) -> BufferRead:
+        """Append the blocks of the program's slabs [first, last), which are indices in `users`.
+
+        It stops, after one slab at least, at the first with which there are `enough` chunks. The
+        blocks are added to the sums of `slabs`, so call it once for each slab. Raises ValueError
+        where the last of `blocks` is not below them.
+        """
+        ...
 
 
-def _loops(engine: Engine) -> _Loops:
+def loops(engine: Engine) -> Loops:
     """The module that belongs to the engine."""
     name = "engine_kernel" if engine.name == "kernel" else "engine_python"
-    return cast(_Loops, import_module(f"findleaks.allocators.umem.{name}"))
+    return cast(Loops, import_module(f"findleaks.allocators.umem.{name}"))

@@ -19,7 +19,7 @@ from findleaks.target.base import Piece, Range
 
 
 def read_slabs(engine: KernelEngine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
-    """See engine.py."""
+    """See engine.Loops."""
     count = len(caches) // s.CACHE
     places = (CRange * len(regions))(*(CRange(*region) for region in regions))
     ends, states, chunks = array("Q", bytes(8 * count)), c_void_p(), c_uint64()
@@ -41,7 +41,7 @@ def read_slabs(engine: KernelEngine, pieces: Sequence[Piece], caches: array[int]
 
 
 def mark_cached(engine: KernelEngine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-    """See engine.py."""
+    """See engine.Loops."""
     wanted, wrong = array("Q", buffers), CWords()
     places = (c_array(slabs.caches), c_array(slabs.records), c_array(slabs.users), len(slabs.users) // s.USER, c_array(slabs.states))
     code = engine.library.fl_mark_cached(*places, cache, c_array(wanted), len(wanted), byref(wrong))
@@ -53,7 +53,7 @@ def mark_cached(engine: KernelEngine, slabs: SlabRead, cache: int, buffers: Sequ
 def read_buffers(
     engine: KernelEngine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
 ) -> BufferRead:
-    """See engine.py; `blocks` must be this engine's."""
+    """See engine.Loops; `blocks` must be this engine's."""
     if not isinstance(blocks, KernelBlocks):
         raise TypeError("blocks of another engine")
     at, troubles = c_uint64(first), CWords()

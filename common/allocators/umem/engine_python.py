@@ -13,15 +13,13 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.umem import engine as s
 from findleaks.allocators.umem.engine import CACHE, HASHED, OWN, SLAB, USER, BufferRead, SlabRead, SlabWrong
+from findleaks.allocators.umem.layout import FREED_STAT, MALLOC_MAGIC, SECOND_ALIGN, SECOND_MAGIC, TAG, WRAP
 from findleaks.engine.contract import Blocks
 from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import inside
 
-TAG = 8
-SECOND_ALIGN = 16
-WRAP = 1 << 32
 IN_USE, CACHED, FREE = int(State.IN_USE), int(State.CACHED), int(State.FREE)
 _IDLE = bytes((0,)) + bytes((1,)) * 255
 """Translates a state to 0 where a block is in use, else to 1."""
@@ -48,18 +46,16 @@ def _caches(table: array[int]) -> list[_Cache]:
 
 
 def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
-    """See engine.py."""
-    arch = engine.arch
-    word = arch.word
+    """See engine.Loops."""
+    word = engine.arch.word
     kinds = _caches(caches)
-    records, ends, states = array("Q"), array("Q"), bytearray()
-    wrong: list[SlabWrong] = []
+    read = SlabRead(caches, array("Q"), array("Q"), bytearray(), array("Q"), [], array("Q", bytes(8 * s.SUMS * len(kinds))))
     heads: list[int] = []
     chunks_left = sum(region.end - region.start for region in regions)  # at least a byte each
     for number, cache in enumerate(kinds):
         nodes, why = engine.follow(pieces, cache.first, 2 * word, False, s.MAX_SLABS)
         if not nodes or nodes[-1] != cache.nullslab:
-            wrong.append(SlabWrong(s.LIST, number, 0, 0, why))
+            read.wrong.append(SlabWrong(s.LIST, number, 0, 0, why))
         raw, _ = engine.gather(pieces, nodes, 7 * word)
         values = memoryview(raw).cast("Q" if word == 8 else "I").tolist()
         for at, address in enumerate(nodes):
@@ -67,68 +63,56 @@ def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], 
                 continue
             owner, base, _, before, head, refcnt, chunks = values[7 * at : 7 * at + 7]
             if owner != cache.address or not base or not 0 < chunks <= min(cache.slabsize // cache.chunksize, chunks_left):
-                wrong.append(SlabWrong(s.CORRUPT, number, 0, address, ""))
+                read.wrong.append(SlabWrong(s.CORRUPT, number, 0, address, ""))
                 continue
-            records.extend((address, base, number, chunks, refcnt, before, len(states)))
+            read.records.extend((address, base, number, chunks, refcnt, before, len(read.states)))
             heads.append(head)
-            states.extend(bytes(chunks))
+            read.states.extend(bytes(chunks))
             chunks_left -= chunks
-        ends.append(len(records) // SLAB)
+        read.ends.append(len(read.records) // SLAB)
     for number, head in enumerate(heads):
         if head:
-            slab = records[number * SLAB : (number + 1) * SLAB]
-            _free(engine, pieces, kinds[slab[2]], slab, number, head, states, wrong, word)
-    return SlabRead(
-        caches, records, ends, states, _place(kinds, records, regions, wrong), wrong, array("Q", bytes(8 * s.SUMS * len(kinds)))
-    )
+            _free(engine, pieces, read, kinds, number, head)
+    _place(read, kinds, regions)
+    return read
 
 
-def _free(
-    engine: PureEngine,
-    pieces: Sequence[Piece],
-    cache: _Cache,
-    slab: Sequence[int],
-    number: int,
-    head: int,
-    states: bytearray,
-    wrong: list[SlabWrong],
-    word: int,
-) -> None:
+def _free(engine: PureEngine, pieces: Sequence[Piece], read: SlabRead, kinds: Sequence[_Cache], number: int, head: int) -> None:
     """Mark the chunks on a slab's free list."""
-    _, base, kind, chunks, _, _, first = slab
+    _, base, kind, chunks, _, _, first = read.records[number * SLAB : (number + 1) * SLAB]
+    cache, word = kinds[kind], engine.arch.word
     nodes, why = engine.follow(pieces, head, 0, False, chunks)
     buffers, offset = nodes.tolist(), cache.bufctl
     if why:
-        wrong.append(SlabWrong(s.FREE_LIST, kind, number, 0, why))
+        read.wrong.append(SlabWrong(s.FREE_LIST, kind, number, 0, why))
     if cache.flags & HASHED:
         raw, _ = engine.gather(pieces, [node + word for node in nodes], word)
         buffers, offset = memoryview(raw).cast("Q" if word == 8 else "I").tolist(), 0
     for buffer in buffers:
         index, rest = divmod(buffer - base - offset, cache.chunksize)
         if rest or not 0 <= index < chunks:
-            wrong.append(SlabWrong(s.NO_BUFFER, kind, number, buffer, ""))
+            read.wrong.append(SlabWrong(s.NO_BUFFER, kind, number, buffer, ""))
         else:
-            states[first + index] = FREE
+            read.states[first + index] = FREE
 
 
-def _place(kinds: Sequence[_Cache], records: array[int], regions: Sequence[Range], wrong: list[SlabWrong]) -> array[int]:
-    """The program's slabs by base, without those outside the regions or that overlap another."""
-    users = array("Q")
+def _place(read: SlabRead, kinds: Sequence[_Cache], regions: Sequence[Range]) -> None:
+    """Fill `users`: the program's slabs by base, except those outside the regions and overlaps."""
+    records, users = read.records, read.users
     numbers = [at for at in range(len(records) // SLAB) if not kinds[records[at * SLAB + 2]].flags & OWN]
     for number in sorted(numbers, key=lambda number: records[number * SLAB + 1]):
         _, base, kind, chunks, _, _, _ = records[number * SLAB : (number + 1) * SLAB]
         region, end = inside(regions, base), base + chunks * kinds[kind].chunksize
         if region is None or end > region.end or base % 8:
-            wrong.append(SlabWrong(s.OUTSIDE, kind, number, 0, ""))
+            read.wrong.append(SlabWrong(s.OUTSIDE, kind, number, 0, ""))
         elif users and base < users[-2]:
-            wrong.append(SlabWrong(s.OVERLAPS, kind, number, users[-1], ""))
+            read.wrong.append(SlabWrong(s.OVERLAPS, kind, number, users[-1], ""))
         else:
             users.extend((base, end, number))
-    return users
 
 
 def mark_cached(engine: PureEngine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-    """See engine.py."""
+    """See engine.Loops."""
     size = slabs.caches[cache * CACHE + 3]
     bases, found = slabs.users[::USER], []
     for at, buffer in enumerate(buffers):
@@ -148,7 +132,7 @@ def mark_cached(engine: PureEngine, slabs: SlabRead, cache: int, buffers: Sequen
 def read_buffers(
     engine: PureEngine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
 ) -> BufferRead:
-    """See engine.py."""
+    """See engine.Loops."""
     reader = _Buffers(pieces, slabs)
     at, last = first, min(last, len(slabs.users) // USER)
     while at < last and len(reader.states) < enough:
@@ -225,12 +209,9 @@ class _Buffers:
         tag, step = cache.tag, cache.chunksize // 4
         untagged = [i for i, size in enumerate(sizes) if size < 0 and not states[i]]
         at = (cache.tag - TAG) // 4
-        if (
-            untagged
-            and len(untagged) == states.count(IN_USE)
-            and not any(_damaged(cache, *data[i * step + at : i * step + at + 2]) for i in untagged)
-        ):
-            tag = 0  # none has: the program calls umem_alloc() itself
+        if untagged and len(untagged) == states.count(IN_USE):
+            damaged = (_damaged(cache, *data[i * step + at : i * step + at + 2]) for i in untagged)
+            tag = tag if any(damaged) else 0  # 0: none has, the program calls umem_alloc() itself
         starts = [base + i * cache.chunksize + tag for i in range(len(states))]
         sizes = [cache.bufsize - tag if state or size < 0 else size for size, state in zip(sizes, states)]
         for i in untagged:
@@ -244,7 +225,7 @@ class _Buffers:
 
         Either umem_alloc() returned it to the program, or its tag is damaged.
         """
-        if cache.tag > TAG and (chunk[0] + chunk[1]) % WRAP == s.MALLOC_MAGIC and TAG <= chunk[0] <= SECOND_ALIGN:
+        if cache.tag > TAG and (chunk[0] + chunk[1]) % WRAP == MALLOC_MAGIC and TAG <= chunk[0] <= SECOND_ALIGN:
             return buffer + TAG, chunk[0] - TAG
         at = (cache.tag - TAG) // 4
         size = _damaged(cache, chunk[at], chunk[at + 1])
@@ -259,12 +240,12 @@ class _Buffers:
 
 
 def _magic(cache: _Cache) -> int:
-    return s.SECOND_MAGIC if cache.tag > TAG else s.MALLOC_MAGIC
+    return SECOND_MAGIC if cache.tag > TAG else MALLOC_MAGIC
 
 
 def _damaged(cache: _Cache, stated: int, stat: int) -> int:
     """The size that one half of a damaged tag still states; 0 if none (no size is 0)."""
     for size in (stated, (_magic(cache) - stat) % WRAP):
-        if max(cache.least, cache.tag - 1) < size <= cache.bufsize and stat != s.FREED:
+        if max(cache.least, cache.tag - 1) < size <= cache.bufsize and stat != FREED_STAT:
             return size
     return 0

@@ -16,7 +16,7 @@ from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.arenas import Vmem
 from findleaks.allocators.umem.caches import Slab, UmemCache
 from findleaks.allocators.umem.layout import CacheLayout, measure_cache, other_counters
-from findleaks.allocators.umem.walk import Large, SlabWalk, large_blocks
+from findleaks.allocators.umem.walk import Large, append_slabs, large_blocks
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
@@ -93,7 +93,6 @@ class Umem(Allocator):
         self.rounds = slabs.read_magazines(engine, self.pieces, users, self.memory.size, self.problems)
         slabs.mark_cached(engine, self.rounds, self.slabs, self.problems)
         self.large = self._large()
-        self._walk = SlabWalk(target, engine, self.pieces, self.slabs, self.problems)
         self._heaps: Optional[list[Heap]] = None
 
     def _all_pieces(self, image: Image) -> tuple[Piece, ...]:
@@ -162,10 +161,8 @@ class Umem(Allocator):
             before = max(kept[-1].segment.end if kept else 0, ends[at] if at >= 0 else 0)
             after = bases[at + 1] if at + 1 < len(bases) else one.segment.end
             if one.segment.start < before or one.segment.end > after:
-                what = (
-                    f"libumem: segment {one.segment.address:#x} of arena {one.arena.name} overlaps other blocks, at {one.segment.start:#x}"
-                )
-                self.problems.append(Problem(one.segment.address, f"{what}: left out"))
+                what = f"libumem: segment {one.segment.address:#x} of arena {one.arena.name} overlaps other blocks"
+                self.problems.append(Problem(one.segment.address, f"{what}, at {one.segment.start:#x}: left out"))
             else:
                 kept.append(one)
         return kept
@@ -182,21 +179,20 @@ class Umem(Allocator):
             bases = self.slabs.bases
             at, last = bisect_left(bases, root.start), bisect_left(bases, root.end)
             for place, group in groupby(large, key=lambda one: bisect_right(bases, one.segment.start)):
-                self._walk.append(blocks, at, place)
-                _append(blocks, list(group))
+                append_slabs(self, blocks, at, place)
+                between = list(group)
+                blocks.append([one.start for one in between], [one.size for one in between], [one.state for one in between])
                 at = place
-            self._walk.append(blocks, at, last)
+            append_slabs(self, blocks, at, last)
 
         return Heap(root.start, root.end, "heap", walk)
 
     def metadata(self) -> list[Range]:
         """See Allocator: umem_null_cache, and the library's static arenas and segments."""
-        null = Range(self.null, self.null + self.layout.cpu(1))
-        ranges = [null]
+        ranges = [Range(self.null, self.null + self.layout.cpu(1)), *self._static_segments()]
         for arena in self.vmem:
             if inside(self.roots, arena.address) is None:
                 ranges.append(Range(arena.address, arena.address + arena.layout.size))
-        ranges += self._static_segments()
         return merged(ranges)
 
     def _static_segments(self) -> list[Range]:
@@ -208,8 +204,7 @@ class Umem(Allocator):
         arenas = [Range(arena.address, arena.address + arena.layout.size) for arena in self.vmem]
         for arena in self.vmem:
             size = arena.layout.seg
-            nodes, _ = vmem.seg_records(self.engine, self.pieces, arena)
-            for node in nodes:
+            for node in vmem.seg_records(self.engine, self.pieces, arena)[0]:
                 if inside(self.roots, node) is None and not any(start <= node < end for start, end in arenas):
                     low, high = min(low or node, node), max(high, node)
         return [Range(low, high + size)] if low else []
@@ -246,33 +241,12 @@ class Umem(Allocator):
                 rows.append(_large_row(arena, mine))
         return rows
 
-    def own_caches(self) -> list[dict[str, object]]:
-        """::umastat's rows of libumem's own caches: slabs, bufctls, magazines, pages; no blocks."""
-        return [
-            {"name": cache.name, "size": cache.bufsize, "memory": memory_of(cache), "total": cache.counters["buftotal"]}
-            for cache in self.kept
-            if cache.own
-        ]
-
     def arenas(self, blocks: Blocks) -> list[Arena]:
         """See Allocator: vmem's arenas as vm_kstat counts them.
 
         What an arena imports is also counted in its source.
         """
-        return [
-            Arena(
-                arena.name,
-                arena.inuse,
-                0,
-                arena.total - arena.inuse,
-                arena.total,
-                {
-                    **{"vk_mem_inuse": arena.inuse, "vk_mem_import": arena.imported, "vk_mem_total": arena.total},
-                    **{"vk_alloc": arena.allocs, "vk_free": arena.frees, "vk_fail": arena.fails},
-                },
-            )
-            for arena in self.vmem
-        ]
+        return [Arena(arena.name, arena.inuse, 0, arena.total - arena.inuse, arena.total, arena.counters()) for arena in self.vmem]
 
     def counted(self) -> Mapping[str, int]:
         """See Allocator: sums over the caches of the program's blocks, and large blocks' arenas."""
@@ -297,7 +271,7 @@ class Umem(Allocator):
         """See Allocator."""
         if self.null <= address < self.null + self.layout.cpu(1):
             return "umem_null_cache"
-        slab = self.slab(address)
+        slab = self.slabs.holding(address)
         if slab is not None:
             index = (address - slab.base) // slab.cache.chunksize
             stack = self.stack(address)
@@ -310,10 +284,6 @@ class Umem(Allocator):
             if arena.address <= address < arena.address + arena.layout.size:
                 return f"vmem arena {arena.name}"
         return ""
-
-    def slab(self, address: int) -> Optional[Slab]:
-        """The slab with the buffer that holds `address`."""
-        return self.slabs.holding(address)
 
     def bufctl(self, slab: Slab, buffer: int) -> int:
         """The bufctl of a buffer in use, 0 where it has none; its cache must have a hash table."""
@@ -336,7 +306,7 @@ class Umem(Allocator):
         allocation. None where its cache is not audited. The timestamp is in the library's own unit:
         nanoseconds since boot on Solaris, seconds << 32 | microseconds since 1970 in ports.
         """
-        slab = self.slab(address)
+        slab = self.slabs.holding(address)
         if slab is None or not slab.cache.flags & constants.AUDIT or not slab.cache.hashed:
             return None
         word = self.memory.size
@@ -369,12 +339,6 @@ def memory_of(cache: UmemCache) -> int:
     return (cache.counters["slab_create"] - cache.counters["slab_destroy"]) * cache.slabsize
 
 
-def _append(blocks: Blocks, large: Sequence[Large]) -> None:
-    """Append `large`, which are disjoint, ascending, and lie between slabs."""
-    if large:
-        blocks.append([one.start for one in large], [one.size for one in large], [one.state for one in large])
-
-
 def _row(cache: UmemCache, counts: Sequence[int], sums: Sequence[int]) -> Cache:
     used, cached, free = ((counts[state], sums[state]) for state in (State.IN_USE, State.CACHED, State.FREE))
     allocs = cache.counters["slab_alloc"] + cache.allocs
@@ -386,19 +350,8 @@ def _row(cache: UmemCache, counts: Sequence[int], sums: Sequence[int]) -> Cache:
 
 
 def _large_row(arena: Vmem, mine: Sequence[Large]) -> Cache:
-    counts = {State.IN_USE: [0, 0], State.FREE: [0, 0]}
-    for one in mine:
-        counts[one.state][0] += 1
-        counts[one.state][1] += one.size
-    used, free = counts[State.IN_USE], counts[State.FREE]
-    own = {
-        "vk_mem_inuse": arena.inuse,
-        "vk_mem_total": arena.total,
-        "vk_alloc": arena.allocs,
-        "vk_free": arena.frees,
-        "vk_fail": arena.fails,
-    }
-    return Cache("", arena.name, 0, used[0], 0, free[0], used[1], 0, free[1], arena.total, arena.allocs, arena.fails, own)
-
-
-__all__ = ["Umem", "make", "memory_of"]
+    used = [one.size for one in mine if one.state == State.IN_USE]
+    free = [one.size for one in mine if one.state == State.FREE]
+    own = arena.counters()
+    del own["vk_mem_import"]
+    return Cache("", arena.name, 0, len(used), 0, len(free), sum(used), 0, sum(free), arena.total, arena.allocs, arena.fails, own)

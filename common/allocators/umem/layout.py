@@ -8,11 +8,10 @@ measured on structures of known contents: the cache "invalid_cache" and an arena
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
 
 NAME = 32  # UMEM_CACHE_NAMELEN + 1
 STATISTICS = (
@@ -22,7 +21,7 @@ STATISTICS = (
 """The 64-bit counters at the start of struct umem_cache, named without "cache_"."""
 
 # UMF_*
-AUDIT, DEADBEEF, REDZONE, CONTENTS, NOMAGAZINE, FIREWALL, LITE, HASH = 0x1, 0x2, 0x4, 0x8, 0x20, 0x40, 0x100, 0x200
+AUDIT, DEADBEEF, REDZONE, CONTENTS, FIREWALL, LITE, HASH = 0x1, 0x2, 0x4, 0x8, 0x40, 0x100, 0x200
 BUFTAG = DEADBEEF | REDZONE
 QCACHE = 0x100000  # UMC_QCACHE: the cache hands out small pieces of its arena
 
@@ -35,12 +34,16 @@ TAG = 8
 """Bytes of malloc_data_t: size and status, four bytes each."""
 
 MALLOC_MAGIC, SECOND_MAGIC, OVERSIZE_MAGIC, MEMALIGN_MAGIC = 0x3A10C000, 0x16BA7000, 0x06E47000, 0x3E3A1000
-FREED_STAT = 0xDEADBEEF
 """Sums modulo 2^32 of the two words that malloc.c puts before a block.
 
-The words are the block's size (tags included) and a status. free() writes 0xdeadbeef over the
-status.
+The words are the block's size (tags included) and a status. SECOND_MAGIC is the sum of the second
+tag, where there are two.
 """
+
+FREED_STAT = 0xDEADBEEF
+"""The status that free() writes."""
+
+WRAP = 1 << 32
 
 SECOND_ALIGN = 16
 """Where words have 8 bytes, a request above this (tag included) gets two tags to align it to 16."""
@@ -51,99 +54,79 @@ MAX_STACK = 64
 """Frames of a segment's stack that are tried, at most; VMEM_STACK_DEPTH is 20."""
 
 
-@dataclass(frozen=True)
+class Structure:
+    """The bytes of a structure, read as numbers at offsets."""
+
+    def __init__(self, data: bytes, memory: Memory) -> None:
+        self.data = data
+        self._word = memory.size
+        self._order = memory.arch.byteorder
+
+    def _number(self, offset: int, size: int) -> int:
+        return int.from_bytes(self.data[offset : offset + size], self._order)
+
+    def word(self, offset: int) -> int:
+        return self._number(offset, self._word)
+
+    def int32(self, offset: int) -> int:
+        return self._number(offset, 4)
+
+    def int64(self, offset: int) -> int:
+        return self._number(offset, 8)
+
+    def text(self, offset: int, size: int) -> bytes:
+        """The bytes before the first 0, of `size` bytes."""
+        return self.data[offset : offset + size].split(b"\0")[0]
+
+
+def read_structure(memory: Memory, address: int, size: int) -> Optional[Structure]:
+    """The structure of `size` bytes at `address`, or None where it cannot be read."""
+    if not 0 < address < memory.arch.mask - size:
+        return None
+    try:
+        return Structure(memory.target.read(address, size), memory)
+    except UnreadableMemory:
+        return None
+
+
 class CacheLayout:
     """Offsets in umem_cache_t. `mutex` is the size of the system's mutex."""
 
-    word: int
-    mutex: int
-
     name = 8 * len(STATISTICS)
 
-    @property
-    def bufsize(self) -> int:
-        """cache_bufsize, the first of seven words.
-
-        cache_align, constructor, destructor, reclaim, private and cache_arena follow.
-        """
-        return self.name + NAME
-
-    @property
-    def cflags(self) -> int:
-        """cache_cflags; cache_flags, cache_uflags and cache_mtbf follow, four bytes each."""
-        return self.bufsize + 7 * self.word
-
-    @property
-    def next(self) -> int:
-        """cache_next, the first of four words.
-
-        cache_prev, cache_unext, cache_uprev follow, then the 32 bits of cache_cpu_mask.
-        """
-        return self.cflags + 16
-
-    @property
-    def cpu_mask(self) -> int:
-        return self.next + 4 * self.word
-
-    @property
-    def chunksize(self) -> int:
-        """cache_chunksize.
-
-        slabsize, bufctl, buftag, verify, contents, color, mincolor, maxcolor, hash_shift and
-        hash_mask follow.
-        """
-        return lock(self.word) + self.mutex
-
-    @property
-    def nullslab(self) -> int:
-        return self.chunksize + 12 * self.word
-
-    @property
-    def bufctl_cache(self) -> int:
-        """cache_bufctl_cache, then cache_hash_table."""
-        return self.nullslab + 7 * self.word
-
-    @property
-    def magtype(self) -> int:
-        """cache_magtype, then cache_full and cache_empty.
-
-        These two have list, total, min, reaplimit, and the 64 bits of ml_alloc.
-        """
-        return self.bufctl_cache + 2 * self.word + self.mutex
-
-    @property
-    def empty(self) -> int:
-        return self.magtype + 5 * self.word + 8
-
-    @property
-    def cpus(self) -> int:
-        return self.empty + 4 * self.word + 8
-
-    @property
-    def loaded(self) -> int:
-        """cc_loaded in umem_cpu_cache_t.
-
-        Before it are cc_alloc and cc_free, four bytes each. cc_ploaded follows, then cc_rounds,
-        cc_prounds, cc_magsize and cc_flags, four bytes each.
-        """
-        return self.mutex + 8
-
-    @property
-    def stride(self) -> int:
-        """Bytes of umem_cpu_cache_t: UMEM_CPU_CACHE_SIZE, a power of two."""
-        size = 64
-        while size < self.loaded + 2 * self.word + 16:
-            size *= 2
-        return size
+    def __init__(self, word: int, mutex: int) -> None:
+        self.word = word
+        self.mutex = mutex
+        # cache_bufsize, align, constructor, destructor, reclaim, private, cache_arena: a word each
+        self.bufsize = self.name + NAME
+        # cache_cflags, cache_flags, cache_uflags, cache_mtbf: four bytes each
+        self.cflags = self.bufsize + 7 * word
+        # cache_next, cache_prev, cache_unext, cache_uprev; then the 32 bits of cache_cpu_mask
+        self.next = self.cflags + 16
+        self.cpu_mask = self.next + 4 * word
+        self.lock = self.cpu_mask + max(word, 4)
+        # cache_chunksize, slabsize, bufctl, buftag, verify, contents, color, mincolor, maxcolor,
+        # hash_shift, hash_mask, freelist: a word each
+        self.chunksize = self.lock + mutex
+        self.nullslab = self.chunksize + 12 * word
+        # cache_bufctl_cache, cache_hash_table
+        self.bufctl_cache = self.nullslab + 7 * word
+        # cache_magtype, then cache_full and cache_empty, which have list, total, min, reaplimit,
+        # and the 64 bits of ml_alloc
+        self.magtype = self.bufctl_cache + 2 * word + mutex
+        self.empty = self.magtype + 5 * word + 8
+        self.cpus = self.empty + 4 * word + 8
+        # Of umem_cpu_cache_t: cc_loaded, behind cc_alloc and cc_free of four bytes each. cc_ploaded
+        # follows, then cc_rounds, cc_prounds, cc_magsize and cc_flags, four bytes each.
+        self.loaded = mutex + 8
+        # UMEM_CPU_CACHE_SIZE, a power of two
+        self.stride = 64
+        while self.stride < self.loaded + 2 * word + 16:
+            self.stride *= 2
 
     def cpu(self, number: int) -> int:
         """Offset of cache_cpu[number]."""
         return self.cpus + number * self.stride
-
-
-def lock(word: int) -> int:
-    """Offset of cache_lock, behind cache_cpu_mask."""
-    return 8 * len(STATISTICS) + NAME + 7 * word + 16 + 4 * word + max(word, 4)
 
 
 def measure_cache(memory: Memory, name: int) -> Optional[CacheLayout]:
@@ -154,7 +137,7 @@ def measure_cache(memory: Memory, name: int) -> Optional[CacheLayout]:
     """
     word = memory.size
     cache = name - 8 * len(STATISTICS)
-    base = cache + lock(word)
+    base = cache + CacheLayout(word, 0).lock
     words = memory.words(base, 64)
     if words is None:
         return None
@@ -189,47 +172,23 @@ def other_counters(memory: Memory, name: int) -> int:
     return 0
 
 
-@dataclass(frozen=True)
 class ArenaLayout:
     """Offsets in vmem_t, measured from vm_freelist; `seg`: bytes of a vmem_seg_t with its stack."""
 
-    word: int
-    freelist: int
-    seg: int
-
-    @property
-    def size(self) -> int:
-        return self.kstat + 13 * 8 + self.word
-
-    @property
-    def hash0(self) -> int:
-        return self.freelist - (HASH_INITIAL + QCACHES) * self.word
-
-    @property
-    def seg0(self) -> int:
-        """vm_seg0; vm_rotor follows."""
-        return self.hash0 - 2 * self.seg
-
-    @property
-    def quantum(self) -> int:
-        """vm_quantum, the first of twelve words.
-
-        qcache_max, source_alloc, source_free, source, next, nsegfree, segfree, hash_table,
-        hash_mask, hash_shift and freemap follow.
-        """
-        return self.seg0 - 12 * self.word
-
-    @property
-    def kstat(self) -> int:
-        """vk_mem_inuse.
-
-        import, total, the 32 bits of source_id, then alloc, free, wait and fail follow.
-        """
-        return self.freelist + (8 * self.word + 1) * 4 * self.word
-
-    @property
-    def kstat_alloc(self) -> int:
-        return self.kstat + 24 + self.word
+    def __init__(self, word: int, freelist: int, seg: int) -> None:
+        self.word = word
+        self.freelist = freelist
+        self.seg = seg
+        self.hash0 = freelist - (HASH_INITIAL + QCACHES) * word
+        # vm_seg0; vm_rotor follows
+        self.seg0 = self.hash0 - 2 * seg
+        # vm_quantum, qcache_max, source_alloc, source_free, source, next, nsegfree, segfree,
+        # hash_table, hash_mask, hash_shift, freemap: a word each
+        self.quantum = self.seg0 - 12 * word
+        # vk_mem_inuse, import, total; the 32 bits of source_id; then alloc, free, wait and fail
+        self.kstat = freelist + (8 * word + 1) * 4 * word
+        self.kstat_alloc = self.kstat + 24 + word
+        self.size = self.kstat + 13 * 8 + word
 
 
 def measure_arena(memory: Memory, arena: int) -> Optional[ArenaLayout]:
@@ -246,13 +205,9 @@ def measure_arena(memory: Memory, arena: int) -> Optional[ArenaLayout]:
         return None
     bits = 8 * word
     for at in range((QCACHES + HASH_INITIAL), len(words) - 4 * bits):
-        if words[at + 1] == 1 and words[at] == 0 and _heads(words, at, bits):
+        if all(words[at + 4 * i : at + 4 * i + 2] == (0, 1 << i) for i in range(bits)):
             return _segments(memory, arena, at * word)
     return None
-
-
-def _heads(words: Sequence[int], at: int, bits: int) -> bool:
-    return all(words[at + 4 * i] == 0 and words[at + 4 * i + 1] == 1 << i for i in range(bits))
 
 
 def _segments(memory: Memory, arena: int, freelist: int) -> Optional[ArenaLayout]:

@@ -6,48 +6,23 @@ Redzones, tags, the pattern in freed buffers, counts, links both ways, and hash 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.memory import Memory
+from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.arenas import Vmem, seg_records
-from findleaks.allocators.umem.caches import Rounds, Slab, Slabs, UmemCache
-from findleaks.allocators.umem.layout import (
-    BUFTAG,
-    DEADBEEF,
-    FREE_PATTERN,
-    REDZONE_BYTE,
-    REDZONE_PATTERN,
-    SEG_ALLOC,
-    SEG_SPAN,
-    TAG_ALLOC,
-    TAG_FREE,
-)
-from findleaks.engine.contract import Engine
+from findleaks.allocators.umem.caches import Slab, UmemCache
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.target.base import Piece, Target
+
+if TYPE_CHECKING:
+    from findleaks.allocators.umem.instance import Umem
 
 MAX_CHAIN = 1 << 26
-REDZONE_HALF = REDZONE_PATTERN & 0xFFFFFFFF
+REDZONE_HALF = constants.REDZONE_PATTERN & 0xFFFFFFFF
 
 
-class UmemView(Protocol):
-    """What `verify` reads of instance.Umem."""
-
-    target: Target
-    engine: Engine
-    memory: Memory
-    pieces: tuple[Piece, ...]
-    null: int
-    vmem: list[Vmem]
-    umem_caches: list[UmemCache]
-    kept: list[UmemCache]
-    slabs: Slabs
-    rounds: list[Rounds]
-
-
-def verify(umem: UmemView) -> Iterator[Problem]:
+def verify(umem: Umem) -> Iterator[Problem]:
     """All problems, by arena, then cache, then slab."""
     for arena in umem.vmem:
         if arena.heap:
@@ -55,36 +30,34 @@ def verify(umem: UmemView) -> Iterator[Problem]:
     for before, cache in zip([None, *umem.umem_caches], umem.umem_caches):
         expected = before.address if before else umem.null
         if cache.prev != expected:
-            yield Problem(
-                cache.address, f"libumem: cache {cache.name} says {cache.prev:#x} comes before it, not {expected:#x}: a link is damaged"
-            )
+            what = f"libumem: cache {cache.name} says {cache.prev:#x} comes before it, not {expected:#x}: a link is damaged"
+            yield Problem(cache.address, what)
     for cache in umem.kept:
         _poll(umem)
         yield from _lists(umem, cache)
     yield from _magazines(umem)
     for slab in umem.slabs.users():
-        if slab.cache.flags & BUFTAG:
+        if slab.cache.flags & constants.BUFTAG:
             _poll(umem)
             yield from _buffers(umem, slab)
 
 
-def _poll(umem: UmemView) -> None:
+def _poll(umem: Umem) -> None:
     if umem.target.interrupted():
         raise Interrupted
 
 
-def _arena(umem: UmemView, arena: Vmem) -> Iterator[Problem]:
+def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
     """Segments are linked both ways, tile their spans, and add up to vk_mem_inuse."""
-    nodes, values = seg_records(umem.engine, umem.pieces, arena)
-    word = umem.memory.size
+    nodes, values, _ = seg_records(umem.engine, umem.pieces, arena)
     inuse, at, end = 0, 0, 0
     for number, node in enumerate(nodes):
-        start, stop, _, _, _, before = values[6 * number : 6 * number + 6]
+        start, stop, _, _, _, before, kind = values[7 * number : 7 * number + 7]
         if before != nodes[number - 1]:
             what = f"libumem: segment {node:#x} of arena {arena.name} says {before:#x} comes before it, not {nodes[number - 1]:#x}"
             yield Problem(node, f"{what}: a link is damaged")
-        kind = (umem.memory.int32(node + 6 * word) or 0) & 0xFF
-        if kind == SEG_SPAN:
+        kind &= 0xFF
+        if kind == constants.SEG_SPAN:
             if at != end:
                 yield Problem(node, f"libumem: arena {arena.name}: a span that should end at {end:#x} ends at {at:#x}")
             at, end = start, stop
@@ -95,14 +68,14 @@ def _arena(umem: UmemView, arena: Vmem) -> Iterator[Problem]:
                 if not 0 < start - at < max(arena.quantum, 1):
                     yield Problem(node, f"libumem: segment {node:#x} of arena {arena.name} begins at {start:#x}, not {at:#x}")
             at = stop
-            if kind == SEG_ALLOC:
+            if kind == constants.SEG_ALLOC:
                 inuse += stop - start
                 at += -stop % max(arena.quantum, 1)
     if inuse != arena.inuse:
         yield Problem(arena.address, f"libumem: arena {arena.name} counts {arena.inuse:,} bytes in use; its segments have {inuse:,}")
 
 
-def _lists(umem: UmemView, cache: UmemCache) -> Iterator[Problem]:
+def _lists(umem: Umem, cache: UmemCache) -> Iterator[Problem]:
     """Check each slab's links and count of buffers handed out, and that the hash table has them."""
     expected = cache.nullslab
     for slab in map(umem.slabs.slab, umem.slabs.of(cache)):
@@ -135,7 +108,7 @@ def _lists(umem: UmemView, cache: UmemCache) -> Iterator[Problem]:
                 yield Problem(buffer, f"libumem: buffer {buffer:#x} of {cache.name} {finding} in the cache's hash table")
 
 
-def _magazines(umem: UmemView) -> Iterator[Problem]:
+def _magazines(umem: Umem) -> Iterator[Problem]:
     """The depot has as many full magazines as it counts."""
     for cache in umem.kept:
         if cache.own:
@@ -145,14 +118,14 @@ def _magazines(umem: UmemView) -> Iterator[Problem]:
             yield Problem(cache.address, f"libumem: the depot of {cache.name} counts {cache.full_total:,} full magazines; it has {found:,}")
 
 
-def _buffers(umem: UmemView, slab: Slab) -> Iterator[Problem]:
+def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
     """Tags and patterns in a slab of a cache with debugging."""
     cache, word, order = slab.cache, umem.memory.size, umem.memory.arch.byteorder
     try:
         data = umem.target.read(slab.base, slab.chunks * cache.chunksize)
     except UnreadableMemory:
         return
-    pattern = FREE_PATTERN.to_bytes(8, order) * (cache.verify // 8)
+    pattern = constants.FREE_PATTERN.to_bytes(8, order) * (cache.verify // 8)
     bufctls = []
     for index, state in enumerate(slab.states):
         buffer = slab.base + index * cache.chunksize
@@ -167,12 +140,12 @@ def _buffers(umem: UmemView, slab: Slab) -> Iterator[Problem]:
         if state == State.IN_USE:
             yield from _redzone(umem, cache, buffer, chunk)
             continue
-        if cache.flags & DEADBEEF and chunk[: len(pattern)] != pattern:
+        if cache.flags & constants.DEADBEEF and chunk[: len(pattern)] != pattern:
             at = next(at for at in range(0, len(pattern), 8) if chunk[at : at + 8] != pattern[:8])
             value = int.from_bytes(chunk[at : at + 8], order)
-            what = f"libumem: buffer {buffer:#x} of {cache.name} was written to after it was freed: at +{at:#x} stands {value:#x}"
-            yield Problem(buffer + at, f"{what}, not {FREE_PATTERN:#x}")
-        elif (cache.hashed or state == State.CACHED) and int.from_bytes(tag[:8], order) != REDZONE_PATTERN:
+            what = f"libumem: buffer {buffer:#x} of {cache.name} was written to after it was freed: it has {value:#x} at +{at:#x}"
+            yield Problem(buffer + at, f"{what}, not {constants.FREE_PATTERN:#x}")
+        elif (cache.hashed or state == State.CACHED) and int.from_bytes(tag[:8], order) != constants.REDZONE_PATTERN:
             # A free list without bufctls goes through the redzones.
             yield Problem(buffer + cache.buftag, f"libumem: the redzone of the free buffer {buffer:#x} of {cache.name} is overwritten")
     if cache.hashed:
@@ -184,12 +157,12 @@ def _buffers(umem: UmemView, slab: Slab) -> Iterator[Problem]:
                 yield _names(cache, buffer, bufctl)
 
 
-def _tag(umem: UmemView, slab: Slab, buffer: int, state: State, bufctl: int, stat: int) -> Iterator[Problem]:
-    wanted = TAG_ALLOC if state == State.IN_USE else TAG_FREE
+def _tag(umem: Umem, slab: Slab, buffer: int, state: State, bufctl: int, stat: int) -> Iterator[Problem]:
+    wanted = constants.TAG_ALLOC if state == State.IN_USE else constants.TAG_FREE
     if bufctl ^ stat == wanted:
         return
     name, place = slab.cache.name, buffer + slab.cache.buftag + 8 + umem.memory.size
-    if bufctl ^ stat in (TAG_ALLOC, TAG_FREE):
+    if bufctl ^ stat in (constants.TAG_ALLOC, constants.TAG_FREE):
         says = "free" if state == State.IN_USE else "in use"
         yield Problem(place, f"libumem: buffer {buffer:#x} of {name} is {'in use' if says == 'free' else 'free'}, and its tag says {says}")
     else:
@@ -197,7 +170,7 @@ def _tag(umem: UmemView, slab: Slab, buffer: int, state: State, bufctl: int, sta
         yield Problem(place, f"{what}: written past its end")
 
 
-def _redzone(umem: UmemView, cache: UmemCache, buffer: int, chunk: bytes) -> Iterator[Problem]:
+def _redzone(umem: Umem, cache: UmemCache, buffer: int, chunk: bytes) -> Iterator[Problem]:
     """The redzone behind a buffer in use.
 
     It has a pattern. In the size classes it also has the requested size, and a byte follows the
@@ -216,14 +189,16 @@ def _redzone(umem: UmemView, cache: UmemCache, buffer: int, chunk: bytes) -> Ite
         yield Problem(buffer + cache.buftag + 4, f"{past}: the size in its redzone is {encoded:#x}, which encodes none")
         return
     if size == cache.buftag:
-        expected_half = int.from_bytes(bytes((REDZONE_BYTE,)) + REDZONE_HALF.to_bytes(4, order)[1:], order)
+        expected_half = int.from_bytes(bytes((constants.REDZONE_BYTE,)) + REDZONE_HALF.to_bytes(4, order)[1:], order)
     if low != expected_half:
         yield Problem(buffer + cache.buftag, f"{past}: its redzone is {low:#010x}, not {expected_half:#010x}")
-    elif chunk[size] != REDZONE_BYTE:
-        yield Problem(buffer + size, f"{past}, which has {size} bytes: the byte behind it is {chunk[size]:#x}, not {REDZONE_BYTE:#x}")
+    elif chunk[size] != constants.REDZONE_BYTE:
+        yield Problem(
+            buffer + size, f"{past}, which has {size} bytes: the byte behind it is {chunk[size]:#x}, not {constants.REDZONE_BYTE:#x}"
+        )
 
 
-def _bufctls(umem: UmemView, slab: Slab, bufctls: Sequence[int]) -> Iterator[Problem]:
+def _bufctls(umem: Umem, slab: Slab, bufctls: Sequence[int]) -> Iterator[Problem]:
     """Each buffer's bufctl names it and its slab."""
     word, cache = umem.memory.size, slab.cache
     mask = umem.memory.arch.mask

@@ -6,23 +6,23 @@ malloc() puts a tag before its blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.umem.arenas import Segment, Vmem
-from findleaks.allocators.umem.caches import Slabs, tag_of
-from findleaks.allocators.umem.engine import TROUBLE, UNREADABLE, read_buffers
-from findleaks.allocators.umem.layout import MALLOC_MAGIC, MEMALIGN_MAGIC, OVERSIZE_MAGIC, SECOND_MAGIC, SEG_ALLOC, TAG
+from findleaks.allocators.umem.caches import tag_of
+from findleaks.allocators.umem.engine import TROUBLE, UNREADABLE, loops
+from findleaks.allocators.umem.layout import MALLOC_MAGIC, MEMALIGN_MAGIC, OVERSIZE_MAGIC, SECOND_MAGIC, SEG_ALLOC, TAG, WRAP
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.target.base import Piece, Target
+from findleaks.target.base import Piece
 
-WRAP = 1 << 32
+if TYPE_CHECKING:
+    from findleaks.allocators.umem.instance import Umem
 
 
-@dataclass(frozen=True)
-class Large:
+class Large(NamedTuple):
     """A segment that was handed out, or that is free in an arena whose segments are handed out."""
 
     arena: Vmem
@@ -60,38 +60,28 @@ def _large_tag(tag: Sequence[int], word: int) -> tuple[int, int]:
     return 0, 0
 
 
-ENOUGH = 1 << 20
+CHUNKS_AT_ONCE = 1 << 20
 """Chunks that are read between two looks at Ctrl-C."""
 
 
-class SlabWalk:
-    """Appends the blocks of slabs; problems go to `problems`."""
+def append_slabs(umem: Umem, blocks: Blocks, first: int, last: int) -> None:
+    """Append all chunks of the program's slabs [first, last)."""
+    at = first
+    while at < last:
+        if umem.target.interrupted():
+            raise Interrupted
+        read = loops(umem.engine).read_buffers(umem.engine, blocks, umem.pieces, umem.slabs.read, at, last, CHUNKS_AT_ONCE)
+        at = read.next
+        for place in range(0, len(read.troubles), TROUBLE):
+            umem.problems.append(_problem(umem, *read.troubles[place : place + TROUBLE]))
 
-    def __init__(self, target: Target, engine: Engine, pieces: Sequence[Piece], slabs: Slabs, problems: list[Problem]) -> None:
-        self._target = target
-        self._engine = engine
-        self._pieces = pieces
-        self._slabs = slabs
-        self._problems = problems
 
-    def append(self, blocks: Blocks, first: int, last: int) -> None:
-        """Append all chunks of the program's slabs [first, last)."""
-        at = first
-        while at < last:
-            if self._target.interrupted():
-                raise Interrupted
-            read = read_buffers(self._engine, blocks, self._pieces, self._slabs.read, at, last, ENOUGH)
-            at = read.next
-            for place in range(0, len(read.troubles), TROUBLE):
-                self._problems.append(self._problem(*read.troubles[place : place + TROUBLE]))
-
-    def _problem(self, code: int, number: int, chunk: int, size: int, status: int) -> Problem:
-        """A damaged buffer as a problem for the user."""
-        slab = self._slabs.slab(number)
-        cache = slab.cache
-        if code == UNREADABLE:
-            return Problem(slab.base, f"libumem: slab {slab.address:#x} of {cache.name} cannot be read: sizes are those of its class")
-        tag = tag_of(cache, self._target.arch.word)
-        block = slab.base + chunk * cache.chunksize + tag
-        what = f"libumem: malloc's tag before {block:#x} ({cache.name}) is damaged: {size:#x}, {status:#x}"
-        return Problem(block - TAG, what)
+def _problem(umem: Umem, code: int, number: int, chunk: int, size: int, status: int) -> Problem:
+    """A damaged buffer as a problem for the user."""
+    slab = umem.slabs.slab(number)
+    cache = slab.cache
+    if code == UNREADABLE:
+        return Problem(slab.base, f"libumem: slab {slab.address:#x} of {cache.name} cannot be read: sizes are those of its class")
+    block = slab.base + chunk * cache.chunksize + tag_of(cache, umem.memory.size)
+    what = f"libumem: malloc's tag before {block:#x} ({cache.name}) is damaged: {size:#x}, {status:#x}"
+    return Problem(block - TAG, what)

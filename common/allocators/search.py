@@ -1,0 +1,21 @@
+"""Search of memory for words by their value, as the readers of several allocators need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from findleaks.allocators.bulk import pointing
+from findleaks.engine.contract import Engine
+from findleaks.errors import Interrupted
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
+
+
+def words_between(target: Target, engine: Engine, ranges: Iterable[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
+    """(address, value) of the aligned words in these ranges whose value lies in [low, high), in
+    order. `low` must be above 0: long runs of zeros are left out. Raises Interrupted."""
+    for start, end in ranges:
+        for piece in nonzero_pieces(target, start, end):
+            if target.interrupted():
+                raise Interrupted
+            yield from zip(*pointing(engine, piece, low, high))
