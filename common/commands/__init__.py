@@ -142,15 +142,16 @@ def command(
 
 def named(word: str) -> Optional[Command]:
     """The command of this name, or None. Imports its module only, to keep the start short."""
-    return _loaded(word) if word in CATALOGUE else None
+    return load(word) if word in CATALOGUE else None
 
 
 def commands() -> dict[str, Command]:
     """All commands by name, in the order of the help. Imports them all."""
-    return {word: _loaded(word) for word in CATALOGUE}
+    return {word: load(word) for word in CATALOGUE}
 
 
-def _loaded(word: str) -> Command:
+def load(word: str) -> Command:
+    """The command of this name in the catalogue."""
     return cast(Command, getattr(importlib.import_module(f"findleaks.commands.{word}"), word))
 
 

@@ -11,8 +11,8 @@ from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks_rows import BlockRows, Filters
 from findleaks.commands.limits import add_limit, in_text
-from findleaks.commands.result import warning_lines, warnings_of
-from findleaks.engine.terms import Kind, State, Totals
+from findleaks.commands.result import blocks_status, warning_lines, warnings_of
+from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
 from findleaks.formatting import blocks as blocks_of
@@ -46,8 +46,7 @@ class Listing:
         sizes = size_range(args.size) if args.size else None
         self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator_named(session, args.allocator))
         self.rows = BlockRows(session, self.filters)
-        # 2 where no allocator's blocks were found, as in `find`
-        self.status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
+        self.status = blocks_status(session)
 
     def json(self) -> Iterator[Mapping[str, object]]:
         for index in self._indices(self.limit or 0):

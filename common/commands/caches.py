@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 
 from findleaks.allocators.base import Cache
 from findleaks.audit.caches import CACHE_KEYS, AllocatorCaches, holdings, ordered, ordered_arenas, ordered_threads
@@ -12,9 +13,7 @@ from findleaks.commands import command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.caches_text import MANY, Wanted, text
 from findleaks.commands.limits import add_limit, first
-from findleaks.commands.result import Plain
-from findleaks.engine.terms import State
-from findleaks.formatting import printable
+from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.session import Session
 
 
@@ -23,8 +22,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by-thread", action="store_true", help="what each thread keeps in its cache, in all and of every size class")
     parser.add_argument("--sort", choices=tuple(CACHE_KEYS), default="size", help="rows by size (default), or those first that hold most")
     parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
-    usual = f"all, {MANY} by arena or thread"
-    add_limit(parser, "rows of a table", usual)
+    add_limit(parser, "rows of a table", f"all, {MANY} by arena or thread")
 
 
 @command(arguments=_arguments)
@@ -49,16 +47,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
             for cache in first(ordered(holding.caches, args.sort), args.limit)
         ],
         "arenas": [
-            {
-                **_who(holding, instance),
-                "name": arena.name,
-                "in_use": arena.in_use,
-                "cached": arena.cached,
-                "free": arena.free,
-                "spare": arena.spare,
-                "mapped": arena.mapped,
-                "own": dict(arena.own),
-            }
+            {**_who(holding, instance), **fields(arena, "name", "in_use", "cached", "free", "spare", "mapped", "own")}
             for instance, holding in enumerate(found)
             for arena in first(ordered_arenas(holding.arenas, args.sort), args.limit)
         ],
@@ -67,20 +56,14 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
                 **_who(holding, instance),
                 "thread": kept.thread or None,
                 "address": hex(kept.address),
-                "name": kept.name,
-                "size": kept.size,
-                "blocks": kept.blocks,
-                "bytes": kept.bytes,
+                **fields(kept, "name", "size", "blocks", "bytes"),
             }
             for instance, holding in enumerate(found)
             for kept in first(ordered_threads(holding.threads, args.sort), args.limit)
         ],
     }
-    # 2 where no allocator's blocks were found, as in `find`
-    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
-    result = Plain(session, "caches", body, lambda width, invocation: text(found, wanted, width, invocation), status)
-    result.warnings += [printable(problem, 600) for holding in found for problem in holding.problems]
-    return result
+    problems = [problem for holding in found for problem in holding.problems]
+    return Plain(session, "caches", body, partial(text, found, wanted), blocks_status(session), further=problems)
 
 
 def _who(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
@@ -94,34 +77,18 @@ def _total(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
     total = holding.total
     return {
         **_who(holding, instance),
-        "version": holding.allocator.version,
-        "where": holding.allocator.where,
+        **fields(holding.allocator, "version", "where"),
         "in_use": total.in_use_bytes,
         "cached": total.cached_bytes,
         "free": total.free_bytes,
-        "spare": holding.spare,
-        "lent": holding.lent,
+        **fields(holding, "spare", "lent"),
         "memory": total.memory,
         "mapped": holding.mapped,
-        "blocks": {"in_use": total.in_use, "cached": total.cached, "free": total.free, "total": total.total},
-        "counted": dict(holding.counted),
+        "blocks": fields(total, "in_use", "cached", "free", "total"),
+        "counted": holding.counted,
     }
 
 
 def _cache(cache: Cache) -> Mapping[str, object]:
-    return {
-        "arena": cache.arena or None,
-        "name": cache.name,
-        "size": cache.size,
-        "in_use": cache.in_use,
-        "cached": cache.cached,
-        "free": cache.free,
-        "total": cache.total,
-        "in_use_bytes": cache.in_use_bytes,
-        "cached_bytes": cache.cached_bytes,
-        "free_bytes": cache.free_bytes,
-        "memory": cache.memory,
-        "allocs": cache.allocs,
-        "fails": cache.fails,
-        "own": dict(cache.own),
-    }
+    names = ("name", "size", "in_use", "cached", "free", "total", "in_use_bytes", "cached_bytes", "free_bytes", "memory", "allocs", "fails")
+    return {"arena": cache.arena or None, **fields(cache, *names), "own": cache.own}

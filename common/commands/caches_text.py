@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional, TypeVar
 from findleaks.allocators.base import Arena, Cache, ThreadCache
 from findleaks.audit.caches import AllocatorCaches, Amount, amount, ordered, ordered_arenas, ordered_threads
 from findleaks.commands import Invocation
-from findleaks.formatting import blocks, number, printable, size, table, wrapped
+from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 
 MANY = 40
 """Rows of a table by arena or thread without --limit."""
@@ -35,28 +35,25 @@ class Wanted(NamedTuple):
     limit: Optional[int] = None
 
 
-class _Table(NamedTuple):
-    """Table whose rows are generated again with short numbers if whole ones make the lines too
-    long. One row can have a mark behind it: the first of `marks` that fits."""
+_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]
+"""The rows of a table, with numbers written by the given function."""
 
-    head: Sequence[str]
-    rows: Callable[[Callable[[int], str]], Iterable[Sequence[str]]]
-    left: int = 0  # columns that are left-aligned, the first ones
 
-    def lines(self, width: int, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
-        """Lines of at most `width` columns, with a mark behind row `marked` (-1: none) if it fits.
-        Lines that are too long lose digits first, then the column TOTAL."""
-        for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
-            kept = [at for at, name in enumerate(self.head) if name != without]
-            cells = [[row[at] for at in kept] for row in (self.head, *self.rows(write))]
-            lines = table(cells[0], cells[1:], range(self.left, len(kept)), width, cut=0)
-            if max(map(len, lines)) <= width:
-                break
-        if marked >= 0:
-            line = lines[marked + 1]
-            fits = (f"{line}  {mark}" for mark in marks if len(line) + 2 + len(mark) <= width)
-            lines[marked + 1] = next(fits, line)
-        return lines
+def _table(head: Sequence[str], rows: _Rows, width: int, left: int = 1, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
+    """Lines of at most `width` columns; the first `left` columns are left-aligned. Behind row
+    `marked` (-1: none) is the first of `marks` that fits. Lines that are too long lose digits
+    first, then the column TOTAL."""
+    for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
+        kept = [at for at, name in enumerate(head) if name != without]
+        cells = [[row[at] for at in kept] for row in (head, *rows(write))]
+        lines = table(cells[0], cells[1:], range(left, len(kept)), width, cut=0)
+        if max(map(len, lines)) <= width:
+            break
+    if marked >= 0:
+        line = lines[marked + 1]
+        fits = (f"{line}  {mark}" for mark in marks if len(line) + 2 + len(mark) <= width)
+        lines[marked + 1] = next(fits, line)
+    return lines
 
 
 def text(found: Sequence[AllocatorCaches], wanted: Wanted, width: int, invocation: Invocation) -> Iterator[str]:
@@ -95,16 +92,15 @@ def headline(holding: AllocatorCaches) -> str:
     if _without_memory(holding):
         return f"{named}: holds no memory"
     if holding.arena_count:
-        named += f", {number(holding.arena_count)} arena{'' if holding.arena_count == 1 else 's'}"
-    parts = [f"{size(total.in_use_bytes)} in use"]
-    if total.cached_bytes:
-        parts.append(f"{size(total.cached_bytes)} in thread caches")
-    parts.append(f"{size(total.free_bytes)} free but kept")
-    if holding.spare:
-        parts.append(f"{size(holding.spare)} spare")
-    if holding.lent:
-        parts.append(f"{size(holding.lent)} lent to other allocators")
-    return f"{named}: {', '.join(parts)}"
+        named += f", {counted(holding.arena_count, 'arena')}"
+    parts = (
+        (total.in_use_bytes, "in use"),
+        (total.cached_bytes, "in thread caches"),
+        (total.free_bytes, "free but kept"),
+        (holding.spare, "spare"),
+        (holding.lent, "lent to other allocators"),
+    )
+    return f"{named}: " + ", ".join(f"{size(held)} {what}" for held, what in parts if held or what in ("in use", "free but kept"))
 
 
 def _classes(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[str]:
@@ -128,7 +124,7 @@ def _classes(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[s
         share = percent(most.memory, holding.total.memory)
         marks = (f"← {share} of the memory", f"← {share}", "←")
         worth = len(filled) > 1 and (not wanted.by_arena or most.memory * 4 > holding.total.memory)
-        yield from _Table(head, cells, len(left)).lines(width, rows.index(most) if most in rows and worth else -1, marks)
+        yield from _table(head, cells, width, len(left), rows.index(most) if most in rows and worth else -1, marks)
     one, many = ("row", "rows") if wanted.by_arena else ("size class", "size classes")
     yield from _left_out(more, one, many, len(holding.caches) - len(filled))
     yield ""
@@ -151,7 +147,7 @@ def _arenas(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[st
             in_use, cached, free = (sum(getattr(arena, name) for arena in arenas) for name in ("in_use", "cached", "free"))
             yield _arena(Arena("all", in_use, cached, free, holding.mapped, {}, holding.spare), spare)
 
-    yield from _Table(head, cells, 1).lines(width)
+    yield from _table(head, cells, width)
     yield from _left_out(more, "arena", "arenas")
     yield ""
 
@@ -182,7 +178,7 @@ def _threads(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[s
         if len(sums) > 1:
             yield ["all", "", write(sum(one[2] for one in sums)), size(sum(one[3] for one in sums))]
 
-    yield from _Table(["THREAD", "SIZES", "BLOCKS", "BYTES"], whole, 1).lines(width)
+    yield from _table(["THREAD", "SIZES", "BLOCKS", "BYTES"], whole, width)
     yield from _left_out(more, "thread", "threads")
     yield ""
     rows, more = _cut(classes, wanted, True)
@@ -191,7 +187,7 @@ def _threads(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[s
         for kept in rows:
             yield [_thread(kept), _name(kept.name, kept.size), write(kept.blocks), size(kept.bytes)]
 
-    yield from _Table(["THREAD", "SIZE", "BLOCKS", "BYTES"], parts, 1).lines(width)
+    yield from _table(["THREAD", "SIZE", "BLOCKS", "BYTES"], parts, width)
     yield from _left_out(more, "row", "rows")
     yield ""
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
+from functools import partial
+from typing import Any
 
+from findleaks.allocators.base import Allocator
 from findleaks.arg_types import size_word
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes, trusted
@@ -15,9 +18,9 @@ from findleaks.audit.suppressions import load
 from findleaks.commands import command
 from findleaks.commands.find_text import text
 from findleaks.commands.limits import add_limit, first, in_text
-from findleaks.commands.result import Plain
+from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Heuristic, Kind, State
+from findleaks.engine.terms import Heuristic, Kind, State, Totals
 from findleaks.errors import UsageError
 from findleaks.session import Session
 
@@ -60,61 +63,42 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     shown = merge([leak for leak in leaks if leak.kind in kinds], args.by)
     body: dict[str, object] = {
         "trusted": trusted(session),
-        "allocators": _allocators(session),
+        "allocators": [_allocator(session, allocator) for allocator in session.directory.allocators],
         "totals": _totals(session, graph),
         "heuristics": conventions_json(session, args.heuristics),
         "in_flight": in_flight_json(session),
         "notes": notes(session),
         "groups": [leak.json() for leak in first(shown, args.limit)],
-        "suppressed": [
-            {"rule": str(rule), "groups": use.groups, "blocks": use.blocks, "bytes": use.bytes} for rule, use in suppressions.uses.items()
-        ]
-        if suppressions
-        else [],
-        "unused_suppressions": [str(rule) for rule in suppressions.unused()] if suppressions else [],
+        "suppressed": [],
+        "unused_suppressions": [],
     }
+    if suppressions:
+        body["suppressed"] = [{"rule": str(rule), **fields(use, "groups", "blocks", "bytes")} for rule, use in suppressions.uses.items()]
+        body["unused_suppressions"] = [str(rule) for rule in suppressions.unused()]
     status = _status(session, bool(body["trusted"]), fail_over, lost_bytes)
-    return Plain(
-        session, "find", body, lambda width, invocation: text(session, body, shown, in_text(args.limit, GROUPS), width, invocation), status
-    )
+    return Plain(session, "find", body, partial(text, session, body, shown, in_text(args.limit, GROUPS)), status)
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:
     """Exit status: 1 if more is lost than --fail-over allows; 2 if no blocks were found, or if the
     limit is kept but missing or corrupt memory makes that inconclusive; else 0."""
-    if not session.directory.blocks.totals(State.IN_USE).blocks:
-        return 2
-    if fail_over is None:
-        return 0
+    if blocks_status(session) or fail_over is None:
+        return blocks_status(session)
     return 1 if lost_bytes > fail_over else 0 if sure else 2
 
 
-def _allocators(session: Session) -> list[dict[str, object]]:
-    """Per allocator: name, version, and the blocks in use in its heaps."""
-    made: list[dict[str, object]] = []
+def _allocator(session: Session, allocator: Allocator) -> dict[str, Any]:
+    """Name, version, and the blocks in use in its heaps."""
     directory = session.directory
-    for allocator in directory.allocators:
-        totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in directory.of(allocator)]
-        made.append(
-            {
-                "name": allocator.name,
-                "version": allocator.version,
-                "where": allocator.where,
-                "blocks": sum(t.blocks for t in totals),
-                "bytes": sum(t.bytes for t in totals),
-                **allocator.summary(),
-            }
-        )
-    return made
+    totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in directory.of(allocator)]
+    held = Totals(sum(t.blocks for t in totals), sum(t.bytes for t in totals))
+    return {**fields(allocator, "name", "version", "where"), **fields(held, "blocks", "bytes"), **allocator.summary()}
 
 
 def _totals(session: Session, graph: Graph) -> dict[str, dict[str, int]]:
-    in_use = session.directory.blocks.totals(State.IN_USE)
-    made = {"in_use": {"blocks": in_use.blocks, "bytes": in_use.bytes}}
-    for name in ("reachable", "possible", "definite", "indirect"):
-        blocks, size = graph.totals(Kind[name.upper()])
-        made[name] = {"blocks": blocks, "bytes": size}
-    return made
+    kinds = (Kind.REACHABLE, Kind.POSSIBLE, Kind.DEFINITE, Kind.INDIRECT)
+    totals = {"in_use": session.directory.blocks.totals(State.IN_USE), **{kind.name.lower(): graph.totals(kind) for kind in kinds}}
+    return {name: fields(one, "blocks", "bytes") for name, one in totals.items()}
 
 
 def _kinds(words: str) -> set[Kind]:
@@ -134,8 +118,7 @@ def _heuristics(words: str) -> Heuristic:
     return made
 
 
-def _one_of(word: str, known: Sequence[str] | Iterable[str], what: str) -> str:
-    names = list(known)
+def _one_of(word: str, names: Collection[str], what: str) -> str:
     if word not in names:
         raise UsageError(f"no {what} {word!r}; there are: {', '.join(names)}")
     return word

@@ -6,16 +6,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Optional
 
 from findleaks.arg_types import count_word
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.pages import Area, PageState, areas, trimmable
 from findleaks.audit.residency import Residency, residency, save
-from findleaks.commands import SCHEMA, Invocation, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.blocks import allocator_named
-from findleaks.commands.result import Plain
+from findleaks.commands.result import Plain, fields, warnings_of
 from findleaks.engine.terms import State
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.formatting import number, printable, size, wrapped
@@ -66,28 +67,9 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     picture = Picture(session.target.description, found, known, session.target.arch.page)
     trims = {id(one): trimmable(session, one, known) for one in session.directory.allocators if allocator in (None, one.name)}
     written = _write(session, picture, args.output, extension) if args.output else 0
-    status = 0 if found else 2
-
-    def text(width: int, invocation: Invocation) -> Iterator[str]:
-        yield from _text(session, picture, trims, args, written, width, invocation)
-
-    result = _Mapped(session, "map", {}, text, status)
-    result.done = session.done
-    result.body = lambda: _body(session, picture, trims, args.output, written)
-    result.warnings = [*known.warnings, *_residency_warnings(picture), *result.warnings]
-    return result
-
-
-class _Mapped(Plain):
-    """Result whose JSON, which lists every run of pages, is made only on demand."""
-
-    body: Callable[[], dict[str, object]]
-    done: Callable[[], None]
-
-    def json(self) -> Iterable[Mapping[str, object]]:
-        body = self.body()
-        self.done()
-        return [{"schema": SCHEMA, "command": "map", **body, "warnings": self.warnings}]
+    body = partial(_body, session, picture, trims, args.output, written)  # only for JSON: it lists every run of pages
+    warnings = [*known.warnings, *_residency_warnings(picture), *warnings_of(session)]
+    return Plain(session, "map", body, partial(_text, session, picture, trims, args, written), 0 if found else 2, warnings)
 
 
 def _saved(session: Session, file: str) -> Plain:
@@ -139,12 +121,7 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
     body: dict[str, object] = {
         "page": picture.page,
         "residency": {"source": known.source, "rss": known.rss, "saved": known.saved or None},
-        "totals": {
-            "mapped": picture.mapped,
-            "resident": picture.resident,
-            "in_use": picture.used,
-            "pages": _by_state(picture.areas),
-        },
+        "totals": {**fields(picture, "mapped", "resident"), "in_use": picture.used, "pages": _by_state(picture.areas)},
         "trim": [
             {"allocator": one.name, "instance": instances[id(one)], "bytes": trims[id(one)]}
             for one in session.directory.allocators
@@ -157,23 +134,20 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
                 "version": area.allocator.version,
                 "arena": area.arena or None,
                 "mapped": area.size,
-                "resident": area.resident,
-                "swapped": area.swapped,
-                "in_use": area.held(State.IN_USE),
-                "cached": area.held(State.CACHED),
-                "metadata": area.held(State.METADATA),
+                **fields(area, "resident", "swapped"),
+                **{state.name.lower(): area.held(state) for state in (State.IN_USE, State.CACHED, State.METADATA)},
                 "states": _by_state([area]),
                 "parts": [{"start": hex(part.start), "end": hex(part.end)} for part in area.parts],
                 "pages": list(_runs(session, area)),
             }
             for area in picture.areas
         ],
+        "managed": [
+            {"name": name, "mapped": mapped, "resident": held, "ranges": [[hex(start), hex(end)] for start, end in part.ranges]}
+            for name, mapped, held, part in _managed(session, known)
+        ],
+        "notes": notes(session),
     }
-    body["managed"] = [
-        {"name": name, "mapped": mapped, "resident": held, "ranges": [[hex(start), hex(end)] for start, end in part.ranges]}
-        for name, mapped, held, part in _managed(session, known)
-    ]
-    body["notes"] = notes(session)
     if file:
         body["written"] = {"file": file, "bytes": written}
     return body

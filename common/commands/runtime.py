@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Optional
 
 from findleaks.audit.managed import Held, Managed, managed, package
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, first, in_text
-from findleaks.commands.result import Plain
-from findleaks.formatting import number, printable, size, table, wrapped
+from findleaks.commands.result import Plain, fields
+from findleaks.formatting import counted, number, printable, size, table, wrapped
 from findleaks.runtimes.base import Count, Part, Site
 from findleaks.runtimes.directory import find, known
 from findleaks.session import Session
@@ -44,15 +45,9 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     found = managed(session, runtimes, not args.no_native, package if args.by == "package" else str)
     sites = [one.runtime.sites() for one in found]
     body = {"runtimes": [_json(one, its, args.limit) for one, its in zip(found, sites)]}
-    result = Plain(
-        session,
-        "runtime",
-        body,
-        lambda width, invocation: _text(found, sites, in_text(args.limit, ROWS), width, invocation),
-        0 if found else 2,
-    )
-    result.warnings += [printable(problem.what, 600) for one in found for problem in one.runtime.problems]
-    return result
+    text = partial(_text, found, sites, in_text(args.limit, ROWS))
+    problems = [problem.what for one in found for problem in one.runtime.problems]
+    return Plain(session, "runtime", body, text, 0 if found else 2, further=problems)
 
 
 def _json(one: Managed, sites: Sequence[Site], limit: Optional[int]) -> Mapping[str, object]:
@@ -63,12 +58,10 @@ def _json(one: Managed, sites: Sequence[Site], limit: Optional[int]) -> Mapping[
         "where": runtime.where or None,
         "counters": {name: count.value for name, count in runtime.counters().items()},
         "parts": [_part(part) for part in runtime.parts()],
-        "native": {"blocks": one.native.blocks, "bytes": one.native.bytes} if one.native is not None else None,
+        "native": fields(one.native, "blocks", "bytes") if one.native is not None else None,
         "types": [
             {
-                "name": row.type.name,
-                "objects": row.type.objects,
-                "bytes": row.type.bytes,
+                **fields(row.type, "name", "objects", "bytes"),
                 "native_blocks": row.native.blocks if row.native is not None else None,
                 "native_bytes": row.native.bytes if row.native is not None else None,
                 "reported_bytes": row.reported,
@@ -76,17 +69,13 @@ def _json(one: Managed, sites: Sequence[Site], limit: Optional[int]) -> Mapping[
             }
             for row in first(one.types, limit)
         ],
-        "sites": [{"frames": list(site.frames), "blocks": site.blocks, "bytes": site.bytes} for site in first(sites, limit)],
+        "sites": [fields(site, "frames", "blocks", "bytes") for site in first(sites, limit)],
     }
 
 
 def _part(part: Part) -> Mapping[str, object]:
     return {
-        "name": part.name,
-        "bytes": part.bytes,
-        "used": part.used,
-        "inside": part.inside,
-        "freed": part.freed,
+        **fields(part, "name", "bytes", "used", "inside", "freed"),
         "detail": part.detail or None,
         "ranges": [[hex(start), hex(end)] for start, end in part.ranges],
         "parts": [_part(one) for one in part.parts],
@@ -109,7 +98,7 @@ def _page(one: Managed, sites: Sequence[Site], limit: int, width: int) -> Iterat
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
     objects, own = sum(row.type.objects for row in one.types), sum(row.type.bytes for row in one.types)
     held = f", which hold {size(one.native.bytes)} of native memory" if one.native is not None else ""
-    live = f": {number(objects)} live object{'' if objects == 1 else 's'} of {size(own)}{held}" if one.types else ""
+    live = f": {counted(objects, 'live object')} of {size(own)}{held}" if one.types else ""
     yield from wrapped(f"{headline}{live}", width)
     parts = runtime.parts()
     if parts:
@@ -160,7 +149,7 @@ def _row(row: Held) -> list[str]:
 
 def _more(count: int, limit: int, what: str) -> Iterator[str]:
     if limit and count > limit:
-        yield f"  … {number(count - limit)} more {what}{'' if count - limit == 1 else 's'} (--limit 0)"
+        yield f"  … {counted(count - limit, f'more {what}')} (--limit 0)"
 
 
 def _value(count: Count) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from findleaks.arg_types import count_word
 from findleaks.commands import SCHEMA, Invocation, command
-from findleaks.commands.limits import add_limit, first
+from findleaks.commands.frames import add_stack_options, frame_json
+from findleaks.commands.limits import first
 from findleaks.commands.result import warning_lines
-from findleaks.formatting import number, printable, some
+from findleaks.formatting import counted, number, printable, some
 from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame, Stack, filter_stacks, group_threads, without_parameters
-
-FRAMES = 40
-"""Frames of each stack printed as text without --frames."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,9 +20,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--not-under", metavar="FUNCTION", action="append", default=[], help="only stacks that this one is not on; may be given again"
     )
-    parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
-    add_limit(parser, "stacks", 0)
-    parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
+    add_stack_options(parser, 0)
 
 
 class Stacks:
@@ -52,7 +47,7 @@ class Stacks:
                 "count": len(stack.threads),
                 "threads": stack.threads,
                 "names": [self.names.get(tid) for tid in stack.threads],
-                "frames": [_json(f) for f in stack.frames],
+                "frames": [frame_json(frame) for frame in stack.frames],
                 "complete": not stack.end,
             }
             for stack in first(self.stacks, self.limit)
@@ -65,14 +60,13 @@ class Stacks:
             return
         matching = sum(len(stack.threads) for stack in self.stacks)
         if len(self.stacks) == self.all:
-            yield f"{_count(matching, 'thread')} in {_count(self.all, 'stack')}"
+            yield f"{counted(matching, 'thread')} in {counted(self.all, 'stack')}"
         else:
-            yield f"{number(matching)} of {_count(self.threads, 'thread')}, in {number(len(self.stacks))} of {_count(self.all, 'stack')}"
+            yield f"{number(matching)} of {counted(self.threads, 'thread')}, in {number(len(self.stacks))} of {counted(self.all, 'stack')}"
         listed = first(self.stacks, self.limit)
         for stack in listed:
             yield ""
-            who = "thread" if len(stack.threads) == 1 else "threads"
-            yield f"  {number(len(stack.threads))} {who}: {some([self._who(tid) for tid in stack.threads], 8)}"
+            yield f"  {counted(len(stack.threads), 'thread')}: {some([self._who(tid) for tid in stack.threads], 8)}"
             shown = stack.frames[: self.frames or None]
             yield from (f"    {line(frame, width - 4)}" for frame in shown)
             if len(shown) < len(stack.frames):
@@ -81,7 +75,7 @@ class Stacks:
                 yield f"    … {stack.end}"
         if len(listed) < len(self.stacks):
             yield ""
-            yield f"  … {_count(len(self.stacks) - len(listed), 'more stack')} (--limit 0)"
+            yield f"  … {counted(len(self.stacks) - len(listed), 'more stack')} (--limit 0)"
         yield from warning_lines(self.warnings, width)
 
     def _who(self, tid: int) -> str:
@@ -108,14 +102,6 @@ def line(frame: NamedFrame, width: int) -> str:
         return label[:width]
     available = max(20, width - len(module) - 3)
     return f"{label if len(label) <= available else label[: available - 1] + '…'}  [{module}]"
-
-
-def _json(frame: NamedFrame) -> dict[str, object]:
-    return {"address": hex(frame.address), "function": frame.function or None, "offset": frame.offset, "module": frame.module or None}
-
-
-def _count(count: int, what: str) -> str:
-    return f"{number(count)} {what}{'' if count == 1 else 's'}"
 
 
 @command(arguments=_arguments)

@@ -4,6 +4,7 @@ suggests what to try."""
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Share, Store, account
@@ -12,9 +13,8 @@ from findleaks.audit.diagnostics import notes
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import Residency, residency
 from findleaks.commands import command
-from findleaks.commands.result import Plain
+from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.commands.verdict_text import text
-from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.session import Session
 
@@ -51,11 +51,8 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "managed": [one.json() for one in accounting.native],
         "findings": [finding.json() for finding in found],
     }
-    # 2 where no allocator's blocks were found, as in `find`.
-    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
-    made = Plain(session, "verdict", body, lambda width, invocation: text(session, accounting, found, width, invocation), status)
-    made.warnings += [printable(warning, 600) for warning in accounting.warnings]
-    return made
+    lines = partial(text, session, accounting, found)
+    return Plain(session, "verdict", body, lines, blocks_status(session), further=accounting.warnings)
 
 
 def _free_memory(session: Session, store: Store, pages: Residency) -> FreeMemory:
@@ -81,21 +78,14 @@ def _share(share: Share, total: int) -> dict[str, object]:
 
 def _store(store: Store) -> dict[str, object]:
     return {
-        "name": store.allocator.name,
-        "version": store.allocator.version,
-        "where": store.allocator.where,
-        "in_use": store.in_use,
-        "cached": store.cached,
-        "kept": store.kept,
+        **fields(store.allocator, "name", "version", "where"),
+        **fields(store, "in_use", "cached", "kept"),
         "metadata": store.own,
         "not_resident": store.absent,
         "arenas": [
             {
                 "name": arena.arena,
-                "in_use": arena.in_use,
-                "cached": arena.cached,
-                "free": arena.free,
-                "spare": arena.spare,
+                **fields(arena, "in_use", "cached", "free", "spare"),
                 "metadata": arena.own,
                 "mapped": arena.mapped,
             }
