@@ -24,6 +24,15 @@ def address_word(word: str) -> int:
     return value
 
 
+def is_number(word: str) -> bool:
+    """Whether the word is a number, decimal or with a prefix (0x)."""
+    try:
+        int(word, 0)
+    except ValueError:
+        return False
+    return True
+
+
 def count_word(word: str) -> int:
     """Count from "0" or "50", as the `type` of an argparse option; ArgumentTypeError otherwise."""
     try:
