@@ -76,7 +76,7 @@ def core_path(inferior: Any) -> str:
         return _named(lambda: corefile.filename)
     match = _LOCAL_CORE.search(printed("info files"))
     if match is None:
-        raise TargetError("GDB does not tell which core file it has loaded: load it again with `core-file FILE`")
+        raise TargetError("GDB does not report which core file it has loaded: load it again with `core-file FILE`")
     return match["path"]
 
 
@@ -252,15 +252,21 @@ def evaluate(expression: str) -> int:
 @contextmanager
 def _no_calls() -> Iterator[None]:
     """Forbids calls of the inferior's functions inside; older GDBs have no such setting."""
-    try:
-        allowed = gdb.parameter("may-call-functions")
-    except RuntimeError:
-        allowed = False
-    if not allowed:
-        yield
-        return
-    gdb.execute("set may-call-functions off", to_string=True)
+    forbidden = switched("may-call-functions", False)
     try:
         yield
     finally:
-        gdb.execute("set may-call-functions on", to_string=True)
+        if forbidden:
+            switched("may-call-functions", True)
+
+
+def switched(setting: str, on: bool) -> bool:
+    """Switch a setting of GDB on or off; returns whether that changed it. False if this GDB does
+    not have the setting."""
+    try:
+        changed = bool(gdb.parameter(setting)) != on
+    except RuntimeError:
+        return False
+    if changed:
+        gdb.execute(f"set {setting} {'on' if on else 'off'}", to_string=True)
+    return changed

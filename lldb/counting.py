@@ -124,7 +124,7 @@ class LldbBreakpoints:
             return int(self._frame.GetFP())
         found = self._frame.FindRegister(name)
         if not found.IsValid():
-            raise TargetError(f"this LLDB does not tell the register {name}: use findleaks count {self.pid}, or GDB")
+            raise TargetError(f"this LLDB does not report the register {name}: use findleaks count {self.pid}, or GDB")
         return int(found.GetValueAsUnsigned())
 
     def read(self, address: int, size: int) -> bytes:

@@ -76,7 +76,7 @@ def core_path(process: Any) -> str:
             return str(spec.fullpath)
     found = sorted(mapped_cores("/proc/self/maps"))
     if len(found) != 1:
-        what = f"has {len(found)} core files loaded: load one only" if found else "does not tell which core file it has loaded"
+        what = f"has {len(found)} core files loaded: load one only" if found else "does not report which core file it has loaded"
         raise TargetError(f"this LLDB {what}, or use findleaks outside of it")
     return found[0]
 
