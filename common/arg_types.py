@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Collection
 from typing import NamedTuple
 
 from findleaks.errors import UsageError
@@ -31,6 +32,13 @@ def is_number(word: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def one_of(word: str, names: Collection[str], what: str) -> str:
+    """`word` if it is one of `names`; else UsageError, which calls it a `what`."""
+    if word not in names:
+        raise UsageError(f"no {what} {word!r}; there are: {', '.join(names)}")
+    return word
 
 
 def count_word(word: str) -> int:

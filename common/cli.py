@@ -212,12 +212,8 @@ def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
     """The core file's name ("" with --pid) for a command that also takes a name or an address: of
     two words, the core is the one that is a file. The other one is left in `args`."""
     words = [word for word in (getattr(args, subject), args.core) if word is not None]
-    if args.pid is not None and len(words) > 1:
-        raise UsageError("a core file or --pid, not both")
     files = [word for word in words if os.path.isfile(word) and not is_number(word)]
-    core = "" if args.pid is not None else files[-1] if files else words[-1] if words else ""
-    if not core and args.pid is None:
-        raise UsageError("name a core file, or --pid PID")
+    core = _one_core(args, [] if args.pid is not None and len(words) == 1 else (files or words)[-1:])
     if core:
         words.remove(core)
     setattr(args, subject, words[0] if words else None)
@@ -239,6 +235,11 @@ def _core_word(args: argparse.Namespace, positional: str) -> str:
         if not many and len(numbers) > 1:
             raise UsageError(f"one address, please, not {len(numbers)}")
         setattr(args, positional, numbers if many else numbers[0])
+    return _one_core(args, words)
+
+
+def _one_core(args: argparse.Namespace, words: list[str]) -> str:
+    """The only one of `words`; "" with --pid, and none of them."""
     if len(words) > 1:
         raise UsageError(f"one core file, please, not {len(words)}: {' '.join(words)}")
     if not words and args.pid is None:

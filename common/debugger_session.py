@@ -203,6 +203,17 @@ def failure(prog: str, word: str, status: int) -> str:
     return f"{prog} {word}: {why} (status {status})"
 
 
+def core_subject(owner: Hashable, path: str, exe: str, sysroot: str, remedy: str) -> Subject:
+    """A core that a debugger has loaded from the file `path`; see `open_core` for the rest."""
+
+    def opened() -> Target:
+        from findleaks.target.core import open_core
+
+        return open_core(path, exe=exe, sysroot=sysroot, remedy=remedy)
+
+    return Subject(owner, ("core", file_state(path), exe, sysroot), False, opened)
+
+
 def file_state(path: str) -> Hashable:
     """Identity of a file, which changes when it is replaced or written to."""
     try:

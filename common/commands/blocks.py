@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from findleaks.arg_types import size_range
+from findleaks.arg_types import one_of, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks_rows import BlockRows, Filters
@@ -19,13 +19,15 @@ from findleaks.formatting import blocks as blocks_of
 from findleaks.formatting import number, size, table
 from findleaks.session import Session
 
-KINDS = [kind.name.lower() for kind in Kind if kind]
+KINDS: dict[str, set[int]] = {kind.name.lower(): {kind} for kind in Kind if kind}
+KINDS["lost"] = {Kind.DEFINITE, Kind.INDIRECT}
+"""Kinds of blocks by the words of --kind."""
 SHOWN = 50
 """Blocks printed as text without --limit."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kind", help=f"only these kinds, comma-separated: {', '.join(KINDS)}, lost (definite and indirect)")
+    parser.add_argument("--kind", help=f"only these kinds, comma-separated: {', '.join(KINDS)} (definite and indirect)")
     parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="only blocks in this state (in-use)")
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
@@ -109,15 +111,7 @@ def _row(block: BlockInfo) -> tuple[str, ...]:
 def _kinds(text: str | None) -> set[int] | None:
     if text is None:
         return None
-    found: set[int] = set()
-    for name in text.split(","):
-        if name == "lost":
-            found |= {Kind.DEFINITE, Kind.INDIRECT}
-        elif name in KINDS:
-            found.add(Kind[name.upper()])
-        else:
-            raise UsageError(f"no kind {name!r}; there are: {', '.join(KINDS)}, lost")
-    return found
+    return set[int]().union(*(KINDS[one_of(name, KINDS, "kind")] for name in text.split(",")))
 
 
 @command(arguments=_arguments)

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, islice
 
 from findleaks.arg_types import SizeRange
 from findleaks.audit.address_info import STATES, Describer
@@ -79,34 +80,24 @@ class BlockRows:
 
     def indices(self) -> Iterator[int]:
         """Indices of the matching blocks, ascending."""
-        rows = self._rows(typed=bool(self.filters.type))
-        if rows is None:
-            yield from self._one_by_one()
-            return
-        for found, _ in self._selected(rows):
-            yield from found
+        return chain.from_iterable(found for found, _ in self._selected(self._rows(typed=bool(self.filters.type))))
 
     def totals(self) -> Totals:
         """Number and bytes of the matching blocks."""
-        rows, size_of = self._rows(typed=bool(self.filters.type)), self.session.directory.blocks.size
-        if rows is None:
-            sizes = [size_of(index) for index in self._one_by_one()]
-            return Totals(len(sizes), sum(sizes))
         count = held = 0
-        for found, size in self._selected(rows):
+        for found, size in self._selected(self._rows(typed=bool(self.filters.type))):
             count, held = count + len(found), held + size
         return Totals(count, held)
 
     def largest_first(self, limit: int) -> array[int]:
         """Indices of the largest blocks, equal ones by address. limit 0: all."""
-        rows = self._rows(typed=bool(self.filters.type))
+        rows, size_of = self._rows(typed=bool(self.filters.type)), self.session.directory.blocks.size
+        found = array("I")
+        for some, _ in self._selected(rows):
+            found += some
         if rows is None:
-            size_of = self.session.directory.blocks.size
-            found = array("I", sorted(self._one_by_one(), key=lambda index: (-size_of(index), index)))
+            found = array("I", sorted(found, key=size_of, reverse=True))
         else:
-            found = array("I")
-            for some, _ in self._selected(rows):
-                found += some
             for step in rows.largest_first(found):
                 self._check_interrupt()
                 found = step
@@ -147,9 +138,15 @@ class BlockRows:
     def _end(self) -> int:
         return 0 if self.filters.none else len(self.session.directory.blocks)
 
-    def _selected(self, rows: Rows) -> Iterator[tuple[array[int], int]]:
-        """Batches of matching blocks: their indices and the sum of their bytes."""
-        at, end, memory, blocks = 0, self._end, _Windows(self.session, rows, True), self.session.directory.blocks
+    def _selected(self, rows: Rows | None) -> Iterator[tuple[array[int], int]]:
+        """Batches of matching blocks: their indices, ascending, and the sum of their bytes."""
+        blocks = self.session.directory.blocks
+        if rows is None:
+            indices = self._one_by_one()
+            while found := array("I", islice(indices, CHUNK)):
+                yield found, sum(map(blocks.size, found))
+            return
+        at, end, memory = 0, self._end, _Windows(self.session, rows, True)
         while at < end:
             self._check_interrupt()
             found, size, at, rare = rows.select(at, end)

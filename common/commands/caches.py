@@ -4,15 +4,15 @@ free, as mdb's ::umastat."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from findleaks.allocators.base import Cache
+from findleaks.allocators.base import Arena, Cache, ThreadCache
 from findleaks.audit.caches import CACHE_KEYS, AllocatorCaches, holdings, ordered, ordered_arenas, ordered_threads
 from findleaks.commands import command
 from findleaks.commands.blocks import allocator_named
-from findleaks.commands.caches_text import MANY, Wanted, text
-from findleaks.commands.limits import add_limit, first
+from findleaks.commands.caches_text import MANY, text
+from findleaks.commands.limits import Row, add_limit, first
 from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.session import Session
 
@@ -38,32 +38,20 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
     memory that is not cut up into blocks, such as glibc's top."""
     allocator = allocator_named(session, args.allocator)
     found = holdings(session, allocator, args.by_arena)
-    wanted = Wanted(args.by_arena, args.by_thread, args.sort, args.limit)
+
+    def rows(listed: Callable[[AllocatorCaches], Sequence[Row]], row: Callable[[Row], Mapping[str, object]]) -> list[Mapping[str, object]]:
+        return [
+            {**_who(holding, instance), **row(one)} for instance, holding in enumerate(found) for one in first(listed(holding), args.limit)
+        ]
+
     body: dict[str, object] = {
         "totals": [_total(holding, instance) for instance, holding in enumerate(found)],
-        "caches": [
-            {**_who(holding, instance), **_cache(cache)}
-            for instance, holding in enumerate(found)
-            for cache in first(ordered(holding.caches, args.sort), args.limit)
-        ],
-        "arenas": [
-            {**_who(holding, instance), **fields(arena, "name", "in_use", "cached", "free", "spare", "mapped", "own")}
-            for instance, holding in enumerate(found)
-            for arena in first(ordered_arenas(holding.arenas, args.sort), args.limit)
-        ],
-        "threads": [
-            {
-                **_who(holding, instance),
-                "thread": kept.thread or None,
-                "address": hex(kept.address),
-                **fields(kept, "name", "size", "blocks", "bytes"),
-            }
-            for instance, holding in enumerate(found)
-            for kept in first(ordered_threads(holding.threads, args.sort), args.limit)
-        ],
+        "caches": rows(lambda holding: ordered(holding.caches, args.sort), _cache),
+        "arenas": rows(lambda holding: ordered_arenas(holding.arenas, args.sort), _arena),
+        "threads": rows(lambda holding: ordered_threads(holding.threads, args.sort), _thread),
     }
     problems = [problem for holding in found for problem in holding.problems]
-    return Plain(session, "caches", body, partial(text, found, wanted), blocks_status(session), further=problems)
+    return Plain(session, "caches", body, partial(text, found, args), blocks_status(session), further=problems)
 
 
 def _who(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
@@ -92,3 +80,11 @@ def _total(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
 def _cache(cache: Cache) -> Mapping[str, object]:
     names = ("name", "size", "in_use", "cached", "free", "total", "in_use_bytes", "cached_bytes", "free_bytes", "memory", "allocs", "fails")
     return {"arena": cache.arena or None, **fields(cache, *names), "own": cache.own}
+
+
+def _arena(arena: Arena) -> Mapping[str, object]:
+    return fields(arena, "name", "in_use", "cached", "free", "spare", "mapped", "own")
+
+
+def _thread(kept: ThreadCache) -> Mapping[str, object]:
+    return {"thread": kept.thread or None, "address": hex(kept.address), **fields(kept, "name", "size", "blocks", "bytes")}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 from findleaks.allocators.base import Allocator
-from findleaks.arg_types import size_word
+from findleaks.arg_types import one_of, size_word
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.in_flight import in_flight_json
@@ -21,7 +20,6 @@ from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Heuristic, Kind, State, Totals
-from findleaks.errors import UsageError
 from findleaks.session import Session
 
 HEURISTICS = {
@@ -29,6 +27,12 @@ HEURISTICS = {
     "newarray": Heuristic.NEWARRAY,
     "multipleinheritance": Heuristic.MULTIPLE_INHERITANCE,
     "stdstring": Heuristic.STDSTRING,
+}
+HEURISTIC_WORDS = {
+    **HEURISTICS,
+    "auto": Heuristic.AUTO,
+    "all": Heuristic.LENGTH64 | Heuristic.NEWARRAY | Heuristic.MULTIPLE_INHERITANCE | Heuristic.STDSTRING,
+    "none": Heuristic.NONE,
 }
 KINDS = ("definite", "possible")
 GROUPS = 20
@@ -53,7 +57,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     only through pointers into the middle of a block. Where nearly all such pointers go to one
     offset, behind a header that the program or a library puts in front of its blocks, they count as
     pointers to the start: --heuristics auto."""
-    kinds = _kinds(args.kind)
+    kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
     suppressions = load(args.suppressions) if args.suppressions else None
@@ -101,24 +105,8 @@ def _totals(session: Session, graph: Graph) -> dict[str, dict[str, int]]:
     return {name: fields(one, "blocks", "bytes") for name, one in totals.items()}
 
 
-def _kinds(words: str) -> set[Kind]:
-    return {Kind[_one_of(word, KINDS, "kind").upper()] for word in words.split(",")}
-
-
 def _heuristics(words: str) -> Heuristic:
     made = Heuristic.NONE
     for word in words.split(","):
-        if _one_of(word, (*HEURISTICS, "auto", "all", "none"), "heuristic") == "auto":
-            made |= Heuristic.AUTO
-        elif word == "all":
-            for one in HEURISTICS.values():
-                made |= one
-        elif word != "none":
-            made |= HEURISTICS[word]
+        made |= HEURISTIC_WORDS[one_of(word, HEURISTIC_WORDS, "heuristic")]
     return made
-
-
-def _one_of(word: str, names: Collection[str], what: str) -> str:
-    if word not in names:
-        raise UsageError(f"no {what} {word!r}; there are: {', '.join(names)}")
-    return word

@@ -94,19 +94,16 @@ def _residency_warnings(picture: Picture) -> Iterator[str]:
 
 def _write(session: Session, picture: Picture, file: str, extension: str) -> int:
     """Write the picture to `file`; returns the bytes written."""
+    from findleaks.report.heapmap.html import render_html
+    from findleaks.report.heapmap.png import render_png
+    from findleaks.report.heapmap.svg import render_svg
+
     session.report_progress("drawing", 0.0)
-    if extension == ".html":
-        from findleaks.report.heapmap.html import render_html
-
-        data = render_html(session, picture).encode("utf-8", "replace")
-    elif extension == ".svg":
-        from findleaks.report.heapmap.svg import render_svg
-
-        data = render_svg(picture).encode("utf-8", "replace")
-    else:
-        from findleaks.report.heapmap.png import render_png
-
+    if extension == ".png":
         data = render_png(picture)
+    else:
+        page = render_html(session, picture) if extension == ".html" else render_svg(picture)
+        data = page.encode("utf-8", "replace")
     try:
         with open(file, "wb") as out:
             out.write(data)

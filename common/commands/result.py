@@ -23,9 +23,8 @@ SLOW = 3.0
 
 def warnings_of(session: Session) -> list[str]:
     """Warnings on what limits the result, printable."""
-    unread = session.unread.warning if "unread" in vars(session) else ""
-    unnamed = session.debug_files.warning if "debug_files" in vars(session) else ""
-    found = [*session.target.warnings, *doubts(session), *(warning for warning in (unread, unnamed) if warning), *_slow(session)]
+    computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
+    found = [*session.target.warnings, *doubts(session), *filter(None, computed), *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 

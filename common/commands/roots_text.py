@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.fields import NOTHING
 from findleaks.audit.retained_roots import total_of
@@ -31,10 +31,8 @@ class Shown:
     rest: Totals = NOTHING
 
 
-class _Line(NamedTuple):
-    retained: str
-    blocks: str
-    phrase: str
+_Line = tuple[str, str, str]
+"""Cells of a row: what is retained, in how many blocks, and by what."""
 
 
 def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
@@ -84,7 +82,7 @@ def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
 
 
 def _line(totals: Totals, phrase: str) -> _Line:
-    return _Line(size(totals.bytes), number(totals.blocks), phrase)
+    return size(totals.bytes), number(totals.blocks), phrase
 
 
 def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:

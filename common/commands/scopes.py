@@ -161,9 +161,11 @@ class Scopes:
             yield from table(("HANDLES", "", "OBJECTS", "HOLD"), kinds, (0, 1, 2), width, cut=3)
             if len(shown) < len(found.held):
                 yield f"  … {counted(len(found.held) - len(shown), 'more kind')} (--limit 0)"
-        if found.globals is not None:
+        kept = found.globals
+        if kept is not None:
             yield ""
-            yield from wrapped(f"  {_globals_line(found.globals)}", width)
+            held = f"{number(kept.handles)} in {blocks(kept.blocks)}, {size(kept.bytes)}; {number(kept.weak)} of them weak"
+            yield from wrapped(f"  Global handles: {held}", width)
         yield ""
         yield from self._verdict(found, width, invocation)
 
@@ -204,10 +206,6 @@ def _globals(kept: Optional[Globals]) -> Optional[Mapping[str, object]]:
     if kept is None:
         return None
     return {**fields(kept, "handles", "weak", "blocks", "bytes"), "problem": kept.problem or None}
-
-
-def _globals_line(kept: Globals) -> str:
-    return f"Global handles: {number(kept.handles)} in {blocks(kept.blocks)}, {size(kept.bytes)}; {number(kept.weak)} of them weak"
 
 
 def _inside(frame: NamedFrame) -> str:

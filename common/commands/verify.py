@@ -53,7 +53,7 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
     while any(problem.corrupt for problems, _ in found for problem in problems) and session.read_again():
         chosen = _chosen(session, args.allocator)
         found = [_problems(session, allocator) for allocator in chosen]
-    entries: list[dict[str, object]] = []
+    entries: list[dict[str, Any]] = []
     findings: list[Damage] = []
     explainer = Explainer(session)
     for allocator, (problems, _) in zip(chosen, found):
@@ -65,15 +65,16 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
     doubt = [finding for finding in findings if not finding.problem.corrupt]
     whole = not (session.target.truncated or _unread(session) or doubt)
     corrupt_ = any(entry["problems"] for entry in entries)
+    checked = any(entry["blocks"] for entry in entries)
     body = {
-        "sound": None if not _blocks(session, chosen) else not corrupt_,
+        "sound": not corrupt_ if checked else None,
         "complete": whole,
         "allocators": entries,
         "problems": [finding.json() for finding in _limited(findings, args.limit)],
         "inside": [{"thread": one.thread, "where": printable(one.where)} for one in session.inside if corrupt_ and one.allocator in chosen],
         "in_flight": in_flight_json(session, [one for _, changed in found for one in changed]),
     }
-    status = 1 if corrupt_ else 0 if whole and _blocks(session, chosen) else 2
+    status = 1 if corrupt_ else 0 if whole and checked else 2
     shown = _limited(findings, in_text(args.limit, LIMIT))
     reported = {printable(problem.what, 600) for problem in session.directory.problems if problem.corrupt}
     # Warnings about corruption are listed as problems already.
@@ -120,10 +121,6 @@ def _unread(session: Session) -> bool:
     return sum(end - start for start, end in left) < sum(end - start for start, end in heaps)
 
 
-def _blocks(session: Session, chosen: Sequence[Allocator]) -> int:
-    return sum(_count(session, allocator) for allocator in chosen)
-
-
 def _count(session: Session, allocator: Allocator) -> int:
     """Number of the allocator's blocks in any state except its own metadata."""
     directory = session.directory
@@ -131,7 +128,7 @@ def _count(session: Session, allocator: Allocator) -> int:
     return sum(directory.blocks.totals(state, start, end).blocks for start, end in directory.of(allocator) for state in states)
 
 
-def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], doubts: int, more: int) -> dict[str, object]:
+def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], doubts: int, more: int) -> dict[str, Any]:
     return {
         **fields(allocator, "name", "version", "where"),
         "sound": not corrupt,

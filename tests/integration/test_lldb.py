@@ -16,9 +16,9 @@ from doors import build, counts, placed
 from stopwatch import Stopwatch
 
 from cores import Running
-from findleaks.commands import commands
+from findleaks.catalogue import CATALOGUE
 
-COMMANDS = list(commands())
+COMMANDS = list(CATALOGUE)
 
 
 @pytest.fixture(scope="module")
