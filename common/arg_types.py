@@ -16,10 +16,9 @@ UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 
 
 def address_word(word: str) -> int:
     """Address from "0x55d0c0a012a0" or a decimal number; UsageError otherwise."""
-    try:
-        value = int(word, 0)
-    except ValueError:
-        raise UsageError(f"{word!r} is not an address: write 0x and hexadecimal digits") from None
+    if not is_number(word):
+        raise UsageError(f"{word!r} is not an address: write 0x and hexadecimal digits")
+    value = int(word, 0)
     if not 0 <= value < 1 << 64:
         raise UsageError(f"{word} is no address: it does not fit 64 bits")
     return value

@@ -262,7 +262,7 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
     if args.pid is not None:
         from findleaks.target.copied import attach
 
-        target = attach(args.pid, lambda part: progress("making room for a copy", part))
+        target = attach(args.pid, lambda part: progress("making space for a copy", part))
     else:
         from findleaks.target.core import open_core
 

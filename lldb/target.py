@@ -148,8 +148,8 @@ def threads(process: Any, arch: Arch) -> Iterator[Thread]:
         yield _thread(thread.GetThreadID(), thread.GetFrameAtIndex(0).GetRegisters(), arch)
 
 
-_RENAMED = {"eflags": "rflags"}
-"""Register names: findleaks' and LLDB's, where they differ."""
+_RENAMED = {"rflags": "eflags"}
+"""Register names: LLDB's and findleaks', where they differ."""
 
 
 def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
@@ -157,18 +157,15 @@ def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
     wide: dict[str, Any] = {}
     for registers_of_set in sets:
         for register in registers_of_set:
-            name = register.GetName()
+            name = _RENAMED.get(register.GetName(), register.GetName())
             if register.GetByteSize() == arch.word:
-                if name in arch.registers or name in _RENAMED.values():
+                if name in arch.registers:
                     registers[name] = register.GetValueAsUnsigned() & arch.mask
             elif register.GetByteSize() >= 2 * arch.word:
                 number = re.sub(r"^[xyz]mm", "", name)
                 if number not in wide or register.GetByteSize() > wide[number].GetByteSize():
                     # xmm, ymm, zmm: each contains the one before.
                     wide[number] = register
-    for ours, theirs in _RENAMED.items():
-        if ours in arch.registers and theirs in registers:
-            registers[ours] = registers.pop(theirs)
     return debugger_thread(arch, tid, registers, ((register.GetName(), _words(register, arch)) for register in wide.values()))
 
 

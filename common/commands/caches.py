@@ -29,12 +29,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def caches(session: Session, args: argparse.Namespace) -> Plain:
     """Show what every size class of every allocator holds: blocks in use, in thread caches (freed,
     kept by a thread for itself) and free; the memory they take, headers included; and which part of
-    it is in use. USED is by bytes. Allocations and failures stand beside where the allocator counts
+    it is in use. USED is by bytes. Allocations and failures are shown where the allocator counts
     them.
 
     Memory that is free but kept is not leaked: the allocator hands it out again when it is asked
     for, and until then it mostly stays with the process (which of its pages are resident is not
-    looked at). Sizes are usable bytes; glibc's from 1 KiB up stand together in bands. Spare is
+    looked at). Sizes are usable bytes; glibc's from 1 KiB up are grouped in bands. Spare is
     memory that is not cut up into blocks, such as glibc's top."""
     allocator = allocator_named(session, args.allocator)
     found = holdings(session, allocator, args.by_arena)

@@ -199,7 +199,7 @@ def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
         if holding.kept > max(holding.mapped // 2, MIN_KEPT_BYTES):
             cached = f", {size(holding.total.cached_bytes)} of it in thread caches" if holding.total.cached_bytes else ""
             share = percent(holding.kept, holding.mapped)
-            words = f"{printable(holding.allocator.name)} keeps {size(holding.kept)} ({share}) that nobody uses{cached}: free, not leaked"
+            words = f"{printable(holding.allocator.name)} keeps {size(holding.kept)} ({share}) unused{cached}: free, not leaked"
             yield from _indented(words, width)
 
 

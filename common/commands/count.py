@@ -57,7 +57,7 @@ def breakpoint_host(target: Target) -> BreakpointHost:
     """The debugger's breakpoints. TargetError if there are none: a core, or a process on another
     machine."""
     if not target.live:
-        raise TargetError("count needs a process that runs, a core does not: `stacks` and `scopes` tell what a core can")
+        raise TargetError("count needs a process that runs, which a core does not: `stacks` and `scopes` work on cores")
     host = target.breakpoint_host()
     if host is None:
         raise TargetError("count works on processes of this machine only: run `findleaks count … --pid PID` over there")

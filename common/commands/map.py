@@ -45,8 +45,8 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     returned to the kernel. `-o FILE.html` writes one page that works without a network: zoom,
     search by state, size and type, and see what is under the pointer.
 
-    Which pages are resident is told by a live process and by the holes of a core that the kernel
-    wrote to a file. gcore's cores have lost it: save it before, with `findleaks map
+    Which pages are resident is known of a live process, and from the holes of a core that the
+    kernel wrote to a file. gcore's cores have lost it: save it before, with `findleaks map
     --save-residency core.PID.residency --pid PID`, then run gcore; the file is found beside the
     core, or named with --residency. Nothing is guessed from what pages hold."""
     if args.save_residency:
@@ -67,7 +67,8 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     picture = Picture(session.target.description, found, known, session.target.arch.page)
     trims = {id(one): trimmable(session, one, known) for one in session.directory.allocators if allocator in (None, one.name)}
     written = _write(session, picture, args.output, extension) if args.output else 0
-    body = partial(_body, session, picture, trims, args.output, written)  # only for JSON: it lists every run of pages
+    # Made only for JSON, as it lists every run of pages.
+    body = partial(_body, session, picture, trims, args.output, written)
     warnings = [*known.warnings, *_residency_warnings(picture), *warnings_of(session)]
     return Plain(session, "map", body, partial(_text, session, picture, trims, args, written), 0 if found else 2, warnings)
 
@@ -89,7 +90,7 @@ def _saved(session: Session, file: str) -> Plain:
 def _residency_warnings(picture: Picture) -> Iterator[str]:
     if picture.residency.unsure:
         total = sum(end - start for start, end in picture.residency.unsure)
-        yield f"in mappings of {size(total)} the kernel's zero page counts as resident: it tells them apart since 6.7, or to root"
+        yield f"in mappings of {size(total)} the kernel's zero page counts as resident: kernels before 6.7 identify it only to root"
 
 
 def _write(session: Session, picture: Picture, file: str, extension: str) -> int:

@@ -46,8 +46,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 @command(arguments=_arguments, subject="subject")
 def roots(session: Session, args: argparse.Namespace) -> Plain:
     """Show what each root retains: the blocks that would become unreachable if it alone went. A
-    root is a global variable, a thread-local one, a mapping, or a frame of a stack. Below it stand
-    its fields, with what is reached through each of them only; containers are told by their
+    root is a global variable, a thread-local one, a mapping, or a frame of a stack. Below it are
+    its fields, with what is reached through each of them only; containers are identified by their
     structure, without symbols: std::map, std::unordered_map, vectors, lists, hash tables.
 
     What a variable leads to is the variable's, even where a stack or a register points to it too;

@@ -36,8 +36,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def runtime(session: Session, args: argparse.Namespace) -> Plain:
     """Show each managed runtime's own page: its counters as it would print them, the memory that is
     its own (V8's heap by isolate and space), live objects by type, and the native blocks that only
-    objects of that type hold, with how much of these the runtime was told of: memory it does not
-    know of is no reason for it to collect. What objects of several types hold together is no
+    objects of that type hold, with how much of these was reported to the runtime: memory it does
+    not know of is no reason for it to collect. What objects of several types hold together is no
     type's: --by package counts the types of a package as one. Where the runtime keeps where memory
     was asked for (tracemalloc, NMT), these sites too."""
     only = [args.only] if args.only else []
@@ -136,7 +136,7 @@ def _types(one: Managed, limit: int, width: int) -> Iterator[str]:
     if one.native is not None:
         head += ["NATIVE", "BLOCKS"]
     if any(row.reported is not None for row in shown):
-        head.append("TOLD")
+        head.append("REPORTED")
     rows = [[*_row(row)[: len(head)], printable(row.type.name)] for row in shown]
     yield from table([*head, "TYPE"], rows, range(len(head)), width, cut=len(head))
     yield from _more(len(one.types), limit, "type")

@@ -4,12 +4,12 @@ them."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Optional
 
-from findleaks.commands import SCHEMA, Invocation, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, first, in_text
-from findleaks.commands.result import fields, warning_lines
+from findleaks.commands.result import Plain, fields
 from findleaks.formatting import blocks, counted, number, printable, size, some, table, wrapped
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.globals import Globals
@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 
 class Scopes:
-    """Result of `scopes`. The status is 2 if no handle scopes could be read."""
+    """The handle scopes of all isolates; `why` none could be read, else ""."""
 
     def __init__(self, session: Session, limit: Optional[int]) -> None:
         target = session.target
@@ -82,7 +82,6 @@ class Scopes:
         else:
             if not self.found:
                 self.why = "no thread is in an isolate: V8 is loaded, but not running, or its thread-local storage cannot be read"
-        self.status = 2 if self.why else 0
 
     def _read(self, session: Session, layout: Layout) -> None:
         self.bytes = 8 * layout.handles
@@ -104,9 +103,8 @@ class Scopes:
                 of = f"isolate {isolate.address:#x} has {isolate.level:,} open scopes, {found:,} were found"
                 self.warnings.append(f"{of}: handles may be counted to a neighbour of the scope that owns them")
 
-    def json(self) -> Iterable[Mapping[str, object]]:
-        body = [self._isolate(found) for found in self.found]
-        return [{"schema": SCHEMA, "command": "scopes", "isolates": body, "problem": self.why or None, "warnings": self.warnings}]
+    def json(self) -> Mapping[str, object]:
+        return {"isolates": [self._isolate(found) for found in self.found], "problem": self.why or None}
 
     def _isolate(self, found: Found) -> Mapping[str, object]:
         isolate = found.isolate
@@ -140,7 +138,6 @@ class Scopes:
             if at:
                 yield ""
             yield from self._text(found, width, invocation)
-        yield from warning_lines(self.warnings, width)
 
     def _text(self, found: Found, width: int, invocation: Invocation) -> Iterator[str]:
         isolate = found.isolate
@@ -226,10 +223,11 @@ def _share(part: int, whole: int) -> str:
 
 
 @command(arguments=_arguments)
-def scopes(session: Session, args: argparse.Namespace) -> Scopes:
+def scopes(session: Session, args: argparse.Namespace) -> Plain:
     """Audit V8's handle scopes: how many handles each isolate has, what they hold, and which frame
     opened the scope that will free them. A leak of handles shows as a scope that hoards: calls into
     JavaScript that open no HandleScope leave their handles to the outermost one, which may never
     close. Offsets come from V8's own code; node binaries of 0.10 to 24 need no debug information.
     """
-    return Scopes(session, args.limit)
+    found = Scopes(session, args.limit)
+    return Plain(session, "scopes", found.json, found.text, 2 if found.why else 0, found.warnings)

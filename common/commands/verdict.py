@@ -28,11 +28,11 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     """Account for the whole resident memory, and say in plain words what is wrong, biggest first,
     each with its evidence and what to try: lost blocks, memory held by one root, free memory that
     an allocator keeps (and how much of it a call gives back), thread caches, V8 scopes that hoard,
-    threads never joined. Several causes at once are all told; when nothing is lost, that is said.
+    threads never joined. Several causes at once are all listed; when nothing is lost, that is said.
 
-    Shares are resident bytes and sum up to all that is resident. A core tells which pages were, if
-    the kernel wrote it and nothing copied it, or with a file that `map --save-residency` wrote
-    before gcore; otherwise mapped bytes are shown, and said to be."""
+    Shares are resident bytes and sum up to all that is resident. Which pages were resident is known
+    of a core if the kernel wrote it and nothing copied it, or with a file that `map
+    --save-residency` wrote before gcore; otherwise mapped bytes are shown, and said to be."""
     # Before the heaps are read: reading makes pages of files resident.
     pages = residency(session, args.residency)
     accounting = account(session, pages)
@@ -64,10 +64,7 @@ def _free_memory(session: Session, store: Store, pages: Residency) -> FreeMemory
 def _share(share: Share, total: int) -> dict[str, object]:
     made: dict[str, object] = {"share": share.sort, "of": share.of or None, "bytes": share.bytes}
     made["percent"] = round(100 * share.bytes / total, 2) if total else 0.0
-    if share.count:
-        made["count"] = share.count
-    if share.detail:
-        made["detail"] = share.detail
+    made.update((name, value) for name, value in fields(share, "count", "detail").items() if value)
     if share.parts:
         made["largest"] = [
             {**({"address": hex(part.address)} if part.address else {}), "name": part.name or None, "bytes": part.bytes}

@@ -56,7 +56,7 @@ def _headline(session: Session, accounting: Accounting) -> str:
             "most of which may never have been touched"
         )
     if accounting.source == "holes of the core":
-        return f"{size(accounting.total)} resident, as far as the core has it: of mapped files only what was dumped{swapped}"
+        return f"{size(accounting.total)} resident in the core: of mapped files only what was dumped{swapped}"
     return f"{size(accounting.total)} resident{swapped}"
 
 
