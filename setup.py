@@ -1,8 +1,8 @@
 """Packaging: where each package's folder lies, and how the C kernel is built.
 
-The folders gdb/ and lldb/ bear the names of the debuggers' own modules. They are installed as findleaks.gdb and findleaks.lldb only,
-never under their own names, and no install puts the checkout's root on sys.path. Everything else that describes the project stands in
-pyproject.toml.
+The folders gdb/ and lldb/ bear the names of the debuggers' own modules. They are installed as
+findleaks.gdb and findleaks.lldb only, never under their own names, and no install puts the
+checkout's root on sys.path. Everything else that describes the project is in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ SOURCES: int = runpy.run_path(str(ROOT / "common/engine/kernel/sources.py"))["ch
 
 
 class BuildKernel(build_ext):
-    """Builds the kernel as a plain shared library: ctypes loads it into every Python, so its name carries no ABI tag. Where it is built
-    apart from its sources, their checksum is packaged with it."""
+    """Builds the kernel as a plain shared library: ctypes loads it into every Python, so its name
+    carries no ABI tag. Where it is built apart from its sources, their checksum is packaged with
+    it."""
 
     def run(self) -> None:
         super().run()
@@ -48,15 +49,10 @@ class Wheel(bdist_wheel):
         return ("py3", "none", super().get_tag()[2])
 
 
-def packages() -> list[str]:
-    """`findleaks`, what lies under common/, and the two front ends."""
-    return ["findleaks", *(f"findleaks.{name}" for name in find_packages("common")), "findleaks.gdb", "findleaks.lldb"]
-
-
 def kernel() -> list[Extension]:
-    """The C kernel; `optional`, so that without a compiler the install goes on and the pure-Python twin serves."""
-    sources = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("common/kernel/*.c"))
-    headers = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("common/kernel/*.h"))
+    """The C kernel; `optional`, so that without a compiler the install goes on and the pure-Python
+    twin serves."""
+    sources, headers = (sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(f"common/kernel/*.{kind}")) for kind in "ch")
     if not sources:
         return []
     flags = text("common/kernel/flags").split()  # the Makefile's too
@@ -76,20 +72,24 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.9",
-    packages=packages(),
+    packages=[*PACKAGE_DIR, *(f"findleaks.{name}" for name in find_packages("common"))],
     package_dir=PACKAGE_DIR,
     package_data={"findleaks": ["py.typed"], "findleaks.report.heapmap": ["page.html", "page.css", "page.js"]},
     ext_modules=kernel(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
     install_requires=[
-        # Imported only where code is decoded, in the debuggers too (common/bootstrap.py). Before 5.0.2 it needs setuptools; 6 renames.
+        # Imported only where code is decoded, in the debuggers too (common/bootstrap.py). Before
+        # 5.0.2 it needs setuptools; 6 renames.
         "capstone>=5.0.2,<6",
-        # Imported only where debug information is read, in the debuggers too. 0.33 raises on DW_CFA_GNU_args_size, and needs Python 3.10.
+        # Imported only where debug information is read, in the debuggers too. 0.33 raises on
+        # DW_CFA_GNU_args_size, and needs Python 3.10.
         "pyelftools>=0.30,<0.33",
-        # Only the command line uses it, and only for cores packed with zstd; Python 3.14 brings its own.
+        # Only the command line uses it, and only for cores packed with zstd; Python 3.14 brings its
+        # own.
         "zstandard>=0.19; python_version < '3.14'",
     ],
-    # What ruff formats and mypy finds changes with their releases: an upper bound keeps a checkout that passes passing.
+    # What ruff formats and mypy finds changes with their releases: an upper bound keeps a checkout
+    # that passes passing.
     extras_require={
         "png": ["pillow>=9"],  # findleaks map -o FILE.png
         "test": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Collection
 from typing import NamedTuple
 
 from findleaks.errors import UsageError
@@ -15,13 +16,28 @@ UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 
 
 def address_word(word: str) -> int:
     """Address from "0x55d0c0a012a0" or a decimal number; UsageError otherwise."""
-    try:
-        value = int(word, 0)
-    except ValueError:
-        raise UsageError(f"{word!r} is not an address: write 0x and hexadecimal digits") from None
+    if not is_number(word):
+        raise UsageError(f"{word!r} is not an address: write 0x and hexadecimal digits")
+    value = int(word, 0)
     if not 0 <= value < 1 << 64:
         raise UsageError(f"{word} is no address: it does not fit 64 bits")
     return value
+
+
+def is_number(word: str) -> bool:
+    """Whether the word is a number, decimal or with a prefix (0x)."""
+    try:
+        int(word, 0)
+    except ValueError:
+        return False
+    return True
+
+
+def one_of(word: str, names: Collection[str], what: str) -> str:
+    """`word` if it is one of `names`; else UsageError, which calls it a `what`."""
+    if word not in names:
+        raise UsageError(f"no {what} {word!r}; there are: {', '.join(names)}")
+    return word
 
 
 def count_word(word: str) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks import __version__
+from findleaks.arg_types import is_number
 from findleaks.catalogue import CATALOGUE, meant
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
 from findleaks.escaping import visible
@@ -59,23 +60,18 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         _drop_output()
         return 141
     except (KeyboardInterrupt, Interrupted):
-        _print_error("interrupted")
-        return INTERRUPTED
+        return _print_error("interrupted", INTERRUPTED)
     except MemoryError:
-        _print_error("out of memory: close other programs, or use a machine with more")
-        return TROUBLE
+        return _print_error("out of memory: close other programs, or use a machine with more")
     except FindleaksError as error:
-        _print_error(str(error))
-        return TROUBLE
+        return _print_error(str(error))
     except Exception as error:
         if isinstance(error, OSError) and _output_fails(error):
             _drop_output()
-            _print_error(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
-            return TROUBLE
+            return _print_error(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
         from findleaks.debugger_session import unexpected
 
-        _print_error(unexpected("findleaks", words, error))
-        return TROUBLE
+        return _print_error(unexpected("findleaks", words, error))
 
 
 def _open_standard_streams() -> bool:
@@ -85,10 +81,9 @@ def _open_standard_streams() -> bool:
         pass
     os.close(descriptor)
     closed = sys.stdout is None
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     return closed
 
 
@@ -117,12 +112,12 @@ def _run(words: list[str], prog: str) -> int:
         return _help()
     if words[0] in ("-V", "--version"):
         return _version()
+    if words[0] == "init":
+        return _init(words[1:])
     if words[0] in FRONT:
-        from findleaks import launcher as rc
+        from findleaks.launcher import start
 
-        if words[0] == "init":
-            return _init(words[1:])
-        return (rc.start_gdb if words[0] == "gdb" else rc.start_lldb)(words[1:])
+        start(words[0], words[1:])
     return _command(words, prog)
 
 
@@ -146,31 +141,29 @@ def _program() -> str:
 
 
 def _init(words: list[str]) -> int:
-    from findleaks import launcher as rc
+    from findleaks.launcher import print_init
 
     if words and words[0] in ("-h", "--help"):
         print("findleaks init: print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit; it takes no words and changes no file")
         return 0
     if words:
         raise UsageError(f"init takes no words, not {' '.join(words)!r}: it prints the lines for ~/.gdbinit and ~/.lldbinit")
-    return rc.print_init(sys.stdout)
+    return print_init(sys.stdout)
 
 
 def _command(words: list[str], prog: str) -> int:
     from findleaks import commands
 
-    cmd = commands.named(words[0])
-    if cmd is None:
+    if words[0] not in CATALOGUE:
         if not words[0].startswith("-") and not os.path.exists(words[0]):
             raise UsageError(_unknown(words[0]))
         words = [DEFAULT, *words]
-        cmd = commands.named(DEFAULT)
-        assert cmd is not None
+    cmd = commands.load(words[0])
     parser = commands.parser(cmd, "findleaks", sys.stdout, "core")
     group = parser.add_argument_group("the process")
     group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")
     group.add_argument(
-        "--pid", type=_process, metavar="PID|NAME", help="a live process; it stands still while it is read, and runs on afterwards"
+        "--pid", type=_process, metavar="PID|NAME", help="a live process; it is stopped while it is read, and runs on afterwards"
     )
     group.add_argument("--exe", default="", metavar="FILE", help="the program that dumped the core, where the core's own path is of no use")
     group.add_argument("--sysroot", default="", metavar="DIR", help="where the files of the core's machine lie")
@@ -211,20 +204,16 @@ def _process_words(args: argparse.Namespace, core: str) -> str:
     """The words that name this process or core, quoted for a shell."""
     if args.pid is not None:
         return f"--pid {args.pid}"
-    given = [(name, value) for name, value in (("--exe", args.exe), ("--sysroot", args.sysroot)) if value]
-    return " ".join(map(shell_quoted, [*(word for pair in given for word in pair), core]))
+    words = [word for option in (("--exe", args.exe), ("--sysroot", args.sysroot)) if option[1] for word in option]
+    return " ".join(map(shell_quoted, [*words, core]))
 
 
 def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
     """The core file's name ("" with --pid) for a command that also takes a name or an address: of
     two words, the core is the one that is a file. The other one is left in `args`."""
     words = [word for word in (getattr(args, subject), args.core) if word is not None]
-    if args.pid is not None and len(words) > 1:
-        raise UsageError("a core file or --pid, not both")
-    files = [word for word in words if os.path.isfile(word) and not _is_number(word)]
-    core = "" if args.pid is not None else files[-1] if files else words[-1] if words else ""
-    if not core and args.pid is None:
-        raise UsageError("name a core file, or --pid PID")
+    files = [word for word in words if os.path.isfile(word) and not is_number(word)]
+    core = _one_core(args, [] if args.pid is not None and len(words) == 1 else (files or words)[-1:])
     if core:
         words.remove(core)
     setattr(args, subject, words[0] if words else None)
@@ -238,14 +227,19 @@ def _core_word(args: argparse.Namespace, positional: str) -> str:
     if positional:
         given = getattr(args, positional)
         many = isinstance(given, list)
-        words = [*given, *words] if many else [given, *words]
-        numbers = [word for word in words if _is_number(word)]
-        words = [word for word in words if not _is_number(word)]
+        words = [*(given if many else [given]), *words]
+        numbers = [word for word in words if is_number(word)]
+        words = [word for word in words if not is_number(word)]
         if not numbers:
             raise UsageError(f"{words[0]!r} is not an address: write 0x and hexadecimal digits")
         if not many and len(numbers) > 1:
             raise UsageError(f"one address, please, not {len(numbers)}")
         setattr(args, positional, numbers if many else numbers[0])
+    return _one_core(args, words)
+
+
+def _one_core(args: argparse.Namespace, words: list[str]) -> str:
+    """The only one of `words`; "" with --pid, and none of them."""
     if len(words) > 1:
         raise UsageError(f"one core file, please, not {len(words)}: {' '.join(words)}")
     if not words and args.pid is None:
@@ -255,29 +249,20 @@ def _core_word(args: argparse.Namespace, positional: str) -> str:
     return words[0] if words else ""
 
 
-def _is_number(word: str) -> bool:
-    try:
-        int(word, 0)
-    except ValueError:
-        return False
-    return True
-
-
 def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
     from findleaks.session import Session
     from findleaks.target.base import Target
 
-    if args.exe and not os.path.isfile(args.exe):
-        raise TargetError(f"--exe {args.exe}: " + ("not a file" if os.path.exists(args.exe) else "no such file"))
-    if args.sysroot and not os.path.isdir(args.sysroot):
-        raise TargetError(f"--sysroot {args.sysroot}: " + ("not a folder" if os.path.exists(args.sysroot) else "no such folder"))
+    for option, path, right, kind in (("--exe", args.exe, os.path.isfile, "file"), ("--sysroot", args.sysroot, os.path.isdir, "folder")):
+        if path and not right(path):
+            raise TargetError(f"{option} {path}: " + (f"not a {kind}" if os.path.exists(path) else f"no such {kind}"))
     if core.isdigit() and not os.path.exists(core):
         raise TargetError(f"{core}: no such file; for the process of this number: --pid {core}")
     target: Target
     if args.pid is not None:
         from findleaks.target.copied import attach
 
-        target = attach(args.pid, lambda part: progress("making room for a copy", part))
+        target = attach(args.pid, lambda part: progress("making space for a copy", part))
     else:
         from findleaks.target.core import open_core
 
@@ -297,6 +282,8 @@ def _help() -> int:
     return 0
 
 
-def _print_error(text: str) -> None:
+def _print_error(text: str, status: int = TROUBLE) -> int:
+    """Print an error message; returns the exit status."""
     sys.stdout.flush()
     print(visible(text if text.startswith("findleaks") else f"findleaks: {text}"), file=sys.stderr)
+    return status

@@ -1,4 +1,4 @@
-"""DebuggerSession end code shared by GDB and LLDB: runs command lines, and keeps one session per stopped
+"""What the front ends for GDB and LLDB share: runs command lines, and keeps one session per stopped
 process."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TextIO
 
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
@@ -147,8 +148,10 @@ class DebuggerSession:
             return word
 
     def _addresses(self, expressions: Sequence[str]) -> list[str]:
+        from findleaks.arg_types import is_number
+
         try:
-            return [word if _is_number(word) else hex(self._debugger.evaluate(word)) for word in expressions]
+            return [word if is_number(word) else hex(self._debugger.evaluate(word)) for word in expressions]
         except UsageError as error:
             if len(expressions) < 2:
                 raise
@@ -169,29 +172,21 @@ def _bar() -> Optional[Bar]:
 def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[str]]:
     """The options with their values, and the other words. `valued` are the options that take a
     value."""
+    from findleaks.arg_types import is_number
+
     options: list[str] = []
     others: list[str] = []
     rest = iter(words)
     for word in rest:
         if word == "--":
             others += rest
-        elif len(word) > 1 and word[0] == "-" and not _is_number(word[1:]):
+        elif len(word) > 1 and word[0] == "-" and not is_number(word[1:]):
             options.append(word)
-            name = word if word.startswith("--") else "-" + word
-            if name in valued or word in valued:
-                options += [value for value in [next(rest, None)] if value is not None]
+            if word in valued or "-" + word in valued:
+                options += islice(rest, 1)
         else:
             others.append(word)
     return options, others
-
-
-def _is_number(word: str) -> bool:
-    """Whether the word is a number as the commands read it."""
-    try:
-        int(word, 0)
-    except ValueError:
-        return False
-    return True
 
 
 def words_of_find(words: Sequence[str]) -> list[str]:
@@ -208,6 +203,17 @@ def failure(prog: str, word: str, status: int) -> str:
     return f"{prog} {word}: {why} (status {status})"
 
 
+def core_subject(owner: Hashable, path: str, exe: str, sysroot: str, remedy: str) -> Subject:
+    """A core that a debugger has loaded from the file `path`; see `open_core` for the rest."""
+
+    def opened() -> Target:
+        from findleaks.target.core import open_core
+
+        return open_core(path, exe=exe, sysroot=sysroot, remedy=remedy)
+
+    return Subject(owner, ("core", file_state(path), exe, sysroot), False, opened)
+
+
 def file_state(path: str) -> Hashable:
     """Identity of a file, which changes when it is replaced or written to."""
     try:
@@ -222,36 +228,24 @@ def held_by(pid: int, debugger: int) -> bool:
 
     The process that a debugger examines may be on another machine; then its pid is unused here, or
     is that of an unrelated process."""
-    tracer = _status(pid, "TracerPid")
+    from findleaks.target.ptrace import status
+
+    tracer = int(status(pid).get("TracerPid", 0))
     for _ in range(8):
-        if tracer <= 1:
-            return False
-        if _status(tracer, "Tgid") == debugger:
+        found = status(tracer) if tracer > 1 else {}
+        if found.get("Tgid") == str(debugger):
             return True
-        tracer = _status(tracer, "PPid")
+        tracer = int(found.get("PPid", 0))
     return False
-
-
-def _status(pid: int, field: str) -> int:
-    try:
-        # newline: the process's name may contain \r.
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name == field:
-                    return int(value)
-    except (OSError, ValueError):
-        pass
-    return 0
 
 
 def unexpected(prog: str, words: Sequence[str], error: BaseException) -> str:
     """One line about an internal error, with the place where it happened: enough for a report."""
-    at, trace = "", error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if "findleaks" in trace.tb_frame.f_globals.get("__name__", ""):
-            at = f" ({os.path.basename(code.co_filename)}:{trace.tb_lineno})"
-        trace = trace.tb_next
+    import traceback  # not needed for loading into a debugger
+
+    at = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if "findleaks" in frame.f_globals.get("__name__", ""):
+            at = f" ({os.path.basename(frame.f_code.co_filename)}:{line})"
     command = " ".join([prog, *words[:1]])
-    return f"{command}: a mistake in findleaks, please report it: {type(error).__name__}: {' '.join(str(error).split())}{at}"
+    return f"{command}: internal error, please report it: {type(error).__name__}: {' '.join(str(error).split())}{at}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from findleaks.escaping import visible
 
@@ -28,9 +28,14 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
+def counted(count: int, noun: str) -> str:
+    """For example "1 thread" or "12,345 threads"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def blocks(count: int) -> str:
     """For example "1 block" or "12,345 blocks"."""
-    return f"{count:,} block" + ("" if count == 1 else "s")
+    return counted(count, "block")
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
@@ -54,6 +59,13 @@ def wrapped(text: str, width: int) -> list[str]:
 
     safe = text if text.isprintable() else NO_BREAK.join(visible(part) for part in text.split(NO_BREAK))
     return textwrap.wrap(safe, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def hanging(lead: str, text: str, width: int, most: int = 80) -> Iterator[str]:
+    """A sentence after `lead`; its further lines are indented as far, by at most `most` columns."""
+    margin = " " * min(len(lead), most)
+    for at, line in enumerate(wrapped(text, max(width - len(lead), 20))):
+        yield (margin if at else lead) + line.strip()
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int], width: int, cut: int = -1) -> list[str]:

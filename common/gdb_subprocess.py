@@ -54,10 +54,8 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
     module, function = ENTRY.split(":")
     call = f"from {module} import {function}; {function}({['count', *words]!r}, {writing}, {width}, '--pid {pid}')"
     settings = ("set debuginfod enabled off", "set confirm off", "set pagination off", "set auto-load no", "set print thread-events off")
-    command = [program, "-nx", "-batch"]
-    for setting in settings:
-        command += ["-iex", setting]
-    command += ["-p", str(pid), "-ex", gdb_line(), "-ex", "python " + call]
+    options = [word for setting in settings for word in ("-iex", setting)]
+    command = [program, "-nx", "-batch", *options, "-p", str(pid), "-ex", gdb_line(), "-ex", "python " + call]
     ctypes.CDLL(None)  # load it before the fork
     with open(os.devnull, "rb") as null:
         process = subprocess.Popen(

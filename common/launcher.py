@@ -27,20 +27,10 @@ def loader(front: str) -> str:
 
 def print_init(out: TextIO) -> int:
     """Print the lines that load findleaks, for ~/.gdbinit and ~/.lldbinit; returns 0."""
-    out.write(
-        "# For ~/.gdbinit: adds the command `leaks` to GDB.\n"
-        f"{_text(gdb_lines())}"
-        "\n"
-        "# For ~/.lldbinit: adds the command `leaks` to LLDB.\n"
-        f"{_text(lldb_lines())}"
-        "\n"
-        "# Or start them loaded, with no start-up file: `findleaks gdb …`, `findleaks lldb …`.\n"
-    )
+    for debugger, file, lines in (("GDB", "~/.gdbinit", gdb_lines()), ("LLDB", "~/.lldbinit", lldb_lines())):
+        out.write("\n".join([f"# For {file}: adds the command `leaks` to {debugger}.", *lines, "", ""]))
+    out.write("# Or start them loaded, with no start-up file: `findleaks gdb …`, `findleaks lldb …`.\n")
     return 0
-
-
-def _text(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
 
 
 def gdb_lines() -> list[str]:
@@ -92,22 +82,26 @@ def lldb_line() -> str:
     return f"command script import {path}"
 
 
-def start_gdb(argv: Sequence[str]) -> int:
-    """Replace this process by GDB with findleaks loaded and these arguments. FindleaksError if
-    there is no GDB."""
+def start(front: str, argv: Sequence[str]) -> NoReturn:
+    """Replace this process by GDB, or by LLDB (`lldb`, else the newest lldb-N), with findleaks
+    loaded and these arguments. FindleaksError if there is none. The debugger alone then handles
+    Ctrl-C and sets the exit status."""
+    # GDB runs -ex commands in order, after it opened the program and the core, LLDB runs -O
+    # commands before. findleaks is loaded first, so that the user's commands can use it.
+    program, option, lines = (gdb_program(), "-ex", gdb_lines()) if front == "gdb" else (lldb_program(), "-O", lldb_lines())
+    sys.stdout.flush()
+    try:
+        os.execv(program, [os.path.basename(program), *(word for line in lines for word in (option, line)), *argv])
+    except OSError as error:
+        raise FindleaksError(f"{program} does not start: {error.strerror}") from None
+
+
+def gdb_program() -> str:
+    """Path of the GDB to start. FindleaksError if there is none."""
     program = shutil.which("gdb")
     if program is None:
         raise FindleaksError("there is no gdb on the PATH: install it (apt install gdb), or use findleaks without: findleaks find CORE")
-    # GDB runs -ex commands in order, after it opened the program and the core. findleaks is loaded
-    # first, so that the user's commands can use it.
-    _exec(program, ["gdb", *(word for line in gdb_lines() for word in ("-ex", line)), *argv])
-
-
-def start_lldb(argv: Sequence[str]) -> int:
-    """Replace this process by LLDB (`lldb`, else the newest lldb-N) with findleaks loaded and these
-    arguments. FindleaksError if there is none."""
-    program = lldb_program()
-    _exec(program, [os.path.basename(program), *(word for line in lldb_lines() for word in ("-O", line)), *argv])
+    return program
 
 
 def lldb_program() -> str:
@@ -120,12 +114,3 @@ def lldb_program() -> str:
         f"there is no lldb on the PATH, nor lldb-{LLDB_OLDEST} to lldb-{LLDB_NEWEST}: "
         "install one (apt install lldb-19), or use findleaks without: findleaks find CORE"
     )
-
-
-def _exec(program: str, argv: Sequence[str]) -> NoReturn:
-    """Replace this process, so that the debugger alone handles Ctrl-C and sets the exit status."""
-    sys.stdout.flush()
-    try:
-        os.execv(program, list(argv))
-    except OSError as error:
-        raise FindleaksError(f"{program} does not start: {error.strerror}") from None

@@ -12,7 +12,7 @@ import gdb
 from findleaks.counting.proc_memory import ProcMemory
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb.keys import Keys
-from findleaks.gdb.target import GdbProcess
+from findleaks.gdb.target import GdbProcess, switched
 from findleaks.target.base import Target
 from findleaks.target.control import Outcome
 from findleaks.target.ptrace import status, tasks
@@ -26,8 +26,6 @@ _MOST_SIGNALS = 8
 """Attempts to collect a pending signal, at most."""
 _ARRIVAL_SECONDS = 0.5
 """Seconds in which a signal sent to the process must have stopped it, before another is sent."""
-LATE = 0.2
-"""Seconds beyond its time after which a process that reaches no breakpoint is interrupted."""
 _MASK = (1 << 64) - 1
 
 
@@ -35,12 +33,15 @@ class GdbBreakpoints:
     """Process of this machine that is controlled by GDB: a
     findleaks.target.control.BreakpointHost."""
 
+    late = 0.2
+    """Seconds beyond its time after which a process that reaches no breakpoint is interrupted."""
+
     def __init__(self, pid: int, inferior: Any) -> None:
         self.pid = pid
         self._inferior = inferior
         self._breakpoints: list[Any] = []
         self._hit: Callable[[int], bool] = lambda address: True
-        self._asked = self._interrupting = self._expired = self._pressed = False
+        self._asked = self._interrupting = self._expired = self._pressed = self._runs = False
         self._keys = Keys(self._press)
         self._posted = False  # an event was posted to GDB and has not run yet
         self._noted = 0  # presses of Ctrl-C so far
@@ -54,9 +55,8 @@ class GdbBreakpoints:
         self._keys.take()
         self._hit = hit
         self._memory.open()
-        self._paged = bool(gdb.parameter("pagination"))
         # Tables are printed without a pager: the user may not be there to press a key.
-        gdb.execute("set pagination off", to_string=True)
+        self._paged = switched("pagination", False)
         gdb.events.stop.connect(self._stopped)
         gdb.events.exited.connect(self._stopped)
         for address in addresses:
@@ -79,7 +79,7 @@ class GdbBreakpoints:
         """Restore the user's pager and GDB's own handling of Ctrl-C, after everything is
         printed."""
         if self._paged:
-            gdb.execute("set pagination on", to_string=True)
+            switched("pagination", True)
             self._paged = False
         self._keys.restore()
 
@@ -92,10 +92,8 @@ class GdbBreakpoints:
             return Outcome("interrupt")
         timers = []
         if seconds is not None:
-            timers = [threading.Timer(seconds, self._expire), threading.Timer(seconds + LATE, gdb.post_event, [self._interrupt])]
-        for timer in timers:
-            timer.daemon = True
-            timer.start()
+            timers = [_timer(seconds, self._expire), _timer(seconds + self.late, gdb.post_event, self._interrupt)]
+        self._runs = True
         try:
             while True:
                 outcome = self._continue()
@@ -104,7 +102,8 @@ class GdbBreakpoints:
         finally:
             for timer in timers:
                 timer.cancel()
-            self._expired = True  # an event that is posted already does nothing
+            self._runs = False  # an event that is posted already does nothing
+            self._expired = True
             # A table is printed next, which Ctrl-C would cut off: it waits until the process runs
             # again.
             self._keys.deliver(False)
@@ -174,9 +173,7 @@ class GdbBreakpoints:
                 break
             # A posted event has to run as well: GDB crashes at its end if one is left.
             missing, self._asked, self._interrupting = False, True, not self._posted
-            timer = threading.Timer(_ARRIVAL_SECONDS, gdb.post_event, [self._send_again])
-            timer.daemon = True
-            timer.start()
+            timer = _timer(_ARRIVAL_SECONDS, gdb.post_event, self._send_again)
             again = self._continue()
             timer.cancel()
             if again is not None and again.why in ("ended", "stop"):
@@ -210,12 +207,20 @@ class GdbBreakpoints:
 
     def _interrupt(self) -> None:
         """Interrupt the process. Runs in GDB's event loop, between two stops."""
-        if self._last is None and self._breakpoints and not self._interrupting and self._inferior.is_valid():
+        if self._runs and self._last is None and not self._interrupting and self._inferior.is_valid():
             self._interrupting = True
             gdb.execute("interrupt", to_string=True)
 
     def _stopped(self, event: Any) -> None:
         self._last = event
+
+
+def _timer(seconds: float, function: Callable[..., object], *arguments: object) -> threading.Timer:
+    """Timer, started, that does not keep GDB from ending."""
+    made = threading.Timer(seconds, function, arguments)
+    made.daemon = True
+    made.start()
+    return made
 
 
 def _interrupted(event: Any) -> bool:

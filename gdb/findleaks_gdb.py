@@ -14,9 +14,9 @@ def _load(path: str) -> None:
     bootstrap = os.path.join(package if os.path.isdir(package) else parent, "bootstrap.py")
     runpy.run_path(bootstrap)["install"]()
 
-    from findleaks.gdb.register import register
+    from findleaks.gdb.register import GdbFrontEnd
 
-    register()
+    GdbFrontEnd()
 
 
 _load(__file__)

@@ -65,7 +65,7 @@ class Gdb:
 
 
 class GdbFrontEnd:
-    """findleaks in one GDB; owns all its state."""
+    """findleaks in one GDB; owns all its state. Creating it adds the commands."""
 
     def __init__(self) -> None:
         self._front = DebuggerSession(Gdb())
@@ -167,8 +167,3 @@ def width() -> int:
     -batch), the same default as everywhere; COLUMNS is ignored, as GDB itself sets it."""
     wanted = gdb.parameter("width")
     return terminal_columns(str(wanted) if isinstance(wanted, int) else "")
-
-
-def register() -> GdbFrontEnd:
-    """Add the commands to this GDB."""
-    return GdbFrontEnd()

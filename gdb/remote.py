@@ -17,7 +17,7 @@ from findleaks.target.maps import regions_of
 from findleaks.target.remote import RemoteTarget
 
 _LINE = re.compile(
-    r"^\s*0x(?P<start>[0-9a-f]+)\s+0x(?P<end>[0-9a-f]+)\s+0x[0-9a-f]+\s+0x(?P<offset>[0-9a-f]+)\s+(?P<mode>[r-][w-][x-][ps])\s*(?P<name>.*)$"
+    r"^\s*0x(?P<start>[0-9a-f]+)\s+0x(?P<end>[0-9a-f]+)\s+0x[0-9a-f]+\s+0x(?P<offset>[0-9a-f]+)\s+(?P<mode>[r-][w-][x-][ps])\s*(?P<name>.*?)\s*$"
 )
 
 
@@ -56,25 +56,11 @@ def _fetched(path: str) -> bytes:
 
 
 def _shown() -> list[Region]:
+    """The regions that GDB prints, rewritten as lines of /proc/PID/maps."""
     try:
         text = printed("info proc mappings")
     except gdb.error:
         return []
-    found = []
-    for line in text.split("\n"):
-        match = _LINE.match(line)
-        if match is not None:
-            mode = match["mode"]
-            found.append(
-                Region(
-                    int(match["start"], 16),
-                    int(match["end"], 16),
-                    mode[0] == "r",
-                    mode[1] == "w",
-                    mode[2] == "x",
-                    match["name"].strip(),
-                    int(match["offset"], 16),
-                    mode[3] == "p",
-                )
-            )
-    return found
+    matches = filter(None, map(_LINE.match, text.split("\n")))
+    maps = "\n".join("{start}-{end} {mode} {offset} 0 0 {name}".format(**match.groupdict()) for match in matches)
+    return regions_of(maps.encode("utf-8", "surrogateescape"))

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
-from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, file_state, held_by
+from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, core_subject, held_by
 from findleaks.errors import TargetError, UsageError
 from findleaks.quoting import shell_quoted
 from findleaks.target.arch import Arch
-from findleaks.target.base import Target, Thread
+from findleaks.target.base import Thread
 from findleaks.target.live import LiveTarget
-from findleaks.target.register_words import vector_words
+from findleaks.target.register_words import debugger_thread
 
 if TYPE_CHECKING:
     from findleaks.gdb.counting import GdbBreakpoints
@@ -41,27 +41,15 @@ def subject() -> Subject:
         raise TargetError(NO_PROCESS)
     strata = _strata()
     if "core" in strata:
-        path = core_path(inferior)
-        exe, root = _exe(), sysroot()
-        return Subject(inferior.num, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
+        return core_subject(inferior.num, core_path(inferior), _exe(), sysroot(), SET_SYSROOT)
     if any(thread.is_running() for thread in inferior.threads()):
         raise TargetError(f"{RUNNING} (Ctrl-C, or `interrupt`)")
     pid = inferior.pid
     if held_by(pid, os.getpid()):
         return Subject(inferior.num, ("process", pid), True, lambda: GdbProcess(pid, inferior))
-    return Subject(inferior.num, ("remote", pid), True, lambda: _open_remote(pid, inferior))
-
-
-def _open_core(path: str, exe: str, sysroot: str) -> Target:
-    from findleaks.target.core import open_core
-
-    return open_core(path, exe=exe, sysroot=sysroot, remedy=SET_SYSROOT)
-
-
-def _open_remote(pid: int, inferior: Any) -> Target:
     from findleaks.gdb.remote import open_remote
 
-    return open_remote(pid, inferior)
+    return Subject(inferior.num, ("remote", pid), True, lambda: open_remote(pid, inferior))
 
 
 def _strata() -> set[str]:
@@ -76,7 +64,7 @@ def core_path(inferior: Any) -> str:
         return _named(lambda: corefile.filename)
     match = _LOCAL_CORE.search(printed("info files"))
     if match is None:
-        raise TargetError("GDB does not tell which core file it has loaded: load it again with `core-file FILE`")
+        raise TargetError("GDB does not report which core file it has loaded: load it again with `core-file FILE`")
     return match["path"]
 
 
@@ -187,14 +175,8 @@ def _thread(thread: Any, frame: Any, arch: Arch) -> Thread:
         # GDB has another name for it, or the remote side does not have it.
         except (ValueError, gdb.error):
             continue
-    words, names = list(registers.values()), list(registers)
-    for name in _wide_registers(frame):
-        found = _words(frame, name, arch)
-        words += found
-        names += vector_words(name, len(found))
     tid = thread.ptid[1] or thread.ptid[2] or thread.ptid[0]
-    pointer = registers.get(arch.thread_pointer, 0)
-    return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words), tuple(names))
+    return debugger_thread(arch, tid, registers, ((name, _words(frame, name, arch)) for name in _wide_registers(frame)))
 
 
 def _wide_registers(frame: Any) -> list[str]:
@@ -252,15 +234,21 @@ def evaluate(expression: str) -> int:
 @contextmanager
 def _no_calls() -> Iterator[None]:
     """Forbids calls of the inferior's functions inside; older GDBs have no such setting."""
-    try:
-        allowed = gdb.parameter("may-call-functions")
-    except RuntimeError:
-        allowed = False
-    if not allowed:
-        yield
-        return
-    gdb.execute("set may-call-functions off", to_string=True)
+    forbidden = switched("may-call-functions", False)
     try:
         yield
     finally:
-        gdb.execute("set may-call-functions on", to_string=True)
+        if forbidden:
+            switched("may-call-functions", True)
+
+
+def switched(setting: str, on: bool) -> bool:
+    """Switch a setting of GDB on or off; returns whether that changed it. False if this GDB does
+    not have the setting."""
+    try:
+        changed = bool(gdb.parameter(setting)) != on
+    except RuntimeError:
+        return False
+    if changed:
+        gdb.execute(f"set {setting} {'on' if on else 'off'}", to_string=True)
+    return changed

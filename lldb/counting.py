@@ -118,13 +118,11 @@ class LldbBreakpoints:
         return self._thread
 
     def register(self, name: str) -> int:
-        if name == "rsp":
-            return int(self._frame.GetSP())
-        if name == "rbp":
-            return int(self._frame.GetFP())
+        if name in ("rsp", "rbp"):
+            return int(self._frame.GetSP() if name == "rsp" else self._frame.GetFP())
         found = self._frame.FindRegister(name)
         if not found.IsValid():
-            raise TargetError(f"this LLDB does not tell the register {name}: use findleaks count {self.pid}, or GDB")
+            raise TargetError(f"this LLDB does not report the register {name}: use findleaks count {self.pid}, or GDB")
         return int(found.GetValueAsUnsigned())
 
     def read(self, address: int, size: int) -> bytes:

@@ -70,10 +70,8 @@ class Lldb:
 
     def asked_to_stop(self) -> bool:
         """Whether the user pressed Ctrl-C during this command."""
-        for owner, name in ((self.debugger, "InterruptRequested"), (self.debugger.GetCommandInterpreter(), "WasInterrupted")):
-            if hasattr(owner, name) and getattr(owner, name)():
-                return True
-        return False
+        requests = ((self.debugger, "InterruptRequested"), (self.debugger.GetCommandInterpreter(), "WasInterrupted"))
+        return any(getattr(owner, name)() for owner, name in requests if hasattr(owner, name))
 
 
 class LldbFrontEnd:

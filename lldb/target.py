@@ -15,14 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
-from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, file_state, held_by
+from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, core_subject, held_by
 from findleaks.errors import TargetError, UsageError
 from findleaks.target.arch import Arch
-from findleaks.target.base import Target, Thread
+from findleaks.target.base import Thread
 from findleaks.target.files import open_regular
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import ended, system_call
-from findleaks.target.register_words import vector_words
+from findleaks.target.register_words import debugger_thread
 from findleaks.target.thread_pointers import completed
 
 if TYPE_CHECKING:
@@ -44,28 +44,16 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
         raise TargetError(NO_PROCESS)
     owner = process.GetUniqueID()
     if process.GetPluginName() == "elf-core":
-        path = core_path(process)
-        exe, root = _exe(target), sysroot(debugger)
-        return Subject(owner, ("core", file_state(path), exe, root), False, lambda: _open_core(path, exe, root))
+        return core_subject(owner, core_path(process), _exe(target), sysroot(debugger), SELECT_SYSROOT)
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
         if ended(pid):
             # Killed, which LLDB notices after a moment, or when it continues the process.
             raise TargetError(NO_PROCESS)
         return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), reports_writes=False)
-    return Subject(owner, ("remote", pid, stop), True, lambda: _open_remote(pid, process, sysroot(debugger)), reports_writes=False)
-
-
-def _open_core(path: str, exe: str, sysroot: str) -> Target:
-    from findleaks.target.core import open_core
-
-    return open_core(path, exe=exe, sysroot=sysroot, remedy=SELECT_SYSROOT)
-
-
-def _open_remote(pid: int, process: Any, root: str) -> Target:
     from findleaks.lldb.remote import open_remote
 
-    return open_remote(pid, process, root)
+    return Subject(owner, ("remote", pid, stop), True, lambda: open_remote(pid, process, sysroot(debugger)), reports_writes=False)
 
 
 def core_path(process: Any) -> str:
@@ -76,7 +64,7 @@ def core_path(process: Any) -> str:
             return str(spec.fullpath)
     found = sorted(mapped_cores("/proc/self/maps"))
     if len(found) != 1:
-        what = f"has {len(found)} core files loaded: load one only" if found else "does not tell which core file it has loaded"
+        what = f"has {len(found)} core files loaded: load one only" if found else "does not report which core file it has loaded"
         raise TargetError(f"this LLDB {what}, or use findleaks outside of it")
     return found[0]
 
@@ -160,36 +148,25 @@ def threads(process: Any, arch: Arch) -> Iterator[Thread]:
         yield _thread(thread.GetThreadID(), thread.GetFrameAtIndex(0).GetRegisters(), arch)
 
 
-_RENAMED = {"eflags": "rflags"}
-"""Register names: findleaks' and LLDB's, where they differ."""
+_RENAMED = {"rflags": "eflags"}
+"""Register names: LLDB's and findleaks', where they differ."""
 
 
 def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
     registers: dict[str, int] = {}
-    words: list[int] = []
     wide: dict[str, Any] = {}
     for registers_of_set in sets:
         for register in registers_of_set:
-            name = register.GetName()
+            name = _RENAMED.get(register.GetName(), register.GetName())
             if register.GetByteSize() == arch.word:
-                if name in arch.registers or name in _RENAMED.values():
+                if name in arch.registers:
                     registers[name] = register.GetValueAsUnsigned() & arch.mask
             elif register.GetByteSize() >= 2 * arch.word:
                 number = re.sub(r"^[xyz]mm", "", name)
                 if number not in wide or register.GetByteSize() > wide[number].GetByteSize():
                     # xmm, ymm, zmm: each contains the one before.
                     wide[number] = register
-    for ours, theirs in _RENAMED.items():
-        if ours in arch.registers and theirs in registers:
-            registers[ours] = registers.pop(theirs)
-    words += registers.values()
-    names = list(registers)
-    for register in wide.values():
-        found = _words(register, arch)
-        words += found
-        names += vector_words(register.GetName(), len(found))
-    pointer = registers.get(arch.thread_pointer, 0)
-    return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words), tuple(names))
+    return debugger_thread(arch, tid, registers, ((register.GetName(), _words(register, arch)) for register in wide.values()))
 
 
 def _words(register: Any, arch: Arch) -> tuple[int, ...]:

@@ -142,15 +142,11 @@ def command(
 
 def named(word: str) -> Optional[Command]:
     """The command of this name, or None. Imports its module only, to keep the start short."""
-    return _loaded(word) if word in CATALOGUE else None
+    return load(word) if word in CATALOGUE else None
 
 
-def commands() -> dict[str, Command]:
-    """All commands by name, in the order of the help. Imports them all."""
-    return {word: _loaded(word) for word in CATALOGUE}
-
-
-def _loaded(word: str) -> Command:
+def load(word: str) -> Command:
+    """The command of this name in the catalogue."""
     return cast(Command, getattr(importlib.import_module(f"findleaks.commands.{word}"), word))
 
 
@@ -219,28 +215,25 @@ def execute(
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
     """Run a parsed command and print each result it returns or yields; returns the last one's
     status. If the output cannot be written, the generator is closed, and undoes what it did to the
-    process."""
+    process.
+
+    All output passes here: text out of the target is escaped, so that it cannot break a line or
+    control the terminal."""
     found = cmd.run(session, args)
-    if not isinstance(found, Generator):
-        return _write(found, session, args.json, out, invocation, width)
+    results = found if isinstance(found, Generator) else (one for one in [found])
     status = 0
-    with closing(found):
-        for result in found:
-            status = _write(result, session, args.json, out, invocation, width)
+    with closing(results):
+        for result in results:
+            session.done()
+            status = result.status
+            if not args.json:
+                lines = (line if isinstance(line, Markup) else visible(line) for line in result.text(width, invocation))
+                out.writelines(line + "\n" for line in lines)
+            elif isinstance(result, Rows):
+                out.writelines(result.json_lines())
+            else:
+                out.writelines(json_line(item) + "\n" for item in result.json())
     return status
-
-
-def _write(result: Result, session: Session, json: bool, out: TextIO, invocation: Invocation, width: int) -> int:
-    """Print a result; returns its status. All output passes here: text out of the target is
-    escaped, so that it cannot break a line or control the terminal."""
-    session.done()
-    if json:
-        for line in result.json_lines() if isinstance(result, Rows) else (json_line(item) + "\n" for item in result.json()):
-            out.write(line)
-    else:
-        for line in result.text(width, invocation):
-            out.write((line if isinstance(line, Markup) else visible(line)) + "\n")
-    return result.status
 
 
 def overview(prog: str) -> str:

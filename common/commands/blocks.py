@@ -6,26 +6,28 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from findleaks.arg_types import size_range
+from findleaks.arg_types import one_of, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks_rows import BlockRows, Filters
 from findleaks.commands.limits import add_limit, in_text
-from findleaks.commands.result import warning_lines, warnings_of
-from findleaks.engine.terms import Kind, State, Totals
+from findleaks.commands.result import blocks_status, warning_lines, warnings_of
+from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
 from findleaks.formatting import blocks as blocks_of
 from findleaks.formatting import number, size, table
 from findleaks.session import Session
 
-KINDS = [kind.name.lower() for kind in Kind if kind]
+KINDS: dict[str, set[int]] = {kind.name.lower(): {kind} for kind in Kind if kind}
+KINDS["lost"] = {Kind.DEFINITE, Kind.INDIRECT}
+"""Kinds of blocks by the words of --kind."""
 SHOWN = 50
 """Blocks printed as text without --limit."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kind", help=f"only these kinds, comma-separated: {', '.join(KINDS)}, lost (definite and indirect)")
+    parser.add_argument("--kind", help=f"only these kinds, comma-separated: {', '.join(KINDS)} (definite and indirect)")
     parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="only blocks in this state (in-use)")
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
@@ -46,8 +48,7 @@ class Listing:
         sizes = size_range(args.size) if args.size else None
         self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator_named(session, args.allocator))
         self.rows = BlockRows(session, self.filters)
-        # 2 where no allocator's blocks were found, as in `find`
-        self.status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
+        self.status = blocks_status(session)
 
     def json(self) -> Iterator[Mapping[str, object]]:
         for index in self._indices(self.limit or 0):
@@ -110,15 +111,7 @@ def _row(block: BlockInfo) -> tuple[str, ...]:
 def _kinds(text: str | None) -> set[int] | None:
     if text is None:
         return None
-    found: set[int] = set()
-    for name in text.split(","):
-        if name == "lost":
-            found |= {Kind.DEFINITE, Kind.INDIRECT}
-        elif name in KINDS:
-            found.add(Kind[name.upper()])
-        else:
-            raise UsageError(f"no kind {name!r}; there are: {', '.join(KINDS)}, lost")
-    return found
+    return set[int]().union(*(KINDS[one_of(name, KINDS, "kind")] for name in text.split(",")))
 
 
 @command(arguments=_arguments)

@@ -12,8 +12,11 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, islice
 
+from findleaks.arg_types import SizeRange
 from findleaks.audit.address_info import STATES, Describer
 from findleaks.block_types.text import known_characters
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowRules, Rows
@@ -47,13 +50,13 @@ TYPE_WORDS = 5
 @dataclass(frozen=True)
 class Filters:
     """Filters; None or "" matches all. `kinds` applies to blocks in use only. `sizes` are the
-    lowest and the highest (None: no bound) usable size. `type` is a glob."""
+    lowest and the highest usable size. `type` is a glob."""
 
-    kinds: set[int] | None = None
-    states: set[State] = field(default_factory=lambda: set(State))
-    sizes: tuple[int, int | None] | None = None
-    type: str | None = None
-    allocator: str | None = None
+    kinds: set[int] | None
+    states: set[State]
+    sizes: SizeRange | None
+    type: str | None
+    allocator: str | None
 
     @property
     def any_state(self) -> bool:
@@ -77,34 +80,24 @@ class BlockRows:
 
     def indices(self) -> Iterator[int]:
         """Indices of the matching blocks, ascending."""
-        rows = self._rows(typed=bool(self.filters.type))
-        if rows is None:
-            yield from self._one_by_one()
-            return
-        for found, _ in self._selected(rows):
-            yield from found
+        return chain.from_iterable(found for found, _ in self._selected(self._rows(typed=bool(self.filters.type))))
 
     def totals(self) -> Totals:
         """Number and bytes of the matching blocks."""
-        rows, size_of = self._rows(typed=bool(self.filters.type)), self.session.directory.blocks.size
-        if rows is None:
-            sizes = [size_of(index) for index in self._one_by_one()]
-            return Totals(len(sizes), sum(sizes))
         count = held = 0
-        for found, size in self._selected(rows):
+        for found, size in self._selected(self._rows(typed=bool(self.filters.type))):
             count, held = count + len(found), held + size
         return Totals(count, held)
 
     def largest_first(self, limit: int) -> array[int]:
         """Indices of the largest blocks, equal ones by address. limit 0: all."""
-        rows = self._rows(typed=bool(self.filters.type))
+        rows, size_of = self._rows(typed=bool(self.filters.type)), self.session.directory.blocks.size
+        found = array("I")
+        for some, _ in self._selected(rows):
+            found += some
         if rows is None:
-            size_of = self.session.directory.blocks.size
-            found = array("I", sorted(self._one_by_one(), key=lambda index: (-size_of(index), index)))
+            found = array("I", sorted(found, key=size_of, reverse=True))
         else:
-            found = array("I")
-            for some, _ in self._selected(rows):
-                found += some
             for step in rows.largest_first(found):
                 self._check_interrupt()
                 found = step
@@ -145,9 +138,15 @@ class BlockRows:
     def _end(self) -> int:
         return 0 if self.filters.none else len(self.session.directory.blocks)
 
-    def _selected(self, rows: Rows) -> Iterator[tuple[array[int], int]]:
-        """Batches of matching blocks: their indices and the sum of their bytes."""
-        at, end, memory, blocks = 0, self._end, _Windows(self.session, rows, True), self.session.directory.blocks
+    def _selected(self, rows: Rows | None) -> Iterator[tuple[array[int], int]]:
+        """Batches of matching blocks: their indices, ascending, and the sum of their bytes."""
+        blocks = self.session.directory.blocks
+        if rows is None:
+            indices = self._one_by_one()
+            while found := array("I", islice(indices, CHUNK)):
+                yield found, sum(map(blocks.size, found))
+            return
+        at, end, memory = 0, self._end, _Windows(self.session, rows, True)
         while at < end:
             self._check_interrupt()
             found, size, at, rare = rows.select(at, end)
@@ -163,21 +162,17 @@ class BlockRows:
         filters, types = self.filters, self.session.types
         states = sum(1 << state for state in (State if filters.any_state else filters.states))
         kinds = sum(1 << kind for kind in (filters.kinds if filters.kinds is not None else Kind))
-        low, high = filters.sizes or (0, None)
-        rules = RowRules(
-            states, kinds, (min(low, ANY_SIZE), ANY_SIZE if high is None else min(high, ANY_SIZE)), types.ranges() if typed else [], typed
-        )
+        low, high = filters.sizes or (0, ANY_SIZE)
+        rules = RowRules(states, kinds, (min(low, ANY_SIZE), min(high, ANY_SIZE)), types.ranges() if typed else [], typed)
         for kind in Kind:
             rules.texts.add(_json_fields(state=STATES[State.IN_USE], kind=kind.name.lower()))
         for state in list(State)[1:]:
             rules.texts.add(_json_fields(state=STATES[state], kind=None))
-        numbers: dict[str, int] = {}
 
+        @cache
         def owner(allocator: str, arena: str) -> int:
-            text = _json_fields(allocator=allocator, arena=arena)
-            if text not in numbers:
-                numbers[text] = rules.texts.add(text)
-            return numbers[text] | (UNWANTED if filters.allocator and allocator != filters.allocator else 0)
+            number = rules.texts.add(_json_fields(allocator=allocator, arena=arena))
+            return number | (UNWANTED if filters.allocator and allocator != filters.allocator else 0)
 
         rules.no_owner = owner("", "")
         for owned in self.session.directory.heaps:
@@ -215,11 +210,11 @@ class BlockRows:
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.none:
             return
-        low, high = filters.sizes or (0, None)
+        low, high = filters.sizes or (0, ANY_SIZE)
         for count, index in enumerate(_of_kinds(self.graph.kinds(), filters.kinds)):
             if count % CHUNK == 0:
                 self._check_interrupt()
-            if not low <= blocks.size(index) <= (ANY_SIZE if high is None else high):
+            if not low <= blocks.size(index) <= high:
                 continue
             if not filters.any_state and blocks.state(index) not in filters.states:
                 continue

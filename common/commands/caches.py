@@ -4,17 +4,16 @@ free, as mdb's ::umastat."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from findleaks.allocators.base import Cache
+from findleaks.allocators.base import Arena, Cache, ThreadCache
 from findleaks.audit.caches import CACHE_KEYS, AllocatorCaches, holdings, ordered, ordered_arenas, ordered_threads
 from findleaks.commands import command
 from findleaks.commands.blocks import allocator_named
-from findleaks.commands.caches_text import MANY, Wanted, text
-from findleaks.commands.limits import add_limit, first
-from findleaks.commands.result import Plain
-from findleaks.engine.terms import State
-from findleaks.formatting import printable
+from findleaks.commands.caches_text import MANY, text
+from findleaks.commands.limits import Row, add_limit, first
+from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.session import Session
 
 
@@ -23,64 +22,36 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by-thread", action="store_true", help="what each thread keeps in its cache, in all and of every size class")
     parser.add_argument("--sort", choices=tuple(CACHE_KEYS), default="size", help="rows by size (default), or those first that hold most")
     parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
-    usual = f"all, {MANY} by arena or thread"
-    add_limit(parser, "rows of a table", usual)
+    add_limit(parser, "rows of a table", f"all, {MANY} by arena or thread")
 
 
 @command(arguments=_arguments)
 def caches(session: Session, args: argparse.Namespace) -> Plain:
     """Show what every size class of every allocator holds: blocks in use, in thread caches (freed,
     kept by a thread for itself) and free; the memory they take, headers included; and which part of
-    it is in use. USED is by bytes. Allocations and failures stand beside where the allocator counts
+    it is in use. USED is by bytes. Allocations and failures are shown where the allocator counts
     them.
 
     Memory that is free but kept is not leaked: the allocator hands it out again when it is asked
     for, and until then it mostly stays with the process (which of its pages are resident is not
-    looked at). Sizes are usable bytes; glibc's from 1 KiB up stand together in bands. Spare is
+    looked at). Sizes are usable bytes; glibc's from 1 KiB up are grouped in bands. Spare is
     memory that is not cut up into blocks, such as glibc's top."""
     allocator = allocator_named(session, args.allocator)
     found = holdings(session, allocator, args.by_arena)
-    wanted = Wanted(args.by_arena, args.by_thread, args.sort, args.limit)
+
+    def rows(listed: Callable[[AllocatorCaches], Sequence[Row]], row: Callable[[Row], Mapping[str, object]]) -> list[Mapping[str, object]]:
+        return [
+            {**_who(holding, instance), **row(one)} for instance, holding in enumerate(found) for one in first(listed(holding), args.limit)
+        ]
+
     body: dict[str, object] = {
         "totals": [_total(holding, instance) for instance, holding in enumerate(found)],
-        "caches": [
-            {**_who(holding, instance), **_cache(cache)}
-            for instance, holding in enumerate(found)
-            for cache in first(ordered(holding.caches, args.sort), args.limit)
-        ],
-        "arenas": [
-            {
-                **_who(holding, instance),
-                "name": arena.name,
-                "in_use": arena.in_use,
-                "cached": arena.cached,
-                "free": arena.free,
-                "spare": arena.spare,
-                "mapped": arena.mapped,
-                "own": dict(arena.own),
-            }
-            for instance, holding in enumerate(found)
-            for arena in first(ordered_arenas(holding.arenas, args.sort), args.limit)
-        ],
-        "threads": [
-            {
-                **_who(holding, instance),
-                "thread": kept.thread or None,
-                "address": hex(kept.address),
-                "name": kept.name,
-                "size": kept.size,
-                "blocks": kept.blocks,
-                "bytes": kept.bytes,
-            }
-            for instance, holding in enumerate(found)
-            for kept in first(ordered_threads(holding.threads, args.sort), args.limit)
-        ],
+        "caches": rows(lambda holding: ordered(holding.caches, args.sort), _cache),
+        "arenas": rows(lambda holding: ordered_arenas(holding.arenas, args.sort), _arena),
+        "threads": rows(lambda holding: ordered_threads(holding.threads, args.sort), _thread),
     }
-    # 2 where no allocator's blocks were found, as in `find`
-    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
-    result = Plain(session, "caches", body, lambda width, invocation: text(found, wanted, width, invocation), status)
-    result.warnings += [printable(problem, 600) for holding in found for problem in holding.problems]
-    return result
+    problems = [problem for holding in found for problem in holding.problems]
+    return Plain(session, "caches", body, partial(text, found, args), blocks_status(session), further=problems)
 
 
 def _who(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
@@ -94,34 +65,26 @@ def _total(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
     total = holding.total
     return {
         **_who(holding, instance),
-        "version": holding.allocator.version,
-        "where": holding.allocator.where,
+        **fields(holding.allocator, "version", "where"),
         "in_use": total.in_use_bytes,
         "cached": total.cached_bytes,
         "free": total.free_bytes,
-        "spare": holding.spare,
-        "lent": holding.lent,
+        **fields(holding, "spare", "lent"),
         "memory": total.memory,
         "mapped": holding.mapped,
-        "blocks": {"in_use": total.in_use, "cached": total.cached, "free": total.free, "total": total.total},
-        "counted": dict(holding.counted),
+        "blocks": fields(total, "in_use", "cached", "free", "total"),
+        "counted": holding.counted,
     }
 
 
 def _cache(cache: Cache) -> Mapping[str, object]:
-    return {
-        "arena": cache.arena or None,
-        "name": cache.name,
-        "size": cache.size,
-        "in_use": cache.in_use,
-        "cached": cache.cached,
-        "free": cache.free,
-        "total": cache.total,
-        "in_use_bytes": cache.in_use_bytes,
-        "cached_bytes": cache.cached_bytes,
-        "free_bytes": cache.free_bytes,
-        "memory": cache.memory,
-        "allocs": cache.allocs,
-        "fails": cache.fails,
-        "own": dict(cache.own),
-    }
+    names = ("name", "size", "in_use", "cached", "free", "total", "in_use_bytes", "cached_bytes", "free_bytes", "memory", "allocs", "fails")
+    return {"arena": cache.arena or None, **fields(cache, *names), "own": cache.own}
+
+
+def _arena(arena: Arena) -> Mapping[str, object]:
+    return fields(arena, "name", "in_use", "cached", "free", "spare", "mapped", "own")
+
+
+def _thread(kept: ThreadCache) -> Mapping[str, object]:
+    return {"thread": kept.thread or None, "address": hex(kept.address), **fields(kept, "name", "size", "blocks", "bytes")}

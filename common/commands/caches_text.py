@@ -3,14 +3,15 @@ summary and suggestions."""
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Optional, TypeVar
+from typing import Optional, TypeVar
 
 from findleaks.allocators.base import Arena, Cache, ThreadCache
 from findleaks.audit.caches import AllocatorCaches, Amount, amount, ordered, ordered_arenas, ordered_threads
 from findleaks.commands import Invocation
-from findleaks.formatting import blocks, number, printable, size, table, wrapped
+from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 
 MANY = 40
 """Rows of a table by arena or thread without --limit."""
@@ -26,40 +27,28 @@ _BAND = re.compile(r"([0-9]+)-([0-9]+)")
 """Name of a band of sizes: its lowest and highest size in bytes."""
 
 
-class Wanted(NamedTuple):
-    """Options that shape the text."""
-
-    by_arena: bool = False
-    by_thread: bool = False
-    sort: str = "size"
-    limit: Optional[int] = None
+_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]
+"""The rows of a table, with numbers written by the given function."""
 
 
-class _Table(NamedTuple):
-    """Table whose rows are generated again with short numbers if whole ones make the lines too
-    long. One row can have a mark behind it: the first of `marks` that fits."""
-
-    head: Sequence[str]
-    rows: Callable[[Callable[[int], str]], Iterable[Sequence[str]]]
-    left: int = 0  # columns that are left-aligned, the first ones
-
-    def lines(self, width: int, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
-        """Lines of at most `width` columns, with a mark behind row `marked` (-1: none) if it fits.
-        Lines that are too long lose digits first, then the column TOTAL."""
-        for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
-            kept = [at for at, name in enumerate(self.head) if name != without]
-            cells = [[row[at] for at in kept] for row in (self.head, *self.rows(write))]
-            lines = table(cells[0], cells[1:], range(self.left, len(kept)), width, cut=0)
-            if max(map(len, lines)) <= width:
-                break
-        if marked >= 0:
-            line = lines[marked + 1]
-            fits = (f"{line}  {mark}" for mark in marks if len(line) + 2 + len(mark) <= width)
-            lines[marked + 1] = next(fits, line)
-        return lines
+def _table(head: Sequence[str], rows: _Rows, width: int, left: int = 1, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
+    """Lines of at most `width` columns; the first `left` columns are left-aligned. Behind row
+    `marked` (-1: none) is the first of `marks` that fits. Lines that are too long lose digits
+    first, then the column TOTAL."""
+    for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
+        kept = [at for at, name in enumerate(head) if name != without]
+        cells = [[row[at] for at in kept] for row in (head, *rows(write))]
+        lines = table(cells[0], cells[1:], range(left, len(kept)), width, cut=0)
+        if max(map(len, lines)) <= width:
+            break
+    if marked >= 0:
+        line = lines[marked + 1]
+        fits = (f"{line}  {mark}" for mark in marks if len(line) + 2 + len(mark) <= width)
+        lines[marked + 1] = next(fits, line)
+    return lines
 
 
-def text(found: Sequence[AllocatorCaches], wanted: Wanted, width: int, invocation: Invocation) -> Iterator[str]:
+def text(found: Sequence[AllocatorCaches], args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
     """All lines of the text."""
     if not found:
         yield "no allocator found: nothing can be said of size classes"
@@ -68,9 +57,9 @@ def text(found: Sequence[AllocatorCaches], wanted: Wanted, width: int, invocatio
         yield from wrapped(headline(holding), width)
         yield ""
         if not _without_memory(holding):
-            yield from _tables(holding, wanted, width)
+            yield from _tables(holding, args, width)
     yield from _summary(found, width)
-    yield from invocation.next(width, *_next(found, wanted))
+    yield from invocation.next(width, *_next(found, args))
 
 
 def _without_memory(holding: AllocatorCaches) -> bool:
@@ -78,13 +67,13 @@ def _without_memory(holding: AllocatorCaches) -> bool:
     return not holding.mapped and not holding.total.total
 
 
-def _tables(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[str]:
-    if wanted.by_arena:
-        yield from _arenas(holding, wanted, width)
-    if wanted.by_thread:
-        yield from _threads(holding, wanted, width)
-    if wanted.by_arena or not wanted.by_thread:
-        yield from _classes(holding, wanted, width)
+def _tables(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> Iterator[str]:
+    if args.by_arena:
+        yield from _arenas(holding, args, width)
+    if args.by_thread:
+        yield from _threads(holding, args, width)
+    if args.by_arena or not args.by_thread:
+        yield from _classes(holding, args, width)
 
 
 def headline(holding: AllocatorCaches) -> str:
@@ -95,30 +84,29 @@ def headline(holding: AllocatorCaches) -> str:
     if _without_memory(holding):
         return f"{named}: holds no memory"
     if holding.arena_count:
-        named += f", {number(holding.arena_count)} arena{'' if holding.arena_count == 1 else 's'}"
-    parts = [f"{size(total.in_use_bytes)} in use"]
-    if total.cached_bytes:
-        parts.append(f"{size(total.cached_bytes)} in thread caches")
-    parts.append(f"{size(total.free_bytes)} free but kept")
-    if holding.spare:
-        parts.append(f"{size(holding.spare)} spare")
-    if holding.lent:
-        parts.append(f"{size(holding.lent)} lent to other allocators")
-    return f"{named}: {', '.join(parts)}"
+        named += f", {counted(holding.arena_count, 'arena')}"
+    parts = (
+        (total.in_use_bytes, "in use"),
+        (total.cached_bytes, "in thread caches"),
+        (total.free_bytes, "free but kept"),
+        (holding.spare, "spare"),
+        (holding.lent, "lent to other allocators"),
+    )
+    return f"{named}: " + ", ".join(f"{size(held)} {what}" for held, what in parts if held or what in ("in use", "free but kept"))
 
 
-def _classes(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[str]:
-    filled = [cache for cache in ordered(holding.caches, wanted.sort) if cache.total or cache.allocs or cache.memory]
-    rows, more = _cut(filled, wanted, wanted.by_arena)
+def _classes(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> Iterator[str]:
+    filled = [cache for cache in ordered(holding.caches, args.sort) if cache.total or cache.allocs or cache.memory]
+    rows, more = _cut(filled, args, args.by_arena)
     counts = [name for name in ("allocs", "fails") if any(getattr(cache, name) is not None for cache in holding.caches)]
     named = any(cache.size and cache.name != str(cache.size) for cache in rows)
-    left = ["ARENA"] * wanted.by_arena + ["NAME"] * named
+    left = ["ARENA"] * args.by_arena + ["NAME"] * named
     head = [*left, "SIZE", "IN USE", "THREAD", "FREE", "TOTAL", "MEMORY", "USED", *(name.upper() for name in counts)]
 
     def cells(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
         for cache in rows:
-            own = [printable(cache.arena) or NONE] * wanted.by_arena + [printable(cache.name)] * named
-            yield [*own, size_name(cache), *_amounts(amount([cache]), write), *(_counted(getattr(cache, name), write) for name in counts)]
+            own = [printable(cache.arena) or NONE] * args.by_arena + [printable(cache.name)] * named + [_name(cache.name, cache.size)]
+            yield [*own, *_amounts(amount([cache]), write), *(_counted(getattr(cache, name), write) for name in counts)]
         if len(filled) > 1:
             sums = [sum(getattr(cache, name) or 0 for cache in holding.caches) for name in counts]
             yield [*([""] * len(left)), "all", *_amounts(holding.total, write), *map(write, sums)]
@@ -127,20 +115,20 @@ def _classes(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[s
         most = max(filled, key=lambda cache: cache.memory)
         share = percent(most.memory, holding.total.memory)
         marks = (f"← {share} of the memory", f"← {share}", "←")
-        worth = len(filled) > 1 and (not wanted.by_arena or most.memory * 4 > holding.total.memory)
-        yield from _Table(head, cells, len(left)).lines(width, rows.index(most) if most in rows and worth else -1, marks)
-    one, many = ("row", "rows") if wanted.by_arena else ("size class", "size classes")
+        worth = len(filled) > 1 and (not args.by_arena or most.memory * 4 > holding.total.memory)
+        yield from _table(head, cells, width, len(left), rows.index(most) if most in rows and worth else -1, marks)
+    one, many = ("row", "rows") if args.by_arena else ("size class", "size classes")
     yield from _left_out(more, one, many, len(holding.caches) - len(filled))
     yield ""
 
 
-def _arenas(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[str]:
+def _arenas(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> Iterator[str]:
     if not holding.arenas:
         yield f"  {printable(holding.allocator.name)} has no arenas"
         yield ""
         return
-    arenas = ordered_arenas(holding.arenas, wanted.sort)
-    rows, more = _cut(arenas, wanted, True)
+    arenas = ordered_arenas(holding.arenas, args.sort)
+    rows, more = _cut(arenas, args, True)
     spare = any(arena.spare for arena in holding.arenas)
     head = ["ARENA", "IN USE", "THREAD", "FREE", *(["SPARE"] * spare), "MAPPED", "USED"]
 
@@ -151,7 +139,7 @@ def _arenas(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[st
             in_use, cached, free = (sum(getattr(arena, name) for arena in arenas) for name in ("in_use", "cached", "free"))
             yield _arena(Arena("all", in_use, cached, free, holding.mapped, {}, holding.spare), spare)
 
-    yield from _Table(head, cells, 1).lines(width)
+    yield from _table(head, cells, width)
     yield from _left_out(more, "arena", "arenas")
     yield ""
 
@@ -162,19 +150,19 @@ def _arena(arena: Arena, spare: bool) -> Sequence[str]:
     return [printable(arena.name), _size(arena.in_use), _size(arena.cached), _size(arena.free), *kept, size(arena.mapped), used]
 
 
-def _threads(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[str]:
+def _threads(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> Iterator[str]:
     if not holding.threads:
         yield f"  no thread caches of {printable(holding.allocator.name)} with blocks in them"
         yield ""
         return
     threads: dict[tuple[int, int], list[ThreadCache]] = {}
-    classes = ordered_threads(holding.threads, wanted.sort)
+    classes = ordered_threads(holding.threads, args.sort)
     for kept in classes:
         threads.setdefault((kept.thread, kept.address if not kept.thread else 0), []).append(kept)
     sums = [(_thread(each[0]), len(each), sum(k.blocks for k in each), sum(k.bytes for k in each)) for each in threads.values()]
-    if wanted.sort != "size":
+    if args.sort != "size":
         sums.sort(key=lambda one: -one[3])
-    shown, more = _cut(sums, wanted, True)
+    shown, more = _cut(sums, args, True)
 
     def whole(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
         for thread, sizes, count, held in shown:
@@ -182,16 +170,16 @@ def _threads(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[s
         if len(sums) > 1:
             yield ["all", "", write(sum(one[2] for one in sums)), size(sum(one[3] for one in sums))]
 
-    yield from _Table(["THREAD", "SIZES", "BLOCKS", "BYTES"], whole, 1).lines(width)
+    yield from _table(["THREAD", "SIZES", "BLOCKS", "BYTES"], whole, width)
     yield from _left_out(more, "thread", "threads")
     yield ""
-    rows, more = _cut(classes, wanted, True)
+    rows, more = _cut(classes, args, True)
 
     def parts(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
         for kept in rows:
             yield [_thread(kept), _name(kept.name, kept.size), write(kept.blocks), size(kept.bytes)]
 
-    yield from _Table(["THREAD", "SIZE", "BLOCKS", "BYTES"], parts, 1).lines(width)
+    yield from _table(["THREAD", "SIZE", "BLOCKS", "BYTES"], parts, width)
     yield from _left_out(more, "row", "rows")
     yield ""
 
@@ -199,9 +187,7 @@ def _threads(holding: AllocatorCaches, wanted: Wanted, width: int) -> Iterator[s
 def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
     """One sentence on all allocators, and one per allocator that keeps more than half of its
     mapped memory free (see MIN_KEPT_BYTES)."""
-    total = amount([])
-    for holding in found:
-        total = Amount(*(a + b for a, b in zip(total, holding.total)))
+    total = Amount(*map(sum, zip(*(holding.total for holding in found))))
     mapped = sum(holding.mapped - holding.lent for holding in found)
     line = f"{blocks(total.in_use)} in use: {size(total.in_use_bytes)} of the {size(mapped)} that"
     busy = [holding for holding in found if not _without_memory(holding)] or found
@@ -213,20 +199,20 @@ def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
         if holding.kept > max(holding.mapped // 2, MIN_KEPT_BYTES):
             cached = f", {size(holding.total.cached_bytes)} of it in thread caches" if holding.total.cached_bytes else ""
             share = percent(holding.kept, holding.mapped)
-            words = f"{printable(holding.allocator.name)} keeps {size(holding.kept)} ({share}) that nobody uses{cached}: free, not leaked"
+            words = f"{printable(holding.allocator.name)} keeps {size(holding.kept)} ({share}) unused{cached}: free, not leaked"
             yield from _indented(words, width)
 
 
-def _next(found: Sequence[AllocatorCaches], wanted: Wanted) -> Iterator[str]:
+def _next(found: Sequence[AllocatorCaches], args: argparse.Namespace) -> Iterator[str]:
     """Suggested commands: where the memory is, and the blocks of the class most in use (bytes)."""
     largest = max(found, key=lambda holding: holding.mapped)
     only = f" --allocator {largest.allocator.name}" if len(found) > 1 and largest.allocator.name.isidentifier() else ""
-    if wanted.sort == "size" and not wanted.by_thread:
-        way = "--by-arena --sort" if wanted.by_arena else "--sort"
+    if args.sort == "size" and not args.by_thread:
+        way = "--by-arena --sort" if args.by_arena else "--sort"
         yield f"caches {way} {'free' if largest.kept > largest.mapped // 2 else 'memory'} --limit 10{only}"
-    if not wanted.by_arena and len(largest.arenas) > 1:
+    if not args.by_arena and len(largest.arenas) > 1:
         yield f"caches --by-arena{only}"
-    if not wanted.by_thread and largest.threads:
+    if not args.by_thread and largest.threads:
         yield f"caches --by-thread{only}"
     most = max(largest.caches, key=lambda cache: cache.in_use_bytes, default=None)
     sizes = _range(most) if most is not None and most.in_use else ""
@@ -240,9 +226,9 @@ def _range(cache: Cache) -> str:
     return str(cache.size) if cache.size else cache.name if _BAND.fullmatch(cache.name) else ""
 
 
-def _cut(rows: Sequence[_Row], wanted: Wanted, many: bool) -> tuple[Sequence[_Row], int]:
+def _cut(rows: Sequence[_Row], args: argparse.Namespace, many: bool) -> tuple[Sequence[_Row], int]:
     """The rows to print, and how many are left out."""
-    limit = wanted.limit if wanted.limit is not None else MANY if many else 0
+    limit = args.limit if args.limit is not None else MANY if many else 0
     return (rows, 0) if limit <= 0 or len(rows) <= limit else (rows[:limit], len(rows) - limit)
 
 
@@ -253,13 +239,9 @@ def _left_out(more: int, one: str, many: str, empty: int = 0) -> Iterator[str]:
         yield f"  {number(empty)} {one if empty == 1 else many} with nothing in {'it' if empty == 1 else 'them'} left out"
 
 
-def size_name(cache: Cache) -> str:
+def _name(name: str, bytes_: int) -> str:
     """Cell of the column SIZE: "48", "2–4 KiB" for a band named 2048-4095, or the name of a class
     of several sizes."""
-    return _name(cache.name, cache.size)
-
-
-def _name(name: str, bytes_: int) -> str:
     band = _BAND.fullmatch(name)
     if bytes_ or band is None:
         return number(bytes_) if bytes_ else printable(name)

@@ -9,8 +9,8 @@ from typing import Union
 
 from findleaks.arg_types import count_word
 from findleaks.commands import command
-from findleaks.commands.count_text import FRAMES, STACKS, CountResult
-from findleaks.commands.limits import add_limit
+from findleaks.commands.count_text import STACKS, CountResult
+from findleaks.commands.frames import add_stack_options
 from findleaks.counting.counter import Counter, Wanted
 from findleaks.counting.stub_counter import Injected
 from findleaks.counting.stub_removal import remove_leftover_stubs
@@ -41,9 +41,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=_seconds, default=0.0, help="end after that time")
     parser.add_argument("--events", metavar="N", type=count_word, default=0, help="end after that many calls of FUNCTION")
     parser.add_argument("--inject", action="store_true", help="count by code put into the process: 100 times faster; x86-64, GDB")
-    parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
-    add_limit(parser, "stacks", STACKS)
-    parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
+    add_stack_options(parser, STACKS)
 
 
 def wanted(args: argparse.Namespace) -> Wanted:
@@ -59,7 +57,7 @@ def breakpoint_host(target: Target) -> BreakpointHost:
     """The debugger's breakpoints. TargetError if there are none: a core, or a process on another
     machine."""
     if not target.live:
-        raise TargetError("count needs a process that runs, a core does not: `stacks` and `scopes` tell what a core can")
+        raise TargetError("count needs a process that runs, which a core does not: `stacks` and `scopes` work on cores")
     host = target.breakpoint_host()
     if host is None:
         raise TargetError("count works on processes of this machine only: run `findleaks count … --pid PID` over there")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Union
 
 from findleaks.commands import SCHEMA, Invocation
+from findleaks.commands.frames import frame_json
 from findleaks.commands.limits import first, in_text
+from findleaks.commands.result import fields
 from findleaks.counting.counter import Counter, Table
 from findleaks.counting.stub_counter import Injected
-from findleaks.formatting import number, printable
+from findleaks.formatting import counted, number, printable
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
-STACKS, FRAMES = 10, 40
-"""Stacks, and frames of each, printed as text without options."""
+STACKS = 10
+"""Stacks printed as text without --limit."""
 
 
 class CountResult:
@@ -43,14 +46,13 @@ class CountResult:
     def _stacks(self, width: int) -> Iterator[str]:
         table = self._table
         made = "made outside a scope" if self._counter.wanted.rule is not None else "match" if self._args.when else ""
-        calls = f"{number(table.events)} call{'' if table.events == 1 else 's'}"
-        stacks = f"{number(len(table.stacks))} stack{'' if len(table.stacks) == 1 else 's'}"
+        calls, stacks = counted(table.events, "call"), counted(len(table.stacks), "stack")
         yield f"{table.seconds:.1f} s: " + (f"{number(table.matched)} of {calls} {made}, {stacks}" if made else f"{calls}, {stacks}")
         shown = first(table.stacks, in_text(self._args.limit, STACKS))
         wide = max((len(number(stack.count)) for stack in shown), default=0)
         for stack in shown:
             yield ""
-            frames = stack.frames[: self._args.frames] if self._args.frames else stack.frames
+            frames = first(stack.frames, self._args.frames)
             for place, frame in enumerate(frames):
                 yield f"  {number(stack.count) if not place else '':>{wide}}  {_label(frame, width - wide - 4)}"
             if len(frames) < len(stack.frames):
@@ -60,7 +62,7 @@ class CountResult:
         if len(shown) < len(table.stacks):
             rest = table.stacks[len(shown) :]
             of = number(sum(stack.count for stack in rest))
-            yield f"  {number(len(rest))} more stack{'' if len(rest) == 1 else 's'} of {of} calls (--limit 0)"
+            yield f"  {counted(len(rest), 'more stack')} of {of} calls (--limit 0)"
         for line in _lost(table):
             yield f"  {line}"
 
@@ -76,17 +78,17 @@ class CountResult:
             yield f"  {why}: this is what was counted."
         elif self._args.inject:
             left = "the rest is out of it" if any("stay" in note or "left" in note for note in table.notes) else "nothing left in it"
-            yield f"  {why}; " + (f"{pid} runs on, {left}." if invocation.target else f"{left}. The process stands, as before.")
+            yield f"  {why}; " + (f"{pid} runs on, {left}." if invocation.target else f"{left}. The process is stopped, as before.")
         elif invocation.target:
             yield f"  {why}; {pid} runs on, nothing left in it."
         else:
-            yield f"  {why}; the breakpoints are gone. The process stands, as before: `continue`, or `detach`."
+            yield f"  {why}; the breakpoints are gone. The process is stopped, as before: `continue`, or `detach`."
 
     def json(self) -> Iterator[Mapping[str, object]]:
         """One object per table."""
         counter, table = self._counter, self._table
         body = [
-            {"count": stack.count, "frames": [_frame(frame) for frame in stack.frames], "complete": not stack.end}
+            {"count": stack.count, "frames": [frame_json(frame) for frame in stack.frames], "complete": not stack.end}
             for stack in first(table.stacks, self._args.limit)
         ]
         yield {
@@ -94,10 +96,7 @@ class CountResult:
             "command": "count",
             "functions": [{"address": hex(one.address), "function": one.name, "module": one.module} for one in counter.functions],
             "engine": "inject" if self._args.inject else "breakpoints",
-            "events": table.events,
-            "matched": table.matched,
-            "stack_table_full": table.stack_table_full,
-            "undecided": table.undecided,
+            **fields(table, "events", "matched", "stack_table_full", "undecided"),
             "seconds": round(table.seconds, 3),
             "last": table.last,
             "end": table.outcome.why if table.last else None,
@@ -112,16 +111,11 @@ def _label(frame: NamedFrame, width: int) -> str:
     return label if len(label) <= width else label[: width - 1] + "…"
 
 
-def _frame(frame: NamedFrame) -> dict[str, object]:
-    return {"address": hex(frame.address), "function": frame.function or None, "offset": frame.offset, "module": frame.module or None}
-
-
 def _folded(table: Table) -> Iterator[str]:
-    lines: dict[str, int] = {}
+    lines: collections.Counter[str] = collections.Counter()
     for stack in table.stacks:
-        line = ";".join(_name(frame) for frame in reversed(stack.frames))
-        lines[line] = lines.get(line, 0) + stack.count
-    for line, count in sorted(lines.items(), key=lambda item: -item[1]):
+        lines[";".join(_name(frame) for frame in reversed(stack.frames))] += stack.count
+    for line, count in lines.most_common():
         yield f"{line} {count}"
 
 

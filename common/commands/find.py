@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
-from findleaks.arg_types import size_word
+from findleaks.allocators.base import Allocator
+from findleaks.arg_types import one_of, size_word
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.in_flight import in_flight_json
@@ -14,10 +16,9 @@ from findleaks.audit.suppressions import load
 from findleaks.commands import command
 from findleaks.commands.find_text import text
 from findleaks.commands.limits import add_limit, first, in_text
-from findleaks.commands.result import Plain
+from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Heuristic, Kind, State
-from findleaks.errors import UsageError
+from findleaks.engine.terms import Heuristic, Kind, State, Totals
 from findleaks.session import Session
 
 HEURISTICS = {
@@ -25,6 +26,12 @@ HEURISTICS = {
     "newarray": Heuristic.NEWARRAY,
     "multipleinheritance": Heuristic.MULTIPLE_INHERITANCE,
     "stdstring": Heuristic.STDSTRING,
+}
+HEURISTIC_WORDS = {
+    **HEURISTICS,
+    "auto": Heuristic.AUTO,
+    "all": Heuristic.LENGTH64 | Heuristic.NEWARRAY | Heuristic.MULTIPLE_INHERITANCE | Heuristic.STDSTRING,
+    "none": Heuristic.NONE,
 }
 KINDS = ("definite", "possible")
 GROUPS = 20
@@ -49,7 +56,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     only through pointers into the middle of a block. Where nearly all such pointers go to one
     offset, behind a header that the program or a library puts in front of its blocks, they count as
     pointers to the start: --heuristics auto."""
-    kinds = _kinds(args.kind)
+    kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
     suppressions = load(args.suppressions) if args.suppressions else None
@@ -59,82 +66,46 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     shown = merge([leak for leak in leaks if leak.kind in kinds], args.by)
     body: dict[str, object] = {
         "trusted": trusted(session),
-        "allocators": _allocators(session),
+        "allocators": [_allocator(session, allocator) for allocator in session.directory.allocators],
         "totals": _totals(session, graph),
         "heuristics": conventions_json(session, args.heuristics),
         "in_flight": in_flight_json(session),
         "notes": notes(session),
         "groups": [leak.json() for leak in first(shown, args.limit)],
-        "suppressed": [
-            {"rule": str(rule), "groups": use.groups, "blocks": use.blocks, "bytes": use.bytes} for rule, use in suppressions.uses.items()
-        ]
-        if suppressions
-        else [],
-        "unused_suppressions": [str(rule) for rule in suppressions.unused()] if suppressions else [],
+        "suppressed": [],
+        "unused_suppressions": [],
     }
+    if suppressions:
+        body["suppressed"] = [{"rule": str(rule), **fields(use, "groups", "blocks", "bytes")} for rule, use in suppressions.uses.items()]
+        body["unused_suppressions"] = [str(rule) for rule in suppressions.unused()]
     status = _status(session, bool(body["trusted"]), fail_over, lost_bytes)
-    return Plain(
-        session, "find", body, lambda width, invocation: text(session, body, shown, in_text(args.limit, GROUPS), width, invocation), status
-    )
+    return Plain(session, "find", body, partial(text, session, body, shown, in_text(args.limit, GROUPS)), status)
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:
     """Exit status: 1 if more is lost than --fail-over allows; 2 if no blocks were found, or if the
     limit is kept but missing or corrupt memory makes that inconclusive; else 0."""
-    if not session.directory.blocks.totals(State.IN_USE).blocks:
-        return 2
-    if fail_over is None:
-        return 0
+    if blocks_status(session) or fail_over is None:
+        return blocks_status(session)
     return 1 if lost_bytes > fail_over else 0 if sure else 2
 
 
-def _allocators(session: Session) -> list[dict[str, object]]:
-    """Per allocator: name, version, and the blocks in use in its heaps."""
-    made: list[dict[str, object]] = []
+def _allocator(session: Session, allocator: Allocator) -> dict[str, Any]:
+    """Name, version, and the blocks in use in its heaps."""
     directory = session.directory
-    for allocator in directory.allocators:
-        totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in directory.of(allocator)]
-        made.append(
-            {
-                "name": allocator.name,
-                "version": allocator.version,
-                "where": allocator.where,
-                "blocks": sum(t.blocks for t in totals),
-                "bytes": sum(t.bytes for t in totals),
-                **allocator.summary(),
-            }
-        )
-    return made
+    totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in directory.of(allocator)]
+    held = Totals(sum(t.blocks for t in totals), sum(t.bytes for t in totals))
+    return {**fields(allocator, "name", "version", "where"), **fields(held, "blocks", "bytes"), **allocator.summary()}
 
 
 def _totals(session: Session, graph: Graph) -> dict[str, dict[str, int]]:
-    in_use = session.directory.blocks.totals(State.IN_USE)
-    made = {"in_use": {"blocks": in_use.blocks, "bytes": in_use.bytes}}
-    for name in ("reachable", "possible", "definite", "indirect"):
-        blocks, size = graph.totals(Kind[name.upper()])
-        made[name] = {"blocks": blocks, "bytes": size}
-    return made
-
-
-def _kinds(words: str) -> set[Kind]:
-    return {Kind[_one_of(word, KINDS, "kind").upper()] for word in words.split(",")}
+    kinds = (Kind.REACHABLE, Kind.POSSIBLE, Kind.DEFINITE, Kind.INDIRECT)
+    totals = {"in_use": session.directory.blocks.totals(State.IN_USE), **{kind.name.lower(): graph.totals(kind) for kind in kinds}}
+    return {name: fields(one, "blocks", "bytes") for name, one in totals.items()}
 
 
 def _heuristics(words: str) -> Heuristic:
     made = Heuristic.NONE
     for word in words.split(","):
-        if _one_of(word, (*HEURISTICS, "auto", "all", "none"), "heuristic") == "auto":
-            made |= Heuristic.AUTO
-        elif word == "all":
-            for one in HEURISTICS.values():
-                made |= one
-        elif word != "none":
-            made |= HEURISTICS[word]
+        made |= HEURISTIC_WORDS[one_of(word, HEURISTIC_WORDS, "heuristic")]
     return made
-
-
-def _one_of(word: str, known: Sequence[str] | Iterable[str], what: str) -> str:
-    names = list(known)
-    if word not in names:
-        raise UsageError(f"no {what} {word!r}; there are: {', '.join(names)}")
-    return word

@@ -11,7 +11,7 @@ from findleaks.audit.in_flight import in_flight_line
 from findleaks.audit.leak_groups import Leak, add, what
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
-from findleaks.formatting import blocks, number, printable, size, table, wrapped
+from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
@@ -81,8 +81,7 @@ def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, A
     definite, indirect, possible = totals["definite"], totals["indirect"], totals["possible"]
     lost = definite["blocks"] + indirect["blocks"]
     if lost:
-        leaks = number(definite["blocks"]) + (" leak" if definite["blocks"] == 1 else " leaks")
-        yield f"  lost for sure: {size(definite['bytes'] + indirect['bytes'])} in {blocks(lost)} ({leaks})"
+        yield f"  lost for sure: {size(definite['bytes'] + indirect['bytes'])} in {blocks(lost)} ({counted(definite['blocks'], 'leak')})"
     else:
         yield "  nothing is lost for sure" if trusted else "  nothing is lost in what could be read"
     if possible["blocks"]:
@@ -96,9 +95,9 @@ def _convention_lines(session: Session, width: int) -> Iterator[str]:
     learned = session.learned
     held = summary(learned)
     if held:
-        for at, line in enumerate([held, *sentences(learned, session.target.arch.word)]):
-            indent = "    " if at else "  "
-            yield from (indent + part for part in wrapped(line, width - len(indent)))
+        yield from ("  " + part for part in wrapped(held, width - 2))
+        for line in sentences(learned, session.target.arch.word):
+            yield from ("    " + part for part in wrapped(line, width - 4))
 
 
 def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str, Any]]) -> str:
@@ -110,7 +109,7 @@ def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str
     (first, entry), *others = ordered
     arenas = entry.get("arenas")
     count = arenas if isinstance(arenas, int) else len(arenas or ())
-    words = [_named(first, bool(others)) + (f", {count} arena{'' if count == 1 else 's'}" if count else "")]
+    words = [_named(first, bool(others)) + (f", {counted(count, 'arena')}" if count else "")]
     for other, entry in others:
         held = f", {blocks(entry['blocks'])}" if entry["blocks"] else ", no block in use"
         words.append(f"{_named(other, other.name == first.name)} also present{held}")

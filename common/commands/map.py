@@ -6,16 +6,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Optional
 
 from findleaks.arg_types import count_word
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.pages import Area, areas, trimmable
 from findleaks.audit.residency import residency, save
-from findleaks.commands import SCHEMA, Invocation, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.blocks import allocator_named
-from findleaks.commands.result import Plain
+from findleaks.commands.result import Plain, fields, warnings_of
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.errors import FindleaksError, UsageError
@@ -46,8 +47,8 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     returned to the kernel. `-o FILE.html` writes one page that works without a network: zoom,
     search by state, size and type, and see what is under the pointer.
 
-    Which pages are resident is told by a live process and by the holes of a core that the kernel
-    wrote to a file. gcore's cores have lost it: save it before, with `findleaks map
+    Which pages are resident is known of a live process, and from the holes of a core that the
+    kernel wrote to a file. gcore's cores have lost it: save it before, with `findleaks map
     --save-residency core.PID.residency --pid PID`, then run gcore; the file is found beside the
     core, or named with --residency. Nothing is guessed from what pages hold."""
     if args.save_residency:
@@ -68,28 +69,10 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     picture = Picture(session.target.description, found, known, session.target.arch.page)
     trims = {id(one): trimmable(session, one, known) for one in session.directory.allocators if allocator in (None, one.name)}
     written = _write(session, picture, args.output, extension) if args.output else 0
-    status = 0 if found else 2
-
-    def text(width: int, invocation: Invocation) -> Iterator[str]:
-        yield from _text(session, picture, trims, args, written, width, invocation)
-
-    result = _Mapped(session, "map", {}, text, status)
-    result.done = session.done
-    result.body = lambda: _body(session, picture, trims, args.output, written)
-    result.warnings = [*known.warnings, *_residency_warnings(picture), *result.warnings]
-    return result
-
-
-class _Mapped(Plain):
-    """Result whose JSON, which lists every run of pages, is made only on demand."""
-
-    body: Callable[[], dict[str, object]]
-    done: Callable[[], None]
-
-    def json(self) -> Iterable[Mapping[str, object]]:
-        body = self.body()
-        self.done()
-        return [{"schema": SCHEMA, "command": "map", **body, "warnings": self.warnings}]
+    # Made only for JSON, as it lists every run of pages.
+    body = partial(_body, session, picture, trims, args.output, written)
+    warnings = [*known.warnings, *_residency_warnings(picture), *warnings_of(session)]
+    return Plain(session, "map", body, partial(_text, session, picture, trims, args, written), 0 if found else 2, warnings)
 
 
 def _saved(session: Session, file: str) -> Plain:
@@ -109,24 +92,21 @@ def _saved(session: Session, file: str) -> Plain:
 def _residency_warnings(picture: Picture) -> Iterator[str]:
     if picture.residency.unsure:
         total = sum(end - start for start, end in picture.residency.unsure)
-        yield f"in mappings of {size(total)} the kernel's zero page counts as resident: it tells them apart since 6.7, or to root"
+        yield f"in mappings of {size(total)} the kernel's zero page counts as resident: kernels before 6.7 identify it only to root"
 
 
 def _write(session: Session, picture: Picture, file: str, extension: str) -> int:
     """Write the picture to `file`; returns the bytes written."""
+    from findleaks.report.heapmap.html import render_html
+    from findleaks.report.heapmap.png import render_png
+    from findleaks.report.heapmap.svg import render_svg
+
     session.report_progress("drawing", 0.0)
-    if extension == ".html":
-        from findleaks.report.heapmap.html import render_html
-
-        data = render_html(session, picture).encode("utf-8", "replace")
-    elif extension == ".svg":
-        from findleaks.report.heapmap.svg import render_svg
-
-        data = render_svg(picture).encode("utf-8", "replace")
-    else:
-        from findleaks.report.heapmap.png import render_png
-
+    if extension == ".png":
         data = render_png(picture)
+    else:
+        page = render_html(session, picture) if extension == ".html" else render_svg(picture)
+        data = page.encode("utf-8", "replace")
     try:
         with open(file, "wb") as out:
             out.write(data)
@@ -141,12 +121,7 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
     body: dict[str, object] = {
         "page": picture.page,
         "residency": {"source": known.source, "rss": known.rss, "saved": known.saved or None},
-        "totals": {
-            "mapped": picture.mapped,
-            "resident": picture.resident,
-            "in_use": picture.used,
-            "pages": _by_state(picture.areas),
-        },
+        "totals": {**fields(picture, "mapped", "resident"), "in_use": picture.used, "pages": _by_state(picture.areas)},
         "trim": [
             {"allocator": one.name, "instance": instances[id(one)], "bytes": trims[id(one)]}
             for one in session.directory.allocators
@@ -159,23 +134,20 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
                 "version": area.allocator.version,
                 "arena": area.arena or None,
                 "mapped": area.size,
-                "resident": area.resident,
-                "swapped": area.swapped,
-                "in_use": area.held(State.IN_USE),
-                "cached": area.held(State.CACHED),
-                "metadata": area.held(State.METADATA),
+                **fields(area, "resident", "swapped"),
+                **{state.name.lower(): area.held(state) for state in (State.IN_USE, State.CACHED, State.METADATA)},
                 "states": _by_state([area]),
                 "parts": [{"start": hex(part.start), "end": hex(part.end)} for part in area.parts],
                 "pages": list(_runs(session, area)),
             }
             for area in picture.areas
         ],
+        "managed": [
+            {"name": name, "mapped": mapped, "resident": held, "ranges": [[hex(start), hex(end)] for start, end in part.ranges]}
+            for name, mapped, held, part in _managed(session, known)
+        ],
+        "notes": notes(session),
     }
-    body["managed"] = [
-        {"name": name, "mapped": mapped, "resident": held, "ranges": [[hex(start), hex(end)] for start, end in part.ranges]}
-        for name, mapped, held, part in _managed(session, known)
-    ]
-    body["notes"] = notes(session)
     if file:
         body["written"] = {"file": file, "bytes": written}
     return body

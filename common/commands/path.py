@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import argparse
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from findleaks.arg_types import address_word, count_word
 from findleaks.audit.address_info import Answer, Describer
-from findleaks.audit.references import Reference, root_references
+from findleaks.audit.references import root_references
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
-from findleaks.formatting import number, printable
+from findleaks.formatting import counted, printable
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -31,6 +33,8 @@ CHUNK = 4096
 
 SEARCH = 1_000_000
 """Bound on the lost blocks visited in search of a chain from a leader."""
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,7 @@ class Step:
     def json(self) -> dict[str, object]:
         made: dict[str, object] = {"from": self.origin, "address": hex(self.address) if self.address else None}
         made.update(value=hex(self.value), offset=self.offset, interior=self.offset != 0)
-        if self.answer is not None:
-            made["in"] = self.answer.json()
-        return made
+        return {**made, "in": self.answer.json()} if self.answer is not None else made
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,9 +79,9 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
     if lost_from >= 0:
         chain = _from_leader(session, graph, lost_from, index)
     chain, variable = _from_variable(session, chain)
-    steps = [] if lost_from >= 0 or not chain else [variable] if variable else _root_step(session, describer, chain[0])
+    steps = [] if lost_from >= 0 or not chain else [variable or _root_step(session, describer, chain[0])]
     links, skipped, last = _shown(chain, args.limit)
-    steps += [step for a, b in links for step in _block_step(session, describer, a, b)]
+    steps += [_block_step(session, describer, a, b) for a, b in links]
     gap = len(steps) - last
     leader = describer.block(lost_from) if lost_from >= 0 else None
     body = {
@@ -89,8 +91,8 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
         "skipped": {"steps": skipped, "after": gap} if skipped else None,
         "leader": hex(leader.address) if leader is not None else None,
     }
-    leads = leader.phrase() if leader is not None and leader.index != index else ""
-    return Plain(session, "path", body, lambda width, invocation: _text(answer, steps, (gap, skipped), bool(leads), width, invocation))
+    lost = leader is not None and leader.index != index
+    return Plain(session, "path", body, partial(_text, answer, steps, (gap, skipped), lost))
 
 
 def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step | None]:
@@ -117,49 +119,50 @@ def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int
     return [*links[:first], *links[len(links) - last :]], len(links) - limit, last
 
 
-def _root_step(session: Session, describer: Describer, index: int) -> list[Step]:
+def _root_step(session: Session, describer: Describer, index: int) -> Step:
     """The root word that refers to block `index`. A pointer to its start is preferred, then one in
     memory to one in a register."""
-    blocks = session.directory.blocks
-    low = blocks.address(index)
-    best: Reference | None = None
-    for reference in root_references(session, low, low + max(blocks.size(index), 1)):
-        if best is None or _rank(reference, low) < _rank(best, low):
-            best = reference
-            if _rank(best, low) == 0:
-                break
+    low, high = _extent(session, index)
+    references = root_references(session, low, high)
+    best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
     if best is None:
-        return [Step("thread control block", 0, low, 0, None)]
+        return Step("thread control block", 0, low, 0, None)
     if not best.address:
-        return [Step(f"register {best.register} of thread {best.tid}", 0, best.value, best.value - low, None)]
+        return Step(f"register {best.register} of thread {best.tid}", 0, best.value, best.value - low, None)
     answer = describer.answer(best.address)
-    return [Step(answer.phrase, best.address, best.value, best.value - low, answer)]
+    return Step(answer.phrase, best.address, best.value, best.value - low, answer)
 
 
-def _rank(reference: Reference, low: int) -> int:
-    return 2 * (reference.value != low) + (reference.address == 0)
-
-
-def _block_step(session: Session, describer: Describer, source: int, to: int) -> list[Step]:
+def _block_step(session: Session, describer: Describer, source: int, to: int) -> Step:
     """The first word of block `source` that refers to block `to`, preferably to its start."""
-    blocks = session.directory.blocks
-    base, low = blocks.address(source), blocks.address(to)
-    high = low + max(blocks.size(to), 1)
+    base = session.directory.blocks.address(source)
+    low, high = _extent(session, to)
     word, order = session.target.arch.word, session.target.arch.byteorder
-    found: tuple[int, int] | None = None
-    for piece in session.pieces([Range(base, base + blocks.size(source))], "reading a block"):
-        for where in session.engine.search(piece, low, high):
-            value = int.from_bytes(piece.data[where - piece.address :][:word], order)
-            if found is None or value == low:
-                found = where, value
-            if value == low:
+    pieces = session.pieces([Range(base, base + session.directory.blocks.size(source))], "reading a block")
+    places = ((piece, where) for piece in pieces for where in session.engine.search(piece, low, high))
+    found = ((where, int.from_bytes(piece.data[where - piece.address :][:word], order)) for piece, where in places)
+    best = _first_best(found, lambda one: one[1] != low)
+    if best is None:
+        return Step(describer.block(source).phrase(), base, low, 0, None)
+    where, value = best
+    return Step(describer.block(source).phrase(), where, value, value - low, describer.answer(where))
+
+
+def _extent(session: Session, index: int) -> tuple[int, int]:
+    """Start and end of a block, of a byte at least."""
+    blocks = session.directory.blocks
+    return blocks.address(index), blocks.address(index) + max(blocks.size(index), 1)
+
+
+def _first_best(found: Iterable[Item], rank: Callable[[Item], int]) -> Item | None:
+    """The first item of the lowest rank. An item of rank 0 ends the search."""
+    best: Item | None = None
+    for one in found:
+        if best is None or rank(one) < rank(best):
+            best = one
+            if not rank(best):
                 break
-        if found is not None and found[1] == low:
-            break
-    if found is None:
-        return [Step(describer.block(source).phrase(), base, low, 0, None)]
-    where, value = found
-    return [Step(describer.block(source).phrase(), where, value, value - low, describer.answer(where))]
+    return best
 
 
 def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> list[int]:
@@ -190,7 +193,7 @@ def _text(answer: Answer, steps: Sequence[Step], gap: tuple[int, int], lost: boo
         yield "lost: no root reaches it; it hangs from a leak that begins at"
     for count, step in enumerate([*steps, None]):
         if gap[1] and count == gap[0]:
-            yield f"  … {number(gap[1])} more step{'' if gap[1] == 1 else 's'} (--limit 0 shows all)"
+            yield f"  … {counted(gap[1], 'more step')} (--limit 0 shows all)"
         if step is None:
             break
         where = f"{step.address:#x}  " if step.address else ""

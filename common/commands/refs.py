@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 
 from findleaks.arg_types import address_word
 from findleaks.audit.address_info import Answer, Describer
@@ -11,7 +12,7 @@ from findleaks.audit.references import Reference, references_to
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit
 from findleaks.commands.result import Plain
-from findleaks.formatting import number, table
+from findleaks.formatting import counted, number, table
 from findleaks.session import Session
 
 
@@ -46,7 +47,7 @@ def refs(session: Session, args: argparse.Namespace) -> Plain:
         "live": live,
         "references": [_json(reference, origin, low) for reference, origin in origins],
     }
-    return Plain(session, "refs", body, lambda width, invocation: _text(answer, origins, count, live, width, invocation))
+    return Plain(session, "refs", body, partial(_text, answer, origins, count, live))
 
 
 def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, object]:
@@ -70,13 +71,15 @@ def _text(
     yield ""
     rows = []
     for reference, origin in origins:
-        where = hex(reference.address) if origin is not None else f"{'dead ' if reference.why else ''}register {reference.register}"
-        what = (reference.why if reference.why else origin.phrase) if origin is not None else f"thread {reference.tid}"
+        if origin is not None:
+            where, what = hex(reference.address), reference.why or origin.phrase
+        else:
+            where, what = f"{'dead ' if reference.why else ''}register {reference.register}", f"thread {reference.tid}"
         rows.append((where, hex(reference.value), what if reference.live else f"(keeps nothing alive) {what}"))
     if rows:
         yield from table(("WORD AT", "POINTS TO", "IN"), rows, (), width, cut=2)
         yield ""
     more = f", {number(count - len(rows))} more not shown (--limit 0)" if count > len(rows) else ""
-    yield f"  {number(count)} reference{'' if count == 1 else 's'}, {number(live)} of them in roots or blocks in use{more}"
+    yield f"  {counted(count, 'reference')}, {number(live)} of them in roots or blocks in use{more}"
     if answer.block is not None and answer.block.kind:
         yield from invocation.next(width, f"path {answer.block.address:#x}")

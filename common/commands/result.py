@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Optional, Union
 
 from findleaks.audit.diagnostics import result_warnings
 from findleaks.commands import SCHEMA, Invocation
 from findleaks.engine.load import missing_kernel, stale_kernel
+from findleaks.engine.terms import State
 from findleaks.formatting import printable, wrapped
 from findleaks.session import Session
 
 Text = Callable[[int, Invocation], Iterable[str]]
 """(columns, invocation) -> lines."""
-
+Body = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]
+"""Fields of a JSON object, or the function that makes them."""
 
 SLOW = 3.0
 """Seconds of work after which a missing C kernel is worth a warning."""
@@ -21,9 +23,8 @@ SLOW = 3.0
 
 def warnings_of(session: Session) -> list[str]:
     """Warnings on what limits the result, printable."""
-    unread = session.unread.warning if "unread" in vars(session) else ""
-    unnamed = session.debug_files.warning if "debug_files" in vars(session) else ""
-    found = [*session.target.warnings, *result_warnings(session), *(warning for warning in (unread, unnamed) if warning), *_slow(session)]
+    computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
+    found = [*session.target.warnings, *result_warnings(session), *filter(None, computed), *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 
@@ -40,18 +41,45 @@ def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
         yield from wrapped(f"warning: {warning}", width)
 
 
-class Plain:
-    """Result with one JSON object. `text` is called only if text is wanted."""
+def blocks_status(session: Session) -> int:
+    """Exit status: 2 if no allocator's blocks were found, else 0."""
+    return 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
 
-    def __init__(self, session: Session, command: str, body: Mapping[str, Any], text: Text, status: int = 0) -> None:
+
+def fields(source: object, *names: str) -> dict[str, Any]:
+    """These attributes of `source` as fields of a JSON object."""
+    return {name: getattr(source, name) for name in names}
+
+
+class Plain:
+    """Result with one JSON object. `text`, and `body` if it is a function, are called only if they
+    are wanted. `warnings` replace those of the session, which read the heaps; `further` ones follow
+    them."""
+
+    def __init__(
+        self,
+        session: Session,
+        command: str,
+        body: Body,
+        text: Text,
+        status: int = 0,
+        warnings: Optional[Iterable[str]] = None,
+        further: Iterable[str] = (),
+    ) -> None:
         self.status = status
-        self.warnings = warnings_of(session)
+        self.warnings = list(warnings_of(session) if warnings is None else warnings)
+        self.warnings += [printable(warning, 600) for warning in further]
+        self._session = session
         self._command = command
         self._body = body
         self._text = text
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        return [{"schema": SCHEMA, "command": self._command, **self._body, "warnings": self.warnings}]
+        body = self._body
+        if callable(body):
+            body = body()
+            self._session.done()  # making it may have shown progress
+        return [{"schema": SCHEMA, "command": self._command, **body, "warnings": self.warnings}]
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:
         yield from self._text(width, invocation)

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any, Optional
+from functools import partial
+from typing import Any
 
 from findleaks.arg_types import address_word, count_word
 from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import Reader
-from findleaks.audit.owner import WORDS, Owner
+from findleaks.audit.owner import WORDS
 from findleaks.audit.owners import Owners, owners
 from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row
 from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows, tree_of
 from findleaks.commands import command
 from findleaks.commands.limits import first, in_text
-from findleaks.commands.result import Plain
+from findleaks.commands.result import Plain, fields
 from findleaks.commands.roots_text import Shown, text
 from findleaks.engine.dominators import SHARED, root_node
 from findleaks.engine.terms import Totals
@@ -46,8 +47,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 @command(arguments=_arguments, subject="subject")
 def roots(session: Session, args: argparse.Namespace) -> Plain:
     """Show what each root retains: the blocks that would become unreachable if it alone went. A
-    root is a global variable, a thread-local one, a mapping, or a frame of a stack. Below it stand
-    its fields, with what is reached through each of them only; containers are told by their
+    root is a global variable, a thread-local one, a mapping, or a frame of a stack. Below it are
+    its fields, with what is reached through each of them only; containers are identified by their
     structure, without symbols: std::map, std::unordered_map, vectors, lists, hash tables.
 
     What a variable leads to is the variable's, even where a stack or a register points to it too;
@@ -79,7 +80,7 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
             "children": [_row(row) for row in shared.fields],
         },
     }
-    return Plain(session, "roots", body, lambda width, invocation: text(shown, width, invocation), 0 if len(reader.blocks) else 2)
+    return Plain(session, "roots", body, partial(text, shown), 0 if len(reader.blocks) else 2)
 
 
 def _one(named: Owners, builder: TreeBuilder, word: str, limit: int) -> Plain:
@@ -106,7 +107,7 @@ def _one(named: Owners, builder: TreeBuilder, word: str, limit: int) -> Plain:
         bodies = [_root(row, named) for row in rows]
     shown = Shown(rows, None, builder.tree.total(), limit, held, len(numbers) - len(rows) if index < 0 else 0)
     body = {"total": _totals(builder.tree.total()), "roots": bodies}
-    return Plain(session, "roots", body, lambda width, invocation: text(shown, width, invocation))
+    return Plain(session, "roots", body, partial(text, shown))
 
 
 def _address(word: str) -> int:
@@ -134,12 +135,12 @@ def _lost(session: Session, reader: Reader, args: argparse.Namespace, limit: int
     }
     for row, kind in leaders:
         row.name = f"{kind}: {row.name}"
-    made = Shown([row for row, _ in leaders], None, tree.total(), limit, lost=True, rest=rest)
-    return Plain(session, "roots", body, lambda width, invocation: text(made, width, invocation))
+    shown = Shown([row for row, _ in leaders], None, tree.total(), limit, lost=True, rest=rest)
+    return Plain(session, "roots", body, partial(text, shown))
 
 
 def _totals(totals: Totals) -> dict[str, int]:
-    return {"blocks": totals.blocks, "bytes": totals.bytes}
+    return fields(totals, "blocks", "bytes")
 
 
 def _retained(totals: Totals) -> dict[str, int]:
@@ -147,13 +148,10 @@ def _retained(totals: Totals) -> dict[str, int]:
 
 
 def _root(row: RetainedNode, named: Owners) -> dict[str, Any]:
-    owner: Optional[Owner] = row.owner
+    owner = row.owner
     assert owner is not None
-    made = _row(row)
-    made["sort"] = WORDS[owner.sort]
-    made["thread"] = owner.thread or None
-    made["address"] = hex(owner.ranges[0].start) if owner.ranges else None
-    return made
+    address = hex(owner.ranges[0].start) if owner.ranges else None
+    return {**_row(row), "sort": WORDS[owner.sort], "thread": owner.thread or None, "address": address}
 
 
 def _row(row: RetainedNode) -> dict[str, Any]:
@@ -179,13 +177,11 @@ def _row(row: RetainedNode) -> dict[str, Any]:
 def _container(contents: Contents) -> Mapping[str, object]:
     made = contents.container
     return {
-        "what": made.what,
-        "length": made.length,
-        "unit": made.unit,
+        **fields(made, "what", "length", "unit"),
         "recorded_length": made.recorded,
         "nodes": contents.nodes,
         "node_sizes": [contents.least, contents.most] if made.nodes else None,
         "tables": [hex(table) for table in made.tables],
-        "others": [{"size": kept.size, "blocks": kept.blocks, "strings": kept.strings} for kept in contents.kept[:SIZES]],
+        "others": [fields(kept, "size", "blocks", "strings") for kept in contents.kept[:SIZES]],
         "problem": made.problem or None,
     }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.fields import NOTHING
 from findleaks.audit.retained_tree import RetainedNode
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
-from findleaks.formatting import blocks, number, size, some
+from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.quoting import shell_quoted
 
 
@@ -30,10 +30,8 @@ class Shown:
     rest: Totals = NOTHING
 
 
-class _Line(NamedTuple):
-    retained: str
-    blocks: str
-    phrase: str
+_Line = tuple[str, str, str]
+"""Cells of a row: what is retained, in how many blocks, and by what."""
 
 
 def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
@@ -50,12 +48,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
         lines += _lines(row, 0)
     rest = shown.rows[len(first) :]
     if rest:
-        lines.append(
-            _line(
-                Totals(sum(r.totals.blocks for r in rest), sum(r.totals.bytes for r in rest)),
-                f"{_count(len(rest), 'more root')} (--limit 0: all)",
-            )
-        )
+        lines.append(_line(Totals.sum_of(rest), f"{counted(len(rest), 'more root')} (--limit 0: all)"))
     if shown.rest.blocks:
         lines.append(_line(shown.rest, "other lost blocks (--limit 0: all)"))
     if not lines:
@@ -67,7 +60,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
         head = f"  {retained:>{wide[0]}}  {count:>{wide[1]}}  "
         yield from _wrapped(head, phrase, width)
     if shown.left:
-        yield f"  {_count(shown.left, 'more root')} of that name (--limit 0: all)"
+        yield f"  {counted(shown.left, 'more root')} of that name (--limit 0: all)"
     yield ""
     yield from invocation.next(width, *_next(shown))
 
@@ -81,18 +74,14 @@ def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
     for child in row.fields:
         yield from _lines(child, level + 1)
     if row.fields and row.left and row.more.blocks:
-        fields = _count(row.left, "more field") if row.sort != "shared" else "more"
+        fields = counted(row.left, "more field") if row.sort != "shared" else "more"
         yield _line(row.more, "  " * (level + 1) + f"└ {fields}")
     if row.fields and row.shared.blocks:
         yield _line(row.shared, "  " * (level + 1) + "└ reached through several fields")
 
 
 def _line(totals: Totals, phrase: str) -> _Line:
-    return _Line(size(totals.bytes), number(totals.blocks), phrase)
-
-
-def _count(many: int, what: str) -> str:
-    return f"{many:,} {what}{'' if many == 1 else 's'}"
+    return size(totals.bytes), number(totals.blocks), phrase
 
 
 def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
@@ -101,13 +90,9 @@ def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
 
     inner = len(phrase) - len(phrase.lstrip(" └")) + 2
     available = max(width - len(head), 40)
-    phrase = visible(phrase)
-    parts = textwrap.wrap(
-        phrase, available, subsequent_indent=" " * inner, drop_whitespace=True, break_long_words=False, break_on_hyphens=False
-    )
-    lead = len(phrase) - len(phrase.lstrip(" "))
+    parts = textwrap.wrap(visible(phrase), available, subsequent_indent=" " * inner, break_long_words=False, break_on_hyphens=False)
     for at, part in enumerate(parts or [phrase]):
-        yield (head if at == 0 else " " * len(head)) + (" " * lead + part.lstrip(" ") if at == 0 else part)
+        yield (" " * len(head) if at else head) + part
 
 
 def _next(shown: Shown) -> list[str]:

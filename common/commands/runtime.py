@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Optional
 
 from findleaks.audit.managed import Holdings, TypeHoldings, package, runtime_holdings
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, first, in_text
-from findleaks.commands.result import Plain
-from findleaks.formatting import number, printable, size, table, wrapped
+from findleaks.commands.result import Plain, fields
+from findleaks.formatting import counted, number, printable, size, table, wrapped
 from findleaks.runtimes.base import Count, Part, Site
 from findleaks.runtimes.directory import find, known
 from findleaks.session import Session
@@ -35,8 +36,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def runtime(session: Session, args: argparse.Namespace) -> Plain:
     """Show each managed runtime's own page: its counters as it would print them, the memory that is
     its own (V8's heap by isolate and space), live objects by type, and the native blocks that only
-    objects of that type hold, with how much of these the runtime was told of: memory it does not
-    know of is no reason for it to collect. What objects of several types hold together is no
+    objects of that type hold, with how much of these was reported to the runtime: memory it does
+    not know of is no reason for it to collect. What objects of several types hold together is no
     type's: --by package counts the types of a package as one. Where the runtime keeps where memory
     was asked for (tracemalloc, NMT), these sites too."""
     only = [args.only] if args.only else []
@@ -44,15 +45,9 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     found = runtime_holdings(session, runtimes, not args.no_native, package if args.by == "package" else str)
     sites = [one.runtime.sites() for one in found]
     body = {"runtimes": [_json(one, its, args.limit) for one, its in zip(found, sites)]}
-    result = Plain(
-        session,
-        "runtime",
-        body,
-        lambda width, invocation: _text(found, sites, in_text(args.limit, ROWS), width, invocation),
-        0 if found else 2,
-    )
-    result.warnings += [printable(problem.what, 600) for one in found for problem in one.runtime.problems]
-    return result
+    text = partial(_text, found, sites, in_text(args.limit, ROWS))
+    problems = [problem.what for one in found for problem in one.runtime.problems]
+    return Plain(session, "runtime", body, text, 0 if found else 2, further=problems)
 
 
 def _json(one: Holdings, sites: Sequence[Site], limit: Optional[int]) -> Mapping[str, object]:
@@ -63,12 +58,10 @@ def _json(one: Holdings, sites: Sequence[Site], limit: Optional[int]) -> Mapping
         "where": runtime.where or None,
         "counters": {name: count.value for name, count in runtime.counters().items()},
         "parts": [_part(part) for part in runtime.parts()],
-        "native": {"blocks": one.native.blocks, "bytes": one.native.bytes} if one.native is not None else None,
+        "native": fields(one.native, "blocks", "bytes") if one.native is not None else None,
         "types": [
             {
-                "name": row.type.name,
-                "objects": row.type.objects,
-                "bytes": row.type.bytes,
+                **fields(row.type, "name", "objects", "bytes"),
                 "native_blocks": row.native.blocks if row.native is not None else None,
                 "native_bytes": row.native.bytes if row.native is not None else None,
                 "reported_bytes": row.reported,
@@ -76,17 +69,13 @@ def _json(one: Holdings, sites: Sequence[Site], limit: Optional[int]) -> Mapping
             }
             for row in first(one.types, limit)
         ],
-        "sites": [{"frames": list(site.frames), "blocks": site.blocks, "bytes": site.bytes} for site in first(sites, limit)],
+        "sites": [fields(site, "frames", "blocks", "bytes") for site in first(sites, limit)],
     }
 
 
 def _part(part: Part) -> Mapping[str, object]:
     return {
-        "name": part.name,
-        "bytes": part.bytes,
-        "used": part.used,
-        "inside": part.inside,
-        "freed": part.freed,
+        **fields(part, "name", "bytes", "used", "inside", "freed"),
         "detail": part.detail or None,
         "ranges": [[hex(start), hex(end)] for start, end in part.ranges],
         "parts": [_part(one) for one in part.parts],
@@ -108,7 +97,7 @@ def _page(one: Holdings, sites: Sequence[Site], limit: int, width: int) -> Itera
     runtime = one.runtime
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
     held = f", which hold {size(one.native.bytes)} of native memory" if one.native is not None else ""
-    live = f": {number(one.objects)} live object{'' if one.objects == 1 else 's'} of {size(one.object_bytes)}{held}" if one.types else ""
+    live = f": {counted(one.objects, 'live object')} of {size(one.object_bytes)}{held}" if one.types else ""
     yield from wrapped(f"{headline}{live}", width)
     parts = runtime.parts()
     if parts:
@@ -146,7 +135,7 @@ def _types(one: Holdings, limit: int, width: int) -> Iterator[str]:
     if one.native is not None:
         head += ["NATIVE", "BLOCKS"]
     if any(row.reported is not None for row in shown):
-        head.append("TOLD")
+        head.append("REPORTED")
     rows = [[*_row(row)[: len(head)], printable(row.type.name)] for row in shown]
     yield from table([*head, "TYPE"], rows, range(len(head)), width, cut=len(head))
     yield from _more(len(one.types), limit, "type")
@@ -159,7 +148,7 @@ def _row(row: TypeHoldings) -> list[str]:
 
 def _more(count: int, limit: int, what: str) -> Iterator[str]:
     if limit and count > limit:
-        yield f"  … {number(count - limit)} more {what}{'' if count - limit == 1 else 's'} (--limit 0)"
+        yield f"  … {counted(count - limit, f'more {what}')} (--limit 0)"
 
 
 def _value(count: Count) -> str:

@@ -4,13 +4,13 @@ them."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Optional
 
-from findleaks.commands import SCHEMA, Invocation, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, first, in_text
-from findleaks.commands.result import warning_lines
-from findleaks.formatting import number, printable, size, some, table, wrapped
+from findleaks.commands.result import Plain, fields
+from findleaks.formatting import blocks, counted, number, printable, size, some, table, wrapped
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.globals import Globals
 from findleaks.runtimes.v8.isolates import Isolate, isolates
@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 
 class Scopes:
-    """Result of `scopes`. The status is 2 if no handle scopes could be read."""
+    """The handle scopes of all isolates; `why` none could be read, else ""."""
 
     def __init__(self, session: Session, limit: Optional[int]) -> None:
         target = session.target
@@ -76,14 +76,12 @@ class Scopes:
         self.bytes = 0
         self.warnings = [printable(warning, 600) for warning in target.warnings]
         try:
-            layout = derive(target)
+            self._read(session, derive(target))
         except Underivable as error:
             self.why = f"no handle scopes can be read: {error}"
         else:
-            self._read(session, layout)
             if not self.found:
                 self.why = "no thread is in an isolate: V8 is loaded, but not running, or its thread-local storage cannot be read"
-        self.status = 2 if self.why else 0
 
     def _read(self, session: Session, layout: Layout) -> None:
         self.bytes = 8 * layout.handles
@@ -96,19 +94,17 @@ class Scopes:
             )
         for isolate in isolates(session.target, layout):
             session.report_progress("reading handles", 0.0)
-            held = values.held(isolate.values)
             open_ = [_named(namer, scope) for scope in scopes_of(session.target, session.engine, unwinder, layout, isolate)]
             kept = globals_.read(session.target, nodes, isolate.address) if nodes is not None else None
-            self.found.append(Found(isolate, held, open_, kept))
+            self.found.append(Found(isolate, values.held(isolate.values), open_, kept))
             self.warnings += [problem for problem in (isolate.problem, kept.problem if kept is not None else "") if problem]
             found = sum(one.scope.thread is not None for one in open_)
             if layout.counts and found != isolate.level and not isolate.problem:
                 of = f"isolate {isolate.address:#x} has {isolate.level:,} open scopes, {found:,} were found"
                 self.warnings.append(f"{of}: handles may be counted to a neighbour of the scope that owns them")
 
-    def json(self) -> Iterable[Mapping[str, object]]:
-        body = [self._isolate(found) for found in self.found]
-        return [{"schema": SCHEMA, "command": "scopes", "isolates": body, "problem": self.why or None, "warnings": self.warnings}]
+    def json(self) -> Mapping[str, object]:
+        return {"isolates": [self._isolate(found) for found in self.found], "problem": self.why or None}
 
     def _isolate(self, found: Found) -> Mapping[str, object]:
         isolate = found.isolate
@@ -119,16 +115,14 @@ class Scopes:
             "handles": isolate.handles,
             "blocks": len(isolate.blocks),
             "bytes": len(isolate.blocks) * self.bytes,
-            "values": [{"value": held.value, "handles": held.handles, "objects": held.objects} for held in first(found.held, self.limit)],
+            "values": [fields(held, "value", "handles", "objects") for held in first(found.held, self.limit)],
             "scopes": [
                 {
                     "address": hex(one.scope.address) if one.scope.address else None,
                     "frame": one.label or None,
                     "function": one.opener.function or None if one.opener is not None else None,
                     "module": one.opener.module or None if one.opener is not None else None,
-                    "heap": one.scope.heap,
-                    "thread": one.scope.thread,
-                    "handles": one.scope.handles,
+                    **fields(one.scope, "heap", "thread", "handles"),
                     "inside": [frame.function or frame.label() for frame in one.inside],
                 }
                 for one in found.scopes
@@ -144,13 +138,11 @@ class Scopes:
             if at:
                 yield ""
             yield from self._text(found, width, invocation)
-        yield from warning_lines(self.warnings, width)
 
     def _text(self, found: Found, width: int, invocation: Invocation) -> Iterator[str]:
         isolate = found.isolate
         count = len(isolate.blocks)
-        blocks = f"{number(count)} block{'' if count == 1 else 's'}"
-        held = f"{number(isolate.handles)} handle{'' if isolate.handles == 1 else 's'} in {blocks}, {size(count * self.bytes)}"
+        held = f"{counted(isolate.handles, 'handle')} in {blocks(count)}, {size(count * self.bytes)}"
         yield f"Isolate {isolate.address:#x}: {held}; scope level {isolate.level}"
         yield ""
         rows = [
@@ -165,11 +157,12 @@ class Scopes:
             kinds = [(number(h.handles), _share(h.handles, whole), number(h.objects), printable(h.value, 60)) for h in shown]
             yield from table(("HANDLES", "", "OBJECTS", "HOLD"), kinds, (0, 1, 2), width, cut=3)
             if len(shown) < len(found.held):
-                more = len(found.held) - len(shown)
-                yield f"  … {more} more kind{'' if more == 1 else 's'} (--limit 0)"
-        if found.globals is not None:
+                yield f"  … {counted(len(found.held) - len(shown), 'more kind')} (--limit 0)"
+        kept = found.globals
+        if kept is not None:
             yield ""
-            yield from wrapped(f"  {_globals_line(found.globals)}", width)
+            held = f"{number(kept.handles)} in {blocks(kept.blocks)}, {size(kept.bytes)}; {number(kept.weak)} of them weak"
+            yield from wrapped(f"  Global handles: {held}", width)
         yield ""
         yield from self._verdict(found, width, invocation)
 
@@ -209,20 +202,11 @@ def _named(namer: Namer, scope: Scope) -> Open:
 def _globals(kept: Optional[Globals]) -> Optional[Mapping[str, object]]:
     if kept is None:
         return None
-    return {"handles": kept.handles, "weak": kept.weak, "blocks": kept.blocks, "bytes": kept.bytes, "problem": kept.problem or None}
-
-
-def _globals_line(kept: Globals) -> str:
-    blocks = f"{number(kept.blocks)} block{'' if kept.blocks == 1 else 's'}"
-    return f"Global handles: {number(kept.handles)} in {blocks}, {size(kept.bytes)}; {number(kept.weak)} of them weak"
+    return {**fields(kept, "handles", "weak", "blocks", "bytes"), "problem": kept.problem or None}
 
 
 def _inside(frame: NamedFrame) -> str:
-    return (
-        f"{printable(without_parameters(frame.function), 100)} ({frame.module})"
-        if frame.module
-        else printable(without_parameters(frame.function), 100)
-    )
+    return printable(without_parameters(frame.function), 100) + (f" ({frame.module})" if frame.module else "")
 
 
 def _label(frame: NamedFrame) -> str:
@@ -239,10 +223,11 @@ def _share(part: int, whole: int) -> str:
 
 
 @command(arguments=_arguments)
-def scopes(session: Session, args: argparse.Namespace) -> Scopes:
+def scopes(session: Session, args: argparse.Namespace) -> Plain:
     """Audit V8's handle scopes: how many handles each isolate has, what they hold, and which frame
     opened the scope that will free them. A leak of handles shows as a scope that hoards: calls into
     JavaScript that open no HandleScope leave their handles to the outermost one, which may never
     close. Offsets come from V8's own code; node binaries of 0.10 to 24 need no debug information.
     """
-    return Scopes(session, args.limit)
+    found = Scopes(session, args.limit)
+    return Plain(session, "scopes", found.json, found.text, 2 if found.why else 0, found.warnings)

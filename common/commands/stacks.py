@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
-from findleaks.arg_types import count_word
-from findleaks.commands import SCHEMA, Invocation, command
-from findleaks.commands.limits import add_limit, first
-from findleaks.commands.result import warning_lines
-from findleaks.formatting import number, printable, some
+from findleaks.commands import Invocation, command
+from findleaks.commands.frames import add_stack_options, frame_json
+from findleaks.commands.limits import first
+from findleaks.commands.result import Plain
+from findleaks.formatting import counted, number, printable, some
 from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame, Stack, filter_stacks, group_threads, without_parameters
-
-FRAMES = 40
-"""Frames of each stack printed as text without --frames."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,72 +21,74 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--not-under", metavar="FUNCTION", action="append", default=[], help="only stacks that this one is not on; may be given again"
     )
-    parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
-    add_limit(parser, "stacks", 0)
-    parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
+    add_stack_options(parser, 0)
 
 
-class Stacks:
-    """Result of `stacks`."""
-
-    status = 0
-
-    def __init__(self, session: Session, args: argparse.Namespace) -> None:
-        every = group_threads(session.target)
-        self.threads = sum(len(stack.threads) for stack in every)
-        self.stacks = filter_stacks(every, args.function, args.module, args.not_under)
-        self.all = len(every)
-        self.folded, self.frames, self.limit = args.folded, args.frames, args.limit
-        self.names = session.target.thread_names()
-        self.warnings = [printable(warning, 600) for warning in session.target.warnings]
-        cut = sum(len(stack.threads) for stack in every if stack.end)
-        if cut:
-            reasons = list(dict.fromkeys(stack.end for stack in every if stack.end))
-            self.warnings.append(f"{cut} of {self.threads} stacks do not reach their beginning: {some(reasons)}; filters see what is there")
-
-    def json(self) -> Iterable[Mapping[str, object]]:
-        body = [
+@command(arguments=_arguments)
+def stacks(session: Session, args: argparse.Namespace) -> Plain:
+    """Group the threads by identical stacks, those of most threads first. A function is named in
+    full, without its parameters, or by its last part: -c MakeCallback finds node::MakeCallback(…).
+    Stacks go through code made at run time (V8's, by its frame pointers) up to the function the
+    thread began in; needs no heap and no debug information."""
+    every = group_threads(session.target)
+    found = filter_stacks(every, args.function, args.module, args.not_under)
+    names = session.target.thread_names()
+    body = {
+        "threads": _threads(every),
+        "stacks": [
             {
                 "count": len(stack.threads),
                 "threads": stack.threads,
-                "names": [self.names.get(tid) for tid in stack.threads],
-                "frames": [_json(f) for f in stack.frames],
+                "names": [names.get(tid) for tid in stack.threads],
+                "frames": [frame_json(frame) for frame in stack.frames],
                 "complete": not stack.end,
             }
-            for stack in first(self.stacks, self.limit)
-        ]
-        return [{"schema": SCHEMA, "command": "stacks", "threads": self.threads, "stacks": body, "warnings": self.warnings}]
+            for stack in first(found, args.limit)
+        ],
+    }
+    warnings = [printable(warning, 600) for warning in session.target.warnings]
+    ends = list(dict.fromkeys(stack.end for stack in every if stack.end))
+    if ends:
+        cut = _threads([stack for stack in every if stack.end])
+        warnings.append(f"{cut} of {_threads(every)} stacks do not reach their beginning: {some(ends)}; filters see what is there")
+    if not args.folded:
+        return Plain(session, "stacks", body, partial(_text, every, found, names, args), warnings=warnings)
+    # The program that draws folded stacks takes each line for one, also a warning.
+    return Plain(session, "stacks", body, lambda *_: folded(first(found, args.limit)), warnings=warnings if args.json else [])
 
-    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
-        if self.folded:
-            yield from folded(first(self.stacks, self.limit))
-            return
-        matching = sum(len(stack.threads) for stack in self.stacks)
-        if len(self.stacks) == self.all:
-            yield f"{_count(matching, 'thread')} in {_count(self.all, 'stack')}"
-        else:
-            yield f"{number(matching)} of {_count(self.threads, 'thread')}, in {number(len(self.stacks))} of {_count(self.all, 'stack')}"
-        listed = first(self.stacks, self.limit)
-        for stack in listed:
-            yield ""
-            who = "thread" if len(stack.threads) == 1 else "threads"
-            yield f"  {number(len(stack.threads))} {who}: {some([self._who(tid) for tid in stack.threads], 8)}"
-            shown = stack.frames[: self.frames or None]
-            yield from (f"    {line(frame, width - 4)}" for frame in shown)
-            if len(shown) < len(stack.frames):
-                yield f"    … {len(stack.frames) - len(shown)} more (--frames 0)"
-            if stack.end:
-                yield f"    … {stack.end}"
-        if len(listed) < len(self.stacks):
-            yield ""
-            yield f"  … {_count(len(self.stacks) - len(listed), 'more stack')} (--limit 0)"
-        yield from warning_lines(self.warnings, width)
 
-    def _who(self, tid: int) -> str:
-        """For example "4711 (worker)". Only "4711" if the name is not known, or if all threads have
-        the same."""
-        name = self.names.get(tid) if len(set(self.names.values())) > 1 else None
-        return f"{tid} ({printable(name, 20)})" if name else str(tid)
+def _threads(found: Sequence[Stack]) -> int:
+    return sum(len(stack.threads) for stack in found)
+
+
+def _text(
+    every: Sequence[Stack], found: Sequence[Stack], names: Mapping[int, str], args: argparse.Namespace, width: int, invocation: Invocation
+) -> Iterator[str]:
+    threads, all_stacks = counted(_threads(every), "thread"), counted(len(every), "stack")
+    if len(found) == len(every):
+        yield f"{threads} in {all_stacks}"
+    else:
+        yield f"{number(_threads(found))} of {threads}, in {number(len(found))} of {all_stacks}"
+    listed = first(found, args.limit)
+    for stack in listed:
+        yield ""
+        yield f"  {counted(len(stack.threads), 'thread')}: {some([_who(tid, names) for tid in stack.threads], 8)}"
+        shown = first(stack.frames, args.frames)
+        yield from (f"    {line(frame, width - 4)}" for frame in shown)
+        if len(shown) < len(stack.frames):
+            yield f"    … {len(stack.frames) - len(shown)} more (--frames 0)"
+        if stack.end:
+            yield f"    … {stack.end}"
+    if len(listed) < len(found):
+        yield ""
+        yield f"  … {counted(len(found) - len(listed), 'more stack')} (--limit 0)"
+
+
+def _who(tid: int, names: Mapping[int, str]) -> str:
+    """For example "4711 (worker)". Only "4711" if the name is not known, or if all threads have the
+    same."""
+    name = names.get(tid) if len(set(names.values())) > 1 else None
+    return f"{tid} ({printable(name, 20)})" if name else str(tid)
 
 
 def folded(stacks: Sequence[Stack]) -> Iterator[str]:
@@ -108,20 +108,3 @@ def line(frame: NamedFrame, width: int) -> str:
         return label[:width]
     available = max(20, width - len(module) - 3)
     return f"{label if len(label) <= available else label[: available - 1] + '…'}  [{module}]"
-
-
-def _json(frame: NamedFrame) -> dict[str, object]:
-    return {"address": hex(frame.address), "function": frame.function or None, "offset": frame.offset, "module": frame.module or None}
-
-
-def _count(count: int, what: str) -> str:
-    return f"{number(count)} {what}{'' if count == 1 else 's'}"
-
-
-@command(arguments=_arguments)
-def stacks(session: Session, args: argparse.Namespace) -> Stacks:
-    """Group the threads by identical stacks, those of most threads first. A function is named in
-    full, without its parameters, or by its last part: -c MakeCallback finds node::MakeCallback(…).
-    Stacks go through code made at run time (V8's, by its frame pointers) up to the function the
-    thread began in; needs no heap and no debug information."""
-    return Stacks(session, args)

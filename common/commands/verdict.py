@@ -4,6 +4,7 @@ suggests what to try."""
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Share, Store, account
@@ -12,9 +13,8 @@ from findleaks.audit.diagnostics import notes
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import residency
 from findleaks.commands import command
-from findleaks.commands.result import Plain
+from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.commands.verdict_text import text
-from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.residency.presence import Presence
@@ -29,11 +29,11 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     """Account for the whole resident memory, and say in plain words what is wrong, biggest first,
     each with its evidence and what to try: lost blocks, memory held by one root, free memory that
     an allocator keeps (and how much of it a call gives back), thread caches, V8 scopes that hoard,
-    threads never joined. Several causes at once are all told; when nothing is lost, that is said.
+    threads never joined. Several causes at once are all listed; when nothing is lost, that is said.
 
-    Shares are resident bytes and sum up to all that is resident. A core tells which pages were, if
-    the kernel wrote it and nothing copied it, or with a file that `map --save-residency` wrote
-    before gcore; otherwise mapped bytes are shown, and said to be."""
+    Shares are resident bytes and sum up to all that is resident. Which pages were resident is known
+    of a core if the kernel wrote it and nothing copied it, or with a file that `map
+    --save-residency` wrote before gcore; otherwise mapped bytes are shown, and said to be."""
     # Before the heaps are read: reading makes pages of files resident.
     pages = residency(session, args.residency)
     accounting = account(session, pages)
@@ -52,11 +52,8 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "managed": [one.json() for one in accounting.native],
         "findings": [finding.json() for finding in found],
     }
-    # 2 where no allocator's blocks were found, as in `find`.
-    status = 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
-    made = Plain(session, "verdict", body, lambda width, invocation: text(session, accounting, found, width, invocation), status)
-    made.warnings += [printable(warning, 600) for warning in accounting.warnings]
-    return made
+    lines = partial(text, session, accounting, found)
+    return Plain(session, "verdict", body, lines, blocks_status(session), further=accounting.warnings)
 
 
 def _free_memory(session: Session, store: Store, pages: Presence) -> FreeMemory:
@@ -68,10 +65,7 @@ def _free_memory(session: Session, store: Store, pages: Presence) -> FreeMemory:
 def _share(share: Share, total: int) -> dict[str, object]:
     made: dict[str, object] = {"share": share.sort, "of": share.of or None, "bytes": share.bytes}
     made["percent"] = round(100 * share.bytes / total, 2) if total else 0.0
-    if share.count:
-        made["count"] = share.count
-    if share.detail:
-        made["detail"] = share.detail
+    made.update((name, value) for name, value in fields(share, "count", "detail").items() if value)
     if share.parts:
         made["largest"] = [
             {**({"address": hex(part.address)} if part.address else {}), "name": part.name or None, "bytes": part.bytes}
@@ -82,21 +76,14 @@ def _share(share: Share, total: int) -> dict[str, object]:
 
 def _store(store: Store) -> dict[str, object]:
     return {
-        "name": store.allocator.name,
-        "version": store.allocator.version,
-        "where": store.allocator.where,
-        "in_use": store.in_use,
-        "cached": store.cached,
-        "kept": store.kept,
+        **fields(store.allocator, "name", "version", "where"),
+        **fields(store, "in_use", "cached", "kept"),
         "metadata": store.own,
         "not_resident": store.absent,
         "arenas": [
             {
                 "name": arena.arena,
-                "in_use": arena.in_use,
-                "cached": arena.cached,
-                "free": arena.free,
-                "spare": arena.spare,
+                **fields(arena, "in_use", "cached", "free", "spare"),
                 "metadata": arena.own,
                 "mapped": arena.mapped,
             }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import notes
 from findleaks.commands import Invocation
-from findleaks.formatting import number, printable, size, some, wrapped
+from findleaks.formatting import NO_BREAK, blocks, counted, hanging, number, printable, size, some, wrapped
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
@@ -50,17 +50,14 @@ def _reserved(accounting: Accounting) -> str:
 def _headline(session: Session, accounting: Accounting) -> str:
     swapped = f", {size(accounting.swapped)} swapped out" if accounting.swapped else ""
     if not accounting.known:
+        kind = "process" if session.target.live else "core"
         return (
-            f"{size(accounting.total)} mapped. Which pages were resident is not known of this {_kind(session)}: these are mapped bytes, "
+            f"{size(accounting.total)} mapped. Which pages were resident is not known of this {kind}: these are mapped bytes, "
             "most of which may never have been touched"
         )
     if accounting.source == "holes of the core":
-        return f"{size(accounting.total)} resident, as far as the core has it: of mapped files only what was dumped{swapped}"
+        return f"{size(accounting.total)} resident in the core: of mapped files only what was dumped{swapped}"
     return f"{size(accounting.total)} resident{swapped}"
-
-
-def _kind(session: Session) -> str:
-    return "process" if session.target.live else "core"
 
 
 def _table(accounting: Accounting, width: int) -> Iterator[str]:
@@ -76,52 +73,47 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
     for held, name in rows:
         percent = 100 * held / total
         bar = "█" * round(BAR * held / total)
-        lead = (
-            f"  {size(held):>8}  {f'{percent:.0f} %' if percent >= 0.5 else '':>5}  {bar:<{longest}}  "
-            if longest
-            else f"  {size(held):>8}  "
-        )
+        lead = f"  {size(held):>8}  "
+        if longest:
+            lead += f"{f'{percent:.0f} %' if percent >= 0.5 else '':>5}  {bar:<{longest}}  "
         yield from _hanging(lead, name, width)
 
 
 def _hanging(lead: str, words: str, width: int) -> Iterator[str]:
     """`words` after `lead`, on as many lines as they need. A number stays on one line with its
     unit."""
-    whole = _UNIT.sub("\u00a0\\1", words)
-    for at, line in enumerate(wrapped(whole, max(width - len(lead), 24))):
-        yield (lead if not at else " " * len(lead)) + line.strip().replace("\u00a0", " ")
+    whole = _UNIT.sub(NO_BREAK + r"\1", words)
+    return (line.replace(NO_BREAK, " ") for line in hanging(lead, whole, width))
 
 
 def label(share: Share) -> str:
     """For example "glibc 2.36: free but kept, in 16 arenas"."""
-    count, many = number(share.count), "" if share.count == 1 else "s"
+    count, threads = number(share.count), counted(share.count, "thread")
+    stacks = "stack" if share.count == 1 else "stacks"
     if share.sort == "files":
         names = [printable(part.name.partition(".so")[0], 60) for part in share.parts[:3]]
         return f"files mapped ({', '.join(names)}{' …' if share.count > 3 else ''})"
     words = {
-        "in-use": f"{share.of}: in use, {count} block{many}",
+        "in-use": f"{share.of}: in use, {blocks(share.count)}",
         "cached": f"{share.of}: freed, in thread caches",
         "kept": f"{share.of}: free but kept{f', in {count} arenas' if share.count > 1 else ''}",
         "metadata": f"{share.of}: its own (headers, descriptors)",
         "runtime": f"{share.of}{f': {share.detail}' if share.detail else ''}",
-        "stacks": f"stack{many} of {count} thread{many}",
-        "unjoined": f"stack{many} of {count} thread{many} that ended and {'was' if share.count == 1 else 'were'} never joined",
+        "stacks": f"{stacks} of {threads}",
+        "unjoined": f"{stacks} of {threads} that ended and {'was' if share.count == 1 else 'were'} never joined",
         "cached-stacks": "stacks of ended threads, kept for new ones",
         "shared": "shared memory",
         "kernel": "the kernel's own (vdso)",
-        "unknown": f"of no known owner ({count} mapping{many})",
+        "unknown": f"of no known owner ({counted(share.count, 'mapping')})",
     }
     return words[share.sort]
 
 
 def _finding(at: int, finding: Finding, width: int, invocation: Invocation) -> Iterator[str]:
     lead = f"  {at}. "
-    said = [finding.title]
-    if finding.cause:
-        said.append(finding.cause if finding.kind != "kept" else f"Cause: {finding.cause[:1].lower()}{finding.cause[1:]}")
-    yield from _hanging(lead, " ".join(said), width)
+    cause = finding.cause if finding.kind != "kept" else f"Cause: {finding.cause[:1].lower()}{finding.cause[1:]}"
+    yield from _hanging(lead, f"{finding.title} {cause}" if finding.cause else finding.title, width)
     if finding.remedies:
         yield from _hanging("     try: ", "; ".join(finding.remedies), width)
     if finding.commands:
-        for line in invocation.next(width - 3, *finding.commands):
-            yield "   " + line
+        yield from ("   " + line for line in invocation.next(width - 3, *finding.commands))

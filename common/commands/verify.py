@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Optional
 
 from findleaks.allocators.base import Allocator, Problem
@@ -11,12 +12,12 @@ from findleaks.allocators.in_flight import Inside
 from findleaks.audit.corruption import Damage, Explainer, Neighbour, first_each
 from findleaks.audit.in_flight import in_flight_json, in_flight_line
 from findleaks.commands import Invocation, command
+from findleaks.commands.blocks import allocator_named
 from findleaks.commands.limits import add_limit, in_text
-from findleaks.commands.result import Plain
+from findleaks.commands.result import Plain, fields, warnings_of
 from findleaks.engine.terms import State
-from findleaks.errors import UsageError
 from findleaks.formatting import blocks as blocks_of
-from findleaks.formatting import number, printable, wrapped
+from findleaks.formatting import counted, hanging, number, printable, wrapped
 from findleaks.session import Session
 from findleaks.target.ranges import subtract
 
@@ -25,6 +26,9 @@ LIMIT = 10
 
 MOST = 1000
 """Problems of one allocator that are explained; further ones are only counted."""
+
+INDENT = 14
+"""Columns before the further lines of a problem, at most."""
 
 MAX_PARTS = 5
 """Further places printed for one run of damage, at most."""
@@ -49,7 +53,7 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
     while any(problem.corrupt for problems, _ in found for problem in problems) and session.read_again():
         chosen = _chosen(session, args.allocator)
         found = [_problems(session, allocator) for allocator in chosen]
-    entries: list[dict[str, object]] = []
+    entries: list[dict[str, Any]] = []
     findings: list[Damage] = []
     explainer = Explainer(session)
     for allocator, (problems, _) in zip(chosen, found):
@@ -61,21 +65,21 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
     doubt = [finding for finding in findings if not finding.problem.corrupt]
     whole = not (session.target.truncated or _unread(session) or doubt)
     corrupt_ = any(entry["problems"] for entry in entries)
+    checked = any(entry["blocks"] for entry in entries)
     body = {
-        "sound": None if not _blocks(session, chosen) else not corrupt_,
+        "sound": not corrupt_ if checked else None,
         "complete": whole,
         "allocators": entries,
         "problems": [finding.json() for finding in _limited(findings, args.limit)],
         "inside": [{"thread": one.thread, "where": printable(one.where)} for one in session.inside if corrupt_ and one.allocator in chosen],
         "in_flight": in_flight_json(session, [one for _, changed in found for one in changed]),
     }
-    status = 1 if corrupt_ else 0 if whole and _blocks(session, chosen) else 2
+    status = 1 if corrupt_ else 0 if whole and checked else 2
     shown = _limited(findings, in_text(args.limit, LIMIT))
-    result = Plain(session, "verify", body, lambda width, invocation: _text(body, shown, width, invocation), status)
     reported = {printable(problem.what, 600) for problem in session.directory.problems if problem.corrupt}
     # Warnings about corruption are listed as problems already.
-    result.warnings = [warning for warning in result.warnings if warning not in reported]
-    return result
+    warnings = [warning for warning in warnings_of(session) if warning not in reported]
+    return Plain(session, "verify", body, partial(_text, body, shown), status, warnings)
 
 
 def _limited(findings: Sequence[Damage], limit: Optional[int]) -> list[Damage]:
@@ -91,11 +95,8 @@ def _limited(findings: Sequence[Damage], limit: Optional[int]) -> list[Damage]:
 
 
 def _chosen(session: Session, name: str | None) -> list[Allocator]:
-    allocators = list(session.directory.allocators)
-    known = sorted({allocator.name for allocator in allocators})
-    if name is not None and name not in known:
-        raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(known) or 'none'}")
-    return [allocator for allocator in allocators if name in (None, allocator.name)]
+    allocator_named(session, name)
+    return [allocator for allocator in session.directory.allocators if name in (None, allocator.name)]
 
 
 def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
@@ -120,10 +121,6 @@ def _unread(session: Session) -> bool:
     return sum(end - start for start, end in left) < sum(end - start for start, end in heaps)
 
 
-def _blocks(session: Session, chosen: Sequence[Allocator]) -> int:
-    return sum(_count(session, allocator) for allocator in chosen)
-
-
 def _count(session: Session, allocator: Allocator) -> int:
     """Number of the allocator's blocks in any state except its own metadata."""
     directory = session.directory
@@ -131,11 +128,9 @@ def _count(session: Session, allocator: Allocator) -> int:
     return sum(directory.blocks.totals(state, start, end).blocks for start, end in directory.of(allocator) for state in states)
 
 
-def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], doubts: int, more: int) -> dict[str, object]:
+def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], doubts: int, more: int) -> dict[str, Any]:
     return {
-        "name": allocator.name,
-        "version": allocator.version,
-        "where": allocator.where,
+        **fields(allocator, "name", "version", "where"),
         "sound": not corrupt,
         "blocks": _count(session, allocator),
         "checked": dict(allocator.checked),
@@ -163,11 +158,11 @@ def _text(body: Mapping[str, Any], findings: Sequence[Damage], width: int, invoc
         yield ""
         yield from _finding(finding, count, width)
         for part in parts.get(finding.place, [])[:MAX_PARTS]:
-            yield from _hanging(f"     also: {part.place:#x}  ", printable(part.problem.what, 600), width)
+            yield from hanging(f"     also: {part.place:#x}  ", printable(part.problem.what, 600), width, INDENT)
     rest = sum(entry["problems"] for entry in body["allocators"]) - sum(1 + len(parts.get(one.place, ())) for one in damage)
     if rest > 0:
         yield ""
-        yield f"  … {number(rest)} more problem{'' if rest == 1 else 's'} (--limit 0 shows all)"
+        yield f"  … {counted(rest, 'more problem')} (--limit 0 shows all)"
     for one in body["inside"]:
         yield ""
         line = f"thread {one['thread']} was stopped inside {one['where']}: what it was changing may look wrong for that moment. Ask again"
@@ -184,8 +179,7 @@ def _verdict(entry: Mapping[str, Any], whole: bool) -> str:
     name = f"{entry['name']} {entry['version']}".strip() + (f" ({entry['where']})" if entry["where"] else "")
     checked = ", ".join(f"{number(count)} {what if count != 1 else what[:-1]}" for what, count in entry["checked"].items())
     if entry["problems"]:
-        count = entry["problems"]
-        return f"{name}: CORRUPT, {number(count)} problem{'' if count == 1 else 's'}; checked: {blocks_of(entry['blocks'])}, {checked}"
+        return f"{name}: CORRUPT, {counted(entry['problems'], 'problem')}; checked: {blocks_of(entry['blocks'])}, {checked}"
     if not entry["blocks"]:
         return f"{name}: no blocks"
     sound = "heap sound" if whole else "nothing wrong in what could be read"
@@ -193,14 +187,14 @@ def _verdict(entry: Mapping[str, Any], whole: bool) -> str:
 
 
 def _finding(finding: Damage, count: int, width: int) -> Iterator[str]:
-    yield from _hanging(f"{count:3}. {finding.place:#x}  ", printable(finding.problem.what, 600), width)
+    yield from hanging(f"{count:3}. {finding.place:#x}  ", printable(finding.problem.what, 600), width, INDENT)
     if finding.written is not None:
-        yield from _hanging("     written: ", finding.written.phrase + _place(finding), width)
+        yield from hanging("     written: ", finding.written.phrase + _place(finding), width)
     if finding.cause:
-        yield from _hanging("     cause:   ", finding.cause, width)
+        yield from hanging("     cause:   ", finding.cause, width)
     for name, one in (("before", finding.before), ("in", finding.at), ("after", finding.after)):
         if one is not None:
-            yield from _hanging(f"     {name + ':':8} ", _block(one), width)
+            yield from hanging(f"     {name + ':':8} ", _block(one), width)
 
 
 def _place(finding: Damage) -> str:
@@ -213,7 +207,7 @@ def _place(finding: Damage) -> str:
         begins = written.start - before.info.address
         inside = f"from byte {number(begins)} of the block before" if begins >= 0 else "from before the block before"
         most = written.end - end
-        least = f"{number(finding.overrun)} byte{'' if finding.overrun == 1 else 's'} past its end"
+        least = f"{counted(finding.overrun, 'byte')} past its end"
         return f"; {inside} to " + (least if most == finding.overrun else f"at least {least}, {number(most)} at most")
     if finding.past_end == 0:
         return "; right behind the end of the block before"
@@ -225,13 +219,6 @@ def _block(one: Neighbour) -> str:
     return f"{info.address:#x}, {info.kind or info.state} {number(info.size)}-byte block" + (
         f": {printable(one.content, 80)}" if one.content else ""
     )
-
-
-def _hanging(lead: str, text: str, width: int) -> Iterator[str]:
-    """Text after a lead, with its further lines indented."""
-    indent = " " * min(len(lead), 14)
-    for index, line in enumerate(wrapped(text, max(width - len(lead), 20))):
-        yield (indent if index else lead) + line.strip()
 
 
 def _next(finding: Damage) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 
 from findleaks.arg_types import address_word
 from findleaks.audit.address_info import Answer, Describer
@@ -24,9 +25,7 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
     addresses = [address_word(word) for word in args.addresses]
     describer = Describer(session)
     answers = [describer.answer(address) for address in addresses]
-    return Plain(
-        session, "whatis", {"answers": [answer.json() for answer in answers]}, lambda width, invocation: _text(answers, width, invocation)
-    )
+    return Plain(session, "whatis", {"answers": [answer.json() for answer in answers]}, partial(_text, answers))
 
 
 def _text(answers: list[Answer], width: int, invocation: Invocation) -> Iterator[str]:

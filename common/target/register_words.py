@@ -9,8 +9,11 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+
+from findleaks.target.arch import Arch
+from findleaks.target.base import Thread
 
 LEGACY = 512
 """Bytes of the part that FXSAVE writes."""
@@ -100,3 +103,14 @@ def vector_words(name: str, count: int) -> list[str]:
 def image_of(note: Sequence[int], size: int) -> tuple[int, int]:
     """(features, size) of the image in a note, from its words."""
     return (note[FEATURES_AT // 8] if size > LEGACY else 0, size)
+
+
+def debugger_thread(arch: Arch, tid: int, registers: dict[str, int], vectors: Iterable[tuple[str, Sequence[int]]]) -> Thread:
+    """A Thread from what a debugger reports: its registers of word size, and the words of vector
+    registers by name."""
+    words, names = list(registers.values()), list(registers)
+    for name, found in vectors:
+        words += found
+        names += vector_words(name, len(found))
+    pointer = registers.get(arch.thread_pointer, 0)
+    return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words), tuple(names))

@@ -179,7 +179,8 @@ def test_a_process_of_somebody_else(alive: int) -> None:
     # Imports first: the other user may not be allowed to read where findleaks is installed.
     code = (
         "import locale, os, sys; from findleaks import cli, commands, debugger_session, progress; from findleaks.target import copied;"
-        f"commands.commands(); os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(cli.main(['find', '--pid', '{alive}']))"
+        "[commands.load(word) for word in commands.CATALOGUE]; os.setgroups([]); os.setgid(65534); os.setuid(65534); "
+        f"sys.exit(cli.main(['find', '--pid', '{alive}']))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 2

@@ -183,7 +183,7 @@ def test_keys_at_gdbs_prompt(counting: Path, tmp_path: Path) -> None:
             debugger.until(r" s: 780 calls, ")
             time.sleep(0.4)
             debugger.press("\x03")
-            debugger.until("interrupted; nothing left in it. The process stands, as before.")
+            debugger.until("interrupted; nothing left in it. The process is stopped, as before.")
             assert code(running.pid, at) == before
             debugger.run("detach", "detached")
         unharmed(running, at, before)

@@ -15,9 +15,9 @@ from debuggers import LLDB, LLDB_LOADER, environment, findleaks, lldb, lldb_term
 from doors import build, counts, placed
 
 from cores import Running
-from findleaks.commands import commands
+from findleaks.catalogue import CATALOGUE
 
-COMMANDS = list(commands())
+COMMANDS = list(CATALOGUE)
 
 
 @pytest.fixture(scope="module")

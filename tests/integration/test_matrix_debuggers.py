@@ -19,10 +19,10 @@ from debuggers_matrix import GDBS, SUITES, Debugger
 from stopwatch import Stopwatch
 
 from cores import Running
-from findleaks.commands import commands
+from findleaks.catalogue import CATALOGUE
 
 pytestmark = pytest.mark.matrix
-COMMANDS = list(commands())
+COMMANDS = list(CATALOGUE)
 
 
 @dataclass(frozen=True)

@@ -272,9 +272,9 @@ def test_memory_that_is_free_but_kept_is_told() -> None:
     caches = [cache("a", 4000, 10, 0, 0, "2048-4095"), cache("a", 1 << 16, 0, 2, 20, "65536-131071")]
     arenas = [Arena("a", 40000, 2 << 16, 20 << 16, 3 << 20, {}, 1 << 20)]
     text = run(opened(Counting(HEAP, HEAP + 0x200000, blocks_of(HEAP, caches), caches, arenas)))[1]
-    assert "  counting keeps 2.4 MiB (79 %) that nobody uses, 128 KiB of it in thread caches: free, not leaked" in text
+    assert "  counting keeps 2.4 MiB (79 %) unused, 128 KiB of it in thread caches: free, not leaked" in text
     assert "caches --sort free" in text
-    assert "nobody uses" not in run(opened(counting()))[1]
+    assert "unused" not in run(opened(counting()))[1]
 
 
 @pytest.mark.parametrize("options", [(), ("--by-arena",), ("--by-thread",), ("--by-arena", "--by-thread", "--sort", "waste")])

@@ -60,7 +60,7 @@ def test_a_debugger_that_cannot_start_is_one_clear_line(tmp_path: Path, monkeypa
     (tmp_path / "gdb").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FindleaksError, match="gdb does not start: No such file"):
-        rc.start_gdb([])
+        rc.start("gdb", [])
 
 
 def test_init_prints_both_lines_with_a_comment_each() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 from findleaks.audit.pages import Area
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
-from findleaks.formatting import number, size
+from findleaks.formatting import counted, size
 from findleaks.target.residency.presence import Presence
 
 
@@ -30,43 +30,13 @@ class Look(NamedTuple):
 
 LOOKS = (
     Look(PageState.IN_USE, "in_use", "occupied", "holds blocks in use", "█", "#", "34", "#1f5fbf", "#5ea1ff"),
-    Look(
-        PageState.UNTOUCHED,
-        "untouched",
-        "untouched",
-        "in use, never written to",
-        "□",
-        "_",
-        "36",
-        "#a9d3dd",
-        "#2c6573",
-    ),
+    Look(PageState.UNTOUCHED, "untouched", "untouched", "in use, never written to", "□", "_", "36", "#a9d3dd", "#2c6573"),
     Look(PageState.CACHED, "cached", "cached", "freed, in thread caches", "c", "c", "33", "#d9a514", "#e3b83a"),
     Look(PageState.METADATA, "metadata", "metadata", "the allocator's own", "m", "m", "35", "#8a4fc0", "#b58be0"),
     Look(PageState.KEPT, "kept", "free, kept", "free, but resident", "o", "o", "31", "#d9482b", "#f0694a"),
-    Look(
-        PageState.RETURNED,
-        "returned",
-        "free, returned",
-        "free, not resident",
-        "·",
-        ".",
-        "90",
-        "#e3e5e8",
-        "#2a2f36",
-    ),
+    Look(PageState.RETURNED, "returned", "free, returned", "free, not resident", "·", ".", "90", "#e3e5e8", "#2a2f36"),
     Look(PageState.FREE, "free", "free", "kept or returned: not known", "-", "-", "37", "#b9a79f", "#8d7b73"),
-    Look(
-        PageState.UNKNOWN,
-        "unknown",
-        "unknown",
-        "damaged, absent, foreign",
-        "?",
-        "?",
-        "37",
-        "#8b929b",
-        "#6a727c",
-    ),
+    Look(PageState.UNKNOWN, "unknown", "unknown", "damaged, absent, foreign", "?", "?", "37", "#8b929b", "#6a727c"),
 )
 BY_STATE = {look.state: look for look in LOOKS}
 FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"
@@ -83,10 +53,6 @@ class Picture:
     areas: Sequence[Area]
     residency: Presence
     page: int
-
-    @property
-    def pages(self) -> int:
-        return sum(len(area.states) for area in self.areas)
 
     def bytes(self, state: PageState) -> int:
         """Bytes of the pages in this state, in all areas."""
@@ -111,8 +77,7 @@ class Picture:
     def headline(self) -> str:
         """ "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use; residency from
         pagemap" """
-        count = len(self.areas)
-        heaps = f"{number(count)} heap" + ("" if count == 1 else "s")
+        heaps = counted(len(self.areas), "heap")
         first = f"{size(self.mapped)} mapped in {heaps}"
         if self.resident is not None:
             first = f"{size(self.resident)} resident in {heaps} ({size(self.mapped)} mapped)"

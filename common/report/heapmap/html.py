@@ -11,10 +11,10 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from heapq import nsmallest
 from typing import NamedTuple
 
 from findleaks.audit.pages import Area
-from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.escaping import json_line, visible
 from findleaks.formatting import printable
@@ -107,13 +107,11 @@ def _shown(value: object) -> object:
 
 def _states(picture: Picture) -> list[dict[str, object]]:
     """The states by number: name, meaning, colours, bytes, order in the legend."""
-    looks = {look.state: (order, look) for order, look in enumerate(LOOKS)}
-    found: list[dict[str, object]] = []
-    for state in PageState:
-        order, look = looks[state]
-        of = {"name": look.name, "meaning": look.meaning, "colours": [look.light, look.dark]}
-        found.append({**of, "bytes": picture.bytes(state), "order": order})
-    return found
+    looks = sorted(enumerate(LOOKS), key=lambda one: one[1].state)
+    return [
+        {"name": look.name, "meaning": look.meaning, "colours": [look.light, look.dark], "bytes": picture.bytes(look.state), "order": order}
+        for order, look in looks
+    ]
 
 
 def _spare(session: Session, areas: Sequence[Area]) -> list[list[tuple[int, int, str]]]:
@@ -122,10 +120,9 @@ def _spare(session: Session, areas: Sequence[Area]) -> list[list[tuple[int, int,
     found: dict[tuple[int, str], list[tuple[int, int, str]]] = {(id(area.allocator), area.arena): [] for area in areas}
     for allocator in {id(area.allocator): area.allocator for area in areas}.values():
         for spare in allocator.spare(session.directory.blocks):
-            listed = found.get((id(allocator), spare.arena))
-            if listed is not None:
-                listed.append((spare.start, spare.end, spare.sort))
-    return [sorted(sorted(listed, key=lambda one: one[0] - one[1])[:MAX_SPARE]) for listed in found.values()]
+            # An arena without an area is not drawn.
+            found.get((id(allocator), spare.arena), []).append((spare.start, spare.end, spare.sort))
+    return [sorted(nsmallest(MAX_SPARE, listed, key=lambda one: one[0] - one[1])) for listed in found.values()]
 
 
 def _areas(
@@ -164,14 +161,9 @@ class _Names:
         for word, _ in Counter(words).most_common():
             name = session.types.name(word) if word else ""
             if name not in known:
-                if len(self.names) == _ENTRIES - 1:
-                    known[name] = len(self.names)
-                    self.names.append("other types")
-                elif len(self.names) == _ENTRIES:
-                    known[name] = _ENTRIES - 1
-                else:
-                    known[name] = len(self.names)
-                    self.names.append(name)
+                known[name] = min(len(self.names), _ENTRIES - 1)
+                if len(self.names) < _ENTRIES:
+                    self.names.append(name if len(self.names) < _ENTRIES - 1 else "other types")
             self._numbers[word] = known[name]
 
     def numbered(self, words: array[int]) -> bytes:
@@ -182,26 +174,16 @@ class _Names:
 def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
     """A table of sizes, which of them are rounded, and each page's number in the table (0: no
     blocks)."""
-    counts = Counter(sizes)
-    counts.pop(0, None)
-    table, about = [0], [False]
-    numbers = {0: 0}
-    frequent = [value for value, _ in counts.most_common()]
+    frequent = [value for value, _ in Counter(sizes).most_common() if value]
     exact = len(frequent) if len(frequent) < _ENTRIES else _EXACT
-    for value in sorted(frequent[:exact]):
-        numbers[value] = len(table)
-        table.append(value)
-        about.append(False)
+    table = [0, *sorted(frequent[:exact])]
+    numbers = {value: number for number, value in enumerate(table)}
     rounded: dict[int, int] = {}
     for value in frequent[exact:]:
         shift = max(value.bit_length() - 3, 0)  # quarters of powers of two: at most 120
-        near = value >> shift << shift
-        if near not in rounded:
-            rounded[near] = len(table)
-            table.append(near)
-            about.append(True)
-        numbers[value] = rounded[near]
-    return table, about, bytes(numbers[value] for value in sizes)
+        numbers[value] = rounded.setdefault(value >> shift << shift, len(table) + len(rounded))
+    about = [False] * len(table) + [True] * len(rounded)
+    return [*table, *rounded], about, bytes(numbers[value] for value in sizes)
 
 
 def _blocks(session: Session, areas: Sequence[Area]) -> tuple[list[list[tuple[int, int]]], array[int], array[int], bytearray, array[int]]:
@@ -241,9 +223,7 @@ def _first_words(session: Session, start: int, end: int, offsets: array[int], st
         limit = piece.address + len(piece.data) - word
         while at < len(starts) and starts[at] <= limit:
             low = starts[at] - piece.address
-            if low < 0 or states[at] != State.IN_USE:
-                yield 0
-            else:
-                yield int.from_bytes(piece.data[low : low + word], session.target.arch.byteorder)
+            read = low >= 0 and states[at] == State.IN_USE
+            yield int.from_bytes(piece.data[low : low + word], session.target.arch.byteorder) if read else 0
             at += 1
     yield from bytes(len(starts) - at)

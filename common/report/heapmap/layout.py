@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from findleaks.audit.pages import Area
@@ -93,18 +94,18 @@ def _columns(side: int) -> int:
 
 def _rows(area: Area, per: int, side: int, y: int, words: list[Words], strips: list[Strip]) -> int:
     """Place the cells of an area from `y` on; returns where they end."""
-    column = 0
-    last = None
-    for cell in cells(area, per):
-        if column == _columns(side):
-            column, last, y = 0, None, y + side
-        if not column and (cell.first == 0 or not strips or y - words[-1].y >= 3 * LINE or not words[-1].mono):
-            words.append(Words(MARGIN, y + 9, f"{area.address(cell.first):#x}", 11, True, True))
-        shown = cell._replace(first=0, pages=0, share=cell.share // 32 * 32 + 31 if cell.share else 0)
-        if last == shown:
-            strips[-1] = strips[-1]._replace(length=strips[-1].length + 1)
-        else:
-            strips.append(Strip(MARGIN + GUTTER + column * side, y, 1, shown))
-            last = shown
-        column += 1
-    return y + side
+    left, end = cells(area, per), y + side
+    for row in iter(lambda: list(islice(left, _columns(side))), []):
+        if row[0].first == 0 or not strips or y - words[-1].y >= 3 * LINE or not words[-1].mono:
+            words.append(Words(MARGIN, y + 9, f"{area.address(row[0].first):#x}", 11, True, True))
+        x = MARGIN + GUTTER
+        for shown, same in groupby(map(_coarse, row)):
+            strips.append(Strip(x, y, len(list(same)), shown))
+            x += strips[-1].length * side
+        y = end = y + side
+    return end
+
+
+def _coarse(cell: Cell) -> Cell:
+    """The cell as it is drawn: without its place, its share in steps of 32."""
+    return cell._replace(first=0, pages=0, share=cell.share // 32 * 32 + 31 if cell.share else 0)

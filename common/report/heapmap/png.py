@@ -10,7 +10,7 @@ from typing import Any
 from findleaks.engine.pages import PageState
 from findleaks.errors import FindleaksError
 from findleaks.escaping import visible
-from findleaks.report.heapmap.cells import FAINT_LIGHT, LOOKS, Picture, blend
+from findleaks.report.heapmap.cells import BY_STATE, FAINT_LIGHT, LOOKS, Picture, blend
 from findleaks.report.heapmap.layout import WIDTH, place_picture
 
 SCALE = 2
@@ -33,11 +33,8 @@ def render_png(picture: Picture) -> bytes:
     made = place_picture(picture)
     canvas = image_.new("RGB", (WIDTH * SCALE, made.height * SCALE), "#ffffff")
     draw: Any = draw_.Draw(canvas)
-    fonts: dict[int, Any] = {}
-    by_state = {look.state: look for look in LOOKS}
+    fonts = {size: _font(font_, size * SCALE) for size in {words.size for words in made.words}}
     for words in made.words:
-        if words.size not in fonts:
-            fonts[words.size] = _font(font_, words.size * SCALE)
         if words.look >= 0:
             box = [SCALE * at for at in (words.x - 18, words.y - 11, words.x - 6, words.y + 1)]
             draw.rectangle(box, fill=LOOKS[words.look].light)
@@ -49,7 +46,7 @@ def render_png(picture: Picture) -> bytes:
         except ValueError:  # Pillow's built-in bitmap font knows no anchors
             draw.text((place[0], place[1] - 11), text, fill=colour, font=fonts[words.size])
     for x, y, length, cell in made.strips:
-        colour = by_state[cell.state].light
+        colour = BY_STATE[cell.state].light
         if cell.state == PageState.IN_USE and cell.share:
             colour = blend(FAINT_LIGHT, colour, cell.share)
         draw.rectangle([x * SCALE, y * SCALE, (x + length * made.cell) * SCALE - 1, (y + made.cell) * SCALE - 1], fill=colour)

@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 from findleaks.engine.pages import PageState
 from findleaks.escaping import visible
-from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, blend
+from findleaks.report.heapmap.cells import BY_STATE, FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, blend
 from findleaks.report.heapmap.layout import WIDTH, place_picture
 
 _SHARES = range(31, 256, 32)
@@ -14,7 +14,7 @@ _SHARES = range(31, 256, 32)
 
 def _colours(dark: bool) -> str:
     rules = [f".s{int(look.state)}{{fill:{look.dark if dark else look.light}}}" for look in LOOKS]
-    used = next(look for look in LOOKS if look.state == PageState.IN_USE)
+    used = BY_STATE[PageState.IN_USE]
     faint, full = (FAINT_DARK, used.dark) if dark else (FAINT_LIGHT, used.light)
     rules += [f".u{share}{{fill:{blend(faint, full, share)}}}" for share in _SHARES]
     ground, ink, pale = ("#14181d", "#e8eaed", "#9aa3ad") if dark else ("#ffffff", "#1b1f24", "#5a6370")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from findleaks.audit.pages import Area
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.escaping import Markup
-from findleaks.formatting import number, size, table, wrapped
+from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, page_sums, pages_per_cell, sums
 
 ROWS = 24
@@ -42,7 +44,7 @@ def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: i
         held = sum(area.resident or 0 for area in rest)
         resident = f", {size(held)} resident" if all(area.resident is not None for area in rest) else ""
         yield ""
-        yield f"  and {number(len(rest))} smaller heap{'s' if len(rest) > 1 else ''}: {size(sum(area.size for area in rest))}{resident}"
+        yield f"  and {counted(len(rest), 'smaller heap')}: {size(sum(area.size for area in rest))}{resident}"
     if shown:
         yield ""
         what = "a page" if per == 1 else f"{number(per)} pages ({size(per * picture.page)}), as most of them are"
@@ -57,27 +59,13 @@ def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: i
 def _rows(area: Area, per: int, columns: int, style: Style) -> Iterator[str]:
     """Rows with the address of their first page. A repeated row is printed once, with the number of
     repetitions."""
-    row: list[Cell] = []
-    last, repeated = "", 0
-    for cell in cells(area, per):
-        row.append(cell)
-        if len(row) < columns and cell.first + cell.pages < len(area.states):
-            continue
-        text = _row(row, style)
-        if text == last:
-            repeated += 1
-        else:
-            if repeated:
-                yield _more(repeated)
-            yield Markup(f"  {area.address(row[0].first):#014x}  {text}")
-            last, repeated = text, 0
-        row = []
-    if repeated:
-        yield _more(repeated)
-
-
-def _more(count: int) -> str:
-    return f"  {'':14}  (and {number(count)} row{'s' if count > 1 else ''} like this)"
+    left = cells(area, per)
+    rows = iter(lambda: list(islice(left, columns)), [])
+    for text, same in groupby(((row[0].first, _row(row, style)) for row in rows), key=itemgetter(1)):
+        firsts = [first for first, _ in same]
+        yield Markup(f"  {area.address(firsts[0]):#014x}  {text}")
+        if len(firsts) > 1:
+            yield f"  {'':14}  (and {counted(len(firsts) - 1, 'row')} like this)"
 
 
 def _row(row: list[Cell], style: Style) -> str:
