@@ -13,23 +13,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED
+from findleaks.allocators.mappings import Mapped
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
-
-
-class Mapped(NamedTuple):
-    """A mapping [start, end) that holds one chunk, whose header is at `chunk`; `size` bytes behind
-    the header are usable."""
-
-    start: int
-    chunk: int
-    end: int
-    size: int
 
 
 def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[Mapped]:

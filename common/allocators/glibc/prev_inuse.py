@@ -22,13 +22,13 @@ from findleaks.target.base import Range
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
-    from findleaks.allocators.glibc.view import GlibcView
+    from findleaks.allocators.glibc.instance import Glibc
 
 SHOWN = 20
 """Problems of one span that are reported one by one."""
 
 
-def settle(heap: GlibcView, span: Span, blocks: Blocks) -> Iterator[int]:
+def settle(heap: Glibc, span: Span, blocks: Blocks) -> Iterator[int]:
     """The span's headers in doubt that are right: the chunk before them is free. Reports the wrong
     ones, once."""
     if not span.unsure:

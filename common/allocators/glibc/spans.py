@@ -18,7 +18,7 @@ from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, fencepost, 
 from findleaks.allocators.glibc.walk import advance
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.target.base import Range
+from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import holding
 
 
@@ -168,3 +168,8 @@ def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int)
     if fence and end % memory.arch.page == 0:
         return Span(arena, start, first, walked.chunk, end, end - start, metadata=[Range(walked.chunk, end)])
     return None
+
+
+def pieces_of(memory: Memory, spans: Sequence[Span]) -> tuple[Piece, ...]:
+    """Memory of these spans' chunks, ascending, without the arenas' own structures."""
+    return tuple(piece for span in spans for piece in memory.target.pieces(span.first, span.end))

@@ -21,7 +21,7 @@ from findleaks.allocators.glibc.prev_inuse import copy_differs, not_free
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.target.base import Piece, Range
+from findleaks.target.base import Range
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
@@ -178,8 +178,3 @@ def stretches(span: Span) -> Iterator[tuple[int, int, bool]]:
         chunk = foreign.end
     if chunk < span.stop:
         yield chunk, span.stop, not span.top_unknown
-
-
-def pieces_of(memory: Memory, spans: Sequence[Span]) -> tuple[Piece, ...]:
-    """Memory of these spans' chunks, ascending, without the arenas' own structures."""
-    return tuple(piece for span in spans for piece in memory.target.pieces(span.first, span.end))
