@@ -10,11 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from findleaks.allocators.musl.engine import AREA as AREA
-from findleaks.allocators.musl.engine import HEADER as HEADER
-from findleaks.allocators.musl.engine import LARGE as LARGE
-from findleaks.allocators.musl.engine import MOVED as MOVED
-from findleaks.allocators.musl.engine import UNIT as UNIT
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl.engine import AREA
 
 CLASSES = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127),
@@ -139,14 +136,20 @@ def bin_of(size: int, align: int) -> int:
     return 63 if units > 0x1C00 else _TABLE[units // 128 - 4] + 16
 
 
-class LocatedContext:
-    """The address of a context, and the areas in its list."""
+class LocatedContext(NamedTuple):
+    """A context's file, address and layout, and the secret that the areas in its list begin
+    with."""
 
-    def __init__(self, where: str, address: int, layout: Context, secret: int) -> None:
-        self.where = where
-        self.address = address
-        self.layout = layout
-        self.secret = secret
+    where: str
+    address: int
+    layout: Context
+    secret: int
+
+
+def number64(memory: Memory, address: int) -> int:
+    """A 64-bit number, whatever the word size; 0 if absent."""
+    words = memory.words(address, 8 // memory.size)
+    return 0 if words is None else words[0] if len(words) == 1 else words[0] | words[1] << 32
 
 
 class Mal(NamedTuple):

@@ -9,46 +9,33 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import Optional, Protocol
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.groups import Batch, Group, Groups
-from findleaks.allocators.musl.layout import CLASSES, HEADER, UNIT, LocatedContext, Meta
-from findleaks.allocators.musl.slots import Slots
-from findleaks.engine.contract import Engine
+from findleaks.allocators.musl.engine import AREA, HEADER, UNIT
+from findleaks.allocators.musl.groups import Batch, Group
+from findleaks.allocators.musl.layout import CLASSES
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.musl.ng import MallocNG
 
 SHOWN = 16
 """Bytes written behind a block that a problem shows at most."""
 
 
-class MallocNGView(Protocol):
-    """The attributes of ng.MallocNG that the check reads."""
-
-    memory: Memory
-    engine: Engine
-    context: LocatedContext
-    meta: Meta
-    areas: list[int]
-    groups: Groups
-    slots: Slots
-    problems: list[Problem]
-
-
-def verify(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Check groups first, then lists, then every slot in ascending order; `checked` counts what was
-    checked."""
+def verify(allocator: MallocNG) -> Iterator[Optional[Problem]]:
+    """Check groups first, then lists, then every slot in ascending order."""
     for number, group in enumerate(allocator.groups.all):
         yield from _group(group)
         if number % 10_000 == 9_999:
             yield None
-    checked["groups"] = len(allocator.groups.all)
-    yield from _lists(allocator, checked)
+    allocator.checked["groups"] = len(allocator.groups.all)
+    yield from _lists(allocator)
     for batch in allocator.groups.batches:
         yield None
-        yield from _slots(allocator, batch, checked)
+        yield from _slots(allocator, batch)
 
 
 def _group(group: Group) -> Iterator[Problem]:
@@ -67,7 +54,7 @@ def _group(group: Group) -> Iterator[Problem]:
         yield Problem(group.meta, f"{name} has slots available beyond active_idx {group.active}: bits {group.avail:#x}")
 
 
-def _lists(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Problem]:
+def _lists(allocator: MallocNG) -> Iterator[Problem]:
     """The rings of groups with free slots, one for each class, and the ring of unused metas: links
     in both directions, and which groups must be on them."""
     memory, context = allocator.memory, allocator.context
@@ -95,16 +82,16 @@ def _lists(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Problem
         if group.number < len(CLASSES) and group.mask and group.meta not in on_list:
             what = f"meta {group.meta:#x} of the group {group.mem:#x} has free slots, but is not on active[{group.number}]"
             yield Problem(group.meta, f"{what}: they are never used again")
-    checked["list links"] = len(on_list)
+    allocator.checked["list links"] = len(on_list)
 
 
-def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int, str]]:
+def _ring(allocator: MallocNG, head: int, limit: int) -> Iterator[tuple[int, str]]:
     """(meta, "" or what is wrong with its links) of a ring; ends at the first that is broken."""
     memory = allocator.memory
     areas = set(allocator.areas)
     node, seen = head, 0
     while node:
-        if node & -4096 not in areas or (node % 4096 - allocator.meta.first) % allocator.meta.size:
+        if node & -AREA not in areas or (node % AREA - allocator.meta.first) % allocator.meta.size:
             yield node, f"{node:#x} is no meta"
             return
         links = memory.words(node, 2)
@@ -122,7 +109,7 @@ def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int,
         node = after
 
 
-def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> Iterator[Problem]:
+def _slots(allocator: MallocNG, batch: Batch) -> Iterator[Problem]:
     """Every slot: the byte before it, and of blocks in use the header and the bytes behind the
     requested size."""
     read, pieces = allocator.slots.read(batch, True)
@@ -136,7 +123,7 @@ def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> It
     heads = memoryview(gather(pieces, array("Q", [start - HEADER for start in read.starts]), HEADER)[0]).cast("I")
     first, _ = gather(pieces, array("Q", [start + size for start, size in zip(read.starts, read.sizes)]), 1)
     last, _ = gather(pieces, ends, 1)
-    checked["slots"] = checked.get("slots", 0) + len(ends)
+    allocator.checked["slots"] = allocator.checked.get("slots", 0) + len(ends)
     number = 0
     behind = 0  # where the slot before ends, if it is in use: an error there was reported already
     for _, group, low, high in segments:
@@ -165,7 +152,7 @@ def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> It
             number += 1
 
 
-def _block(allocator: MallocNGView, group: Group, number: int, address: int, size: int) -> Iterator[Problem]:
+def _block(allocator: MallocNG, group: Group, number: int, address: int, size: int) -> Iterator[Problem]:
     """Check a block in use as get_meta and get_nominal_size do when it is freed."""
     memory = allocator.memory
     slot = group.slot(number)
@@ -208,7 +195,7 @@ def _would_crash(what: str, address: int, size: int, why: str = ": overwritten")
     return f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash"
 
 
-def _behind(allocator: MallocNGView, at: int, end: int) -> bytes:
+def _behind(allocator: MallocNG, at: int, end: int) -> bytes:
     """The bytes written at an address, up to the next 0 or the end of the slot."""
     data = bytearray()
     while len(data) < SHOWN and at + len(data) <= end:
@@ -219,7 +206,7 @@ def _behind(allocator: MallocNGView, at: int, end: int) -> bytes:
     return bytes(data)
 
 
-def _byte(allocator: MallocNGView, address: int) -> int:
+def _byte(allocator: MallocNG, address: int) -> int:
     """A byte; 0 where memory is absent."""
     word = allocator.memory.int32(address & -4)
     return 0 if word is None else word >> 8 * (address & 3) & 0xFF

@@ -20,18 +20,17 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import images
+from findleaks.allocators.mappings import Mapped, unclaimed
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.engine import DIFFERS, ENDS, MORE, walk_tags
 from findleaks.allocators.musl.layout import Old
-from findleaks.engine.contract import Engine
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import nonzero_pieces, subtract
+from findleaks.target.ranges import nonzero_pieces
 
 PAGE = 4096
-_NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 _RESYNC = 1 << 20
 """Bytes behind a chunk of corrupt size that are searched for the next chunk."""
 
@@ -78,6 +77,11 @@ class Segment:
             self.parts.append(Part(starts, sizes, states))
             self.count += len(starts)
 
+    def walk(self, blocks: Blocks) -> None:
+        """See Heap."""
+        for part in self.parts:
+            blocks.append(*part)
+
     def last(self) -> tuple[int, int, int]:
         """Start, size and state of the last block. There must be one."""
         starts, sizes, states = self.parts[-1]
@@ -97,45 +101,20 @@ class Segment:
         return starts[bisect_right(starts, address) - 1]
 
 
-class Mapped(NamedTuple):
-    """A chunk with a mapping [start, end) of its own: its block, and the usable size."""
-
-    start: int
-    end: int
-    block: int
-    size: int
-
-
 def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Range]) -> tuple[list[Segment], list[Mapped]]:
     """All stretches and all mapped chunks, each ascending."""
     segments: list[Segment] = []
     mapped: list[Mapped] = []
-    for start, end in _free_memory(memory, taken):
-        _search(memory, engine, layout, Range(start, end), segments, mapped)
-    for image in images(memory.target):
-        for data in image.data:
-            segments += _donated(memory, engine, layout, data)
-    segments = [segment for segment in segments if segment.count]
-    segments.sort(key=lambda segment: segment.start)
+    files = [data for image in images(memory.target) for data in image.data]
+    for free in unclaimed(memory.target, [*taken, *files]):
+        _search(memory, engine, layout, free, segments, mapped)
+    for data in files:
+        segments += _donated(memory, engine, layout, data)
     kept: list[Segment] = []
-    for segment in segments:
-        if not kept or segment.start >= kept[-1].end:
+    for segment in sorted(segments, key=lambda segment: segment.start):
+        if segment.count and (not kept or segment.start >= kept[-1].end):
             kept.append(segment)
     return kept, sorted(mapped)
-
-
-def _free_memory(memory: Memory, taken: Sequence[Range]) -> list[Range]:
-    """Anonymous writable memory, adjacent regions joined, without what belongs to others and live
-    threads' stacks."""
-    joined: list[Range] = []
-    files = [Range(start, end) for image in images(memory.target) for start, end in image.data]
-    for region in memory.target.regions():
-        if region.writable and region.readable and region.private and not region.name.startswith(_NOT_HEAP):
-            if joined and joined[-1].end == region.start:
-                joined[-1] = Range(joined[-1].start, region.end)
-            else:
-                joined.append(Range(region.start, region.end))
-    return subtract(joined, [*taken, *files, *thread_stacks(memory.target).values()])
 
 
 def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[Mapped]) -> None:
@@ -181,10 +160,10 @@ def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> O
             break
         psize, rest = words
         if psize == offset - header and not rest & 1 and (psize + rest) % PAGE == 0 and rest >= align and base + psize + rest <= limit:
-            return Mapped(base, base + psize + rest, base + offset, rest - header)
+            return Mapped(base, base + offset - header, base + psize + rest, rest - header)
     if base + length > limit:
         return None
-    return Mapped(base, base + length, base + align, csize - header)
+    return Mapped(base, base + align - header, base + length, csize - header)
 
 
 def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:

@@ -9,22 +9,15 @@ src/malloc/malloc.c before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Optional, Protocol
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.layout import Mal, bin_of
-from findleaks.allocators.musl.old_heaps import Mapped, Segment
+from findleaks.allocators.musl.layout import bin_of, number64
 from findleaks.engine.terms import State
 
-
-class OldMallocView(Protocol):
-    """The attributes of old.OldMalloc that the check reads."""
-
-    memory: Memory
-    mal: Mal
-    segments: list[Segment]
-    mapped: list[Mapped]
+if TYPE_CHECKING:
+    from findleaks.allocators.musl.old import OldMalloc
 
 
 def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) -> set[int]:
@@ -37,11 +30,11 @@ def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) 
     return found
 
 
-def verify(allocator: OldMallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def verify(allocator: OldMalloc) -> Iterator[Optional[Problem]]:
     """Check each bin's ring in both directions, sizes and the bitmap; then report the free chunks
     that are in no bin."""
     memory, mal, layout = allocator.memory, allocator.mal, allocator.mal.layout
-    header = layout.overhead
+    header, checked = layout.overhead, allocator.checked
     checked["chunk headers"] = sum(segment.count + 1 for segment in allocator.segments) + len(allocator.mapped)
     free = {}
     for segment in allocator.segments:
@@ -49,8 +42,7 @@ def verify(allocator: OldMallocView, checked: dict[str, int]) -> Iterator[Option
             if state == State.FREE:
                 free[start - header] = size + header
         yield None
-    words = memory.words(mal.address, 8 // memory.size) or (0,)
-    bits = words[0] if len(words) == 1 else words[0] | words[1] << 32
+    bits = number64(memory, mal.address)
     binned: set[int] = set()
     for number in range(layout.bins):
         end = mal.bin(number)
