@@ -86,12 +86,11 @@ def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[in
     page, word = memory.arch.page, memory.size
     offset = -2 * word % align + word  # i386: chunks begin 8 bytes into the page
     at = start + -start % page
-    order = "little" if memory.arch.byteorder == "little" else "big"
     for piece in nonzero_pieces(memory.target, at, end):
         if memory.target.interrupted():
             raise Interrupted()
         skip = -piece.address % page + offset
-        low = skip if order == "little" else skip + word - 1  # the byte with the flags
+        low = skip if memory.arch.byteorder == "little" else skip + word - 1  # the byte with the flags
         data = piece.data
         marks = bytes(data[low::page]).translate(_MARKS)
         index = marks.find(1)

@@ -48,13 +48,14 @@ def verify(heap: Glibc) -> Iterator[Optional[Problem]]:
 def _consequences(heap: Glibc) -> None:
     """Remove the problems that follow from damage that is reported already."""
     unread = merged([part for span in heap.spans for part in span.foreign])
-    heap.problems[:] = [p for p in heap.problems if p.damaged or not p.corrupt or not _in_unread(p, unread, heap)]
 
+    def follows(problem: Problem) -> bool:
+        """Whether a list's entry is no block only because the memory around it is lost to a wrong
+        size, which is reported already."""
+        explained = problem.corrupt and not problem.damaged
+        return explained and inside(unread, problem.address) is not None and heap.owns(problem.address)
 
-def _in_unread(problem: Problem, unread: Sequence[Range], heap: Glibc) -> bool:
-    """Whether a list's entry is no block only because the memory around it is lost to a wrong size,
-    which is reported already."""
-    return inside(unread, problem.address) is not None and heap.owns(problem.address)
+    heap.problems[:] = [problem for problem in heap.problems if not follows(problem)]
 
 
 def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
@@ -91,15 +92,11 @@ def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
     size = (memory.word(chunk + word) or 0) & ~FLAG_BITS
     behind = chunk + size + word
     head = memory.word(behind)
+    what = f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the "
     if head is None or not head & PREV_INUSE:
-        what = (
-            f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the walk from chunk to chunk does not come upon it"
-        )
-        return Problem(chunk, what)
-    what = (
-        f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the size word of the block behind it, at "
-        f"{behind + word:#x}, is {head:#x} and says that it is in use: freed and given out at once, or written over"
-    )
+        return Problem(chunk, what + "walk from chunk to chunk does not come upon it")
+    what += f"size word of the block behind it, at {behind + word:#x}, is {head:#x} and says that it is in use: freed and given out at "
+    what += "once, or written over"
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
 
@@ -168,11 +165,8 @@ def _each(heap: Glibc, entries: Sequence[int], where: str, size: int, seen: dict
             yield Problem(chunk, what, damaged=place, expected=size | head & FLAG_BITS)
         elif chunk in free:
             behind = chunk + (head & ~FLAG_BITS)
-            yield Problem(
-                block,
-                f"the block at {block:#x} is in {where} and in a bin at once: freed twice",
-                damaged=Range(behind + word, behind + 2 * word),
-            )
+            what = f"the block at {block:#x} is in {where} and in a bin at once: freed twice"
+            yield Problem(block, what, damaged=Range(behind + word, behind + 2 * word))
         if block in seen:
             yield Problem(block, f"the block at {block:#x} is in {where} and in {seen[block]} at once: freed twice")
         seen[block] = where
@@ -191,37 +185,25 @@ def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> I
     random number for the process (2.34), the address of the cache (2.29 to 2.33), or nothing
     before. The value that most blocks have decides which it is."""
     word = heap.memory.size
-    own = Counter[bool]()
-    votes: Counter[int] = Counter()
-    for cache, blocks in cached:
-        for block in blocks:
-            key = heap.memory.word(block + word) or 0
-            own[key == cache.address] += 1
-            votes[key] += 1
-    total = sum(votes.values())
+    marks = [(cache, block, heap.memory.word(block + word) or 0) for cache, blocks in cached for block in blocks]
+    votes = Counter(mark for _, _, mark in marks)
     key, count = votes.most_common(1)[0] if votes else (0, 0)
-    by_cache = 2 * own[True] > total
-    if not by_cache and (key == 0 or 2 * count <= total or (count < 3 and not _in_libc(heap, key))):
+    by_cache = 2 * sum(mark == cache.address for cache, _, mark in marks) > len(marks)
+    if not by_cache and (key == 0 or 2 * count <= len(marks) or (count < 3 and not _in_libc(heap, key))):
         return
-    found = 0
-    for cache, blocks in cached:
+    wrong = [(cache, block, mark) for cache, block, mark in marks if mark != (cache.address if by_cache else key)]
+    for cache, block, mark in wrong[:MAX_PROBLEMS]:
         should = cache.address if by_cache else key
-        for block in blocks:
-            mark = heap.memory.word(block + word) or 0
-            if mark != should and found < MAX_PROBLEMS:
-                found += 1
-                what = f"the freed block at {block:#x}, in {cache.name}, has {mark:#x} where free() left its mark {should:#x}"
-                what += ": written to after it was freed; a second free() of it would not be noticed"
-                yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
+        what = f"the freed block at {block:#x}, in {cache.name}, has {mark:#x} where free() left its mark {should:#x}"
+        what += ": written to after it was freed; a second free() of it would not be noticed"
+        yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
 
 
 def _in_libc(heap: Glibc, value: int) -> bool:
     """Whether the word is in the memory around main_arena, where tcache_key is."""
     start = heap.instance.main.address & -heap.memory.arch.page
-    for piece in heap.target.pieces(start - (64 << 10), start + (256 << 10)):
-        if heap.engine.search(piece, value, value + 1):
-            return True
-    return False
+    pieces = heap.target.pieces(start - (64 << 10), start + (256 << 10))
+    return any(heap.engine.search(piece, value, value + 1) for piece in pieces)
 
 
 def _missing_mapped(heap: Glibc) -> Iterator[Problem]:
