@@ -8,6 +8,7 @@ Sources: malloc/malloc.c of 2.31 to 2.43: int_mallinfo, __malloc_info, csize2tid
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.allocators import base
@@ -61,37 +62,28 @@ class Classes(NamedTuple):
 def caches(glibc: Glibc, blocks: Blocks) -> list[Cache]:
     """The size classes of each arena, ascending; then the chunks that were mapped one by one."""
     classes = Classes(glibc.memory.size, glibc.granule)
-    arenas: dict[str, dict[int, list[int]]] = {arena.name: {} for arena in glibc.instance.arenas}
-    found: list[Cache] = []
-    for heap in glibc.heaps():
-        sizes = arenas.setdefault(heap.arena, {})
-        for start, end in heap.parts():
-            for size, state, count in blocks.by_size(start, end):
-                if state != State.METADATA:
-                    sizes.setdefault(size, [0, 0, 0])[state] += count
-    mapped = arenas.pop(MMAPPED, {})
-    for name, sizes in arenas.items():
-        found += _arena_caches(name, sizes, classes)
+    rows: dict[str, list[Cache]] = {arena.name: [] for arena in glibc.instance.arenas}
+    for row in base.tally(glibc.name, glibc.heaps(), blocks):
+        rows.setdefault(row.arena, []).append(row)
+    mapped = rows.pop(MMAPPED, [])
+    found = [cache for arena, sizes in rows.items() for cache in _arena_caches(arena, sizes, classes)]
     if mapped:
-        used = sum(counts[State.IN_USE] for counts in mapped.values())
-        size = sum(size * counts[State.IN_USE] for size, counts in mapped.items())
+        used, size = sum(row.in_use for row in mapped), sum(row.in_use_bytes for row in mapped)
         nested = any(heap.inner for heap in glibc.heaps() if heap.arena == MMAPPED)
         memory = size + used * 2 * classes.word if nested else sum(one.end - one.start for one in glibc.mapped)
         found.append(Cache(MMAPPED, MMAPPED, 0, used, 0, 0, size, 0, 0, memory))
     return found
 
 
-def _arena_caches(arena: str, sizes: dict[int, list[int]], classes: Classes) -> Iterator[Cache]:
-    """The classes of one arena; `sizes` has the number of blocks in each state by usable size. A
-    free chunk has a word less than while in use."""
+def _arena_caches(arena: str, sizes: Sequence[Cache], classes: Classes) -> Iterator[Cache]:
+    """The classes of one arena; `sizes` has a row for each usable size. A free chunk has a word
+    less than while in use."""
     groups: dict[tuple[str, int], list[int]] = {}
-    for usable in sorted(sizes):
-        chunk = classes.chunk(usable)
-        sums = groups.setdefault(classes.name(chunk - classes.word), [0] * 7)
-        for state, count in enumerate(sizes[usable]):
-            sums[state] += count
-            sums[3 + state] += count * usable
-            sums[6] += count * chunk
+    for row in sizes:
+        chunk = classes.chunk(row.size)
+        more = (row.in_use, row.cached, row.free, row.in_use_bytes, row.cached_bytes, row.free_bytes, row.total * chunk)
+        sums = groups.setdefault(classes.name(chunk - classes.word), [0] * len(more))
+        sums[:] = map(add, sums, more)
     for (name, size), (used, cached, free, used_bytes, cached_bytes, free_bytes, memory) in groups.items():
         yield Cache(arena, name, size, used, cached, free, used_bytes, cached_bytes, free_bytes, memory)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
@@ -63,23 +63,20 @@ class Glibc(Allocator):
         self.balances: list[Balance] = []  # one for each arena, once sealed
         # (cache, index of the list, entries), once sealed
         self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []
-        self._heaps: Optional[list[Heap]] = None
-        # by a span's start: its heap, and the blocks it was walked into
-        self._walked: dict[int, tuple[Heap, Blocks]] = {}
+        self._heaps: list[Heap] = []
+        self._walked: dict[int, Blocks] = {}  # by a span's start: the blocks it was walked into
         self.spans: list[Span] = []
         if instance.ring_problem:
             self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of further arenas are not seen"))
+        # what a heap reserves when the tunable glibc.malloc.hugetlb names huge pages: four of them
+        # (arena.c, heap_max_size)
+        huge_reserve = 4 * (self.par("hp_pagesize") or 0)
         for arena in instance.arenas:
             read_top(self.memory, arena)
             if arena.number:
-                find_heaps(self.memory, arena, self._huge_reserve(), self.problems)
+                find_heaps(self.memory, arena, huge_reserve, self.problems)
                 self.spans += spans.thread_spans(self.memory, arena, self.problems)
         self._index()
-
-    def _huge_reserve(self) -> int:
-        """Reserve of a heap in bytes when the tunable glibc.malloc.hugetlb names huge pages: four
-        of them (arena.c, heap_max_size); 0 otherwise."""
-        return 4 * (self.par("hp_pagesize") or 0)
 
     def par(self, name: str) -> Optional[int]:
         """A field of mp_ by its name, see ParLayout.offset; None when mp_ was not found or lacks
@@ -150,22 +147,18 @@ class Glibc(Allocator):
 
     def heaps(self) -> list[Heap]:
         """See Allocator."""
-        if self._heaps is not None:
-            return self._heaps
-        made = [self._heap(span) for span in self.spans]
-        for run in adjacent(self.mapped):
-            made.append(mapped_heap(run, 2 * self.memory.size))
-            made[-1].metadata = [Range(mapped.start, mapped.chunk + 2 * self.memory.size) for mapped in run]
-        self._heaps = sorted(made, key=lambda heap: heap.start)
+        if not self._heaps:
+            for span in self.spans:
+                self._heaps.append(Heap(span.start, span.end, span.arena.name, partial(self._walk, span), span.metadata, span.foreign))
+            for run in adjacent(self.mapped):
+                self._heaps.append(mapped_heap(run, 2 * self.memory.size))
+                self._heaps[-1].metadata = [Range(mapped.start, mapped.chunk + 2 * self.memory.size) for mapped in run]
+            self._heaps.sort(key=lambda heap: heap.start)
         return self._heaps
 
-    def _heap(self, span: Span) -> Heap:
-        def walk_span(blocks: Blocks) -> None:
-            self._walked[span.start] = made, blocks
-            walk(self, blocks, span)
-
-        made = Heap(span.start, span.end, span.arena.name, walk_span, span.metadata, span.foreign)
-        return made
+    def _walk(self, span: Span, blocks: Blocks) -> None:
+        self._walked[span.start] = blocks
+        walk(self, blocks, span)
 
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator. Totals are computed twice: as walked, to compare with the arenas' figures,
@@ -192,15 +185,15 @@ class Glibc(Allocator):
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
         self.balances = check(self.instance.arenas, walked, self.problems, wrong)
         parts: dict[str, list[Range]] = {}
-        for heap, _ in self._walked.values():
-            parts.setdefault(heap.arena, []).extend(heap.parts())
+        for heap in self.heaps():
+            parts.setdefault(heap.arena, []).extend(heap.parts() if heap.start in self._walked else [])
         for held in self.balances:
             held.count(blocks, parts.get(held.arena.name, []))
 
     def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks:
         """The blocks a span was walked into. That is an index of its own where its blocks contain
         heaps of other allocators."""
-        return self._walked[span.start][1] if span.start in self._walked else blocks
+        return self._walked.get(span.start, blocks)
 
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
         """Mark cached and free blocks and the thread caches themselves. Returns (address, what) of

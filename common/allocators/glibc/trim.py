@@ -10,14 +10,13 @@ what thread caches hold.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import subtract
+from findleaks.target.ranges import holding, subtract
 from findleaks.target.runs import Runs
 
 if TYPE_CHECKING:
@@ -57,9 +56,8 @@ def _at_break(glibc: Glibc, span: Span) -> int:
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
         return 0
     end = arena.top + arena.top_size
-    regions = glibc.target.regions()
-    at = bisect_right([region.start for region in regions], end - 1) - 1
-    return arena.top if arena.contiguous and at >= 0 and regions[at].end == end else 0
+    region = holding(glibc.target.regions(), end - 1)
+    return arena.top if arena.contiguous and region is not None and region.end == end else 0
 
 
 def _free(glibc: Glibc, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
@@ -89,11 +87,9 @@ def _free(glibc: Glibc, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]
 
 def _inner(glibc: Glibc, span: Span, blocks: Blocks) -> list[Range]:
     """The chunks that contain heaps of other allocators."""
-    heaps = glibc.heaps()
-    at = bisect_left([heap.start for heap in heaps], span.start)
     outer = glibc.walked_blocks(span, blocks)
     found = []
-    for start, end in heaps[at].inner if at < len(heaps) and heaps[at].start == span.start else ():
+    for start, end in next((heap.inner for heap in glibc.heaps() if heap.start == span.start), ()):
         index = outer.find(start)
         if index >= 0:
             end = max(end, outer.address(index) + outer.size(index) - glibc.memory.size)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from struct import Struct
 from typing import Optional
 
 from findleaks.allocators.musl import engine as s
 from findleaks.allocators.musl.engine import AREA, GROUP, HEADER, LARGE, LONE, MOVED, SUMS, UNIT, SlotGroups, SlotRead, TagWalk
+from findleaks.allocators.musl.layout import Meta
 from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.target.arch import Arch
@@ -29,6 +31,11 @@ class Bytes:
 
     def at(self, address: int, size: int) -> Optional[int]:
         """The little-endian number at an address."""
+        found = self.read(address, size)
+        return int.from_bytes(found, "little") if found is not None else None
+
+    def read(self, address: int, size: int) -> Optional[bytes]:
+        """The bytes at an address."""
         at = bisect_right(self._starts, address) - 1
         found = b""
         while 0 <= at < len(self._pieces) and len(found) < size:
@@ -37,7 +44,7 @@ class Bytes:
                 break
             found += self._pieces[at].data[offset : offset + size - len(found)]
             at += 1
-        return int.from_bytes(found, "little") if len(found) == size else None
+        return found if len(found) == size else None
 
 
 class _Group:
@@ -71,22 +78,17 @@ def read_groups(
     arch = engine.arch
     memory = Bytes(pieces)
     wrong: array[int] = array("Q")
-    word = arch.word
-    first, size = 8 + 2 * word, 4 * word + 8
+    layout, meta = Meta(arch.word), Struct("<QQQQQ" if arch.word == 8 else "<IIIQI")
     found = []
     for area in areas:
-        whole = memory.at(area, AREA)
-        if whole is None:
+        data = memory.read(area, AREA)
+        if data is None:
             wrong.extend((s.MISSING, area, 0, 0))
             continue
-        data = whole.to_bytes(AREA, "little")
-        for at in range(first, AREA - size + 1, size):
-            mem, masks, bits = (
-                int.from_bytes(data[at + start : at + end], "little")
-                for start, end in ((2 * word, 3 * word), (3 * word, 3 * word + 8), (3 * word + 8, size))
-            )
+        metas = data[layout.first : layout.first + layout.count * layout.size]
+        for at, (_, _, mem, masks, bits) in enumerate(meta.iter_unpack(metas)):
             if mem:
-                group = _Group(mem, area + at, masks, bits, classes)
+                group = _Group(mem, area + layout.first + at * layout.size, masks, bits, classes)
                 if group.good(classes, arch.mask):
                     found.append(group)
                 else:

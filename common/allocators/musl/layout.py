@@ -46,49 +46,33 @@ class Meta:
         return (AREA - self.first) // self.size
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """Offsets in struct malloc_context. `paged`: it holds the page size, which it does where
     PAGESIZE is not a constant (not on x86)."""
 
-    word: int
     paged: bool
-
-    @property
-    def init_done(self) -> int:
-        return 8 + self.word * self.paged
-
-    @property
-    def free_meta_head(self) -> int:
-        return self.init_done + 8
-
-    @property
-    def area_head(self) -> int:
-        """Offset of meta_area_head, which meta_area_tail follows."""
-        return self.free_meta_head + 5 * self.word
-
-    @property
-    def active(self) -> int:
-        return self.area_head + 3 * self.word
-
-    @property
-    def usage(self) -> int:
-        """Offset of usage_by_class."""
-        return self.active + 48 * self.word
-
-    @property
-    def unmap_seq(self) -> int:
-        return self.usage + 48 * self.word
-
-    @property
-    def size(self) -> int:
-        """Bytes up to the end of `brk`, which follows unmap_seq, bounces and seq."""
-        return (self.unmap_seq + 65 + self.word - 1) // self.word * self.word + self.word
+    init_done: int
+    free_meta_head: int
+    area_head: int  # meta_area_head, which meta_area_tail follows
+    active: int
+    usage: int  # usage_by_class
+    size: int  # up to the end of `brk`, which follows unmap_seq, bounces and seq
 
 
-def contexts(word: int) -> tuple[Context, ...]:
+def contexts(word: int) -> tuple[Context, Context]:
     """The possible layouts, likelier first."""
-    return Context(word, False), Context(word, True)
+    return _context(word, False), _context(word, True)
+
+
+def _context(word: int, paged: bool) -> Context:
+    init_done = 8 + word * paged
+    free_meta_head = init_done + 8
+    area_head = free_meta_head + 5 * word
+    active = area_head + 3 * word
+    usage = active + 48 * word
+    unmap_seq = usage + 48 * word
+    size = (unmap_seq + 65 + word - 1) // word * word + word
+    return Context(paged, init_done, free_meta_head, area_head, active, usage, size)
 
 
 @dataclass(frozen=True)

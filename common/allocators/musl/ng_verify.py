@@ -47,9 +47,8 @@ def _group(group: Group) -> Iterator[Problem]:
     if group.avail & group.freed:
         yield Problem(group.meta, f"{name} has slots both available and freed: bits {group.avail & group.freed:#x}")
     if group.active >= group.count:
-        yield Problem(
-            group.mem, f"the group {group.mem:#x} has active_idx {group.active}, but {group.count} slots: its header was overwritten"
-        )
+        what = f"the group {group.mem:#x} has active_idx {group.active}, but {group.count} slots: its header was overwritten"
+        yield Problem(group.mem, what)
     elif group.avail >> (group.active + 1):
         yield Problem(group.meta, f"{name} has slots available beyond active_idx {group.active}: bits {group.avail:#x}")
 
@@ -133,77 +132,62 @@ def _slots(allocator: MallocNG, batch: Batch) -> Iterator[Problem]:
                 head = heads[number]
                 right = slot << 8 | (slot * (group.stride // UNIT) & 0xFFFF) << 16
                 if first[number] or last[number] or head & 0xFFFF1FFF != right or head >> 13 & 7 > 4:
-                    yield from _block(allocator, group, slot, start, read.sizes[number])
+                    problem = _block(allocator, group, slot, start, read.sizes[number])
+                    if problem is not None:
+                        yield problem
                 behind = ends[number]
             elif state == State.FREE:
                 written = before[number] & 0xFF
                 if written and slot and behind != start - HEADER:
-                    yield Problem(
-                        start - HEADER,
-                        f"{written:#04x} was written between the free slots around {start:#x}: free() and malloc() of them would crash",
-                        damaged=Range(start - HEADER, start - HEADER + 1),
-                    )
+                    what = f"{written:#04x} was written between the free slots around {start:#x}: free() and malloc() of them would crash"
+                    yield Problem(start - HEADER, what, damaged=Range(start - HEADER, start - HEADER + 1))
                 if last[number] and slot == group.count - 1:
-                    yield Problem(
-                        ends[number],
-                        f"{last[number]:#04x} was written behind the last slot of the group {group.mem:#x}, which is free",
-                        damaged=Range(ends[number], ends[number] + 1),
-                    )
+                    what = f"{last[number]:#04x} was written behind the last slot of the group {group.mem:#x}, which is free"
+                    yield Problem(ends[number], what, damaged=Range(ends[number], ends[number] + 1))
             number += 1
 
 
-def _block(allocator: MallocNG, group: Group, number: int, address: int, size: int) -> Iterator[Problem]:
+def _block(allocator: MallocNG, group: Group, number: int, address: int, size: int) -> Optional[Problem]:
     """Check a block in use as get_meta and get_nominal_size do when it is freed."""
     memory = allocator.memory
     slot = group.slot(number)
     end = slot + group.usable
     head = memory.int32(address - HEADER)
-    if head is None:
-        return
-    if any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
-        return  # reported by the walk
+    if head is None or any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
+        return None  # absent, or reported by the walk
+
+    def crash(damaged: Range, what: str, why: str = ": overwritten") -> Problem:
+        return Problem(damaged.start, f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash", damaged=damaged)
+
     index, reserve, offset = head >> 8 & 31, head >> 13 & 7, head >> 16
     header = Range(address - HEADER, address)
     if head & 0xFF:
         wide = memory.int32(address - 2 * HEADER) or 0
         if offset or wide <= 0xFFFF:
-            yield Problem(header.start, _would_crash(f"has {head & 0xFF:#04x} in front of its header", address, size), damaged=header)
-            return
+            return crash(header, f"has {head & 0xFF:#04x} in front of its header")
         offset = wide
     if index != number:
-        yield Problem(header.start, _would_crash(f"says it is of slot {index}, but stands in slot {number}", address, size), damaged=header)
-        return
+        return crash(header, f"says it is of slot {index}, but stands in slot {number}")
     if group.storage + offset * UNIT != address:
-        yield Problem(header.start, _would_crash(f"has the offset {offset:#x}, which is not its own", address, size), damaged=header)
-        return
+        return crash(header, f"has the offset {offset:#x}, which is not its own")
     unasked = end - address - size
     tail = Range(end - HEADER - 1, end)
     # then the overwritten bytes begin at the end of the requested size
     whole = (memory.int32(end - HEADER) or 0) == unasked
     if reserve > 5 or (reserve == 5 and not (whole and (_byte(allocator, end - unasked) or not _byte(allocator, tail.start)))):
-        yield Problem(tail.start, _would_crash("was overrun up to the end of its slot, where the size stands", address, size), damaged=tail)
-        return
+        return crash(tail, "was overrun up to the end of its slot, where the size stands")
     for place in dict.fromkeys((end - unasked, end)):
         if _byte(allocator, place):
-            found = _behind(allocator, place, end - HEADER - 1 if reserve == 5 and place < end else end)
+            found = _behind(allocator, place, tail.start if reserve == 5 and place < end else end)
             what = f"was overrun: {found!r} stands {place - address - size} bytes behind its end, where a 0 belongs"
-            yield Problem(place, _would_crash(what, address, size, ""), damaged=Range(place, place + len(found)))
-            return
-
-
-def _would_crash(what: str, address: int, size: int, why: str = ": overwritten") -> str:
-    return f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash"
+            return crash(Range(place, place + len(found)), what, "")
+    return None
 
 
 def _behind(allocator: MallocNG, at: int, end: int) -> bytes:
     """The bytes written at an address, up to the next 0 or the end of the slot."""
-    data = bytearray()
-    while len(data) < SHOWN and at + len(data) <= end:
-        byte = _byte(allocator, at + len(data))
-        if not byte:
-            break
-        data.append(byte)
-    return bytes(data)
+    data = bytes(_byte(allocator, place) for place in range(at, min(at + SHOWN, end + 1)))
+    return data.partition(b"\0")[0]
 
 
 def _byte(allocator: MallocNG, address: int) -> int:
