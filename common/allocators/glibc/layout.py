@@ -195,11 +195,6 @@ def fencepost(memory: Memory, chunk: int) -> int:
     small = 2 * memory.size
     if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:
         return 0
-    page = memory.arch.page
-    if (
-        (chunk + 2 * small) % page
-        and (chunk + 3 * small) % page == 0
-        and memory.word(chunk + 2 * small + memory.size) == small | PREV_INUSE
-    ):
-        return 3 * small
-    return 2 * small
+    page, after = memory.arch.page, chunk + 2 * small
+    three = after % page and (after + small) % page == 0 and memory.word(after + memory.size) == small | PREV_INUSE
+    return 3 * small if three else 2 * small

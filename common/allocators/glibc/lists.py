@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.glibc.arenas import Arena
@@ -28,14 +29,11 @@ def mangled(memory: Memory, nodes: Iterable[int], valid: Callable[[int], bool]) 
     """Whether links are mangled: the links of these list nodes (user pointers) vote. `valid` says
     whether an address is a user pointer."""
     votes = 0
-    for count, node in enumerate(nodes):
-        if count == VOTES:
-            break
+    for node in islice(nodes, VOTES):
         link = memory.word(node)
-        if link is None:
-            continue
-        plain, clear = link, link ^ node >> 12
-        votes += int(clear == 0 or valid(clear)) - int(plain == 0 or valid(plain))
+        if link is not None:
+            clear = link ^ node >> 12
+            votes += int(clear == 0 or valid(clear)) - int(link == 0 or valid(link))
     return votes > 0
 
 

@@ -91,12 +91,8 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
             problems.append(_bad_top(memory, arena, right))
             arena.top_size, end = right - top, right
         elif end != right:
-            problems.append(
-                Problem(
-                    arena.address,
-                    f"the main arena spans {end - start:,} bytes from {start:#x} to {end:#x}, but its system_mem says {arena.system_mem:,}",
-                )
-            )
+            what = f"the main arena spans {end - start:,} bytes from {start:#x} to {end:#x}, but its system_mem says {arena.system_mem:,}"
+            problems.append(Problem(arena.address, what))
         first = first_chunk(memory, start, arena.layout.align)
         return [Span(arena, start, first, top, end, end - start)]
     return _pieces(memory, engine, arena, sbrk_base, free, problems)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
@@ -87,12 +87,8 @@ def walk(glibc: Glibc, blocks: Blocks, span: Span) -> None:
 def _anchor(memory: Memory, bad: int, span: Span, anchors: Sequence[int]) -> Optional[int]:
     """The first chunk behind `bad` that is on a free list and has a sound header; None if there is
     none before span.stop."""
-    for chunk in anchors[bisect_right(anchors, bad) :]:
-        if chunk >= span.stop:
-            return None
-        if is_sound(memory, chunk, span):
-            return chunk
-    return None
+    behind = anchors[bisect_right(anchors, bad) : bisect_left(anchors, span.stop)]
+    return next((chunk for chunk in behind if is_sound(memory, chunk, span)), None)
 
 
 def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:

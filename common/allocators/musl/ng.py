@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from operator import add
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, starts
@@ -101,24 +102,17 @@ class MallocNG(Allocator):
 
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator: compares the slots with the context's counts."""
-        slots = self._slots()
+        # without those that ld.so donated, which it does not count
+        slots = {number: sums.slots for label, number, sums in self.groups.sums() if label == "main"}
         for number, counted in enumerate(self._usage()):
-            if counted != slots[number]:
+            if counted != slots.get(number, 0):
                 which = f"usage_by_class[{number}] ({CLASSES[number] * UNIT - HEADER} bytes)"
-                what = f"{which} is {counted:,}; its groups have {slots[number]:,} slots"
+                what = f"{which} is {counted:,}; its groups have {slots.get(number, 0):,} slots"
                 address = self.context.address + self.context.layout.usage + number * self.memory.size
                 self.problems.append(Problem(address, what, False))
 
     def _usage(self) -> tuple[int, ...]:
         return self.memory.words(self.context.address + self.context.layout.usage, len(CLASSES)) or ()
-
-    def _slots(self) -> list[int]:
-        """Slots of each class as usage_by_class counts them: without those that ld.so donated."""
-        slots = [0] * len(CLASSES)
-        for label, number, sums in self.groups.sums():
-            if label == "main":
-                slots[number] = sums.slots
-        return slots
 
     def metadata(self) -> list[Range]:
         """See Allocator: the context, and every meta_area."""
@@ -163,10 +157,7 @@ class MallocNG(Allocator):
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0, 0, 0])
-            row[0] += cache.in_use_bytes
-            row[1] += cache.free_bytes
-            row[2] += cache.memory
-            row[3] += cache.own["groups"]
+            row[:] = map(add, row, (cache.in_use_bytes, cache.free_bytes, cache.memory, cache.own["groups"]))
         if "main" in rows:
             rows["main"][2] += AREA * len(self.areas)
         return [Arena(name, used, 0, free, mapped, {"groups": groups}) for name, (used, free, mapped, groups) in rows.items()]

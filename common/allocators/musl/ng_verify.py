@@ -111,7 +111,7 @@ def _ring(allocator: MallocNG, head: int, limit: int) -> Iterator[tuple[int, str
 def _slots(allocator: MallocNG, batch: Batch) -> Iterator[Problem]:
     """Every slot: the byte before it, and of blocks in use the header and the bytes behind the
     requested size."""
-    read, pieces = allocator.slots.read(batch, True)
+    read, pieces = allocator.slots.read(batch, again=True)
     gather = allocator.engine.gather
     segments = allocator.groups.segments_of(batch)
     slots, ends = array("Q"), array("Q")

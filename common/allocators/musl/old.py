@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import add
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, tally
@@ -164,8 +165,7 @@ class OldMalloc(Allocator):
         for one in tally(self.name, self.heaps(), blocks):
             number = -1 if one.arena == MMAPPED else bin_of(one.size + overhead, align)
             row = rows.setdefault((one.arena, number), [0, 0, 0, 0])
-            for column, more in enumerate((one.in_use, one.free, one.in_use_bytes, one.free_bytes)):
-                row[column] += more
+            row[:] = map(add, row, (one.in_use, one.free, one.in_use_bytes, one.free_bytes))
         found = []
         for (arena, number), (used, free, used_bytes, free_bytes) in sorted(rows.items(), key=lambda row: (row[0][0], row[0][1] % 65)):
             if number < 0:
@@ -185,8 +185,7 @@ class OldMalloc(Allocator):
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0])
-            row[0] += cache.in_use_bytes
-            row[1] += cache.free_bytes
+            row[:] = map(add, row, (cache.in_use_bytes, cache.free_bytes))
         mapped: dict[str, int] = {}
         for heap in self.heaps():
             mapped[heap.arena] = mapped.get(heap.arena, 0) + heap.end - heap.start

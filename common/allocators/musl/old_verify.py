@@ -44,6 +44,7 @@ def verify(allocator: OldMalloc) -> Iterator[Optional[Problem]]:
         yield None
     bits = number64(memory, mal.address)
     binned: set[int] = set()
+    used = 0
     for number in range(layout.bins):
         end = mal.bin(number)
         ends = memory.words(end + header, 2)
@@ -74,8 +75,8 @@ def verify(allocator: OldMalloc) -> Iterator[Optional[Problem]]:
         else:
             if ends[1] != before:
                 yield Problem(end + header, f"the tail of bin {number} is {ends[1]:#x}, but its last chunk is {before:#x}")
-        checked["bin links"] = checked.get("bin links", 0) + 1
-    checked["bin links"] = checked.get("bin links", 0) + len(binned)
+        used += 1
+    checked["bin links"] = used + len(binned)
     lost = sorted(set(free) - binned)
     for chunk in lost[:100]:
         yield Problem(chunk, f"the free chunk {chunk:#x} of {free[chunk]:,} bytes is in no bin: it is never used again")

@@ -12,7 +12,6 @@ says how far.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
@@ -25,13 +24,6 @@ from findleaks.target.ranges import merged
 
 _MAX_REPORTED = 10_000
 """Problems of slots that are reported at most."""
-
-
-class Read(NamedTuple):
-    """The slots of a batch, and the memory they were read from."""
-
-    slots: SlotRead
-    pieces: tuple[Piece, ...]
 
 
 class Slots:
@@ -48,19 +40,18 @@ class Slots:
         """Append the blocks of these batches. Call it once for each, since it counts the bytes in
         use."""
         for batch in batches:
-            read = self.read(batch)
-            blocks.append(*read.slots[:3])
+            read, _ = self.read(batch)
+            blocks.append(*read[:3])
 
-    def read(self, batch: Batch, again: bool = False) -> Read:
-        """The slots of a batch and their blocks."""
+    def read(self, batch: Batch, again: bool = False) -> tuple[SlotRead, tuple[Piece, ...]]:
+        """The slots of a batch, and the memory they were read from."""
         table = self.groups.table
         found = self._pieces(batch)
-        read = slots.read_slots(
-            self.engine, found, table._replace(sums=table.sums[:]) if again else table, batch.first, batch.last, batch.slots
-        )
+        table = table._replace(sums=table.sums[:]) if again else table
+        read = slots.read_slots(self.engine, found, table, batch.first, batch.last, batch.slots)
         for code, index, number in zip(*(read.troubles[column::TROUBLE] for column in range(TROUBLE))):
             self._report(self._problem(code, self.groups.one(index), number))
-        return Read(read, found)
+        return read, found
 
     def _pieces(self, batch: Batch) -> tuple[Piece, ...]:
         """The memory of a batch; of large slots, only both ends and the places where their blocks
