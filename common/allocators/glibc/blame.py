@@ -85,12 +85,13 @@ class Judge:
         return self._verdict(before, f"which leads to {chunk:#x}, where no block begins", expected)
 
     def _verdict(self, chunk: int, why: str, expected: Optional[int]) -> Verdict:
-        was = f"; by what stands behind it, it was {expected:#x}" if expected is not None else ""
+        was = f"; what follows it shows that it was {expected:#x}" if expected is not None else ""
         return Verdict(chunk, expected, f"{self._word(chunk)}, {why}{was}")
 
     def _either(self, before: int, head: int, chunk: int) -> Verdict:
         what = f"{self._word(chunk)}, which no block there can have; or no block begins there, and that of the block at "
-        what += f"{before + 2 * self.memory.size:#x}, which is {head:#x} and leads there, was written over: nothing tells which of the two"
+        what += f"{before + 2 * self.memory.size:#x}, which is {head:#x} and leads there, was overwritten: "
+        what += "which of the two cannot be determined"
         return Verdict(chunk, None, what)
 
     def _word(self, chunk: int) -> str:

@@ -216,7 +216,8 @@ def _free(glibc: Glibc, arena: Arena) -> Free:
     memory = glibc.memory
     top = (memory.word(arena.top + memory.size) or 0) & ~FLAG_BITS
     fast = []
-    for number, chunks, _ in free_lists.fastbins(glibc, arena):  # the walk reported what is wrong with them
+    # the walk reported what is wrong with them
+    for number, chunks, _ in free_lists.fastbins(glibc, arena):
         size = (memory.word(arena.fastbins[number] + memory.size) or 0) & ~FLAG_BITS
         fast.append(Bin("size", size - glibc.granule + 1, size, len(chunks) * size, len(chunks)))
     bins = []

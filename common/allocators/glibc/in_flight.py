@@ -23,8 +23,8 @@ MANGLED_BY = 12  # PROTECT_PTR: a link is stored XORed with its own address >> 1
 
 
 def blocks_in_flight(heap: Glibc, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator.blocks_in_flight: blocks whose headers these words point to, and the blocks linked from
-    them as on a free list."""
+    """See Allocator.blocks_in_flight: blocks whose headers these words point to, and the blocks
+    linked from them as on a free list."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
     yield from ((word + header) & mask for word in words)
     todo = [word for one in words for word in (one, (one + header) & mask) if _starts(blocks, word)]

@@ -208,7 +208,7 @@ class Glibc(Allocator):
                     whose = f" of thread {cache.tid}" if cache.tid else ""
                     what = f"thread cache{whose}, list {index}: after {len(entries)} entries {problem}"
                     if entries:
-                        what += f"; the link to it stands in the freed block at {entries[-1]:#x}"
+                        what += f"; the link to it is in the freed block at {entries[-1]:#x}"
                     link = entries[-1] if entries else cache.address + cache.layout.entries + index * self.memory.size
                     self.problems.append(Problem(head, what, damaged=Range(link, link + self.memory.size)))
         unknown = [(address, "a thread cache's entry") for address in blocks.set_state(cached, State.CACHED)]

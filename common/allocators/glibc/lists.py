@@ -48,7 +48,7 @@ def follow(glibc: Glibc, head: int, limit: int, shift: int = 0) -> tuple[array[i
         if user % glibc.granule or not glibc.owns(user):
             return nodes, f"{node:#x} is no chunk"
         if node in seen:
-            return nodes, f"it runs into itself at {node:#x}: a block was freed twice, or a link in it written over"
+            return nodes, f"it runs into itself at {node:#x}: a block was freed twice, or a link in it was overwritten"
         seen.add(node)
         nodes.append(user)
         link = glibc.memory.word(user)

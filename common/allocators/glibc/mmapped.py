@@ -90,7 +90,8 @@ def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[in
         if memory.target.interrupted():
             raise Interrupted()
         skip = -piece.address % page + offset
-        low = skip if memory.arch.byteorder == "little" else skip + word - 1  # the byte with the flags
+        # the byte with the flags
+        low = skip if memory.arch.byteorder == "little" else skip + word - 1
         data = piece.data
         marks = bytes(data[low::page]).translate(_MARKS)
         index = marks.find(1)

@@ -94,9 +94,9 @@ def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
     head = memory.word(behind)
     what = f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the "
     if head is None or not head & PREV_INUSE:
-        return Problem(chunk, what + "walk from chunk to chunk does not come upon it")
+        return Problem(chunk, what + "walk from chunk to chunk does not reach it")
     what += f"size word of the block behind it, at {behind + word:#x}, is {head:#x} and says that it is in use: freed and given out at "
-    what += "once, or written over"
+    what += "once, or overwritten"
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
 

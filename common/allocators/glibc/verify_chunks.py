@@ -94,7 +94,7 @@ class Headers:
         """Check a header that differs from those of chunks in use that follow chunks in use."""
         memory, word = self.memory, self.memory.size
         if head & IS_MMAPPED:
-            why = f"IS_MMAPPED is set, but it stands in a heap of {self._name()}; free() of it would unmap memory"
+            why = f"IS_MMAPPED is set, but it is in a heap of {self._name()}; free() of it would unmap memory"
             yield wrong_size_word(memory, chunk, why, head & ~IS_MMAPPED)
         if not head & PREV_INUSE:
             yield from self._behind_free(chunk, head, before)
@@ -124,7 +124,8 @@ class Headers:
         if self.free and own is not None and not own & PREV_INUSE:
             prior = memory.word(before)
             if prior is not None and self.free[-1] + prior == before:
-                what = f"the free blocks at {self.free[-1] + 2 * word:#x} and {before + 2 * word:#x} stand side by side: malloc joins such"
+                first, second = self.free[-1] + 2 * word, before + 2 * word
+                what = f"the free blocks at {first:#x} and {second:#x} are adjacent: malloc merges such blocks"
                 yield Problem(before + word, what, damaged=Range(before + word, before + 2 * word))
         self.free.append(before)
 

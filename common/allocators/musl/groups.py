@@ -185,10 +185,10 @@ def _problem(code: int, meta: int, mem: int, more: int) -> Problem:
         what = f"mem {mem:#x}, size class {more >> 6 & 63}, last_idx {more & 31}, maplen {more >> 12}"
         return Problem(meta, f"meta {meta:#x} is corrupt ({what}): the blocks of its group are not seen")
     why = {
-        slots.NO_SLOT: "stands in no slot of another group",
+        slots.NO_SLOT: "is in no slot of another group",
         slots.NO_REGION: "is not in writable memory",
         slots.OVERLAPS: f"overlaps the group at {more:#x}",
         slots.MISFIT: f"fits no slot of the group around it at {more:#x}",
-        slots.IN_FREE: f"stands in a free slot of the group at {more:#x}",
+        slots.IN_FREE: f"is in a free slot of the group at {more:#x}",
     }
     return Problem(meta, f"the group at {mem:#x} (meta {meta:#x}) {why[code]}: its blocks are not seen")

@@ -167,7 +167,7 @@ def _block(allocator: MallocNG, group: Group, number: int, address: int, size: i
             return crash(header, f"has {head & 0xFF:#04x} in front of its header")
         offset = wide
     if index != number:
-        return crash(header, f"says it is of slot {index}, but stands in slot {number}")
+        return crash(header, f"says it is of slot {index}, but is in slot {number}")
     if group.storage + offset * UNIT != address:
         return crash(header, f"has the offset {offset:#x}, which is not its own")
     unasked = end - address - size
@@ -175,11 +175,11 @@ def _block(allocator: MallocNG, group: Group, number: int, address: int, size: i
     # then the overwritten bytes begin at the end of the requested size
     whole = (memory.int32(end - HEADER) or 0) == unasked
     if reserve > 5 or (reserve == 5 and not (whole and (_byte(allocator, end - unasked) or not _byte(allocator, tail.start)))):
-        return crash(tail, "was overrun up to the end of its slot, where the size stands")
+        return crash(tail, "was overrun up to the end of its slot, where its size is stored")
     for place in dict.fromkeys((end - unasked, end)):
         if _byte(allocator, place):
             found = _behind(allocator, place, tail.start if reserve == 5 and place < end else end)
-            what = f"was overrun: {found!r} stands {place - address - size} bytes behind its end, where a 0 belongs"
+            what = f"was overrun: {found!r} is {place - address - size} bytes behind its end, where a 0 belongs"
             return crash(Range(place, place + len(found)), what, "")
     return None
 

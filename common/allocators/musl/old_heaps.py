@@ -221,7 +221,7 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
             return None
         after = _resync(reader, layout, at, limit) if code != NO_MEMORY and damage <= _MOST_DAMAGE else None
         if after is None:
-            what = f"the chunk at {at:#x} has no size that can be" if code != NO_MEMORY else f"memory is missing at {at:#x}"
+            what = f"the chunk at {at:#x} has an impossible size" if code != NO_MEMORY else f"memory is missing at {at:#x}"
             damaged = Range(at, at + header) if code != NO_MEMORY else None
             made.problems.append(Problem(at, f"{what}: the blocks behind it are not seen", code != NO_MEMORY, damaged))
             return made
@@ -239,7 +239,7 @@ def _overrun(memory: Memory, made: Segment, layout: Old, at: int, place: int, be
     # the chunk right before `place`; it is not `at` if its header was overwritten, too
     lost = place - (before & -2)
     if lost == at:
-        what = f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, tells its size"
+        what = f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, gives its size"
     else:
         what = f"the headers of the chunks at {at:#x} to {lost:#x} were overwritten; the chunk at {place:#x} is the first that is whole"
         made.add_one(at + header, lost - at - header, State.IN_USE)
@@ -253,7 +253,7 @@ def _mismatch(made: Segment, at: int, before: int, psize: int, word: int) -> Non
     """Report that csize of a chunk is not psize of the next: free() of the former crashes on
     purpose (__bin_chunk)."""
     block, size, _ = made.last() if made.count else (at, 0, 0)
-    what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end stands {psize:#x}, not its size {before:#x} once more"
+    what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end is {psize:#x}, not a copy of its size, {before:#x}"
     made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
 
 
