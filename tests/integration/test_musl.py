@@ -17,7 +17,8 @@ from debuggers import ran
 import cores
 from findleaks.allocators.base import Allocator, Problem
 from findleaks.allocators.directory import Directory, build
-from findleaks.allocators.musl.layout import CLASSES, LARGE
+from findleaks.allocators.musl.engine import LARGE
+from findleaks.allocators.musl.layout import CLASSES
 from findleaks.allocators.musl.ng import MallocNG
 from findleaks.engine.load import load
 from findleaks.engine.terms import State

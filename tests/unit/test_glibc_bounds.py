@@ -9,7 +9,8 @@ import pytest
 from fake import FakeTarget, thread
 
 from findleaks.allocators.glibc import _portion
-from findleaks.allocators.glibc.mmapped import Mapped, find
+from findleaks.allocators.glibc.mmapped import find
+from findleaks.allocators.mappings import Mapped
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.libc.loader import table_blocks

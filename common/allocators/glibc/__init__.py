@@ -11,17 +11,11 @@ from itertools import accumulate
 
 from findleaks.allocators.glibc import locate, mmapped
 from findleaks.allocators.glibc.instance import Glibc
-from findleaks.allocators.glibc.mmapped import Mapped
+from findleaks.allocators.mappings import Mapped, unclaimed
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.libc.stacks import is_musl, thread_stacks
+from findleaks.libc.stacks import is_musl
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import subtract
-
-HUGE = "/anon_hugepage"
-"""The kernel's name for anonymous huge pages, which the tunable glibc.malloc.hugetlb asks for."""
-
-NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Glibc]:
@@ -38,8 +32,8 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     if not found:
         return found
     for allocator in sorted(found, key=lambda a: not a.instance.main.contiguous):
-        allocator.claim_main(unclaimed(target, found, taken))
-    free = unclaimed(target, found, taken)
+        allocator.claim_main(_unclaimed(target, found, taken))
+    free = _unclaimed(target, found, taken)
     _share_mapped(memory, found, free)
     for allocator in found:
         allocator.unclaimed = free
@@ -47,19 +41,9 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     return found
 
 
-def unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequence[Range] = ()) -> list[Range]:
-    """Sorted ranges of anonymous writable memory, adjacent regions joined, without the heaps found
-    so far, other allocators' memory and live threads' stacks."""
-    joined: list[Range] = []
-    for region in target.regions():
-        anonymous = not region.name.startswith(NOT_HEAP) or region.name.startswith(HUGE)
-        if anonymous and region.writable and region.readable and region.private:
-            if joined and joined[-1].end == region.start:
-                joined[-1] = Range(joined[-1].start, region.end)
-            else:
-                joined.append(Range(region.start, region.end))
-    claimed = [Range(span.start, span.end) for allocator in allocators for span in allocator.spans]
-    return subtract(joined, [*claimed, *others, *thread_stacks(target).values()])
+def _unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequence[Range]) -> list[Range]:
+    """Memory that neither the heaps found so far nor other allocators own."""
+    return unclaimed(target, [*(Range(span.start, span.end) for allocator in allocators for span in allocator.spans), *others])
 
 
 def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:

@@ -232,12 +232,8 @@ def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem])
     arena.heaps = [only]
     if not only.start <= arena.top < only.end:
         arena.top_size = 0
-        problems.append(
-            Problem(
-                arena.address,
-                f"top of {arena.name} is {arena.top:#x}, which is in none of its heaps: only its first heap, at {first:#x}, is used",
-            )
-        )
+        what = f"top of {arena.name} is {arena.top:#x}, which is in none of its heaps: only its first heap, at {first:#x}, is used"
+        problems.append(Problem(arena.address, what))
 
 
 def _chain(memory: Memory, arena: Arena, first: int, heap: int, reserve: int) -> list[HeapInfo]:

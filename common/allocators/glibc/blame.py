@@ -79,23 +79,26 @@ class Judge:
     # -- phrases for the user
 
     def _own(self, chunk: int, expected: Optional[int]) -> Verdict:
-        what = f"{self._word(chunk)}, which no block there can have"
-        return Verdict(chunk, expected, what + (f"; by what stands behind it, it was {expected:#x}" if expected is not None else ""))
+        return self._verdict(chunk, "which no block there can have", expected)
 
     def _earlier(self, before: int, chunk: int, expected: Optional[int]) -> Verdict:
-        what = f"{self._word(before)}, which leads to {chunk:#x}, where no block begins"
-        return Verdict(before, expected, what + (f"; by what stands behind it, it was {expected:#x}" if expected is not None else ""))
+        return self._verdict(before, f"which leads to {chunk:#x}, where no block begins", expected)
+
+    def _verdict(self, chunk: int, why: str, expected: Optional[int]) -> Verdict:
+        was = f"; what follows it shows that it was {expected:#x}" if expected is not None else ""
+        return Verdict(chunk, expected, f"{self._word(chunk)}, {why}{was}")
 
     def _either(self, before: int, head: int, chunk: int) -> Verdict:
         what = f"{self._word(chunk)}, which no block there can have; or no block begins there, and that of the block at "
-        what += f"{before + 2 * self.memory.size:#x}, which is {head:#x} and leads there, was written over: nothing tells which of the two"
+        what += f"{before + 2 * self.memory.size:#x}, which is {head:#x} and leads there, was overwritten: "
+        what += "which of the two cannot be determined"
         return Verdict(chunk, None, what)
 
     def _word(self, chunk: int) -> str:
         """ "the size word of the block at 0x… is 0x3131313131313131 ("11111111")" """
         memory = self.memory
         head = memory.word(chunk + memory.size) or 0
-        raw = head.to_bytes(memory.size, "little" if memory.arch.byteorder == "little" else "big")
+        raw = head.to_bytes(memory.size, memory.arch.byteorder)
         text = f' ("{raw.decode("ascii")}")' if all(32 <= byte < 127 for byte in raw) else ""
         return f"the size word of the block at {chunk + 2 * memory.size:#x} is {head:#x}{text}"
 
@@ -168,8 +171,8 @@ class Judge:
         if self._searches_left < 0:
             return False
         target = self.memory.target
-        for region in target.regions():
-            for piece in nonzero_pieces(target, region.start, region.end) if region.readable and region.writable else ():
+        for region in (one for one in target.regions() if one.readable and one.writable):
+            for piece in nonzero_pieces(target, region.start, region.end):
                 if target.interrupted():
                     raise Interrupted
                 if self.engine.search(piece, address, address + 1):

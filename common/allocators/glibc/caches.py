@@ -8,26 +8,24 @@ Sources: malloc/malloc.c of 2.31 to 2.43: int_mallinfo, __malloc_info, csize2tid
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Cache, Problem, ThreadCache
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, SMALL_TCACHE_BINS
+from findleaks.allocators.mappings import MMAPPED
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
-from findleaks.target.base import Piece
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Arena
-    from findleaks.allocators.glibc.view import GlibcView
+    from findleaks.allocators.glibc.instance import Glibc
 
-MMAPPED = "mmapped"
 SHORT = 1024
 """Chunks of a bin that are followed in Python. The engine follows longer bins, which needs all of
 the heap's memory at hand."""
-
-LONGEST = 1 << 31
 
 
 class Classes(NamedTuple):
@@ -61,45 +59,36 @@ class Classes(NamedTuple):
         return f"{max(low, self.small + 1)}-{2 * low - 1}", 0
 
 
-def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
+def caches(glibc: Glibc, blocks: Blocks) -> list[Cache]:
     """The size classes of each arena, ascending; then the chunks that were mapped one by one."""
     classes = Classes(glibc.memory.size, glibc.granule)
-    arenas: dict[str, dict[int, list[int]]] = {arena.name: {} for arena in glibc.instance.arenas}
-    found: list[Cache] = []
-    for heap in glibc.heaps():
-        sizes = arenas.setdefault(heap.arena, {})
-        for start, end in heap.parts():
-            for size, state, count in blocks.by_size(start, end):
-                if state != State.METADATA:
-                    sizes.setdefault(size, [0, 0, 0])[state] += count
-    mapped = arenas.pop(MMAPPED, {})
-    for name, sizes in arenas.items():
-        found += _arena_caches(name, sizes, classes)
+    rows: dict[str, list[Cache]] = {arena.name: [] for arena in glibc.instance.arenas}
+    for row in base.tally(glibc.name, glibc.heaps(), blocks):
+        rows.setdefault(row.arena, []).append(row)
+    mapped = rows.pop(MMAPPED, [])
+    found = [cache for arena, sizes in rows.items() for cache in _arena_caches(arena, sizes, classes)]
     if mapped:
-        used = sum(counts[State.IN_USE] for counts in mapped.values())
-        size = sum(size * counts[State.IN_USE] for size, counts in mapped.items())
+        used, size = sum(row.in_use for row in mapped), sum(row.in_use_bytes for row in mapped)
         nested = any(heap.inner for heap in glibc.heaps() if heap.arena == MMAPPED)
         memory = size + used * 2 * classes.word if nested else sum(one.end - one.start for one in glibc.mapped)
         found.append(Cache(MMAPPED, MMAPPED, 0, used, 0, 0, size, 0, 0, memory))
     return found
 
 
-def _arena_caches(arena: str, sizes: dict[int, list[int]], classes: Classes) -> Iterator[Cache]:
-    """The classes of one arena; `sizes` has the number of blocks in each state by usable size. A
-    free chunk has a word less than while in use."""
+def _arena_caches(arena: str, sizes: Sequence[Cache], classes: Classes) -> Iterator[Cache]:
+    """The classes of one arena; `sizes` has a row for each usable size. A free chunk has a word
+    less than while in use."""
     groups: dict[tuple[str, int], list[int]] = {}
-    for usable in sorted(sizes):
-        chunk = classes.chunk(usable)
-        sums = groups.setdefault(classes.name(chunk - classes.word), [0] * 7)
-        for state, count in enumerate(sizes[usable]):
-            sums[state] += count
-            sums[3 + state] += count * usable
-            sums[6] += count * chunk
+    for row in sizes:
+        chunk = classes.chunk(row.size)
+        more = (row.in_use, row.cached, row.free, row.in_use_bytes, row.cached_bytes, row.free_bytes, row.total * chunk)
+        sums = groups.setdefault(classes.name(chunk - classes.word), [0] * len(more))
+        sums[:] = map(add, sums, more)
     for (name, size), (used, cached, free, used_bytes, cached_bytes, free_bytes, memory) in groups.items():
         yield Cache(arena, name, size, used, cached, free, used_bytes, cached_bytes, free_bytes, memory)
 
 
-def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[base.Arena]:
+def arenas(glibc: Glibc, listed: Sequence[Free], blocks: Blocks) -> list[base.Arena]:
     """The arenas in the order of their ring, then the chunks that were mapped one by one. `own` has
     what malloc_info prints of each."""
     made = []
@@ -114,7 +103,7 @@ def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[bas
     return made
 
 
-def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
+def thread_caches(glibc: Glibc, blocks: Blocks) -> list[ThreadCache]:
     """Each thread's lists, by thread and size. Lists of large chunks (2.42 and later) hold several
     sizes, which are counted in bands."""
     classes = Classes(glibc.memory.size, glibc.granule)
@@ -135,7 +124,7 @@ def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
     return made
 
 
-def counted(glibc: GlibcView, listed: Sequence[Free]) -> dict[str, int]:
+def counted(glibc: Glibc, listed: Sequence[Free]) -> dict[str, int]:
     """What mallinfo2 returns (its usmblks is always 0), and the sums that malloc_info ends with."""
     arenas = glibc.instance.arenas
     system = sum(arena.system_mem for arena in arenas)
@@ -209,11 +198,10 @@ def _aspace(arena: Arena) -> tuple[int, int]:
     return sum(heap.end - heap.start for heap in arena.heaps), sum(heap.limit - heap.start for heap in arena.heaps)
 
 
-def follow_lists(glibc: GlibcView) -> list[Free]:
+def follow_lists(glibc: Glibc) -> list[Free]:
     """What every arena's lists hold. Adds a problem where a count of listed chunks differs from the
     walk's."""
-    reader = _Bins(glibc)
-    found = [reader.arena(arena) for arena in glibc.instance.arenas]
+    found = [_free(glibc, arena) for arena in glibc.instance.arenas]
     for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, found):
         listed = kept.fast + kept.rest - 1
         if held.reconciled and listed != held.free.blocks:
@@ -223,67 +211,47 @@ def follow_lists(glibc: GlibcView) -> list[Free]:
     return found
 
 
-class _Bins:
-    """Follows fastbins and bins of one instance."""
+def _free(glibc: Glibc, arena: Arena) -> Free:
+    """As int_mallinfo and __malloc_info count: top is the one chunk in `rest` that is in no bin."""
+    memory = glibc.memory
+    top = (memory.word(arena.top + memory.size) or 0) & ~FLAG_BITS
+    fast = []
+    # the walk reported what is wrong with them
+    for number, chunks, _ in free_lists.fastbins(glibc, arena):
+        size = (memory.word(arena.fastbins[number] + memory.size) or 0) & ~FLAG_BITS
+        fast.append(Bin("size", size - glibc.granule + 1, size, len(chunks) * size, len(chunks)))
+    bins = []
+    rest, rest_bytes, free_bytes = 1, top, top + sum(one.total for one in fast)
+    for index in (*range(1, NBINS), 0) if any(arena.bins) else ():
+        sizes = _sizes(glibc, arena, index)
+        if sizes:
+            bins.append(Bin("size" if index else "unsorted", min(sizes), max(sizes), sum(sizes), len(sizes)))
+            rest += len(sizes)
+            rest_bytes += sum(sizes)
+            free_bytes += sum(size & ~FLAG_BITS for size in sizes)
+    return Free([*fast, *bins], sum(one.chunks for one in fast), sum(one.total for one in fast), rest, rest_bytes, free_bytes, top)
 
-    def __init__(self, glibc: GlibcView) -> None:
-        self.glibc = glibc
-        self.memory = glibc.memory
-        self._pieces: tuple[Piece, ...] = ()
 
-    def arena(self, arena: Arena) -> Free:
-        """As int_mallinfo and __malloc_info count: top is the one chunk in `rest` that is in no
-        bin."""
-        fast, top = list(self._fastbins(arena)), (self.memory.word(arena.top + self.memory.size) or 0) & ~FLAG_BITS
-        bins: list[Bin] = []
-        unsorted: list[Bin] = []
-        rest, rest_bytes, free_bytes = 1, top, top + sum(one.total for one in fast)
-        for index in range(NBINS if any(arena.bins) else 0):
-            sizes = self._sizes(arena, index)
-            if sizes:
-                total, plain = sum(sizes), sum(size & ~FLAG_BITS for size in sizes)
-                sort, into = ("size", bins) if index else ("unsorted", unsorted)
-                into.append(Bin(sort, min(sizes), max(sizes), total, len(sizes)))
-                rest, rest_bytes, free_bytes = rest + len(sizes), rest_bytes + total, free_bytes + plain
-        fast_blocks, fast_bytes = sum(one.chunks for one in fast), sum(one.total for one in fast)
-        return Free([*fast, *bins, *unsorted], fast_blocks, fast_bytes, rest, rest_bytes, free_bytes, top)
+def _sizes(glibc: Glibc, arena: Arena, index: int) -> Sequence[int]:
+    """Size words of the chunks in a bin, along `fd`."""
+    word, head, chunk = glibc.memory.size, arena.bin_head(index), arena.bins[2 * index]
+    sizes: list[int] = []
+    while chunk != head:
+        if len(sizes) == SHORT:
+            return _many_sizes(glibc, head)
+        words = glibc.memory.words(chunk + word, 2)
+        if words is None or not glibc.owns(chunk + 2 * word):
+            break
+        sizes.append(words[0])
+        chunk = words[1]
+    return sizes
 
-    def _fastbins(self, arena: Arena) -> Iterator[Bin]:
-        glibc = self.glibc
-        follow = free_lists.Lists(self.memory, glibc.engine, glibc.granule, bool(glibc.mangled), glibc.owns, glibc.all_pieces)
-        for head in arena.fastbins:
-            if head:
-                # the walk reported what is wrong with it
-                nodes, _ = follow.follow(head, LONGEST, 2 * self.memory.size)
-                size = (self.memory.word(head + self.memory.size) or 0) & ~FLAG_BITS
-                yield Bin("size", size - glibc.granule + 1, size, len(nodes) * size, len(nodes))
 
-    def _sizes(self, arena: Arena, index: int) -> Sequence[int]:
-        """Size words of the chunks in a bin, along `fd`."""
-        word, head, chunk = self.memory.size, arena.bin_head(index), arena.bins[2 * index]
-        sizes: list[int] = []
-        while chunk != head:
-            if len(sizes) == SHORT:
-                return self._many(arena, head)
-            words = self.memory.words(chunk + word, 2)
-            if words is None or not self.glibc.owns(chunk + 2 * word):
-                break
-            sizes.append(words[0])
-            chunk = words[1]
-        return sizes
-
-    def _many(self, arena: Arena, head: int) -> Sequence[int]:
-        """`_sizes` in bulk, for a list that is long or circular."""
-        word, engine, pieces = self.memory.size, self.glibc.engine, self._all_pieces()
-        nodes, _ = engine.follow(pieces, self.memory.word(head + 2 * word) or 0, 2 * word, False, LONGEST)
-        if nodes and nodes[-1] == head:  # it may lie between the pieces of memory, or in one
-            nodes.pop()
-        records, _ = engine.gather(pieces, free_lists.added(nodes, word), word)
-        return self.memory.arch.unpack(bytes(records))
-
-    def _all_pieces(self) -> tuple[Piece, ...]:
-        """Memory of the chunks, without the arenas' own, so that every list ends there."""
-        if not self._pieces:
-            target = self.glibc.target
-            self._pieces = tuple(piece for span in self.glibc.spans for piece in target.pieces(span.first, span.end))
-        return self._pieces
+def _many_sizes(glibc: Glibc, head: int) -> Sequence[int]:
+    """`_sizes` in bulk, for a list that is long or circular."""
+    word, engine, pieces = glibc.memory.size, glibc.engine, glibc.chunk_pieces
+    nodes, _ = engine.follow(pieces, glibc.memory.word(head + 2 * word) or 0, 2 * word, False, free_lists.LONGEST)
+    if nodes and nodes[-1] == head:  # it may lie between the pieces of memory, or in one
+        nodes.pop()
+    records, _ = engine.gather(pieces, free_lists.added(nodes, word), word)
+    return glibc.memory.arch.unpack(bytes(records))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.kernel.blocks import KernelBlocks
@@ -65,13 +65,15 @@ def walk_chunks(blocks: Blocks, piece: Piece, chunk: int, end: int) -> ChunkWalk
     repeat that chunk's size, the walk stops there with `unsure` and the block counts as in use. A
     call with that `chunk` continues.
     """
-    return _loops(isinstance(blocks, KernelBlocks)).walk_chunks(blocks, piece, chunk, end)
+    walked: ChunkWalk = _loops(isinstance(blocks, KernelBlocks)).walk_chunks(blocks, piece, chunk, end)
+    return walked
 
 
 def sound_chunks(engine: Engine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
     """The run of headers from one chunk on that agree. `normal`: flags of a chunk in use that
     follows one in use; `previous`: the chunk before, or 0."""
-    return _loops(engine.name == "kernel").sound_chunks(engine, piece, chunk, stop, normal, previous)
+    sound: SoundChunks = _loops(engine.name == "kernel").sound_chunks(engine, piece, chunk, stop, normal, previous)
+    return sound
 
 
 def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
@@ -88,14 +90,6 @@ def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
     return f"chunk {chunk:#x}: {why[code]}" if code else ""
 
 
-class _Loops(Protocol):
-    """The functions that engine_kernel.py and its twin, engine_python.py, both have."""
-
-    def walk_chunks(self, blocks: Any, piece: Piece, chunk: int, end: int) -> ChunkWalk: ...
-
-    def sound_chunks(self, engine: Any, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks: ...
-
-
-def _loops(kernel: bool) -> _Loops:
+def _loops(kernel: bool) -> Any:
     """The kernel's functions, or those of its twin."""
-    return cast(_Loops, import_module(f"findleaks.allocators.glibc.{'engine_kernel' if kernel else 'engine_python'}"))
+    return import_module(f"findleaks.allocators.glibc.{'engine_kernel' if kernel else 'engine_python'}")

@@ -6,15 +6,13 @@ from array import array
 
 from findleaks.allocators.glibc import engine as terms
 from findleaks.allocators.glibc.engine import ChunkWalk, SoundChunks
-from findleaks.allocators.glibc.layout import IS_MMAPPED, PREV_INUSE
+from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, PREV_INUSE
 from findleaks.engine.python.blocks import PureBlocks
 from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.python.words import words_of
 from findleaks.engine.shared import MAX_BLOCKS, TooManyBlocks
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece
-
-_FLAGS = 7
 
 
 def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> ChunkWalk:
@@ -24,17 +22,10 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
     shift = 3 if word == 8 else 2
     least, align = 4 * word, 2 * word - 1
     first, words = words_of(piece, blocks.arch)
-    code, size = terms.OK, 0
-    if chunk > end or end + 2 * word > blocks.arch.mask or (chunk + 2 * word) % blocks.granule or chunk % word:
-        code = terms.MISPLACED
-    elif chunk + word < first:
-        code = terms.MISSED
-    elif chunk < end and chunk + 2 * word < blocks.floor():
-        code = terms.OVERLAP
+    code, size = _start_problem(blocks, chunk, end, first), 0
     if code:
         blocks.pending = False
         return ChunkWalk(chunk, False, terms.chunk_problem(code, chunk, size, end))
-
     base = first - word
     limit = base + (len(words) << shift)  # the size words of chunks below it are in this piece
     starts: list[int] = []
@@ -43,18 +34,13 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
     pending = blocks.pending
     granule_mask = blocks.granule - 1
     done = chunk == end and not pending
-    flags = ~7
+    flags = ~FLAG_BITS
     while chunk < limit and not done:
         head = words[(chunk - base) >> shift]
         if chunk < end:
             size = head & flags
             if size < least or size & align or size > end - chunk or (chunk + 2 * word) & granule_mask:
-                if size < least:
-                    code = terms.SMALL
-                elif size & align:
-                    code = terms.UNALIGNED
-                else:
-                    code = terms.PAST_END if size > end - chunk else terms.MISPLACED
+                code = _size_problem(size, word, end - chunk)
                 # an invalid header says nothing about the block before it, which stays in use
                 pending = False
                 break
@@ -73,17 +59,12 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
         if chunk == end:
             done, pending = True, False
             break
+        pending = not head & IS_MMAPPED
         starts.append(chunk + 2 * word)
+        sizes.append(size - (word if pending else 2 * word))
         states.append(State.IN_USE)
-        if head & IS_MMAPPED:
-            sizes.append(size - 2 * word)
-            pending = False
-        else:
-            sizes.append(size - word)
-            pending = True
         chunk += size
-        if chunk == end and not pending:
-            done = True
+        done = chunk == end and not pending
     blocks.pending = pending
     blocks.starts.extend(starts)
     blocks.sizes.extend(sizes)
@@ -91,6 +72,25 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
     if len(blocks.starts) > MAX_BLOCKS:
         raise TooManyBlocks("blocks")
     return ChunkWalk(chunk, done, terms.chunk_problem(code, chunk, size, end), code == terms.DIFFERS)
+
+
+def _start_problem(blocks: PureBlocks, chunk: int, end: int, first: int) -> int:
+    """Why no walk can begin at `chunk`, or OK; `first`: address of the first word at hand."""
+    word = blocks.arch.word
+    if chunk > end or end + 2 * word > blocks.arch.mask or (chunk + 2 * word) % blocks.granule or chunk % word:
+        return terms.MISPLACED
+    if chunk + word < first:
+        return terms.MISSED
+    return terms.OVERLAP if chunk < end and chunk + 2 * word < blocks.floor() else terms.OK
+
+
+def _size_problem(size: int, word: int, space: int) -> int:
+    """What is wrong with a chunk of an impossible size, or place, `space` bytes before the end."""
+    if size < 4 * word:
+        return terms.SMALL
+    if size % (2 * word):
+        return terms.UNALIGNED
+    return terms.PAST_END if size > space else terms.MISPLACED
 
 
 def sound_chunks(engine: PureEngine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
@@ -105,18 +105,18 @@ def sound_chunks(engine: PureEngine, piece: Piece, chunk: int, stop: int, normal
         head = words[at]
         size, flags = head & ~mask, head & mask
         behind_free = False
-        if size < least or (head & ~_FLAGS) > stop - chunk:
+        if size < least or (head & ~FLAG_BITS) > stop - chunk:
             break
         if flags != normal:
             before = (previous + word - first) // word
             near = previous and previous % word == 0 and previous < chunk and before >= 0
             if flags == normal & ~PREV_INUSE and near and at >= 1:
-                behind_free = bool(words[before] & PREV_INUSE) and words[at - 1] == words[before] & ~_FLAGS
+                behind_free = bool(words[before] & PREV_INUSE) and words[at - 1] == words[before] & ~FLAG_BITS
                 if not behind_free:
                     break
             elif flags != PREV_INUSE or at + size // word >= len(words) or words[at + size // word] & PREV_INUSE:
                 break
         if behind_free:
             free.append(previous)
-        count, previous, chunk = count + 1, chunk, chunk + (head & ~_FLAGS)
+        count, previous, chunk = count + 1, chunk, chunk + (head & ~FLAG_BITS)
     return SoundChunks(chunk, previous, count, free)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
@@ -13,11 +14,12 @@ from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.arenas import Span, find_heaps, read_top
 from findleaks.allocators.glibc.blame import Judge
 from findleaks.allocators.glibc.caches import Free
-from findleaks.allocators.glibc.layout import FIRST
+from findleaks.allocators.glibc.layout import Layout
 from findleaks.allocators.glibc.locate import Instance
-from findleaks.allocators.glibc.mmapped import Mapped, agrees
-from findleaks.allocators.glibc.reconcile import Balance, balance, check, count
+from findleaks.allocators.glibc.mmapped import agrees
+from findleaks.allocators.glibc.reconcile import Balance, balance, check
 from findleaks.allocators.glibc.walk import walk
+from findleaks.allocators.mappings import Mapped, adjacent, mapped_heap
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
@@ -53,53 +55,38 @@ class Glibc(Allocator):
         self.checked: dict[str, int] = {}
         # memory that no instance owned when mapped chunks were searched
         self.unclaimed: list[Range] = []
-        self.tcaches = tcache.Caches([], None, [])
+        self.tcaches = tcache.Caches([], [])
         self.mangled: Optional[bool] = None
-        self._anchors: Optional[list[int]] = None
-        self._judge = Judge(self.memory, engine)
+        self.judge = Judge(self.memory, engine)
         # a thread cache's list, and its first block, which has another size
         self._misfits: list[tuple[Problem, int]] = []
-        self._pieces: Optional[list[Piece]] = None
         self.balances: list[Balance] = []  # one for each arena, once sealed
         # (cache, index of the list, entries), once sealed
         self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []
-        self._listed: Optional[list[Free]] = None  # what the arenas' lists hold, once requested
-        self._heaps: Optional[list[Heap]] = None
-        # by a span's start: its heap, and the blocks it was walked into
-        self._walked: dict[int, tuple[Heap, Blocks]] = {}
+        self._heaps: list[Heap] = []
+        self._walked: dict[int, Blocks] = {}  # by a span's start: the blocks it was walked into
         self.spans: list[Span] = []
         if instance.ring_problem:
             self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of further arenas are not seen"))
+        # what a heap reserves when the tunable glibc.malloc.hugetlb names huge pages: four of them
+        # (arena.c, heap_max_size)
+        huge_reserve = 4 * (self.par("hp_pagesize") or 0)
         for arena in instance.arenas:
             read_top(self.memory, arena)
             if arena.number:
-                find_heaps(self.memory, arena, self._huge_reserve(), self.problems)
+                find_heaps(self.memory, arena, huge_reserve, self.problems)
                 self.spans += spans.thread_spans(self.memory, arena, self.problems)
         self._index()
 
-    def _huge_reserve(self) -> int:
-        """Reserve of a heap in bytes when the tunable glibc.malloc.hugetlb names huge pages: four
-        of them (arena.c, heap_max_size); 0 otherwise."""
-        layout = self.instance.par_layout
-        if layout is None or layout.hp_pagesize < 0:
-            return 0
-        return 4 * (self.memory.word(self.instance.par + layout.hp_pagesize) or 0)
-
     def par(self, name: str) -> Optional[int]:
-        """A field of mp_: one of FIRST, "n_mmaps", "no_dyn_threshold", "mmapped_mem", "sbrk_base"
-        or "tcache_count"; None when mp_ was not found or lacks the field."""
+        """A field of mp_ by its name, see ParLayout.offset; None when mp_ was not found or lacks
+        the field."""
         layout = self.instance.par_layout
-        if layout is None:
+        offset = layout.offset(name) if layout is not None else -1
+        if offset < 0:
             return None
-        if name in FIRST:
-            return self.memory.word(self.instance.par + FIRST.index(name) * layout.word)
-        if name == "no_dyn_threshold":
-            return self.memory.int32(self.instance.par + layout.n_mmaps + 12)
-        if name == "n_mmaps":
-            return self.memory.int32(self.instance.par + layout.n_mmaps)
-        if name == "tcache_count":
-            return self.memory.word(self.instance.par + layout.tcache_bins + 2 * layout.word) if layout.tcache_bins >= 0 else None
-        return self.memory.word(self.instance.par + int(getattr(layout, name)))
+        read = self.memory.int32 if name in ("n_mmaps", "no_dyn_threshold") else self.memory.word
+        return read(self.instance.par + offset)
 
     def claim_main(self, free: Sequence[Range]) -> None:
         """Find the main arena's runs; `free`: anonymous memory that no instance has claimed yet."""
@@ -126,19 +113,7 @@ class Glibc(Allocator):
     def find_caches(self) -> None:
         """Find the thread caches, and decide whether links are mangled."""
         word = self.memory.size
-        count = self.par("tcache_count")
-        low = min((span.start for span in self.spans), default=0)
-        high = max((span.stop for span in self.spans), default=0)
-        context = tcache.Context(
-            self.memory,
-            self.granule,
-            frozenset(arena.address for arena in self.instance.arenas),
-            frozenset(span.first + 2 * word for span in self.spans),
-            self.owns,
-            (low, high),
-            -1 if count is None else count,
-        )
-        self.tcaches = tcache.find(context, self.target.threads()) if self.spans else self.tcaches
+        self.tcaches = tcache.find(self, self.target.threads()) if self.spans else self.tcaches
         for cache in self.tcaches.caches:
             whose = f"of thread {cache.tid} " if cache.tid else ""
             for what, misfit in cache.bad:
@@ -165,46 +140,25 @@ class Glibc(Allocator):
         text = version.from_text(self.target, self.instance.region) or version.from_name(self.instance.region)
         if text:
             return text
-        rows = [(self.instance.layout.since, self.instance.layout.until)]
-        if self.instance.par_layout:
-            rows.append((self.instance.par_layout.since, self.instance.par_layout.until))
-        rows += [(cache.layout.since, cache.layout.until) for cache in self.tcaches.caches[:1]]
-        rows += [(arena.heap_info.since, arena.heap_info.until) for arena in self.instance.arenas[1:2] if arena.heap_info]
-        return version.from_layouts(rows, self.mangled)
+        layouts: list[Optional[Layout]] = [self.instance.layout, self.instance.par_layout]
+        layouts += [cache.layout for cache in self.tcaches.caches[:1]]
+        layouts += [arena.heap_info for arena in self.instance.arenas[1:2]]
+        return version.from_layouts([layout for layout in layouts if layout], self.mangled)
 
     def heaps(self) -> list[Heap]:
         """See Allocator."""
-        if self._heaps is not None:
-            return self._heaps
-        made = [self._heap(span) for span in self.spans]
-        run: list[Mapped] = []
-        for mapped in [*self.mapped, None]:
-            if run and (mapped is None or mapped.start != run[-1].end):
-                made.append(self._mapped_heap(run))
-                run = []
-            if mapped is not None:
-                run.append(mapped)
-        self._heaps = sorted(made, key=lambda heap: heap.start)
+        if not self._heaps:
+            for span in self.spans:
+                self._heaps.append(Heap(span.start, span.end, span.arena.name, partial(self._walk, span), span.metadata, span.foreign))
+            for run in adjacent(self.mapped):
+                self._heaps.append(mapped_heap(run, 2 * self.memory.size))
+                self._heaps[-1].metadata = [Range(mapped.start, mapped.chunk + 2 * self.memory.size) for mapped in run]
+            self._heaps.sort(key=lambda heap: heap.start)
         return self._heaps
 
-    def _heap(self, span: Span) -> Heap:
-        def walk_span(blocks: Blocks) -> None:
-            self._walked[span.start] = made, blocks
-            walk(self.memory, blocks, span, self._known_chunks, self._judge, self.problems)
-
-        made = Heap(span.start, span.end, span.arena.name, walk_span, span.metadata, span.foreign)
-        return made
-
-    def _mapped_heap(self, run: list[Mapped]) -> Heap:
-        header = 2 * self.memory.size
-        chunks = list(run)
-
-        def walk_mapped(blocks: Blocks) -> None:
-            starts = [mapped.chunk + header for mapped in chunks]
-            blocks.append(starts, [mapped.size for mapped in chunks], [State.IN_USE] * len(chunks))
-
-        metadata = [Range(mapped.start, mapped.chunk + header) for mapped in chunks]
-        return Heap(chunks[0].start, chunks[-1].end, "mmapped", walk_mapped, metadata)
+    def _walk(self, span: Span, blocks: Blocks) -> None:
+        self._walked[span.start] = blocks
+        walk(self, blocks, span)
 
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator. Totals are computed twice: as walked, to compare with the arenas' figures,
@@ -223,7 +177,6 @@ class Glibc(Allocator):
             self.problems.append(Problem(address, f"{what} at {address:#x} is no block: a free list is corrupt, or the heap around it"))
         if len(unknown) > 20:
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
-        count(blocks, [self._parts(span) for span in self.spans], walked)
         damaged = {problem.damaged.start for problem in self.problems if problem.damaged}
         # A size word that is already reported as wrong explains why its chunk does not have its
         # list's size, and why its arena's sum is wrong.
@@ -231,37 +184,41 @@ class Glibc(Allocator):
         self.problems[:] = [problem for problem in self.problems if id(problem) not in explained]
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
         self.balances = check(self.instance.arenas, walked, self.problems, wrong)
+        parts: dict[str, list[Range]] = {}
+        for heap in self.heaps():
+            parts.setdefault(heap.arena, []).extend(heap.parts() if heap.start in self._walked else [])
+        for held in self.balances:
+            held.count(blocks, parts.get(held.arena.name, []))
 
     def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks:
         """The blocks a span was walked into. That is an index of its own where its blocks contain
         heaps of other allocators."""
-        return self._walked[span.start][1] if span.start in self._walked else blocks
-
-    def _parts(self, span: Span) -> list[Range]:
-        return self._walked[span.start][0].parts() if span.start in self._walked else []
+        return self._walked.get(span.start, blocks)
 
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
         """Mark cached and free blocks and the thread caches themselves. Returns (address, what) of
         entries that are no block."""
-        follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self.all_pieces)
         cached: array[int] = array("Q")
         for cache in self.tcaches.caches:
             for index, head, length in cache.lists:
-                entries, problem = follow.follow(head, max(length, free_lists.SHORT))
+                entries, problem = free_lists.follow(self, head, max(length, free_lists.SHORT))
                 cached += entries
                 self.kept.append((cache, index, entries))
                 if problem:
                     whose = f" of thread {cache.tid}" if cache.tid else ""
                     what = f"thread cache{whose}, list {index}: after {len(entries)} entries {problem}"
                     if entries:
-                        what += f"; the link to it stands in the freed block at {entries[-1]:#x}"
+                        what += f"; the link to it is in the freed block at {entries[-1]:#x}"
                     link = entries[-1] if entries else cache.address + cache.layout.entries + index * self.memory.size
                     self.problems.append(Problem(head, what, damaged=Range(link, link + self.memory.size)))
         unknown = [(address, "a thread cache's entry") for address in blocks.set_state(cached, State.CACHED)]
         for arena in self.instance.arenas:
-            if any(arena.fastbins):
-                fast = free_lists.fastbin_blocks(follow, arena, self.problems)
-                unknown += [(address, f"a fastbin entry of {arena.name}") for address in blocks.set_state(fast, State.FREE)]
+            for number, entries, problem in free_lists.fastbins(self, arena):
+                if problem:
+                    what = f"fastbin {number} of {arena.name} is corrupt after {len(entries)} chunks: {problem}"
+                    link = entries[-1] if entries else arena.address + arena.layout.fastbin + number * self.memory.size
+                    self.problems.append(Problem(arena.fastbins[number], what, damaged=Range(link, link + self.memory.size)))
+                unknown += [(address, f"a fastbin entry of {arena.name}") for address in blocks.set_state(entries, State.FREE)]
         own = [cache.address for cache in self.tcaches.caches]
         unknown += [(address, "a thread cache") for address in blocks.set_state(own, State.METADATA)]
         return unknown
@@ -336,8 +293,7 @@ class Glibc(Allocator):
         """See Allocator."""
         from findleaks.allocators.glibc.verify import verify  # only `verify` needs it
 
-        follow = free_lists.Lists(self.memory, self.engine, self.granule, bool(self.mangled), self.owns, self.all_pieces)
-        return verify(self, follow)
+        return verify(self)
 
     def caches(self, blocks: Blocks) -> list[Cache]:
         """See Allocator: a class for each size that thread caches have a list for, bands above."""
@@ -345,7 +301,7 @@ class Glibc(Allocator):
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
         """See Allocator."""
-        return caches.arenas(self, self._lists(), blocks)
+        return caches.arenas(self, self._listed, blocks)
 
     def released(self, blocks: Blocks) -> Runs:
         """See Allocator."""
@@ -365,12 +321,12 @@ class Glibc(Allocator):
 
     def counted(self) -> dict[str, int]:
         """See Allocator: mallinfo2's figures."""
-        return caches.counted(self, self._lists())
+        return caches.counted(self, self._listed)
 
-    def _lists(self) -> list[Free]:
-        if self._listed is None:
-            self._listed = caches.follow_lists(self)
-        return self._listed
+    @cached_property
+    def _listed(self) -> list[Free]:
+        """What the arenas' lists hold."""
+        return caches.follow_lists(self)
 
     def spare(self, blocks: Blocks) -> list[Spare]:
         """See Allocator: each arena's top, and the tails that heaps of thread arenas returned."""
@@ -396,18 +352,21 @@ class Glibc(Allocator):
         self.spans.sort(key=lambda span: span.start)
         self._starts = [span.start for span in self.spans]
 
-    def all_pieces(self) -> list[Piece]:
+    @cached_property
+    def pieces(self) -> list[Piece]:
         """Memory of all spans, ascending."""
-        if self._pieces is None:
-            self._pieces = [piece for span in self.spans for piece in self.target.pieces(span.start, span.end)]
-        return self._pieces
+        return [piece for span in self.spans for piece in self.target.pieces(span.start, span.end)]
 
-    def _known_chunks(self) -> list[int]:
+    @cached_property
+    def chunk_pieces(self) -> tuple[Piece, ...]:
+        """Memory of all chunks, ascending, without the arenas' own structures."""
+        return spans.pieces_of(self.memory, self.spans)
+
+    @cached_property
+    def listed_chunks(self) -> list[int]:
         """Ascending addresses of chunks on free lists, at which a walk may resume behind
         corruption."""
-        if self._anchors is None:
-            found: set[int] = set()
-            for arena in self.instance.arenas:
-                found.update(free_lists.bin_chunks(self.memory, arena))
-            self._anchors = sorted(found)
-        return self._anchors
+        found: set[int] = set()
+        for arena in self.instance.arenas:
+            found.update(free_lists.bin_chunks(self.memory, arena))
+        return sorted(found)

@@ -10,13 +10,13 @@ with i386 and arm ones; rows that end before 2.31 are read from the source only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Optional
 
 from findleaks.allocators.memory import Memory
 
 Version = tuple[int, int]
+NEWEST: Version = (2, 99)
+"""In place of the last release: the newest one known has the layout."""
 
 # pairs in `bins`: unsorted, 62 small, 63 large, and one never used (malloc.c, NBINS is 128 with bin
 # 0 absent)
@@ -26,13 +26,19 @@ NONCONTIGUOUS = 2  # in malloc_state.flags
 
 
 @dataclass(frozen=True)
-class StateLayout:
-    """struct malloc_state. `attached` is -1 where the field is missing. `fastbins` is the number of
-    fastbins, `fastbin` their offset."""
+class Layout:
+    """The releases that have a layout, and their bytes of a word."""
 
     since: Version
     until: Version
     word: int
+
+
+@dataclass(frozen=True)
+class StateLayout(Layout):
+    """struct malloc_state. `attached` is -1 where the field is missing. `fastbins` is the number of
+    fastbins, `fastbin` their offset."""
+
     align: int  # MALLOC_ALIGNMENT
     flags: int
     fastbin: int
@@ -65,19 +71,27 @@ STATES: tuple[StateLayout, ...] = (
 
 
 @dataclass(frozen=True)
-class ParLayout:
+class ParLayout(Layout):
     """struct malloc_par (`mp_`). `tcache_bins` is -1 before thread caches; tcache_max_bytes and
     tcache_count follow it, a word each."""
 
-    since: Version
-    until: Version
-    word: int
     n_mmaps: int  # int; n_mmaps_max and max_n_mmaps follow, an int each
     mmapped_mem: int  # max_mmapped_mem is the next word
     sbrk_base: int
     tcache_bins: int
     hp_pagesize: int  # -1 where missing
     size: int
+
+    def offset(self, name: str) -> int:
+        """The offset of a field of FIRST or of this class, of "no_dyn_threshold" or "tcache_count";
+        -1 where it is missing."""
+        if name in FIRST:
+            return FIRST.index(name) * self.word
+        if name == "no_dyn_threshold":
+            return self.n_mmaps + 12
+        if name == "tcache_count":
+            return self.tcache_bins + 2 * self.word if self.tcache_bins >= 0 else -1
+        return int(getattr(self, name))
 
 
 FIRST = ("trim_threshold", "top_pad", "mmap_threshold", "arena_test", "arena_max")
@@ -104,7 +118,7 @@ PARS: tuple[ParLayout, ...] = (
 
 
 @dataclass(frozen=True)
-class TcacheLayout:
+class TcacheLayout(Layout):
     """struct tcache_perthread_struct: `bins` counters of `counter` bytes, then as many list heads
     at `entries`.
 
@@ -113,9 +127,6 @@ class TcacheLayout:
     bytes: (i + 1) * 16). Lists from 64 on have large chunks, one list for each power of two.
     """
 
-    since: Version
-    until: Version
-    word: int
     counter: int
     bins: int
     entries: int
@@ -146,14 +157,11 @@ SMALL_TCACHE_BINS = 64
 
 
 @dataclass(frozen=True)
-class HeapInfoLayout:
+class HeapInfoLayout(Layout):
     """struct heap_info at the start of every heap of a thread arena: ar_ptr, prev, size,
     mprotect_size, a word each, then (2.35) pagesize and padding. Layouts differ only in size, which
     shows in the address of the first heap's arena."""
 
-    since: Version
-    until: Version
-    word: int
     size: int
 
 
@@ -174,26 +182,6 @@ four huge pages when the tunable hugetlb names their size (2.35, heap_max_size),
 distributions were seen to patch in."""
 
 
-def span(rows: Iterable[tuple[Version, Version]]) -> tuple[Version, Version]:
-    """The releases that all of these (since, until) allow; since > until when they contradict each
-    other."""
-    since, until = (2, 0), (2, 99)
-    for a, b in rows:
-        since, until = max(since, a), min(until, b)
-    return since, until
-
-
-def span_text(since: Version, until: Version) -> str:
-    """ "2.35-2.41", "2.43 or newer", or "unknown" for a contradiction."""
-    if since > until:
-        return "unknown"
-    first = f"{since[0]}.{since[1]}"
-    if until >= (2, 99):
-        return f"{first} or newer"
-    last: Optional[str] = f"{until[0]}.{until[1]}"
-    return first if first == last else f"{first}-{last}"
-
-
 def first_chunk(memory: Memory, address: int, align: int) -> int:
     """The first address for a chunk at or after `address`: its user pointer is aligned."""
     return address + -(address + 2 * memory.size) % align
@@ -207,11 +195,6 @@ def fencepost(memory: Memory, chunk: int) -> int:
     small = 2 * memory.size
     if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:
         return 0
-    page = memory.arch.page
-    if (
-        (chunk + 2 * small) % page
-        and (chunk + 3 * small) % page == 0
-        and memory.word(chunk + 2 * small + memory.size) == small | PREV_INUSE
-    ):
-        return 3 * small
-    return 2 * small
+    page, after = memory.arch.page, chunk + 2 * small
+    three = after % page and (after + small) % page == 0 and memory.word(after + memory.size) == small | PREV_INUSE
+    return 3 * small if three else 2 * small

@@ -8,14 +8,16 @@ first word: the same place. Heads are never mangled.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import NBINS
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Engine
-from findleaks.target.base import Piece, Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.instance import Glibc
 
 VOTES = 256
 SHORT = 64  # nodes of a list followed in Python; the engine follows longer ones
@@ -27,55 +29,39 @@ def mangled(memory: Memory, nodes: Iterable[int], valid: Callable[[int], bool]) 
     """Whether links are mangled: the links of these list nodes (user pointers) vote. `valid` says
     whether an address is a user pointer."""
     votes = 0
-    for count, node in enumerate(nodes):
-        if count == VOTES:
-            break
+    for node in islice(nodes, VOTES):
         link = memory.word(node)
-        if link is None:
-            continue
-        plain, clear = link, link ^ node >> 12
-        votes += int(clear == 0 or valid(clear)) - int(plain == 0 or valid(plain))
+        if link is not None:
+            clear = link ^ node >> 12
+            votes += int(clear == 0 or valid(clear)) - int(link == 0 or valid(link))
     return votes > 0
 
 
-class Lists:
-    """Follows the free lists of one glibc instance."""
-
-    def __init__(
-        self, memory: Memory, engine: Engine, align: int, mangled: bool, valid: Callable[[int], bool], pieces: Callable[[], Sequence[Piece]]
-    ) -> None:
-        self.memory = memory
-        self.mangled = mangled
-        self._engine = engine
-        self._align = align
-        self._valid = valid
-        self._pieces = pieces
-
-    def follow(self, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
-        """The user pointers of a list, and "" or why it ended early. `head` and the links are user
-        pointers less `shift`: fastbins link chunk headers, two words before."""
-        nodes: array[int] = array("Q")
-        seen = set()
-        node = head
-        while node and len(nodes) < SHORT:
-            user = node + shift
-            if user % self._align or not self._valid(user):
-                return nodes, f"{node:#x} is no chunk"
-            if node in seen:
-                return nodes, f"it runs into itself at {node:#x}: a block was freed twice, or a link in it written over"
-            seen.add(node)
-            nodes.append(user)
-            link = self.memory.word(user)
-            if link is None:
-                return nodes, f"{user:#x} cannot be read"
-            node = link ^ user >> 12 if self.mangled else link
-            if len(nodes) >= limit and node:
-                return nodes, f"it has more than {limit} entries"
-        if not node:
-            return nodes, ""
-        rest, problem = self._engine.follow(self._pieces(), node, shift, self.mangled, max(limit - len(nodes), 0))
-        nodes += added(rest, shift)
-        return nodes, problem
+def follow(glibc: Glibc, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
+    """The user pointers of a list, and "" or why it ended early. `head` and the links are user
+    pointers less `shift`: fastbins link chunk headers, two words before."""
+    nodes: array[int] = array("Q")
+    seen = set()
+    node = head
+    while node and len(nodes) < SHORT:
+        user = node + shift
+        if user % glibc.granule or not glibc.owns(user):
+            return nodes, f"{node:#x} is no chunk"
+        if node in seen:
+            return nodes, f"it runs into itself at {node:#x}: a block was freed twice, or a link in it was overwritten"
+        seen.add(node)
+        nodes.append(user)
+        link = glibc.memory.word(user)
+        if link is None:
+            return nodes, f"{user:#x} cannot be read"
+        node = link ^ user >> 12 if glibc.mangled else link
+        if len(nodes) >= limit and node:
+            return nodes, f"it has more than {limit} entries"
+    if not node:
+        return nodes, ""
+    rest, problem = glibc.engine.follow(glibc.pieces, node, shift, bool(glibc.mangled), max(limit - len(nodes), 0))
+    nodes += added(rest, shift)
+    return nodes, problem
 
 
 def added(values: array[int], shift: int) -> array[int]:
@@ -90,19 +76,11 @@ def added(values: array[int], shift: int) -> array[int]:
     return sums
 
 
-def fastbin_blocks(lists: Lists, arena: Arena, problems: list[Problem]) -> array[int]:
-    """User pointers of the chunks in the arena's fastbins."""
-    found: array[int] = array("Q")
-    header = 2 * lists.memory.size
-    for index, head in enumerate(arena.fastbins):
+def fastbins(glibc: Glibc, arena: Arena) -> Iterator[tuple[int, array[int], str]]:
+    """(number, user pointers, "" or why the list ended early) of each fastbin that is not empty."""
+    for number, head in enumerate(arena.fastbins):
         if head:
-            blocks, problem = lists.follow(head, LONGEST, header)
-            found += blocks
-            if problem:
-                what = f"fastbin {index} of {arena.name} is corrupt after {len(blocks)} chunks: {problem}"
-                link = blocks[-1] if blocks else arena.address + arena.layout.fastbin + index * lists.memory.size
-                problems.append(Problem(head, what, damaged=Range(link, link + lists.memory.size)))
-    return found
+            yield number, *follow(glibc, head, LONGEST, 2 * glibc.memory.size)
 
 
 def bin_chunks(memory: Memory, arena: Arena, astray: bool = False) -> list[int]:

@@ -20,7 +20,7 @@ from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout, first_chunk
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import subtract
+from findleaks.target.ranges import holding, subtract
 
 SAMPLE = 16
 """Pairs of words. Where no main_arena is expected, only every 16th is examined: eight of the 127
@@ -66,27 +66,30 @@ def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
     layouts = [layout for layout in STATES if layout.word == memory.size]
     regions = [region for region in target.regions() if region.writable and region.readable and region.size]
     files = [region for region in regions if region.name.startswith("/")]
-    found: dict[int, Instance] = {}
-    for region in files:
-        for instance in _in_region(memory, region, layouts, _libc_like(region)):
+    others = [region for region in regions if not region.name.startswith("/")]
+    unnamed = (one for region in others for one in _in_region(memory, region, layouts, False, taken))
+    searches = (
+        (one for region in files for one in _in_region(memory, region, layouts, _libc_like(region))),
+        # a static program that has not called malloc yet, or only from threads
+        (one for region in files for one in _in_region(memory, region, layouts, True)),
+        _by_symbol(memory, regions, layouts),
+        # no file names (qemu's cores), or .data that ld.so copied elsewhere
+        (one for one in unnamed if not _in_thread_heap(memory, one.main.address)),
+    )
+    for search in searches:
+        found: dict[int, Instance] = {}
+        for instance in search:
             found.setdefault(instance.main.address, instance)
-    if not found:  # a static program that has not called malloc yet, or only from threads
-        for region in files:
-            for instance in _in_region(memory, region, layouts, True):
-                found.setdefault(instance.main.address, instance)
-    if not found:
-        symbol = target.symbol("main_arena")
-        if symbol is not None:
-            region_of = next((r for r in regions if symbol.address in r), None)
-            for instance in _verified(memory, region_of, [(symbol.address, layout) for layout in layouts]):
-                found.setdefault(instance.main.address, instance)
-    if not found:  # no file names (qemu's cores), or .data that ld.so copied elsewhere
-        for region in regions:
-            if not region.name.startswith("/"):
-                for instance in _in_region(memory, region, layouts, False, taken):
-                    if not _in_thread_heap(memory, instance.main.address):
-                        found.setdefault(instance.main.address, instance)
-    return [found[address] for address in sorted(found)]
+        if found:
+            return [found[address] for address in sorted(found)]
+    return []
+
+
+def _by_symbol(memory: Memory, regions: Sequence[Region], layouts: Sequence[StateLayout]) -> Iterator[Instance]:
+    """The main_arena that the symbol names."""
+    symbol = memory.target.symbol("main_arena")
+    if symbol is not None:
+        yield from _verified(memory, holding(regions, symbol.address), [(symbol.address, layout) for layout in layouts])
 
 
 def _in_thread_heap(memory: Memory, address: int) -> bool:
@@ -103,8 +106,7 @@ def _in_thread_heap(memory: Memory, address: int) -> bool:
 
 
 def _libc_like(region: Region) -> bool:
-    name = os.path.basename(region.name)
-    return name.startswith(("libc.so", "libc-"))
+    return os.path.basename(region.name).startswith(("libc.so", "libc-"))
 
 
 def _in_region(
@@ -178,11 +180,9 @@ def _counts(memory: Memory, main: Arena) -> bool:
 def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout]) -> list[tuple[int, StateLayout]]:
     """Places whose `next` is the arena itself, or a thread arena from which the ring comes back."""
     size, places = memory.size, []
-    low, high, near = base - LONGEST_STATE, base + len(words) * memory.size, LONGEST_STATE
-    for index in [i for i, v in enumerate(words) if low <= v < high and 0 < base + i * size - v <= near]:
-        for layout in layouts:
-            if words[index] == base + index * size - layout.next:
-                places.append((words[index], layout))
+    low, high = base - LONGEST_STATE, base + len(words) * memory.size
+    for index in [i for i, v in enumerate(words) if low <= v < high and 0 < base + i * size - v <= LONGEST_STATE]:
+        places += [(words[index], layout) for layout in layouts if words[index] == base + index * size - layout.next]
     infos = {info.size for info in HEAP_INFOS if info.word == size}
     # offset of a thread arena's malloc_state in its heap: right after heap_info
     mask = HEAP_MAXES[-1] - 1
@@ -204,8 +204,7 @@ def _by_bins(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
         covered = index + 2 * NBINS
         first = index
         for _ in range(NBINS):
-            for layout in layouts:
-                places.append((base + first * size - layout.bins, layout))
+            places += [(base + first * size - layout.bins, layout) for layout in layouts]
             first -= 2
             if first < 0 or not words[first] or not words[first + 1]:
                 break
@@ -216,11 +215,11 @@ def _empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[i
     """Indices of pairs of words that both hold the pair's address less two words; every `step`-th
     pair, of either parity."""
     if step == 1:
-        return [i for i, (a, b) in enumerate(zip(words, words[1:])) if a == b and a == base + (i - 2) * size]
+        return [i for i, (a, b) in enumerate(zip(words, words[1:])) if a == b == base + (i - 2) * size]
     found = []
     for start in (0, 1):
-        pairs = zip(words[start :: 2 * step], words[start + 1 :: 2 * step])
-        found += [start + 2 * step * i for i, (a, b) in enumerate(pairs) if a == b and a == base + (start + 2 * step * i - 2) * size]
+        indices = range(start, len(words) - 1, 2 * step)
+        found += [i for i, a, b in zip(indices, words[start :: 2 * step], words[start + 1 :: 2 * step]) if a == b == base + (i - 2) * size]
     return sorted(found)
 
 

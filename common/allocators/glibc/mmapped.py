@@ -13,23 +13,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED
+from findleaks.allocators.mappings import Mapped
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
-
-
-class Mapped(NamedTuple):
-    """A mapping [start, end) that holds one chunk, whose header is at `chunk`; `size` bytes behind
-    the header are usable."""
-
-    start: int
-    chunk: int
-    end: int
-    size: int
 
 
 def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[Mapped]:
@@ -95,12 +86,12 @@ def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[in
     page, word = memory.arch.page, memory.size
     offset = -2 * word % align + word  # i386: chunks begin 8 bytes into the page
     at = start + -start % page
-    order = "little" if memory.arch.byteorder == "little" else "big"
     for piece in nonzero_pieces(memory.target, at, end):
         if memory.target.interrupted():
             raise Interrupted()
         skip = -piece.address % page + offset
-        low = skip if order == "little" else skip + word - 1  # the byte with the flags
+        # the byte with the flags
+        low = skip if memory.arch.byteorder == "little" else skip + word - 1
         data = piece.data
         marks = bytes(data[low::page]).translate(_MARKS)
         index = marks.find(1)

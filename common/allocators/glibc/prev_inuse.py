@@ -22,13 +22,13 @@ from findleaks.target.base import Range
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
-    from findleaks.allocators.glibc.view import GlibcView
+    from findleaks.allocators.glibc.instance import Glibc
 
 SHOWN = 20
 """Problems of one span that are reported one by one."""
 
 
-def settle(heap: GlibcView, span: Span, blocks: Blocks) -> Iterator[int]:
+def settle(heap: Glibc, span: Span, blocks: Blocks) -> Iterator[int]:
     """The span's headers in doubt that are right: the chunk before them is free. Reports the wrong
     ones, once."""
     if not span.unsure:
@@ -68,14 +68,17 @@ def linked(memory: Memory, chunk: int) -> bool:
 
 def not_free(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
     """The problem that `chunk` marks the chunk before it free, which is in use."""
-    word, head = memory.size, memory.word(chunk + memory.size) or 0
-    user = chunk + 2 * word
+    head = memory.word(chunk + memory.size) or 0
     low = "; its lowest byte is 0: a string's end one byte too far does that" if head & 0xFF == 0 else ""
-    what = (
-        f"the size word of the block at {user:#x} is {head:#x}: it says that the block before it, at {before + 2 * word:#x}, is free, but "
-        f"no free list has that{low}"
-    )
-    return Problem(chunk, what, corrupt, Range(chunk + word, user), head | PREV_INUSE)
+    why = f"it says that the block before it, at {before + 2 * memory.size:#x}, is free, but no free list has that{low}"
+    return wrong_size_word(memory, chunk, why, head | PREV_INUSE, corrupt)
+
+
+def wrong_size_word(memory: Memory, chunk: int, why: str, expected: int, corrupt: bool = True) -> Problem:
+    """The problem that a chunk's size word is not `expected`."""
+    user = chunk + 2 * memory.size
+    what = f"the size word of the block at {user:#x} is {memory.word(chunk + memory.size) or 0:#x}: {why}"
+    return Problem(chunk, what, corrupt, Range(chunk + memory.size, user), expected)
 
 
 def copy_differs(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:

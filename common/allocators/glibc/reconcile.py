@@ -12,6 +12,7 @@ from findleaks.engine.terms import State, Totals
 from findleaks.target.base import Range
 
 NONE = Totals(0, 0)
+STATES = {"in_use": State.IN_USE, "cached": State.CACHED, "free": State.FREE}
 
 
 @dataclass
@@ -29,19 +30,35 @@ class Balance:
     own: int = 0
     foreign: int = 0
     covered: int = 0
-    heaps: int = 1
+    heaps: int = 0
     in_use: Totals = NONE
     cached: Totals = NONE
     free: Totals = NONE
 
     @property
+    def sum(self) -> int:
+        return self.chunks + self.top + self.own + self.foreign
+
+    @property
     def reconciled(self) -> bool:
-        return self.covered == self.arena.system_mem == self.chunks + self.top + self.own + self.foreign
+        return self.covered == self.arena.system_mem == self.sum
+
+    def add(self, part: Balance) -> None:
+        """Add what was walked of one span."""
+        for name in ("chunks", "top", "own", "foreign", "covered", "heaps"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+
+    def count(self, blocks: Blocks, parts: Sequence[Range]) -> None:
+        """Fill in blocks and bytes in each state as they are now; `parts` are the ranges of the
+        arena's blocks."""
+        for name, state in STATES.items():
+            found = [blocks.totals(state, start, end) for start, end in parts]
+            setattr(self, name, Totals(sum(one.blocks for one in found), sum(one.bytes for one in found)))
 
     def json(self) -> dict[str, object]:
         """For summary(): pairs are {blocks, bytes}, sizes are bytes."""
         made: dict[str, object] = {"name": self.arena.name, "address": hex(self.arena.address), "heaps": self.heaps}
-        for name in ("in_use", "cached", "free"):
+        for name in STATES:
             blocks, size = getattr(self, name)
             made[name] = {"blocks": blocks, "bytes": size}
         made.update(top=self.top, overhead=self.own, foreign=self.foreign, system=self.arena.system_mem)
@@ -65,44 +82,21 @@ def balance(blocks: Blocks, word: int, span: Span) -> Balance:
         foreign -= span.end - (span.start + span.system)
         top = 0 if arena.top >= start else top
         own -= sum(part.end - part.start for part in span.metadata if part.start >= start)
-    return Balance(arena, chunks, top, own, foreign, span.system)
-
-
-def count(blocks: Blocks, parts: Sequence[Sequence[Range]], walked: Sequence[Balance]) -> None:
-    """Fill in blocks and bytes in each state as they are now; `walked` are the balances of spans,
-    `parts` the ranges of each span's blocks."""
-    for ranges, part in zip(parts, walked):
-        for name, state in (("in_use", State.IN_USE), ("cached", State.CACHED), ("free", State.FREE)):
-            found = [blocks.totals(state, start, end) for start, end in ranges]
-            setattr(part, name, Totals(sum(one.blocks for one in found), sum(one.bytes for one in found)))
+    return Balance(arena, chunks, top, own, foreign, span.system, 1)
 
 
 def check(arenas: Sequence[Arena], walked: Sequence[Balance], problems: list[Problem], wrong: Sequence[Arena] = ()) -> list[Balance]:
     """One balance for each arena. Adds a problem for each that does not add up, except for arenas
     in `wrong`, in which sizes are known to be wrong."""
-    sums: list[Balance] = []
-    for arena in arenas:
-        total = Balance(arena, heaps=0)
-        for part in walked:
-            if part.arena is arena:
-                for name in ("in_use", "cached", "free"):
-                    sum_, more = getattr(total, name), getattr(part, name)
-                    setattr(total, name, Totals(sum_.blocks + more.blocks, sum_.bytes + more.bytes))
-                total.chunks += part.chunks
-                total.top += part.top
-                total.own += part.own
-                total.foreign += part.foreign
-                total.covered += part.covered
-                total.heaps += 1
-        sums.append(total)
+    sums = {arena.number: Balance(arena) for arena in arenas}
+    for part in walked:
+        sums[part.arena.number].add(part)
+    for total in sums.values():
+        arena = total.arena
         if not total.reconciled and (total.heaps or arena.system_mem) and not any(arena is one for one in wrong):
-            missing = arena.system_mem - (total.chunks + total.top + total.own + total.foreign)
+            missing = arena.system_mem - total.sum
             held = "; a thread was inside malloc with it" if arena.held else ""
-            problems.append(
-                Problem(
-                    arena.address,
-                    f"{arena.name} does not add up: {arena.system_mem:,} bytes from the system, "
-                    f"{abs(missing):,} {'unaccounted for' if missing >= 0 else 'too many'}{held}",
-                )
-            )
-    return sums
+            what = f"{arena.name} does not add up: {arena.system_mem:,} bytes from the system, "
+            what += f"{abs(missing):,} {'unaccounted for' if missing >= 0 else 'too many'}{held}"
+            problems.append(Problem(arena.address, what))
+    return list(sums.values())

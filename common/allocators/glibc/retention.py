@@ -69,11 +69,9 @@ def _explain_top(parameter: Parameter) -> str:
     trim, mapped = parameter("trim_threshold"), parameter("mmap_threshold")
     if trim is None or trim >= 1 << 60:
         return ", which it never gives back by itself" if trim else ""
-    grown = (
-        " (it has grown by itself, as large blocks were freed)"
-        if mapped and trim == 2 * mapped and not parameter("no_dyn_threshold")
-        else ""
-    )
+    grown = ""
+    if mapped and trim == 2 * mapped and not parameter("no_dyn_threshold"):
+        grown = " (it has grown by itself, as large blocks were freed)"
     return f", which it gives back by itself only beyond trim_threshold, {size(trim)}{grown}"
 
 

@@ -18,7 +18,7 @@ from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, fencepost, 
 from findleaks.allocators.glibc.walk import advance
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.target.base import Range
+from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import holding
 
 
@@ -91,12 +91,8 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
             problems.append(_bad_top(memory, arena, right))
             arena.top_size, end = right - top, right
         elif end != right:
-            problems.append(
-                Problem(
-                    arena.address,
-                    f"the main arena spans {end - start:,} bytes from {start:#x} to {end:#x}, but its system_mem says {arena.system_mem:,}",
-                )
-            )
+            what = f"the main arena spans {end - start:,} bytes from {start:#x} to {end:#x}, but its system_mem says {arena.system_mem:,}"
+            problems.append(Problem(arena.address, what))
         first = first_chunk(memory, start, arena.layout.align)
         return [Span(arena, start, first, top, end, end - start)]
     return _pieces(memory, engine, arena, sbrk_base, free, problems)
@@ -168,3 +164,8 @@ def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int)
     if fence and end % memory.arch.page == 0:
         return Span(arena, start, first, walked.chunk, end, end - start, metadata=[Range(walked.chunk, end)])
     return None
+
+
+def pieces_of(memory: Memory, spans: Sequence[Span]) -> tuple[Piece, ...]:
+    """Memory of these spans' chunks, ascending, without the arenas' own structures."""
+    return tuple(piece for span in spans for piece in memory.target.pieces(span.first, span.end))

@@ -9,13 +9,16 @@ heads point to chunks of their list's size.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
-from findleaks.allocators.memory import Memory
 from findleaks.target.base import Thread
+from findleaks.target.ranges import holding
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.instance import Glibc
 
 CLOSE = 4 << 10  # bytes of TLS on either side of the thread pointer that are searched first
 WINDOW = 64 << 10
@@ -44,62 +47,57 @@ class ThreadCache:
     good: int = 0
     bad: list[Bad] = field(default_factory=list)
 
-
-class Context(NamedTuple):
-    """What is known of the instance. `valid`: whether a user pointer lies in its heaps; `first`:
-    user pointers of the heaps' first chunks; `bounds`: lowest and highest address of the heaps."""
-
-    memory: Memory
-    align: int
-    arenas: frozenset[int]
-    first: frozenset[int]
-    valid: Callable[[int], bool]
-    bounds: tuple[int, int]
-    fill: int  # mp_.tcache_count, -1 if unknown
+    @property
+    def name(self) -> str:
+        return f"thread {self.tid}'s cache" if self.tid else f"the thread cache at {self.address:#x}"
 
 
 class Caches(NamedTuple):
     caches: list[ThreadCache]
-    offset: Optional[int]  # of `tcache` from the thread pointer
     unread: list[int]  # threads whose cache could not be read
 
 
-def find(context: Context, threads: Sequence[Thread]) -> Caches:
+def find(glibc: Glibc, threads: Sequence[Thread]) -> Caches:
     """Every thread's cache. If a thread pointer is unknown, the caches that are an arena's first
     chunk, which is where the first malloc puts them, are added."""
     known = [thread for thread in threads if thread.thread_pointer]
     unread = [thread.tid for thread in threads if not thread.thread_pointer]
-    offset = _offset(context, known)
+    offset = _offset(glibc, known)
     caches: dict[int, ThreadCache] = {}
     if offset is not None:
         for thread in known:
-            pointer = context.memory.word(thread.thread_pointer + offset)
+            pointer = glibc.memory.word(thread.thread_pointer + offset)
             if pointer is None:
                 unread.append(thread.tid)
-            elif pointer and context.valid(pointer):
-                cache = examine(context, pointer)
+            elif pointer and glibc.owns(pointer):
+                cache = examine(glibc, pointer)
                 if cache is not None:
                     cache.tid = thread.tid
                     caches.setdefault(pointer, cache)
     if unread:
-        for pointer in sorted(context.first - set(caches)):
-            cache = examine(context, pointer)
+        for pointer in sorted(_first_blocks(glibc).difference(caches)):
+            cache = examine(glibc, pointer)
             if cache is not None and cache.good > len(cache.bad):
                 caches[pointer] = cache
-    return Caches([caches[pointer] for pointer in sorted(caches)], offset, unread)
+    return Caches([caches[pointer] for pointer in sorted(caches)], unread)
 
 
-def _offset(context: Context, threads: Sequence[Thread]) -> Optional[int]:
+def _first_blocks(glibc: Glibc) -> set[int]:
+    """User pointers of the heaps' first chunks."""
+    return {span.first + 2 * glibc.memory.size for span in glibc.spans}
+
+
+def _offset(glibc: Glibc, threads: Sequence[Thread]) -> Optional[int]:
     """The offset from the thread pointer of the pointers to caches, by weight of evidence; None if
     no thread has one."""
     for window in (CLOSE, WINDOW, WIDE):
         weights: dict[int, int] = {}
         for thread in threads[:SAMPLES]:
-            for offset, weight in _evidence(context, thread.thread_pointer, window):
+            for offset, weight in _evidence(glibc, thread.thread_pointer, window):
                 weights[offset] = weights.get(offset, 0) + weight
         for thread in threads[SAMPLES : 8 * SAMPLES]:
             for offset in weights:
-                cache = examine(context, context.memory.word(thread.thread_pointer + offset) or 0)
+                cache = examine(glibc, glibc.memory.word(thread.thread_pointer + offset) or 0)
                 weights[offset] += 0 if cache is None else 1 + cache.good
         if weights:
             return max(weights, key=lambda offset: (weights[offset], -abs(offset)))
@@ -107,23 +105,24 @@ def _offset(context: Context, threads: Sequence[Thread]) -> Optional[int]:
     return None
 
 
-def _evidence(context: Context, pointer: int, window: int) -> Iterator[tuple[int, int]]:
+def _evidence(glibc: Glibc, pointer: int, window: int) -> Iterator[tuple[int, int]]:
     """(offset, weight) of the words near a thread pointer that point to a thread cache: below it
     (TLS variant II), or else above it (variant I)."""
-    word = context.memory.size
-    low, high = context.bounds
-    home = next((region for region in context.memory.target.regions() if pointer in region), None)
+    word = glibc.memory.size
+    low, high = min(span.start for span in glibc.spans), max(span.stop for span in glibc.spans)
+    known_arenas, first_blocks = {arena.address for arena in glibc.instance.arenas}, _first_blocks(glibc)
+    home = holding(glibc.target.regions(), pointer)
     if home is None:
         return
     for start, end in ((pointer - window, pointer), (pointer, pointer + window)):
         found = False
-        for base, words in context.memory.scan(max(start & -word, home.start), min(end, home.end)):
-            arenas = [i for i, v in enumerate(words) if v in context.arenas]
+        for base, words in glibc.memory.scan(max(start & -word, home.start), min(end, home.end)):
+            arenas = [i for i, v in enumerate(words) if v in known_arenas]
             for index in [i for i, v in enumerate(words) if low <= v < high]:
-                cache = examine(context, words[index])
+                cache = examine(glibc, words[index])
                 if cache is not None:
                     near = any(abs(index - i) * word <= NEAR for i in arenas)
-                    first = words[index] in context.first
+                    first = words[index] in first_blocks
                     if near or first or cache.good:
                         found = True
                         yield base + index * word - pointer, 8 * near + 4 * first + min(cache.good, 8)
@@ -131,11 +130,11 @@ def _evidence(context: Context, pointer: int, window: int) -> Iterator[tuple[int
             return
 
 
-def examine(context: Context, pointer: int) -> Optional[ThreadCache]:
+def examine(glibc: Glibc, pointer: int) -> Optional[ThreadCache]:
     """The thread cache at `pointer`, in the layout that fits its chunk's size best; None when there
     can be none."""
-    memory = context.memory
-    if not pointer or pointer % context.align or not context.valid(pointer):
+    memory = glibc.memory
+    if not pointer or pointer % glibc.granule or not glibc.owns(pointer):
         return None
     head = memory.word(pointer - memory.size)
     if head is None:
@@ -143,18 +142,18 @@ def examine(context: Context, pointer: int) -> Optional[ThreadCache]:
     size = head & ~FLAG_BITS
     found = []
     for layout in TCACHES:
-        least = layout.chunk_size(context.align)
+        least = layout.chunk_size(glibc.granule)
         # A free chunk that leaves too little for another is handed out whole; 2.43 was seen to do
         # so with as much as the smallest chunk.
         if layout.word == memory.size and least <= size <= least + 4 * memory.size:
-            cache = _read(context, pointer, layout)
+            cache = _read(glibc, pointer, layout)
             if cache is not None and len(cache.bad) <= max(cache.good, 2):
                 found.append(cache)
     return max(found, key=lambda cache: cache.good - len(cache.bad), default=None)
 
 
-def _read(context: Context, pointer: int, layout: TcacheLayout) -> Optional[ThreadCache]:
-    memory, cache = context.memory, ThreadCache(0, pointer, layout)
+def _read(glibc: Glibc, pointer: int, layout: TcacheLayout) -> Optional[ThreadCache]:
+    memory, cache = glibc.memory, ThreadCache(0, pointer, layout)
     words = memory.words(pointer, layout.size // layout.word)
     if words is None:
         return None
@@ -162,11 +161,12 @@ def _read(context: Context, pointer: int, layout: TcacheLayout) -> Optional[Thre
     form = memory.arch.word_format[0] + str(layout.bins) + ("H" if layout.counter == 2 else "B")
     counts = struct.unpack(form, raw)
     heads = words[layout.entries // layout.word :]
-    fill = max(counts, default=0) if layout.slots else 0
-    if layout.slots and context.fill >= 0:
-        if fill > context.fill:
+    fill = 0
+    if layout.slots:
+        most, capacity = max(counts, default=0), glibc.par("tcache_count")
+        fill = most if capacity is None else capacity
+        if most > fill:
             return None
-        fill = context.fill
     least = 4 * memory.size  # malloc.c, MINSIZE
     for index, (count, first) in enumerate(zip(counts, heads)):
         length = fill - count if layout.slots else count
@@ -174,8 +174,8 @@ def _read(context: Context, pointer: int, layout: TcacheLayout) -> Optional[Thre
             if length:
                 cache.bad.append(Bad(f"list {index} is empty, its counter says {length}"))
             continue
-        size = memory.word(first - memory.size) if context.valid(first) and first % context.align == 0 else None
-        fits = size is not None and (index >= SMALL_TCACHE_BINS or size & ~FLAG_BITS == least + index * context.align)
+        size = memory.word(first - memory.size) if glibc.owns(first) and first % glibc.granule == 0 else None
+        fits = size is not None and (index >= SMALL_TCACHE_BINS or size & ~FLAG_BITS == least + index * glibc.granule)
         if fits and length > 0:
             cache.good += 1
         else:

@@ -10,26 +10,25 @@ what thread caches hold.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import subtract
+from findleaks.target.ranges import holding, subtract
 from findleaks.target.runs import Runs
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
-    from findleaks.allocators.glibc.view import GlibcView
+    from findleaks.allocators.glibc.instance import Glibc
 
 _CHECK_EVERY = 1 << 16
 STEP = 256 << 20
 """Bytes of heap examined between two checks for Ctrl-C: 50 ms where all of it is small blocks."""
 
 
-def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
+def trimmed(glibc: Glibc, blocks: Blocks) -> Runs:
     """The whole pages that malloc_trim(0) would return, resident or not. Raises Interrupted."""
     found: array[int] = array("Q")  # a heap may have a million such chunks
     page, word = glibc.memory.arch.page, glibc.memory.size
@@ -50,19 +49,18 @@ def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
     return Runs(found)
 
 
-def _at_break(glibc: GlibcView, span: Span) -> int:
+def _at_break(glibc: Glibc, span: Span) -> int:
     """The main arena's top, if systrim would shorten it: it is in this span and ends at the break;
     else 0."""
     arena = span.arena
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
         return 0
     end = arena.top + arena.top_size
-    regions = glibc.target.regions()
-    at = bisect_right([region.start for region in regions], end - 1) - 1
-    return arena.top if arena.contiguous and at >= 0 and regions[at].end == end else 0
+    region = holding(glibc.target.regions(), end - 1)
+    return arena.top if arena.contiguous and region is not None and region.end == end else 0
 
 
-def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
+def _free(glibc: Glibc, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
     """Ascending runs of adjacent free chunks of a page or more, each from its first chunk's header
     to the header behind it."""
     word, page = glibc.memory.size, glibc.memory.arch.page
@@ -87,13 +85,11 @@ def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, i
                 yield low, high
 
 
-def _inner(glibc: GlibcView, span: Span, blocks: Blocks) -> list[Range]:
+def _inner(glibc: Glibc, span: Span, blocks: Blocks) -> list[Range]:
     """The chunks that contain heaps of other allocators."""
-    heaps = glibc.heaps()
-    at = bisect_left([heap.start for heap in heaps], span.start)
     outer = glibc.walked_blocks(span, blocks)
     found = []
-    for start, end in heaps[at].inner if at < len(heaps) and heaps[at].start == span.start else ():
+    for start, end in next((heap.inner for heap in glibc.heaps() if heap.start == span.start), ()):
         index = outer.find(start)
         if index >= 0:
             end = max(end, outer.address(index) + outer.size(index) - glibc.memory.size)

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, PREV_INUSE, SMALL_TCACHE_BINS
-from findleaks.allocators.glibc.lists import LONGEST, SHORT, Lists
+from findleaks.allocators.glibc.lists import SHORT, fastbins, follow
+from findleaks.allocators.glibc.spans import pieces_of
 from findleaks.allocators.glibc.tcache import ThreadCache
 from findleaks.allocators.glibc.verify_bins import Bins
-from findleaks.allocators.glibc.verify_chunks import Headers, pieces_of
+from findleaks.allocators.glibc.verify_chunks import Headers
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, subtract
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.view import GlibcView
+    from findleaks.allocators.glibc.instance import Glibc
 
 MAX_PROBLEMS = 100
 """Problems of one sort that are reported one by one."""
 
 
-def verify(heap: GlibcView, lists: Lists) -> Iterator[Optional[Problem]]:
-    """Everything that is wrong beyond heap.problems; see Allocator.verify. `lists` follows this
-    heap's lists."""
+def verify(heap: Glibc) -> Iterator[Optional[Problem]]:
+    """Everything that is wrong beyond heap.problems; see Allocator.verify."""
     heap.checked = {
         "chunk headers": 0,
         "free-list links": 0,
@@ -41,23 +41,24 @@ def verify(heap: GlibcView, lists: Lists) -> Iterator[Optional[Problem]]:
     _consequences(heap)
     for arena in heap.instance.arenas:
         yield from _arena(heap, arena, free)
-    yield from _entries(heap, lists, free)
+    yield from _entries(heap, free)
     yield from _missing_mapped(heap)
 
 
-def _consequences(heap: GlibcView) -> None:
+def _consequences(heap: Glibc) -> None:
     """Remove the problems that follow from damage that is reported already."""
     unread = merged([part for span in heap.spans for part in span.foreign])
-    heap.problems[:] = [p for p in heap.problems if p.damaged or not p.corrupt or not _in_unread(p, unread, heap)]
+
+    def follows(problem: Problem) -> bool:
+        """Whether a list's entry is no block only because the memory around it is lost to a wrong
+        size, which is reported already."""
+        explained = problem.corrupt and not problem.damaged
+        return explained and inside(unread, problem.address) is not None and heap.owns(problem.address)
+
+    heap.problems[:] = [problem for problem in heap.problems if not follows(problem)]
 
 
-def _in_unread(problem: Problem, unread: Sequence[Range], heap: GlibcView) -> bool:
-    """Whether a list's entry is no block only because the memory around it is lost to a wrong size,
-    which is reported already."""
-    return inside(unread, problem.address) is not None and heap.owns(problem.address)
-
-
-def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
+def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
     """Compare the headers and bins of one arena with each other; adds the free chunks to
     `free`."""
     memory, word = heap.memory, heap.memory.size
@@ -86,24 +87,20 @@ def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[P
             yield Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word))
 
 
-def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
+def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
     memory, word = heap.memory, heap.memory.size
     size = (memory.word(chunk + word) or 0) & ~FLAG_BITS
     behind = chunk + size + word
     head = memory.word(behind)
+    what = f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the "
     if head is None or not head & PREV_INUSE:
-        what = (
-            f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the walk from chunk to chunk does not come upon it"
-        )
-        return Problem(chunk, what)
-    what = (
-        f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the size word of the block behind it, at "
-        f"{behind + word:#x}, is {head:#x} and says that it is in use: freed and given out at once, or written over"
-    )
+        return Problem(chunk, what + "walk from chunk to chunk does not reach it")
+    what += f"size word of the block behind it, at {behind + word:#x}, is {head:#x} and says that it is in use: freed and given out at "
+    what += "once, or overwritten"
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
 
-def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
+def _numbers(heap: Glibc, arena: Arena) -> Iterator[Problem]:
     """Check an arena's counters and pointers."""
     word, layout = heap.memory.size, arena.layout
     at = arena.address + layout.system_mem
@@ -127,16 +124,15 @@ def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
             yield Problem(at, what, damaged=Range(at + 3 * word, at + 4 * word))
 
 
-def _entries(heap: GlibcView, lists: Lists, free: set[int]) -> Iterator[Optional[Problem]]:
+def _entries(heap: Glibc, free: set[int]) -> Iterator[Optional[Problem]]:
     """Check thread caches and fastbins: counts, sizes, keys, and that no block was freed twice."""
     seen: dict[int, str] = {}
     cached: list[tuple[ThreadCache, list[int]]] = []
     for cache in heap.tcaches.caches:
-        whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
         blocks: list[int] = []
         for index, head, length in cache.lists:
-            nodes, problem = lists.follow(head, max(length, SHORT))
-            where = f"list {index} of {whose}"
+            nodes, problem = follow(heap, head, max(length, SHORT))
+            where = f"list {index} of {cache.name}"
             if not problem and len(nodes) != length:
                 at = cache.address + index * cache.layout.counter
                 what = f"{where} has {len(nodes):,} entries, its counter says {length:,}"
@@ -149,16 +145,14 @@ def _entries(heap: GlibcView, lists: Lists, free: set[int]) -> Iterator[Optional
         yield None
     yield from _keys(heap, cached)
     for arena in heap.instance.arenas:
-        for index, head in enumerate(arena.fastbins):
-            if head:
-                nodes, _ = lists.follow(head, LONGEST, 2 * heap.memory.size)
-                heap.checked["free-list links"] += len(nodes)
-                size = (index + 2) * 2 * heap.memory.size
-                yield from _each(heap, nodes, f"fastbin {index} of {arena.name}", size, seen, free)
-                yield None
+        for index, nodes, _ in fastbins(heap, arena):
+            heap.checked["free-list links"] += len(nodes)
+            size = (index + 2) * 2 * heap.memory.size
+            yield from _each(heap, nodes, f"fastbin {index} of {arena.name}", size, seen, free)
+            yield None
 
 
-def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
+def _each(heap: Glibc, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
     """Check the blocks of one list: chunks of `size` (0: any), in use by their headers, and in no
     other list."""
     word = heap.memory.size
@@ -171,66 +165,48 @@ def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: 
             yield Problem(chunk, what, damaged=place, expected=size | head & FLAG_BITS)
         elif chunk in free:
             behind = chunk + (head & ~FLAG_BITS)
-            yield Problem(
-                block,
-                f"the block at {block:#x} is in {where} and in a bin at once: freed twice",
-                damaged=Range(behind + word, behind + 2 * word),
-            )
+            what = f"the block at {block:#x} is in {where} and in a bin at once: freed twice"
+            yield Problem(block, what, damaged=Range(behind + word, behind + 2 * word))
         if block in seen:
             yield Problem(block, f"the block at {block:#x} is in {where} and in {seen[block]} at once: freed twice")
         seen[block] = where
 
 
-def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
+def _heads(heap: Glibc, places: Sequence[int]) -> Sequence[int]:
     """The words at these places. Many are read in one call, since each is in another page."""
     if len(places) <= SHORT:
         return [heap.memory.word(place) or 0 for place in places]
-    records, _ = heap.engine.gather(heap.all_pieces(), places, heap.memory.size)
+    records, _ = heap.engine.gather(heap.pieces, places, heap.memory.size)
     return heap.memory.arch.unpack(bytes(records))
 
 
-def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
+def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
     """Check the second word of each cached block, a mark by which free() detects double frees: one
     random number for the process (2.34), the address of the cache (2.29 to 2.33), or nothing
     before. The value that most blocks have decides which it is."""
     word = heap.memory.size
-    own = Counter[bool]()
-    votes: Counter[int] = Counter()
-    for cache, blocks in cached:
-        for block in blocks:
-            key = heap.memory.word(block + word) or 0
-            own[key == cache.address] += 1
-            votes[key] += 1
-    total = sum(votes.values())
+    marks = [(cache, block, heap.memory.word(block + word) or 0) for cache, blocks in cached for block in blocks]
+    votes = Counter(mark for _, _, mark in marks)
     key, count = votes.most_common(1)[0] if votes else (0, 0)
-    by_cache = 2 * own[True] > total
-    if not by_cache and (key == 0 or 2 * count <= total or (count < 3 and not _in_libc(heap, key))):
+    by_cache = 2 * sum(mark == cache.address for cache, _, mark in marks) > len(marks)
+    if not by_cache and (key == 0 or 2 * count <= len(marks) or (count < 3 and not _in_libc(heap, key))):
         return
-    found = 0
-    for cache, blocks in cached:
+    wrong = [(cache, block, mark) for cache, block, mark in marks if mark != (cache.address if by_cache else key)]
+    for cache, block, mark in wrong[:MAX_PROBLEMS]:
         should = cache.address if by_cache else key
-        for block in blocks:
-            mark = heap.memory.word(block + word) or 0
-            if mark != should and found < MAX_PROBLEMS:
-                found += 1
-                whose = f"thread {cache.tid}'s cache" if cache.tid else f"the thread cache at {cache.address:#x}"
-                what = (
-                    f"the freed block at {block:#x}, in {whose}, has {mark:#x} where free() left its mark {should:#x}: written to after "
-                    "it was freed; a second free() of it would not be noticed"
-                )
-                yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
+        what = f"the freed block at {block:#x}, in {cache.name}, has {mark:#x} where free() left its mark {should:#x}"
+        what += ": written to after it was freed; a second free() of it would not be noticed"
+        yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
 
 
-def _in_libc(heap: GlibcView, value: int) -> bool:
+def _in_libc(heap: Glibc, value: int) -> bool:
     """Whether the word is in the memory around main_arena, where tcache_key is."""
     start = heap.instance.main.address & -heap.memory.arch.page
-    for piece in heap.target.pieces(start - (64 << 10), start + (256 << 10)):
-        if heap.engine.search(piece, value, value + 1):
-            return True
-    return False
+    pieces = heap.target.pieces(start - (64 << 10), start + (256 << 10))
+    return any(heap.engine.search(piece, value, value + 1) for piece in pieces)
 
 
-def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
+def _missing_mapped(heap: Glibc) -> Iterator[Problem]:
     """A block that was mapped by itself and whose header is damaged: unclaimed memory of the
     missing size."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
@@ -249,7 +225,7 @@ def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
         yield from _overwritten_header(heap, places[0], header, (words[0], words[1]), missing)
 
 
-def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
+def _unclaimed_places(heap: Glibc, size: int) -> list[int]:
     """Where a mapping of this size may begin: unclaimed memory of that length, or else longer
     memory next to a mapped block."""
     unclaimed = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
@@ -260,7 +236,7 @@ def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
     return places + [part.end - size for part in longer if part.end in starts]
 
 
-def _overwritten_header(heap: GlibcView, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
+def _overwritten_header(heap: Glibc, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
     """Which of the two words of the mapped chunk's header were overwritten; the mapping has `size`
     bytes from `start` on. Before the chunk there is only alignment; 2.43 does not count two words
     at the end in the chunk's size."""

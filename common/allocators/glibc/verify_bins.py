@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, PREV_INUSE
-from findleaks.allocators.glibc.verify_chunks import words_of
+from findleaks.allocators.glibc.lists import LONGEST
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
+from findleaks.engine.python.words import words_of
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Range
 
-LONGEST = 1 << 31
 MAX_PROBLEMS = 20
 """Problems of one bin that are reported."""
 
@@ -97,8 +97,8 @@ class Bins:
         width = 4 if index + 1 < NSMALLBINS else 6
         records, missing = self.engine.gather(self.pieces, nodes, width * word)
         missing = [number for number in missing if not self._split(nodes[number], records, number * width * word, width * word)]
-        words = words_of(self.memory, memoryview(records))
-        backs = column(words, 3, width)
+        _, words = words_of(Piece(0, memoryview(records)), self.memory.arch)
+        backs = words[3::width]
         expected = array("Q", [head])
         expected.extend(nodes[:-1] if nodes else nodes)
         end = self.memory.word(head + 3 * word)
@@ -107,7 +107,7 @@ class Bins:
             self.broken = True
             yield from self._links(index, head, forward, list(backs), expected)
         self.chunks.update(nodes)
-        wrong = list(self._sizes(index, nodes, [value & ~FLAG_BITS for value in column(words, 1, width)]))
+        wrong = list(self._sizes(index, nodes, [value & ~FLAG_BITS for value in words[1::width]]))
         yield from wrong
         if sound and not wrong and width == 6:
             yield from self._order(index, nodes, words, width)
@@ -151,10 +151,10 @@ class Bins:
             verb = "is" if low == high else "are"
             where, damaged = self._name(index), Range(chunk + low * word, chunk + (high + 1) * word)
             if chunk == head:
-                what = f"{where} of {self.arena.name}: its own {name}, in the arena, is {values}, which is no chunk that links back"
+                what = f"{where}: its own {name}, in the arena, is {values}, which is no chunk that links back"
             else:
                 what = (
-                    f"the free block at {chunk + 2 * word:#x}, in {where} of {self.arena.name}: its {name} {verb} {values}, which no "
+                    f"the free block at {chunk + 2 * word:#x}, in {where}: its {name} {verb} {values}, which no "
                     "chunk links back; written to after it was freed"
                 )
             yield Problem(damaged.start, what, damaged=damaged)
@@ -162,22 +162,13 @@ class Bins:
     def _sizes(self, index: int, nodes: Sequence[int], sizes: Sequence[int]) -> Iterator[Problem]:
         """Check that every size belongs to this bin; any belongs to the unsorted one."""
         word, align = self.memory.size, self.arena.layout.align
-        if index == 0:
-            return
-        right = {size for size in set(sizes) if bin_index(size, word, align) == index + 1}
-        if len(right) == len(set(sizes)):
-            return
-        found = 0
-        for node, size in zip(nodes, sizes):
-            if size not in right and found < MAX_PROBLEMS:
-                found += 1
-                self.resized.add(node)
-                yield Problem(
-                    node,
-                    f"the free block at {node + 2 * word:#x} is in {self._name(index)} of {self.arena.name}, but its size is {size:#x}",
-                    damaged=Range(node + word, node + 2 * word),
-                    expected=self._true_size(node, index, align),
-                )
+        wrong = {size for size in set(sizes) if index and bin_index(size, word, align) != index + 1}
+        found = ((node, size) for node, size in zip(nodes, sizes) if size in wrong) if wrong else ()
+        for node, size in islice(found, MAX_PROBLEMS):
+            self.resized.add(node)
+            what = f"the free block at {node + 2 * word:#x} is in {self._name(index)}, but its size is {size:#x}"
+            place = Range(node + word, node + 2 * word)
+            yield Problem(node, what, damaged=place, expected=self._true_size(node, index, align))
 
     def _true_size(self, node: int, index: int, align: int) -> Optional[int]:
         """The size word of a free chunk from the copy of its size behind it."""
@@ -194,30 +185,24 @@ class Bins:
         """Check that a large bin is sorted, largest first, and that the first chunks of each size
         form a ring (fd_nextsize, bk_nextsize)."""
         word = self.memory.size
-        sizes = [value & ~FLAG_BITS for value in column(words, 1, width)]
+        sizes = [value & ~FLAG_BITS for value in words[1::width]]
         for node, one, next_ in zip(nodes[1:], sizes, sizes[1:]):
             if next_ > one:
-                yield Problem(
-                    node,
-                    f"{self._name(index)} of {self.arena.name} is not sorted: the free block at {node + 2 * word:#x} has size {next_:#x} "
-                    f"behind one of {one:#x}",
-                    damaged=Range(node + word, node + 2 * word),
+                what = (
+                    f"{self._name(index)} is not sorted: the free block at {node + 2 * word:#x} has size {next_:#x} behind one of {one:#x}"
                 )
+                yield Problem(node, what, damaged=Range(node + word, node + 2 * word))
                 return
         firsts = [next(group)[0] for _, group in groupby(zip(nodes, sizes), key=lambda pair: pair[1])]
         place = {node: number for number, node in enumerate(nodes)}
         for number, node in enumerate(firsts):
-            record = place[node] * width
-            should = firsts[(number + 1) % len(firsts)], firsts[number - 1]
-            links = words[record + 4], words[record + 5]
-            for name, offset, one, right in (("fd_nextsize", 4, links[0], should[0]), ("bk_nextsize", 5, links[1], should[1])):
+            around = ("fd_nextsize", 4, firsts[(number + 1) % len(firsts)]), ("bk_nextsize", 5, firsts[number - 1])
+            for name, offset, right in around:
+                one = words[place[node] * width + offset]
                 if one != right:
                     at = node + offset * word
-                    what = (
-                        f"the free block at {node + 2 * word:#x}, in {self._name(index)} of {self.arena.name}: its {name} is {one:#x}, not "
-                        f"{right:#x}; written to after it was freed"
-                    )
-                    yield Problem(at, what, damaged=Range(at, at + word), expected=right)
+                    what = f"the free block at {node + 2 * word:#x}, in {self._name(index)}: its {name} is {one:#x}, not {right:#x}"
+                    yield Problem(at, f"{what}; written to after it was freed", damaged=Range(at, at + word), expected=right)
 
     def _map(self) -> Iterator[Problem]:
         """Check that each bin that is not empty has its bit; bits of empty ones may be stale
@@ -230,7 +215,7 @@ class Bins:
                 at = start + number // 32 * 4
                 bits = self.memory.int32(at)
                 if bits is not None and not bits >> number % 32 & 1:
-                    what = f"{self._name(index)} of {arena.name} has chunks, but its bit in the map of bins is clear: malloc passes it over"
+                    what = f"{self._name(index)} has chunks, but its bit in the map of bins is clear: malloc passes it over"
                     yield Problem(at, what, damaged=Range(at, at + 4))
 
     def _is_free(self, chunk: int) -> bool:
@@ -241,14 +226,8 @@ class Bins:
         return behind is not None and behind[0] == size and not behind[1] & PREV_INUSE
 
     def _name(self, index: int) -> str:
-        if index == 0:
-            return "the unsorted bin"
-        return f"small bin {index + 1}" if index + 1 < NSMALLBINS else f"large bin {index + 1}"
-
-
-def column(words: Sequence[int], first: int, width: int) -> Sequence[int]:
-    """One word of each record."""
-    return words[first::width]
+        name = "the unsorted bin" if index == 0 else f"small bin {index + 1}" if index + 1 < NSMALLBINS else f"large bin {index + 1}"
+        return f"{name} of {self.arena.name}"
 
 
 def same(values: Sequence[int], expected: array[int], word: int) -> bool:

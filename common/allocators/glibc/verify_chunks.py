@@ -8,34 +8,25 @@ thread arenas, and in no free chunk. Chunks in thread caches and fastbins look l
 
 from __future__ import annotations
 
-import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.engine import sound_chunks
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, NON_MAIN_ARENA, PREV_INUSE
-from findleaks.allocators.glibc.prev_inuse import copy_differs, not_free
+from findleaks.allocators.glibc.prev_inuse import copy_differs, not_free, wrong_size_word
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.target.base import Piece, Range
+from findleaks.target.base import Range
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
 
 MAX_PROBLEMS = 200
 """Problems of one span that are reported: if there are more, the whole span is damaged."""
-
-
-def words_of(memory: Memory, data: memoryview) -> Sequence[int]:
-    """The whole words of `data`, without a copy where its byte order is this machine's."""
-    whole = len(data) // memory.size * memory.size
-    if memory.arch.byteorder == sys.byteorder:
-        return data[:whole].cast("Q") if memory.size == 8 else data[:whole].cast("I")
-    return memory.arch.unpack(bytes(data[:whole]))
 
 
 class Headers:
@@ -55,11 +46,10 @@ class Headers:
         self.count = 0
         self.free: array[int] = array("Q")
         self.problems = 0
-        self.stretches = list(stretches(span))
 
     def check(self) -> Iterator[Optional[Problem]]:
         """Problems, and None after each piece of memory."""
-        for start, stop, closed in self.stretches:
+        for start, stop, closed in stretches(self.span):
             for problem in self._stretch(start, stop, closed):
                 self.problems += problem is not None
                 yield problem
@@ -103,43 +93,24 @@ class Headers:
     def _odd(self, chunk: int, head: int, before: int, normal: int) -> Iterator[Problem]:
         """Check a header that differs from those of chunks in use that follow chunks in use."""
         memory, word = self.memory, self.memory.size
-        place = Range(chunk + word, chunk + 2 * word)
         if head & IS_MMAPPED:
-            yield Problem(
-                chunk,
-                f"the size word of the block at {chunk + 2 * word:#x} is {head:#x}: IS_MMAPPED is set, but it stands in a heap "
-                f"of {self._name()}; free() of it would unmap memory",
-                damaged=place,
-                expected=head & ~IS_MMAPPED,
-            )
+            why = f"IS_MMAPPED is set, but it is in a heap of {self._name()}; free() of it would unmap memory"
+            yield wrong_size_word(memory, chunk, why, head & ~IS_MMAPPED)
         if not head & PREV_INUSE:
             yield from self._behind_free(chunk, head, before)
-        foreign = (head ^ normal) & NON_MAIN_ARENA
-        if foreign:
+        if (head ^ normal) & NON_MAIN_ARENA:
             after = memory.word(chunk + (head & ~FLAG_BITS) + word)
-            used = after is None or after & PREV_INUSE
-            if head & NON_MAIN_ARENA or (used and after is not None):
+            if head & NON_MAIN_ARENA or (after is not None and after & PREV_INUSE):
                 should = "is set in the main arena" if head & NON_MAIN_ARENA else f"is missing in {self._name()}"
-                yield Problem(
-                    chunk,
-                    f"the size word of the block at {chunk + 2 * word:#x} is {head:#x}: NON_MAIN_ARENA {should}; free() of it would go "
-                    "to the wrong arena",
-                    damaged=place,
-                    expected=head ^ NON_MAIN_ARENA,
-                )
+                why = f"NON_MAIN_ARENA {should}; free() of it would go to the wrong arena"
+                yield wrong_size_word(memory, chunk, why, head ^ NON_MAIN_ARENA)
 
     def _behind_free(self, chunk: int, head: int, before: int) -> Iterator[Problem]:
         """Check a header that says that the chunk before it is free."""
         memory, word = self.memory, self.memory.size
-        user = chunk + 2 * word
         if not before:
-            yield Problem(
-                chunk,
-                f"the size word of the block at {user:#x} is {head:#x}: it says that the block before it is free, but it is the first of "
-                f"its heap",
-                damaged=Range(chunk + word, user),
-                expected=head | PREV_INUSE,
-            )
+            why = "it says that the block before it is free, but it is the first of its heap"
+            yield wrong_size_word(memory, chunk, why, head | PREV_INUSE)
             return
         copy, own = memory.word(chunk), memory.word(before + word)
         size = (own or 0) & ~FLAG_BITS
@@ -153,11 +124,9 @@ class Headers:
         if self.free and own is not None and not own & PREV_INUSE:
             prior = memory.word(before)
             if prior is not None and self.free[-1] + prior == before:
-                yield Problem(
-                    before + word,
-                    f"the free blocks at {self.free[-1] + 2 * word:#x} and {before + 2 * word:#x} stand side by side: malloc joins such",
-                    damaged=Range(before + word, before + 2 * word),
-                )
+                first, second = self.free[-1] + 2 * word, before + 2 * word
+                what = f"the free blocks at {first:#x} and {second:#x} are adjacent: malloc merges such blocks"
+                yield Problem(before + word, what, damaged=Range(before + word, before + 2 * word))
         self.free.append(before)
 
     def _name(self) -> str:
@@ -178,8 +147,3 @@ def stretches(span: Span) -> Iterator[tuple[int, int, bool]]:
         chunk = foreign.end
     if chunk < span.stop:
         yield chunk, span.stop, not span.top_unknown
-
-
-def pieces_of(memory: Memory, spans: Sequence[Span]) -> tuple[Piece, ...]:
-    """Memory of these spans' chunks, ascending, without the arenas' own structures."""
-    return tuple(piece for span in spans for piece in memory.target.pieces(span.first, span.end))

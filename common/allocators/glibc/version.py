@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from findleaks.allocators.glibc.layout import SAFE_LINKING, Version, span, span_text
+from findleaks.allocators.glibc.layout import NEWEST, SAFE_LINKING, Layout
 from findleaks.target.base import Region, Target
 from findleaks.target.ranges import nonzero_pieces
 
@@ -29,11 +29,9 @@ def from_text(target: Target, home: Region | None) -> str:
         for piece in nonzero_pieces(target, region.start, region.end):
             data = bytes(piece.data)
             at = data.find(MARK)
-            while at >= 0:
-                match = BANNER.match(data, at)
-                if match:
-                    return match.group(1).decode("ascii")
-                at = data.find(MARK, at + 1)
+            match = BANNER.search(data, at) if at >= 0 else None
+            if match:
+                return match.group(1).decode("ascii")
     return ""
 
 
@@ -44,13 +42,19 @@ def from_name(home: Region | None) -> str:
     return match.group(1) if match else ""
 
 
-def from_layouts(rows: Iterable[tuple[Version, Version]], mangled: bool | None) -> str:
-    """The releases to which all layouts found belong. `mangled` is None where no list showed
-    whether links are."""
-    found = list(rows)
+def from_layouts(layouts: Iterable[Layout], mangled: bool | None) -> str:
+    """The releases to which all layouts found belong: "2.35-2.41", "2.43 or newer", or "unknown"
+    where they contradict each other. `mangled` is None where no list showed whether links are."""
+    rows = [(layout.since, layout.until) for layout in layouts]
     if mangled is not None:
-        found.append((SAFE_LINKING, (2, 99)) if mangled else ((2, 0), (SAFE_LINKING[0], SAFE_LINKING[1] - 1)))
-    return span_text(*span(found))
+        rows.append((SAFE_LINKING, NEWEST) if mangled else ((2, 0), (SAFE_LINKING[0], SAFE_LINKING[1] - 1)))
+    since, until = max(since for since, _ in rows), min(until for _, until in rows)
+    if since > until:
+        return "unknown"
+    first, last = f"{since[0]}.{since[1]}", f"{until[0]}.{until[1]}"
+    if until >= NEWEST:
+        return f"{first} or newer"
+    return first if first == last else f"{first}-{last}"
 
 
 def where(home: Region | None) -> str:

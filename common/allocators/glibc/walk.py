@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import Optional
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Span
-from findleaks.allocators.glibc.blame import Judge, Verdict, is_sound, sound_from
+from findleaks.allocators.glibc.blame import Verdict, is_sound, sound_from
 from findleaks.allocators.glibc.engine import ChunkWalk, walk_chunks
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, fencepost
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.instance import Glibc
 
 ABSENT = "its memory is absent from the target"
 MAX_PROBLEMS = 20  # problems of one span; if there are more, the whole span is damaged
@@ -42,9 +45,9 @@ def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Option
         chunk = walked.chunk
 
 
-def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Sequence[int]], judge: Judge, problems: list[Problem]) -> None:
-    """Append the blocks of `span`; fill its `foreign`, `last_free` and `unsure`. `anchors`: chunks
-    on free lists, ascending."""
+def walk(glibc: Glibc, blocks: Blocks, span: Span) -> None:
+    """Append the blocks of `span`; fill its `foreign`, `last_free` and `unsure`."""
+    memory = glibc.memory
     chunk, found = span.first, 0
     while chunk < span.stop:
         walked = advance(memory, blocks, chunk, span.stop, span.unsure)
@@ -61,20 +64,20 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
             at += fence
             if resume is None:
                 what = f"{span.arena.name}: memory that is not malloc's starts at {at:#x}; where malloc's goes on was not found"
-                problems.append(Problem(at, what, False))
+                glibc.problems.append(Problem(at, what, False))
                 found = MAX_PROBLEMS
         else:
             found += 1
-            resume = _anchor(memory, at, span, anchors()) if found < MAX_PROBLEMS else None
+            resume = _anchor(memory, at, span, glibc.listed_chunks) if found < MAX_PROBLEMS else None
             listed = resume is not None
             if resume is None and found < MAX_PROBLEMS and walked.problem != ABSENT:
                 resume = sound_from(memory, at + 2 * memory.size, span)
             there = walked.problem != ABSENT and memory.word(at + memory.size) is not None
-            verdict = judge.judge(span, _before(memory, blocks, at), at, resume or span.end) if there else None
+            verdict = glibc.judge.judge(span, _before(memory, blocks, at), at, resume or span.end) if there else None
             bad = verdict.chunk if verdict else at
             place = Range(bad + memory.size, bad + 2 * memory.size) if there else None
             what = _corrupt(at, span, verdict, resume, listed)
-            problems.append(Problem(bad, what, there, place, verdict.expected if verdict else None))
+            glibc.problems.append(Problem(bad, what, there, place, verdict.expected if verdict else None))
         span.foreign.append(Range(at, resume or span.end))
         if resume is None:
             return
@@ -84,12 +87,8 @@ def walk(memory: Memory, blocks: Blocks, span: Span, anchors: Callable[[], Seque
 def _anchor(memory: Memory, bad: int, span: Span, anchors: Sequence[int]) -> Optional[int]:
     """The first chunk behind `bad` that is on a free list and has a sound header; None if there is
     none before span.stop."""
-    for chunk in anchors[bisect_right(anchors, bad) :]:
-        if chunk >= span.stop:
-            return None
-        if is_sound(memory, chunk, span):
-            return chunk
-    return None
+    behind = anchors[bisect_right(anchors, bad) : bisect_left(anchors, span.stop)]
+    return next((chunk for chunk in behind if is_sound(memory, chunk, span)), None)
 
 
 def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.layout import AREA, Meta
+from findleaks.allocators.musl.engine import AREA
+from findleaks.allocators.musl.layout import Meta, number64
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
@@ -45,12 +46,9 @@ def _secrets(target: Target) -> list[int]:
     meta = Meta(target.arch.word)
     found: dict[int, None] = {}
     for address in _probes(target):
-        words = memory.words(address, meta.first // memory.size)
-        if words is None:
-            continue
-        secret = int.from_bytes(b"".join(word.to_bytes(memory.size, "little") for word in words[: 8 // memory.size]), "little")
-        after, count = words[8 // memory.size], words[8 // memory.size + 1] & 0xFFFFFFFF
-        if secret and count == meta.count and after % AREA == 0:
+        secret = number64(memory, address)
+        after, count = memory.words(address + 8, 2) or (0, 0)
+        if secret and count & 0xFFFFFFFF == meta.count and after % AREA == 0:
             found.setdefault(secret)
     return list(found)[:16]
 

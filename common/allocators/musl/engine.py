@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
@@ -112,35 +112,26 @@ def read_groups(
     """The groups that mallocng's meta_areas describe. `classes` are the units of each size class's
     slots. A group that is not inside another must lie whole in one of `regions`, which are sorted
     and disjoint."""
-    return _loops(engine).read_groups(engine, pieces, areas, classes, regions)
+    groups: SlotGroups = _loops(engine).read_groups(engine, pieces, areas, classes, regions)
+    return groups
 
 
 def read_slots(engine: Engine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, capacity: int) -> SlotRead:
     """The slots of a batch of groups, at most `capacity`; ValueError if there are more. Adds the
     bytes in use to the sums of `groups`: call it once for each batch. The groups must begin and end
     where a batch does, or at groups that are inside no other."""
-    return _loops(engine).read_slots(engine, pieces, groups, first, last, capacity)
+    read: SlotRead = _loops(engine).read_slots(engine, pieces, groups, first, last, capacity)
+    return read
 
 
 def walk_tags(engine: Engine, piece: Piece, chunk: int, before: int, limit: int, capacity: int) -> TagWalk:
     """Walk oldmalloc's chunks from the header at `chunk`, whose psize must be `before`, through
     `piece`: at most `capacity` blocks. No chunk reaches beyond `limit` less a header."""
-    return _loops(engine).walk_tags(engine, piece, chunk, before, limit, capacity)
+    walked: TagWalk = _loops(engine).walk_tags(engine, piece, chunk, before, limit, capacity)
+    return walked
 
 
-class _Loops(Protocol):
-    """The functions that musl/engine_kernel.py and its twin, engine_python.py, both have."""
-
-    def read_groups(
-        self, engine: Any, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
-    ) -> SlotGroups: ...
-
-    def read_slots(self, engine: Any, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, capacity: int) -> SlotRead: ...
-
-    def walk_tags(self, engine: Any, piece: Piece, chunk: int, before: int, limit: int, capacity: int) -> TagWalk: ...
-
-
-def _loops(engine: Engine) -> _Loops:
-    """The loops that belong to the engine."""
-    name = "engine_kernel" if engine.name == "kernel" else "engine_python"
-    return cast(_Loops, import_module(f"findleaks.allocators.musl.{name}"))
+def _loops(engine: Engine) -> Any:
+    """The engine's loops: engine_kernel.py or its twin, engine_python.py, which have the same
+    functions."""
+    return import_module(f"findleaks.allocators.musl.{'engine_kernel' if engine.name == 'kernel' else 'engine_python'}")

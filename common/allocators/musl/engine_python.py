@@ -8,10 +8,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from struct import Struct
 from typing import Optional
 
 from findleaks.allocators.musl import engine as s
 from findleaks.allocators.musl.engine import AREA, GROUP, HEADER, LARGE, LONE, MOVED, SUMS, UNIT, SlotGroups, SlotRead, TagWalk
+from findleaks.allocators.musl.layout import Meta
 from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.target.arch import Arch
@@ -29,6 +31,11 @@ class Bytes:
 
     def at(self, address: int, size: int) -> Optional[int]:
         """The little-endian number at an address."""
+        found = self.read(address, size)
+        return int.from_bytes(found, "little") if found is not None else None
+
+    def read(self, address: int, size: int) -> Optional[bytes]:
+        """The bytes at an address."""
         at = bisect_right(self._starts, address) - 1
         found = b""
         while 0 <= at < len(self._pieces) and len(found) < size:
@@ -37,28 +44,11 @@ class Bytes:
                 break
             found += self._pieces[at].data[offset : offset + size - len(found)]
             at += 1
-        return int.from_bytes(found, "little") if len(found) == size else None
+        return found if len(found) == size else None
 
 
 class _Group:
     """A group's record under construction."""
-
-    __slots__ = (
-        "bits",
-        "count",
-        "end",
-        "free",
-        "freeable",
-        "label",
-        "maplen",
-        "masks",
-        "mem",
-        "meta",
-        "nested",
-        "number",
-        "outer",
-        "stride",
-    )
 
     def __init__(self, mem: int, meta: int, masks: int, bits: int, classes: Sequence[int]) -> None:
         self.mem, self.meta, self.masks, self.bits = mem, meta, masks, bits
@@ -70,13 +60,7 @@ class _Group:
         self.stride = self.maplen * AREA - UNIT if own else classes[self.number] * UNIT if self.number < len(classes) else 0
         self.end = mem + (self.maplen * AREA if self.maplen else UNIT + self.count * self.stride)
         self.free = (masks | masks >> 32) & (1 << self.count) - 1
-        self.label = 2 if self.number == LARGE else 0 if self.freeable else 1
         self.outer = self.nested = 0
-
-    @property
-    def place(self) -> int:
-        """Index of its sums."""
-        return (self.label * s.CLASSES + self.number) * SUMS
 
     def good(self, classes: Sequence[int], mask: int) -> bool:
         """Whether there can be such a group."""
@@ -94,22 +78,17 @@ def read_groups(
     arch = engine.arch
     memory = Bytes(pieces)
     wrong: array[int] = array("Q")
-    word = arch.word
-    first, size = 8 + 2 * word, 4 * word + 8
+    layout, meta = Meta(arch.word), Struct("<QQQQQ" if arch.word == 8 else "<IIIQI")
     found = []
     for area in areas:
-        whole = memory.at(area, AREA)
-        if whole is None:
+        data = memory.read(area, AREA)
+        if data is None:
             wrong.extend((s.MISSING, area, 0, 0))
             continue
-        data = whole.to_bytes(AREA, "little")
-        for at in range(first, AREA - size + 1, size):
-            mem, masks, bits = (
-                int.from_bytes(data[at + start : at + end], "little")
-                for start, end in ((2 * word, 3 * word), (3 * word, 3 * word + 8), (3 * word + 8, size))
-            )
+        metas = data[layout.first : layout.first + layout.count * layout.size]
+        for at, (_, _, mem, masks, bits) in enumerate(meta.iter_unpack(metas)):
             if mem:
-                group = _Group(mem, area + at, masks, bits, classes)
+                group = _Group(mem, area + layout.first + at * layout.size, masks, bits, classes)
                 if group.good(classes, arch.mask):
                     found.append(group)
                 else:
@@ -124,8 +103,18 @@ def read_groups(
         taken = (kept[g.outer - 1].stride if g.outer else g.end - g.mem) - nested * g.stride
         free = bin(g.free).count("1")
         for number, more in enumerate((1, g.count, free, nested, taken, free * (g.stride - HEADER))):
-            sums[g.place + number] += more
+            sums[_sums_at(g.bits) + number] += more
     return SlotGroups(records, _cut(kept), wrong, sums)
+
+
+def _label(bits: int) -> int:
+    """Index into LABELS of a group, by its meta's last word."""
+    return 2 if bits >> 6 & 63 == LARGE else 1 - (bits >> 5 & 1)
+
+
+def _sums_at(bits: int) -> int:
+    """Index of the sums that a group counts in."""
+    return (_label(bits) * s.CLASSES + (bits >> 6 & 63)) * SUMS
 
 
 def _nest(found: Sequence[_Group], regions: Sequence[Range], wrong: array[int]) -> list[_Group]:
@@ -172,10 +161,10 @@ def _cut(groups: Sequence[_Group]) -> array[int]:
         if not g.outer:
             lone = int(g.stride > LONE)
             label, start, end, first, last, slots, kind = now
-            on = slots and (label, end, kind) == (g.label, g.mem, lone)
+            on = slots and (label, end, kind) == (_label(g.bits), g.mem, lone)
             if not on or (last - first >= s.MAX_LONE if lone else g.end - start > s.SPAN):
                 batches.extend(now if slots else ())
-                now = [g.label, g.mem, g.mem, at, at, 0, lone]
+                now = [_label(g.bits), g.mem, g.mem, at, at, 0, lone]
             now[2] = g.end
         now[4] = at + 1
         now[5] += g.count
@@ -224,8 +213,7 @@ class _Slots:
             self.made.starts.append(start)
             self.made.sizes.append(size)
             self.made.states.append(state)
-        label = 2 if bits >> 6 & 63 == LARGE else 0 if bits >> 5 & 1 else 1
-        self._groups.sums[(label * s.CLASSES + (bits >> 6 & 63)) * SUMS + 6] += used
+        self._groups.sums[_sums_at(bits) + 6] += used
         return after
 
     def _slot(self, storage: int, stride: int, number: int) -> tuple[int, int, int, State]:

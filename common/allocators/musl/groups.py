@@ -11,8 +11,8 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import engine as slots
-from findleaks.allocators.musl.engine import GROUP, LABELS, SUMS, WRONG, SlotGroups
-from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, LARGE, UNIT
+from findleaks.allocators.musl.engine import AREA, GROUP, HEADER, LABELS, SUMS, UNIT, WRONG, SlotGroups
+from findleaks.allocators.musl.layout import CLASSES
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged
@@ -22,23 +22,16 @@ class Group:
     """One group. `free` counts its free slots; `nested` are the numbers of the slots that hold
     groups; `outer` is the number of the group that contains it, or -1."""
 
-    __slots__ = (
-        *("active", "avail", "count", "end", "freeable", "freed", "index", "label", "maplen", "mem", "meta", "nested", "number", "outer"),
-        "stride",
-    )
+    __slots__ = ("active", "avail", "count", "end", "freed", "mem", "meta", "nested", "number", "outer", "stride")
 
-    def __init__(self, index: int, record: Sequence[int]) -> None:
-        self.index = index
+    def __init__(self, record: Sequence[int]) -> None:
         self.mem, self.meta, masks, bits, self.stride, self.end, outer, nested = record
         self.avail, self.freed = masks & 0xFFFFFFFF, masks >> 32
         self.count = (bits & 31) + 1
-        self.freeable = bits >> 5 & 1
         self.number = bits >> 6 & 63
-        self.maplen = bits >> 12
         self.outer = outer - 1
         self.nested = tuple(number for number in range(32) if nested >> number & 1) if nested else ()
         self.active = 0
-        self.label = "mmapped" if self.number == LARGE else "main" if self.freeable else "donated"
 
     @property
     def storage(self) -> int:
@@ -108,7 +101,7 @@ class Groups:
 
     def one(self, index: int) -> Group:
         """A group by its number."""
-        return Group(index, self.table.records[index * GROUP : (index + 1) * GROUP])
+        return Group(self.table.records[index * GROUP : (index + 1) * GROUP])
 
     @cached_property
     def all(self) -> list[Group]:
@@ -192,10 +185,10 @@ def _problem(code: int, meta: int, mem: int, more: int) -> Problem:
         what = f"mem {mem:#x}, size class {more >> 6 & 63}, last_idx {more & 31}, maplen {more >> 12}"
         return Problem(meta, f"meta {meta:#x} is corrupt ({what}): the blocks of its group are not seen")
     why = {
-        slots.NO_SLOT: "stands in no slot of another group",
+        slots.NO_SLOT: "is in no slot of another group",
         slots.NO_REGION: "is not in writable memory",
         slots.OVERLAPS: f"overlaps the group at {more:#x}",
         slots.MISFIT: f"fits no slot of the group around it at {more:#x}",
-        slots.IN_FREE: f"stands in a free slot of the group at {more:#x}",
+        slots.IN_FREE: f"is in a free slot of the group at {more:#x}",
     }
     return Problem(meta, f"the group at {mem:#x} (meta {meta:#x}) {why[code]}: its blocks are not seen")

@@ -10,11 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from findleaks.allocators.musl.engine import AREA as AREA
-from findleaks.allocators.musl.engine import HEADER as HEADER
-from findleaks.allocators.musl.engine import LARGE as LARGE
-from findleaks.allocators.musl.engine import MOVED as MOVED
-from findleaks.allocators.musl.engine import UNIT as UNIT
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl.engine import AREA
 
 CLASSES = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127),
@@ -49,49 +46,33 @@ class Meta:
         return (AREA - self.first) // self.size
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """Offsets in struct malloc_context. `paged`: it holds the page size, which it does where
     PAGESIZE is not a constant (not on x86)."""
 
-    word: int
     paged: bool
-
-    @property
-    def init_done(self) -> int:
-        return 8 + self.word * self.paged
-
-    @property
-    def free_meta_head(self) -> int:
-        return self.init_done + 8
-
-    @property
-    def area_head(self) -> int:
-        """Offset of meta_area_head, which meta_area_tail follows."""
-        return self.free_meta_head + 5 * self.word
-
-    @property
-    def active(self) -> int:
-        return self.area_head + 3 * self.word
-
-    @property
-    def usage(self) -> int:
-        """Offset of usage_by_class."""
-        return self.active + 48 * self.word
-
-    @property
-    def unmap_seq(self) -> int:
-        return self.usage + 48 * self.word
-
-    @property
-    def size(self) -> int:
-        """Bytes up to the end of `brk`, which follows unmap_seq, bounces and seq."""
-        return (self.unmap_seq + 65 + self.word - 1) // self.word * self.word + self.word
+    init_done: int
+    free_meta_head: int
+    area_head: int  # meta_area_head, which meta_area_tail follows
+    active: int
+    usage: int  # usage_by_class
+    size: int  # up to the end of `brk`, which follows unmap_seq, bounces and seq
 
 
-def contexts(word: int) -> tuple[Context, ...]:
+def contexts(word: int) -> tuple[Context, Context]:
     """The possible layouts, likelier first."""
-    return Context(word, False), Context(word, True)
+    return _context(word, False), _context(word, True)
+
+
+def _context(word: int, paged: bool) -> Context:
+    init_done = 8 + word * paged
+    free_meta_head = init_done + 8
+    area_head = free_meta_head + 5 * word
+    active = area_head + 3 * word
+    usage = active + 48 * word
+    unmap_seq = usage + 48 * word
+    size = (unmap_seq + 65 + word - 1) // word * word + word
+    return Context(paged, init_done, free_meta_head, area_head, active, usage, size)
 
 
 @dataclass(frozen=True)
@@ -139,14 +120,20 @@ def bin_of(size: int, align: int) -> int:
     return 63 if units > 0x1C00 else _TABLE[units // 128 - 4] + 16
 
 
-class LocatedContext:
-    """The address of a context, and the areas in its list."""
+class LocatedContext(NamedTuple):
+    """A context's file, address and layout, and the secret that the areas in its list begin
+    with."""
 
-    def __init__(self, where: str, address: int, layout: Context, secret: int) -> None:
-        self.where = where
-        self.address = address
-        self.layout = layout
-        self.secret = secret
+    where: str
+    address: int
+    layout: Context
+    secret: int
+
+
+def number64(memory: Memory, address: int) -> int:
+    """A 64-bit number, whatever the word size; 0 if absent."""
+    words = memory.words(address, 8 // memory.size)
+    return 0 if words is None else words[0] if len(words) == 1 else words[0] | words[1] << 32
 
 
 class Mal(NamedTuple):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from operator import add
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, starts
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import ng_verify
-from findleaks.allocators.musl.engine import GROUP
-from findleaks.allocators.musl.groups import Batch, Groups, read_groups
-from findleaks.allocators.musl.layout import AREA, CLASSES, HEADER, UNIT, Context, LocatedContext, Meta, contexts
+from findleaks.allocators.musl.engine import AREA, GROUP, HEADER, UNIT
+from findleaks.allocators.musl.groups import Groups, read_groups
+from findleaks.allocators.musl.layout import CLASSES, Context, LocatedContext, Meta, contexts, number64
 from findleaks.allocators.musl.slots import Slots
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
@@ -46,13 +48,7 @@ def _is_context(memory: Memory, address: int, layout: Context, secret: int) -> b
     ends = memory.words(address + layout.area_head, 2)
     if ends is None or any(end % AREA or not end for end in ends):
         return False
-    return secret64(memory, address) == secret and all(secret64(memory, end) == secret for end in ends)
-
-
-def secret64(memory: Memory, address: int) -> int:
-    """A 64-bit number; 0 if absent."""
-    words = memory.words(address, 8 // memory.size)
-    return 0 if words is None else words[0] if len(words) == 1 else words[0] | words[1] << 32
+    return number64(memory, address) == secret and all(number64(memory, end) == secret for end in ends)
 
 
 class MallocNG(Allocator):
@@ -86,13 +82,13 @@ class MallocNG(Allocator):
         found: dict[int, None] = {}
         area = head
         while area and len(found) < MAX_AREAS:
-            if area in found or area % AREA or secret64(memory, area) != self.context.secret:
+            if area in found or area % AREA or number64(memory, area) != self.context.secret:
                 what = f"the list of meta_areas is broken at {area:#x}: metas beyond it, and their blocks, are not seen"
                 self.problems.append(Problem(next(reversed(found), area), what))
                 break
             found[area] = None
             area = memory.word(area + 8) or 0
-        if tail not in found and secret64(memory, tail) == self.context.secret and tail % AREA == 0:
+        if tail not in found and number64(memory, tail) == self.context.secret and tail % AREA == 0:
             found[tail] = None
         return list(found)
 
@@ -100,35 +96,23 @@ class MallocNG(Allocator):
         """See Allocator: adjacent groups form one heap."""
         if not self._heaps:
             for batches in self.groups.tops():
-                self._heaps.append(Heap(batches[0].start, batches[-1].end, batches[0].label, self._walker(batches)))
+                walk = partial(self.slots.walk, batches)
+                self._heaps.append(Heap(batches[0].start, batches[-1].end, batches[0].label, walk))
         return self._heaps
-
-    def _walker(self, batches: Sequence[Batch]) -> Callable[[Blocks], None]:
-        def walk(blocks: Blocks) -> None:
-            self.slots.walk(batches, blocks)
-
-        return walk
 
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator: compares the slots with the context's counts."""
-        slots = self._slots()
+        # without those that ld.so donated, which it does not count
+        slots = {number: sums.slots for label, number, sums in self.groups.sums() if label == "main"}
         for number, counted in enumerate(self._usage()):
-            if counted != slots[number]:
+            if counted != slots.get(number, 0):
                 which = f"usage_by_class[{number}] ({CLASSES[number] * UNIT - HEADER} bytes)"
-                what = f"{which} is {counted:,}; its groups have {slots[number]:,} slots"
+                what = f"{which} is {counted:,}; its groups have {slots.get(number, 0):,} slots"
                 address = self.context.address + self.context.layout.usage + number * self.memory.size
                 self.problems.append(Problem(address, what, False))
 
     def _usage(self) -> tuple[int, ...]:
         return self.memory.words(self.context.address + self.context.layout.usage, len(CLASSES)) or ()
-
-    def _slots(self) -> list[int]:
-        """Slots of each class as usage_by_class counts them: without those that ld.so donated."""
-        slots = [0] * len(CLASSES)
-        for label, number, sums in self.groups.sums():
-            if label == "main":
-                slots[number] = sums.slots
-        return slots
 
     def metadata(self) -> list[Range]:
         """See Allocator: the context, and every meta_area."""
@@ -173,10 +157,7 @@ class MallocNG(Allocator):
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0, 0, 0])
-            row[0] += cache.in_use_bytes
-            row[1] += cache.free_bytes
-            row[2] += cache.memory
-            row[3] += cache.own["groups"]
+            row[:] = map(add, row, (cache.in_use_bytes, cache.free_bytes, cache.memory, cache.own["groups"]))
         if "main" in rows:
             rows["main"][2] += AREA * len(self.areas)
         return [Arena(name, used, 0, free, mapped, {"groups": groups}) for name, (used, free, mapped, groups) in rows.items()]
@@ -196,4 +177,4 @@ class MallocNG(Allocator):
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""
         self.checked = {}
-        return ng_verify.verify(self, self.checked)
+        return ng_verify.verify(self)

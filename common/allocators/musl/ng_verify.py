@@ -9,46 +9,33 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import Optional, Protocol
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.groups import Batch, Group, Groups
-from findleaks.allocators.musl.layout import CLASSES, HEADER, UNIT, LocatedContext, Meta
-from findleaks.allocators.musl.slots import Slots
-from findleaks.engine.contract import Engine
+from findleaks.allocators.musl.engine import AREA, HEADER, UNIT
+from findleaks.allocators.musl.groups import Batch, Group
+from findleaks.allocators.musl.layout import CLASSES
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.musl.ng import MallocNG
 
 SHOWN = 16
 """Bytes written behind a block that a problem shows at most."""
 
 
-class MallocNGView(Protocol):
-    """The attributes of ng.MallocNG that the check reads."""
-
-    memory: Memory
-    engine: Engine
-    context: LocatedContext
-    meta: Meta
-    areas: list[int]
-    groups: Groups
-    slots: Slots
-    problems: list[Problem]
-
-
-def verify(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Check groups first, then lists, then every slot in ascending order; `checked` counts what was
-    checked."""
+def verify(allocator: MallocNG) -> Iterator[Optional[Problem]]:
+    """Check groups first, then lists, then every slot in ascending order."""
     for number, group in enumerate(allocator.groups.all):
         yield from _group(group)
         if number % 10_000 == 9_999:
             yield None
-    checked["groups"] = len(allocator.groups.all)
-    yield from _lists(allocator, checked)
+    allocator.checked["groups"] = len(allocator.groups.all)
+    yield from _lists(allocator)
     for batch in allocator.groups.batches:
         yield None
-        yield from _slots(allocator, batch, checked)
+        yield from _slots(allocator, batch)
 
 
 def _group(group: Group) -> Iterator[Problem]:
@@ -60,14 +47,13 @@ def _group(group: Group) -> Iterator[Problem]:
     if group.avail & group.freed:
         yield Problem(group.meta, f"{name} has slots both available and freed: bits {group.avail & group.freed:#x}")
     if group.active >= group.count:
-        yield Problem(
-            group.mem, f"the group {group.mem:#x} has active_idx {group.active}, but {group.count} slots: its header was overwritten"
-        )
+        what = f"the group {group.mem:#x} has active_idx {group.active}, but {group.count} slots: its header was overwritten"
+        yield Problem(group.mem, what)
     elif group.avail >> (group.active + 1):
         yield Problem(group.meta, f"{name} has slots available beyond active_idx {group.active}: bits {group.avail:#x}")
 
 
-def _lists(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Problem]:
+def _lists(allocator: MallocNG) -> Iterator[Problem]:
     """The rings of groups with free slots, one for each class, and the ring of unused metas: links
     in both directions, and which groups must be on them."""
     memory, context = allocator.memory, allocator.context
@@ -95,16 +81,16 @@ def _lists(allocator: MallocNGView, checked: dict[str, int]) -> Iterator[Problem
         if group.number < len(CLASSES) and group.mask and group.meta not in on_list:
             what = f"meta {group.meta:#x} of the group {group.mem:#x} has free slots, but is not on active[{group.number}]"
             yield Problem(group.meta, f"{what}: they are never used again")
-    checked["list links"] = len(on_list)
+    allocator.checked["list links"] = len(on_list)
 
 
-def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int, str]]:
+def _ring(allocator: MallocNG, head: int, limit: int) -> Iterator[tuple[int, str]]:
     """(meta, "" or what is wrong with its links) of a ring; ends at the first that is broken."""
     memory = allocator.memory
     areas = set(allocator.areas)
     node, seen = head, 0
     while node:
-        if node & -4096 not in areas or (node % 4096 - allocator.meta.first) % allocator.meta.size:
+        if node & -AREA not in areas or (node % AREA - allocator.meta.first) % allocator.meta.size:
             yield node, f"{node:#x} is no meta"
             return
         links = memory.words(node, 2)
@@ -122,10 +108,10 @@ def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int,
         node = after
 
 
-def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> Iterator[Problem]:
+def _slots(allocator: MallocNG, batch: Batch) -> Iterator[Problem]:
     """Every slot: the byte before it, and of blocks in use the header and the bytes behind the
     requested size."""
-    read, pieces = allocator.slots.read(batch, True)
+    read, pieces = allocator.slots.read(batch, again=True)
     gather = allocator.engine.gather
     segments = allocator.groups.segments_of(batch)
     slots, ends = array("Q"), array("Q")
@@ -136,7 +122,7 @@ def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> It
     heads = memoryview(gather(pieces, array("Q", [start - HEADER for start in read.starts]), HEADER)[0]).cast("I")
     first, _ = gather(pieces, array("Q", [start + size for start, size in zip(read.starts, read.sizes)]), 1)
     last, _ = gather(pieces, ends, 1)
-    checked["slots"] = checked.get("slots", 0) + len(ends)
+    allocator.checked["slots"] = allocator.checked.get("slots", 0) + len(ends)
     number = 0
     behind = 0  # where the slot before ends, if it is in use: an error there was reported already
     for _, group, low, high in segments:
@@ -146,80 +132,65 @@ def _slots(allocator: MallocNGView, batch: Batch, checked: dict[str, int]) -> It
                 head = heads[number]
                 right = slot << 8 | (slot * (group.stride // UNIT) & 0xFFFF) << 16
                 if first[number] or last[number] or head & 0xFFFF1FFF != right or head >> 13 & 7 > 4:
-                    yield from _block(allocator, group, slot, start, read.sizes[number])
+                    problem = _block(allocator, group, slot, start, read.sizes[number])
+                    if problem is not None:
+                        yield problem
                 behind = ends[number]
             elif state == State.FREE:
                 written = before[number] & 0xFF
                 if written and slot and behind != start - HEADER:
-                    yield Problem(
-                        start - HEADER,
-                        f"{written:#04x} was written between the free slots around {start:#x}: free() and malloc() of them would crash",
-                        damaged=Range(start - HEADER, start - HEADER + 1),
-                    )
+                    what = f"{written:#04x} was written between the free slots around {start:#x}: free() and malloc() of them would crash"
+                    yield Problem(start - HEADER, what, damaged=Range(start - HEADER, start - HEADER + 1))
                 if last[number] and slot == group.count - 1:
-                    yield Problem(
-                        ends[number],
-                        f"{last[number]:#04x} was written behind the last slot of the group {group.mem:#x}, which is free",
-                        damaged=Range(ends[number], ends[number] + 1),
-                    )
+                    what = f"{last[number]:#04x} was written behind the last slot of the group {group.mem:#x}, which is free"
+                    yield Problem(ends[number], what, damaged=Range(ends[number], ends[number] + 1))
             number += 1
 
 
-def _block(allocator: MallocNGView, group: Group, number: int, address: int, size: int) -> Iterator[Problem]:
+def _block(allocator: MallocNG, group: Group, number: int, address: int, size: int) -> Optional[Problem]:
     """Check a block in use as get_meta and get_nominal_size do when it is freed."""
     memory = allocator.memory
     slot = group.slot(number)
     end = slot + group.usable
     head = memory.int32(address - HEADER)
-    if head is None:
-        return
-    if any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
-        return  # reported by the walk
+    if head is None or any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
+        return None  # absent, or reported by the walk
+
+    def crash(damaged: Range, what: str, why: str = ": overwritten") -> Problem:
+        return Problem(damaged.start, f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash", damaged=damaged)
+
     index, reserve, offset = head >> 8 & 31, head >> 13 & 7, head >> 16
     header = Range(address - HEADER, address)
     if head & 0xFF:
         wide = memory.int32(address - 2 * HEADER) or 0
         if offset or wide <= 0xFFFF:
-            yield Problem(header.start, _would_crash(f"has {head & 0xFF:#04x} in front of its header", address, size), damaged=header)
-            return
+            return crash(header, f"has {head & 0xFF:#04x} in front of its header")
         offset = wide
     if index != number:
-        yield Problem(header.start, _would_crash(f"says it is of slot {index}, but stands in slot {number}", address, size), damaged=header)
-        return
+        return crash(header, f"says it is of slot {index}, but is in slot {number}")
     if group.storage + offset * UNIT != address:
-        yield Problem(header.start, _would_crash(f"has the offset {offset:#x}, which is not its own", address, size), damaged=header)
-        return
+        return crash(header, f"has the offset {offset:#x}, which is not its own")
     unasked = end - address - size
     tail = Range(end - HEADER - 1, end)
     # then the overwritten bytes begin at the end of the requested size
     whole = (memory.int32(end - HEADER) or 0) == unasked
     if reserve > 5 or (reserve == 5 and not (whole and (_byte(allocator, end - unasked) or not _byte(allocator, tail.start)))):
-        yield Problem(tail.start, _would_crash("was overrun up to the end of its slot, where the size stands", address, size), damaged=tail)
-        return
+        return crash(tail, "was overrun up to the end of its slot, where its size is stored")
     for place in dict.fromkeys((end - unasked, end)):
         if _byte(allocator, place):
-            found = _behind(allocator, place, end - HEADER - 1 if reserve == 5 and place < end else end)
-            what = f"was overrun: {found!r} stands {place - address - size} bytes behind its end, where a 0 belongs"
-            yield Problem(place, _would_crash(what, address, size, ""), damaged=Range(place, place + len(found)))
-            return
+            found = _behind(allocator, place, tail.start if reserve == 5 and place < end else end)
+            what = f"was overrun: {found!r} is {place - address - size} bytes behind its end, where a 0 belongs"
+            return crash(Range(place, place + len(found)), what, "")
+    return None
 
 
-def _would_crash(what: str, address: int, size: int, why: str = ": overwritten") -> str:
-    return f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash"
-
-
-def _behind(allocator: MallocNGView, at: int, end: int) -> bytes:
+def _behind(allocator: MallocNG, at: int, end: int) -> bytes:
     """The bytes written at an address, up to the next 0 or the end of the slot."""
-    data = bytearray()
-    while len(data) < SHOWN and at + len(data) <= end:
-        byte = _byte(allocator, at + len(data))
-        if not byte:
-            break
-        data.append(byte)
-    return bytes(data)
+    data = bytes(_byte(allocator, place) for place in range(at, min(at + SHOWN, end + 1)))
+    return data.partition(b"\0")[0]
 
 
-def _byte(allocator: MallocNGView, address: int) -> int:
+def _byte(allocator: MallocNG, address: int) -> int:
     """A byte; 0 where memory is absent."""
     word = allocator.memory.int32(address & -4)
     return 0 if word is None else word >> 8 * (address & 3) & 0xFF

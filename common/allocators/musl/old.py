@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import add
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, tally
 from findleaks.allocators.images import Image, images
+from findleaks.allocators.mappings import MMAPPED, Mapped, adjacent, mapped_heap
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import old_verify
-from findleaks.allocators.musl.layout import Mal, Old, bin_of
-from findleaks.allocators.musl.old_heaps import Mapped, Segment, find_heaps
+from findleaks.allocators.musl.layout import Mal, Old, bin_of, number64
+from findleaks.allocators.musl.old_heaps import Segment, find_heaps
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
@@ -28,59 +31,48 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocat
     """See base.Finder."""
     memory = Memory(target)
     layout = Old(memory.size)
-    found: list[Allocator] = []
     for image in images(target):
         address = _mal(memory, engine, image, layout)
         if address:
             segments, mapped = find_heaps(memory, engine, layout, taken)
             if segments:
-                found.append(OldMalloc(target, engine, Mal(image.name, address, layout), segments, mapped))
                 # a chunk does not show which instance it belongs to; two instances in a process are
                 # all but impossible
-                break
-    return found
+                return [OldMalloc(target, engine, Mal(image.name, address, layout), segments, mapped)]
+    return []
 
 
 def _mal(memory: Memory, engine: Engine, image: Image, layout: Old) -> int:
     """The address of `mal` in a file's data, found by an empty bin, whose head and tail point to
     it, or by one whose chunk points to it; 0 if not there."""
-    votes: dict[int, int] = {}
-    seen = 0
-    for start, end in image.data:
-        for piece in nonzero_pieces(memory.target, start, end):
-            for head in engine.search(piece, start, end):
-                empty = head - layout.overhead
-                seen += 1
-                if memory.words(head, 2) == (empty, empty):
-                    for number in range(layout.bins):
-                        base = head - 16 - number * layout.bin
-                        votes[base] = votes.get(base, 0) + 1
-                if seen > _MOST_BINS * 16 or len(votes) > _MOST_BINS * 64:
-                    break
-    found = _best(memory, votes, layout)
-    if not found:
-        votes = {}
-        for head in _filled(memory, image, layout):
-            for number in range(layout.bins):
-                base = head - 16 - number * layout.bin
-                votes[base] = votes.get(base, 0) + 1
-        found = _best(memory, votes, layout)
-    return found
+    for heads in (_empty(memory, engine, image, layout), _filled(memory, image, layout)):
+        votes = Counter(head - 16 - number * layout.bin for head in islice(heads, _MOST_BINS) for number in range(layout.bins))
+        best = _best(memory, votes, layout)
+        if best:
+            return best
+    return 0
 
 
-def _best(memory: Memory, votes: dict[int, int], layout: Old) -> int:
+def _best(memory: Memory, votes: Counter[int], layout: Old) -> int:
     """The address at which most bins look like those of `mal`; 0 if there is none."""
-    best = sorted((base for base in votes), key=lambda base: (-votes[base], base))[:256]
-    plausible = [(_agreeing(memory, base, layout), -place) for place, base in enumerate(best)]
-    if not plausible or max(plausible)[0] < 1:
-        return 0
-    return best[-max(plausible)[1]]
+    likeliest = sorted(votes, key=lambda base: (-votes[base], base))[:256]
+    agreeing = {base: _agreeing(memory, base, layout) for base in likeliest}
+    best = max(agreeing, key=agreeing.__getitem__, default=0)
+    return best if agreeing.get(best) else 0
+
+
+def _empty(memory: Memory, engine: Engine, image: Image, layout: Old) -> Iterator[int]:
+    """Possible heads of empty bins: the head and the tail point to the bin."""
+    pieces = ((piece, data) for data in image.data for piece in nonzero_pieces(memory.target, *data))
+    for head in islice((head for piece, data in pieces for head in engine.search(piece, *data)), 16 * _MOST_BINS):
+        if memory.words(head, 2) == (head - layout.overhead, head - layout.overhead):
+            yield head
 
 
 def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
     """Possible heads of non-empty bins: the chunk that the head points to has the bin as its
     predecessor."""
-    least, align, header, size = 4096, layout.align - 1, layout.overhead, memory.size
+    least, align, header = 4096, layout.align - 1, layout.overhead
     seen = 0
     for start, end in image.data if sum(end - start for start, end in image.data) <= _FEW else ():
         for base, words in memory.scan(start, end):
@@ -88,7 +80,7 @@ def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
                 if head > least < tail and not ((head + header) & align or (tail + header) & align) and seen < _MOST_BINS:
                     seen += 1
                     chunk = memory.words(head, 4)
-                    at = base + index * size
+                    at = base + index * memory.size
                     if chunk is not None and chunk[3] == at - header:
                         yield at
 
@@ -96,12 +88,10 @@ def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
 def _agreeing(memory: Memory, base: int, layout: Old) -> int:
     """How many bins of a `mal` at this address were used, those with chunks counting tenfold; 0 if
     `mal` cannot be there."""
-    binmap = memory.words(base, 8 // memory.size)
     words = memory.words(base + 8, layout.bins * layout.bin // memory.size)
-    if binmap is None or words is None:
+    if words is None or memory.word(base) is None:
         return 0
-    bits = binmap[0] if len(binmap) == 1 else binmap[0] | binmap[1] << 32
-    mal = Mal("", base, layout)
+    bits, mal = number64(memory, base), Mal("", base, layout)
     step = layout.bin // memory.size
     found = wrong = 0
     ends = range(mal.bin(0), mal.bin(layout.bins), layout.bin)
@@ -143,31 +133,10 @@ class OldMalloc(Allocator):
     def heaps(self) -> list[Heap]:
         """See Allocator: adjacent mappings form one heap."""
         if not self._heaps:
-            self._heaps = [Heap(one.start, one.end, one.label, self._segment_walker(one)) for one in self.segments]
-            run: list[Mapped] = []
-            for mapped in [*self.mapped, None]:
-                if run and (mapped is None or mapped.start != run[-1].end):
-                    self._heaps.append(Heap(run[0].start, run[-1].end, "mmapped", self._mapped_walker(run)))
-                    run = []
-                if mapped is not None:
-                    run.append(mapped)
-            self._heaps.sort(key=lambda heap: heap.start)
+            heaps = [Heap(one.start, one.end, one.label, one.walk) for one in self.segments]
+            heaps += [mapped_heap(run, self.mal.layout.overhead) for run in adjacent(self.mapped)]
+            self._heaps = sorted(heaps, key=lambda heap: heap.start)
         return self._heaps
-
-    @staticmethod
-    def _segment_walker(segment: Segment) -> Callable[[Blocks], None]:
-        def walk(blocks: Blocks) -> None:
-            for part in segment.parts:
-                blocks.append(*part)
-
-        return walk
-
-    @staticmethod
-    def _mapped_walker(run: Sequence[Mapped]) -> Callable[[Blocks], None]:
-        def walk(blocks: Blocks) -> None:
-            blocks.append([one.block for one in run], [one.size for one in run], [State.IN_USE] * len(run))
-
-        return walk
 
     def metadata(self) -> list[Range]:
         """See Allocator: binmap, bins and the lock that follows them."""
@@ -193,25 +162,19 @@ class OldMalloc(Allocator):
         """See Allocator: a row for each bin, including the blocks in use that would go into it."""
         align, overhead = self.mal.layout.align, self.mal.layout.overhead
         rows: dict[tuple[str, int], list[int]] = {}
-        for heap in self.heaps():
-            for start, end in heap.parts():
-                for size, state, count in blocks.by_size(start, end):
-                    if state == State.METADATA:
-                        continue
-                    number = -1 if heap.arena == "mmapped" else bin_of(size + overhead, align)
-                    row = rows.setdefault((heap.arena, number), [0, 0, 0, 0])
-                    row[state == State.FREE] += count
-                    row[2 + (state == State.FREE)] += count * size
-        memory = sum(one.end - one.start for one in self.mapped)
+        for one in tally(self.name, self.heaps(), blocks):
+            number = -1 if one.arena == MMAPPED else bin_of(one.size + overhead, align)
+            row = rows.setdefault((one.arena, number), [0, 0, 0, 0])
+            row[:] = map(add, row, (one.in_use, one.free, one.in_use_bytes, one.free_bytes))
         found = []
         for (arena, number), (used, free, used_bytes, free_bytes) in sorted(rows.items(), key=lambda row: (row[0][0], row[0][1] % 65)):
             if number < 0:
+                memory = sum(one.end - one.start for one in self.mapped)
                 found.append(Cache(arena, "large", 0, used, 0, 0, used_bytes, 0, 0, memory))
                 continue
-            low, high = _BANDS[number]
-            name = str(low * align - overhead) if low == high else f"{low * align - overhead}-{high * align - overhead}" if high else ""
-            name = name or f"{low * align - overhead}-"
-            size = low * align - overhead if low == high else 0
+            low, high = (units * align - overhead for units in _BANDS[number])
+            size = low if low == high else 0
+            name = str(low) if size else f"{low}-{high if high > 0 else ''}"
             taken = used_bytes + free_bytes + (used + free) * overhead
             found.append(Cache(arena, name, size, used, 0, free, used_bytes, 0, free_bytes, taken, own={"bin": number}))
         return found
@@ -222,8 +185,7 @@ class OldMalloc(Allocator):
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0])
-            row[0] += cache.in_use_bytes
-            row[1] += cache.free_bytes
+            row[:] = map(add, row, (cache.in_use_bytes, cache.free_bytes))
         mapped: dict[str, int] = {}
         for heap in self.heaps():
             mapped[heap.arena] = mapped.get(heap.arena, 0) + heap.end - heap.start
@@ -232,18 +194,16 @@ class OldMalloc(Allocator):
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""
         self.checked = {}
-        return old_verify.verify(self, self.checked)
+        return old_verify.verify(self)
 
 
 def _bands() -> list[tuple[int, int]]:
     """The least and the greatest size of each bin, in units; 0 means unbounded."""
-    least: dict[int, int] = {}
-    for units in [*range(1, 600), *range(600, 0x1C40)]:
-        least.setdefault(bin_of(units * 32, 32), units)
-    order = sorted(least)
     bands = [(0, 0)] * 64
-    for number, after in zip(order, [*order[1:], -1]):
-        bands[number] = least[number], least[after] - 1 if after >= 0 else 0
+    for units in range(1, 0x1C40):
+        number = bin_of(units * 32, 32)
+        bands[number] = bands[number][0] or units, units
+    bands[63] = bands[63][0], 0
     return bands
 
 

@@ -20,18 +20,17 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import images
+from findleaks.allocators.mappings import Mapped, unclaimed
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.engine import DIFFERS, ENDS, MORE, walk_tags
 from findleaks.allocators.musl.layout import Old
-from findleaks.engine.contract import Engine
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import nonzero_pieces, subtract
+from findleaks.target.ranges import nonzero_pieces
 
 PAGE = 4096
-_NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 _RESYNC = 1 << 20
 """Bytes behind a chunk of corrupt size that are searched for the next chunk."""
 
@@ -78,6 +77,15 @@ class Segment:
             self.parts.append(Part(starts, sizes, states))
             self.count += len(starts)
 
+    def add_one(self, start: int, size: int, state: State) -> None:
+        """Append a block."""
+        self.add(array("Q", (start,)), array("Q", (size,)), bytearray((state,)))
+
+    def walk(self, blocks: Blocks) -> None:
+        """See Heap."""
+        for part in self.parts:
+            blocks.append(*part)
+
     def last(self) -> tuple[int, int, int]:
         """Start, size and state of the last block. There must be one."""
         starts, sizes, states = self.parts[-1]
@@ -97,45 +105,20 @@ class Segment:
         return starts[bisect_right(starts, address) - 1]
 
 
-class Mapped(NamedTuple):
-    """A chunk with a mapping [start, end) of its own: its block, and the usable size."""
-
-    start: int
-    end: int
-    block: int
-    size: int
-
-
 def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Range]) -> tuple[list[Segment], list[Mapped]]:
     """All stretches and all mapped chunks, each ascending."""
     segments: list[Segment] = []
     mapped: list[Mapped] = []
-    for start, end in _free_memory(memory, taken):
-        _search(memory, engine, layout, Range(start, end), segments, mapped)
-    for image in images(memory.target):
-        for data in image.data:
-            segments += _donated(memory, engine, layout, data)
-    segments = [segment for segment in segments if segment.count]
-    segments.sort(key=lambda segment: segment.start)
+    files = [data for image in images(memory.target) for data in image.data]
+    for free in unclaimed(memory.target, [*taken, *files]):
+        _search(memory, engine, layout, free, segments, mapped)
+    for data in files:
+        segments += _donated(memory, engine, layout, data)
     kept: list[Segment] = []
-    for segment in segments:
-        if not kept or segment.start >= kept[-1].end:
+    for segment in sorted(segments, key=lambda segment: segment.start):
+        if segment.count and (not kept or segment.start >= kept[-1].end):
             kept.append(segment)
     return kept, sorted(mapped)
-
-
-def _free_memory(memory: Memory, taken: Sequence[Range]) -> list[Range]:
-    """Anonymous writable memory, adjacent regions joined, without what belongs to others and live
-    threads' stacks."""
-    joined: list[Range] = []
-    files = [Range(start, end) for image in images(memory.target) for start, end in image.data]
-    for region in memory.target.regions():
-        if region.writable and region.readable and region.private and not region.name.startswith(_NOT_HEAP):
-            if joined and joined[-1].end == region.start:
-                joined[-1] = Range(joined[-1].start, region.end)
-            else:
-                joined.append(Range(region.start, region.end))
-    return subtract(joined, [*taken, *files, *thread_stacks(memory.target).values()])
 
 
 def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[Mapped]) -> None:
@@ -181,10 +164,10 @@ def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> O
             break
         psize, rest = words
         if psize == offset - header and not rest & 1 and (psize + rest) % PAGE == 0 and rest >= align and base + psize + rest <= limit:
-            return Mapped(base, base + psize + rest, base + offset, rest - header)
+            return Mapped(base, base + offset - header, base + psize + rest, rest - header)
     if base + length > limit:
         return None
-    return Mapped(base, base + length, base + align, csize - header)
+    return Mapped(base, base + align - header, base + length, csize - header)
 
 
 def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:
@@ -208,70 +191,69 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
 
     A chunk with an impossible size is skipped if the header of a later one points back to it.
     """
-    word, header = layout.word, layout.overhead
+    header = layout.overhead
     made = Segment(start, chunk, label)
     reader = _Words(memory, chunk, limit)
     at, before, damage = chunk, 1, 0
     while True:
-        piece = reader.piece(at)
-        code = NO_MEMORY
-        while piece is not None:
+        piece, code = reader.piece(at), NO_MEMORY
+        if piece is not None:
             read = walk_tags(engine, piece, at, before, limit, min(MAX_BLOCKS_READ, (limit - at) // layout.align + 1))
             made.add(read.starts, read.sizes, read.states)
             at, before, code = read.chunk, read.before, read.code
-            if code == DIFFERS:
-                psize, csize = reader.pair(at)
-                if made.count < 2 and label == "main" and not (csize & (layout.align - 2) == 0 and made.count):
-                    return None
-                damage += 1
-                _mismatch(made, at, before, psize, header, word)
-                if damage > _MOST_DAMAGE:
-                    break
-                before = psize
-            elif code == MORE:
-                piece = reader.piece(at)
-                code = NO_MEMORY
-            else:
-                break
+        if code == MORE:
+            continue
         if code == ENDS:
             made.end = at + header
             return made if made.count else None
+        damage += 1
+        if code == DIFFERS:
+            psize, csize = reader.pair(at) or (0, 0)
+            if made.count < 2 and label == "main" and not (csize & (layout.align - 2) == 0 and made.count):
+                return None
+            _mismatch(made, at, before, psize, memory.size)
+            if damage <= _MOST_DAMAGE:
+                before = psize
+                continue
         # A corrupt size, or no memory: find where the chunks continue.
         made.end = at
         if made.count < 2:
             return None
-        damage += 1
         after = _resync(reader, layout, at, limit) if code != NO_MEMORY and damage <= _MOST_DAMAGE else None
         if after is None:
-            what = f"the chunk at {at:#x} has no size that can be" if code != NO_MEMORY else f"memory is missing at {at:#x}"
+            what = f"the chunk at {at:#x} has an impossible size" if code != NO_MEMORY else f"memory is missing at {at:#x}"
             damaged = Range(at, at + header) if code != NO_MEMORY else None
             made.problems.append(Problem(at, f"{what}: the blocks behind it are not seen", code != NO_MEMORY, damaged))
             return made
-        place, before = after
-        _, size, state = made.last()
-        # the half that belongs to the block before is right
-        mine = memory.word(at) == (size + header | (state == State.IN_USE))
-        # the chunk right before `place`; it is not `at` if its header was overwritten, too
-        lost = place - (before & -2)
-        if lost == at:
-            what = f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, tells its size"
-        else:
-            what = f"the headers of the chunks at {at:#x} to {lost:#x} were overwritten; the chunk at {place:#x} is the first that is whole"
-        what += ": the block before it overran"
-        expected = before if mine and lost == at else None
-        made.problems.append(Problem(at, what, True, Range(at + word if mine else at, lost + header), expected))
-        if lost != at:
-            made.add(array("Q", (at + header,)), array("Q", (lost - at - header,)), bytearray((State.IN_USE,)))
-        state = State.IN_USE if before & 1 else State.FREE
-        made.add(array("Q", (lost + header,)), array("Q", (place - lost - header,)), bytearray((state,)))
-        at = place
+        _overrun(memory, made, layout, at, *after)
+        at, before = after
 
 
-def _mismatch(made: Segment, at: int, before: int, psize: int, header: int, word: int) -> None:
+def _overrun(memory: Memory, made: Segment, layout: Old, at: int, place: int, before: int) -> None:
+    """Report that the headers from the one at `at` to that before `place`, whose psize is `before`,
+    were overwritten, and append their blocks."""
+    header = layout.overhead
+    _, size, state = made.last()
+    # the half that belongs to the block before is right
+    mine = memory.word(at) == (size + header | (state == State.IN_USE))
+    # the chunk right before `place`; it is not `at` if its header was overwritten, too
+    lost = place - (before & -2)
+    if lost == at:
+        what = f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, gives its size"
+    else:
+        what = f"the headers of the chunks at {at:#x} to {lost:#x} were overwritten; the chunk at {place:#x} is the first that is whole"
+        made.add_one(at + header, lost - at - header, State.IN_USE)
+    expected = before if mine and lost == at else None
+    damaged = Range(at + memory.size if mine else at, lost + header)
+    made.problems.append(Problem(at, f"{what}: the block before it overran", True, damaged, expected))
+    made.add_one(lost + header, place - lost - header, State.IN_USE if before & 1 else State.FREE)
+
+
+def _mismatch(made: Segment, at: int, before: int, psize: int, word: int) -> None:
     """Report that csize of a chunk is not psize of the next: free() of the former crashes on
     purpose (__bin_chunk)."""
     block, size, _ = made.last() if made.count else (at, 0, 0)
-    what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end stands {psize:#x}, not its size {before:#x} once more"
+    what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end is {psize:#x}, not a copy of its size, {before:#x}"
     made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
 
 
@@ -281,10 +263,10 @@ def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[
     begins behind `at`; then several headers were overwritten."""
     beyond: Optional[tuple[int, int]] = None
     for place in range(at + layout.align, min(at + _RESYNC, limit - layout.overhead), layout.align):
-        words, index, last = reader.around(place)
-        if index >= last:
+        header = reader.pair(place)
+        if header is None:
             break
-        psize, csize = words[index], words[index + 1]
+        psize, csize = header
         size = psize & -2
         if not layout.align <= size <= place - at or (psize | csize) & (layout.align - 2):
             continue
@@ -299,18 +281,18 @@ def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[
 def _sound(reader: _Words, at: int, count: int) -> bool:
     """Whether `count` chunks from the one at `at`, or all to the end of the stretch, have their
     sizes repeated behind them."""
-    words, index, last = reader.around(at)
+    header = reader.pair(at)
     for _ in range(count):
-        if index >= last:
+        if header is None:
             return False
-        csize = words[index + 1]
+        csize = header[1]
         if csize == 1:
             return True
         at += csize & -2
         if not csize & -2 or at >= reader.limit:
             return False
-        words, index, last = reader.around(at)
-        if index >= last or words[index] != csize:
+        header = reader.pair(at)
+        if header is None or header[0] != csize:
             return False
     return True
 
@@ -321,33 +303,22 @@ class _Words:
     def __init__(self, memory: Memory, start: int, limit: int) -> None:
         self._memory = memory
         self.limit = limit
-        self._first = self._end = start
-        self._data: memoryview = memoryview(b"")
-        self._words: memoryview = self._data
+        self._piece = Piece(start, memoryview(b""))
+        self._words = self._piece.data
 
     def piece(self, at: int) -> Optional[Piece]:
-        """The piece that holds the header at `at`."""
-        _, index, last = self.around(at)
-        return Piece(self._first, self._data) if index < last else None
-
-    def pair(self, at: int) -> tuple[int, int]:
-        """The header at `at`, which must be in the piece returned last."""
-        words, index, _ = self.around(at)
-        return words[index], words[index + 1]
-
-    def around(self, at: int) -> tuple[memoryview, int, int]:
-        """Words, the index of the word at `at`, and the index that headers must be below; (…, 0, 0)
-        where nothing can be read."""
+        """The piece that holds the header at `at`; None where it cannot be read."""
         size = self._memory.size
-        if not self._first <= at <= self._end - 2 * size:
-            self._first = self._end = at
-            for piece in self._memory.target.pieces(at, min(self.limit, at + (16 << 20))):
-                if piece.address == at:
-                    length = len(piece.data) // size * size
-                    self._data = piece.data[:length]
-                    self._words = self._data.cast("Q" if size == 8 else "I")
-                    self._end = at + length
-                break
-            if self._end - 2 * size < at:
-                return self._words, 0, 0
-        return self._words, (at - self._first) // size, len(self._words) - 1
+        if not self._piece.address <= at <= self._piece.address + len(self._piece.data) - 2 * size:
+            found = next(iter(self._memory.target.pieces(at, min(self.limit, at + (16 << 20)))), None)
+            data = found.data if found is not None and found.address == at else memoryview(b"")
+            self._piece = Piece(at, data[: len(data) // size * size])
+            self._words = self._piece.data.cast("Q" if size == 8 else "I")
+        return self._piece if len(self._words) > 1 else None
+
+    def pair(self, at: int) -> Optional[tuple[int, int]]:
+        """The header at `at`; None where it cannot be read."""
+        if self.piece(at) is None:
+            return None
+        index = (at - self._piece.address) // self._memory.size
+        return self._words[index], self._words[index + 1]

@@ -9,22 +9,15 @@ src/malloc/malloc.c before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Optional, Protocol
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.layout import Mal, bin_of
-from findleaks.allocators.musl.old_heaps import Mapped, Segment
+from findleaks.allocators.musl.layout import bin_of, number64
 from findleaks.engine.terms import State
 
-
-class OldMallocView(Protocol):
-    """The attributes of old.OldMalloc that the check reads."""
-
-    memory: Memory
-    mal: Mal
-    segments: list[Segment]
-    mapped: list[Mapped]
+if TYPE_CHECKING:
+    from findleaks.allocators.musl.old import OldMalloc
 
 
 def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) -> set[int]:
@@ -37,11 +30,11 @@ def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) 
     return found
 
 
-def verify(allocator: OldMallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def verify(allocator: OldMalloc) -> Iterator[Optional[Problem]]:
     """Check each bin's ring in both directions, sizes and the bitmap; then report the free chunks
     that are in no bin."""
     memory, mal, layout = allocator.memory, allocator.mal, allocator.mal.layout
-    header = layout.overhead
+    header, checked = layout.overhead, allocator.checked
     checked["chunk headers"] = sum(segment.count + 1 for segment in allocator.segments) + len(allocator.mapped)
     free = {}
     for segment in allocator.segments:
@@ -49,9 +42,9 @@ def verify(allocator: OldMallocView, checked: dict[str, int]) -> Iterator[Option
             if state == State.FREE:
                 free[start - header] = size + header
         yield None
-    words = memory.words(mal.address, 8 // memory.size) or (0,)
-    bits = words[0] if len(words) == 1 else words[0] | words[1] << 32
+    bits = number64(memory, mal.address)
     binned: set[int] = set()
+    used = 0
     for number in range(layout.bins):
         end = mal.bin(number)
         ends = memory.words(end + header, 2)
@@ -82,8 +75,8 @@ def verify(allocator: OldMallocView, checked: dict[str, int]) -> Iterator[Option
         else:
             if ends[1] != before:
                 yield Problem(end + header, f"the tail of bin {number} is {ends[1]:#x}, but its last chunk is {before:#x}")
-        checked["bin links"] = checked.get("bin links", 0) + 1
-    checked["bin links"] = checked.get("bin links", 0) + len(binned)
+        used += 1
+    checked["bin links"] = used + len(binned)
     lost = sorted(set(free) - binned)
     for chunk in lost[:100]:
         yield Problem(chunk, f"the free chunk {chunk:#x} of {free[chunk]:,} bytes is in no bin: it is never used again")

@@ -12,27 +12,18 @@ says how far.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import engine as slots
-from findleaks.allocators.musl.engine import LONE, TROUBLE, SlotRead
+from findleaks.allocators.musl.engine import AREA, HEADER, LONE, MOVED, TROUBLE, UNIT, SlotRead
 from findleaks.allocators.musl.groups import Batch, Group, Groups, pieces
-from findleaks.allocators.musl.layout import AREA, HEADER, MOVED, UNIT
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged
 
 _MAX_REPORTED = 10_000
 """Problems of slots that are reported at most."""
-
-
-class Read(NamedTuple):
-    """The slots of a batch, and the memory they were read from."""
-
-    slots: SlotRead
-    pieces: tuple[Piece, ...]
 
 
 class Slots:
@@ -49,19 +40,18 @@ class Slots:
         """Append the blocks of these batches. Call it once for each, since it counts the bytes in
         use."""
         for batch in batches:
-            read = self.read(batch)
-            blocks.append(*read.slots[:3])
+            read, _ = self.read(batch)
+            blocks.append(*read[:3])
 
-    def read(self, batch: Batch, again: bool = False) -> Read:
-        """The slots of a batch and their blocks."""
+    def read(self, batch: Batch, again: bool = False) -> tuple[SlotRead, tuple[Piece, ...]]:
+        """The slots of a batch, and the memory they were read from."""
         table = self.groups.table
         found = self._pieces(batch)
-        read = slots.read_slots(
-            self.engine, found, table._replace(sums=table.sums[:]) if again else table, batch.first, batch.last, batch.slots
-        )
+        table = table._replace(sums=table.sums[:]) if again else table
+        read = slots.read_slots(self.engine, found, table, batch.first, batch.last, batch.slots)
         for code, index, number in zip(*(read.troubles[column::TROUBLE] for column in range(TROUBLE))):
             self._report(self._problem(code, self.groups.one(index), number))
-        return Read(read, found)
+        return read, found
 
     def _pieces(self, batch: Batch) -> tuple[Piece, ...]:
         """The memory of a batch; of large slots, only both ends and the places where their blocks
