@@ -135,7 +135,7 @@ class Counters:
             return None
         distance = min((high - low for low, high in zip(places, places[1:])), default=end - places[0])
         if distance not in (ONE_POOL, POOLS) or (end - places[0]) % distance:
-            what = f"Ruby's size pools of {distance} bytes are not known: counters that stand there are left out"
+            what = f"Ruby's size pools of {distance} bytes are not known: their counters are left out"
             self._problems.append(Problem(places[0], what, False))
             return None
         return places[0], distance, (end - places[0]) // distance

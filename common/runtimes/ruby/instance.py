@@ -90,14 +90,14 @@ class Ruby(Runtime):
     def _census(self) -> c.Census:
         taken = c.Census(self._engine, self.pages)
         if taken.left:
-            self._problem(self._layout.objspace, f"{taken.left} slots have so many different classes that they are not told apart")
+            self._problem(self._layout.objspace, f"{taken.left} slots have so many different classes that they are not distinguished")
         return taken
 
     @cached_property
     def _values(self) -> Values:
         made = Values(self._memory, self._exported)
         if made.place is None and self.pages.all:
-            self._problem(self._layout.objspace, "the names of classes could not be read: objects are told by address of their class")
+            self._problem(self._layout.objspace, "the names of classes could not be read: objects are listed by the address of their class")
         return made
 
     @cached_property
