@@ -78,7 +78,7 @@ class Counters:
             found["time"] = _milliseconds(memory.word(count + 32))
         available, final = sum(page.number for page in pages), memory.word(at + 56)
         allocated, freed, mapped, returned = self._totals(pools)
-        live = allocated - freed - final if None not in (allocated, freed, final) else None  # type: ignore[operator]
+        live = None if allocated is None or freed is None or final is None else allocated - freed - final
         found["heap_allocated_pages"] = memory.word(at + 8)
         found["heap_sorted_length"] = memory.word(at + 24)
         found["heap_allocatable_pages"] = self._sum(pools, 8) if pools else memory.word(at + 16)
