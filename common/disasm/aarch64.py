@@ -204,10 +204,11 @@ class _Machine:
         mask = _low_mask(operands[2])
         return Instruction(at, 4, "") if mask is None else Instruction(at, 4, "and", number(register), immediate=mask)
 
-    def _shift(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+    def _shift(self, at: int, name: str, operands: Sequence[Any]) -> Optional[Instruction]:
         register = self._register(operands[0])
         if operands[2].type != _IMMEDIATE:
-            return self._not_tracked(at, name, operands)
+            self._unknown(register)
+            return None
         self._set(register, Sum().plus(self._read(self._register(operands[1])), 1 << operands[2].imm))
         return Instruction(at, 4, "shl", number(register), immediate=operands[2].imm)
 

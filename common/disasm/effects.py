@@ -184,7 +184,7 @@ def effect(insn: Any) -> Effect:
         return Effect(address, size, 0, 0, "stop")
     moved = _moved(insn, name, names, operands)
     masks = _masks(insn, name, names, through)
-    if moved == "unknown" or masks is None:
+    if isinstance(moved, str) or masks is None:
         return Effect(address, size, REGISTERS, 0, "unknown")
     reads, kills = masks
     constant, copied = _value_set(insn, name, names, kills)
