@@ -19,7 +19,7 @@ from findleaks.target.base import Module, Range, Target
 from findleaks.target.modules import headers
 from findleaks.target.ranges import inside, merged
 
-_PT_GNU_RELRO = 0x6474E552
+_PT_INTERP, _PT_GNU_RELRO = 3, 0x6474E552
 _DT_RELA, _DT_RELASZ = 7, 8
 _DT_REL, _DT_RELSZ = 17, 18
 _DT_RELACOUNT, _DT_RELCOUNT = 0x6FFFFFF9, 0x6FFFFFFA
@@ -89,7 +89,8 @@ def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: 
     wide = head.bits == 64
     rela = _DT_RELA in tags
     at, size = (_DT_RELA, _DT_RELASZ) if rela else (_DT_REL, _DT_RELSZ)
-    if at not in tags or elf.DT_SYMTAB not in tags or elf.DT_STRTAB not in tags or (head.type == elf.ET_DYN and not _is_program(segments)):
+    program = head.type != elf.ET_DYN or any(segment.type == _PT_INTERP for segment in segments)
+    if not program or at not in tags or elf.DT_SYMTAB not in tags or elf.DT_STRTAB not in tags:
         return []
 
     def address(tag: int) -> int:
@@ -116,7 +117,3 @@ def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: 
     except UnreadableMemory:
         pass
     return found
-
-
-def _is_program(segments: Sequence[elf.Segment]) -> bool:
-    return any(s.type == 3 for s in segments)  # PT_INTERP

@@ -12,7 +12,7 @@ them, or in what one of its first words points to.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, Optional
@@ -161,14 +161,12 @@ def _sizes(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[int]:
     That is the word that always can be a size: words of what is allocated in a chunk only sometimes
     can. Of equal ones the larger.
     """
-    votes: Counter[int] = Counter()
-    total: Counter[int] = Counter()
+    sizes: defaultdict[int, list[int]] = defaultdict(list)
     for at, end, words in headed:
         for place, word in enumerate(words[:FIRST]):
             if _fits(word, end - at):
-                votes[place] += 1
-                total[place] += word
-    return sorted(votes, key=lambda place: (-votes[place], -total[place]))
+                sizes[place].append(word)
+    return sorted(sizes, key=lambda place: (-len(sizes[place]), -sum(sizes[place])))
 
 
 def _fits(size: int, most: int) -> bool:

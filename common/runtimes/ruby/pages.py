@@ -7,7 +7,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
@@ -108,25 +108,25 @@ class Pages:
                 break
             for header in headers:
                 page = self._page(header)
-                if page is not None and found.setdefault(page.body, page) is not page:
-                    self._bad.append((header, "is listed twice"))
+                if isinstance(page, Page) and found.setdefault(page.body, page) is not page:
+                    page = "is listed twice"
+                if isinstance(page, str):
+                    self._bad.append((header, page))
         return [found[body] for body in sorted(found)]
 
-    def _page(self, header: int) -> Optional[Page]:
+    def _page(self, header: int) -> Union[Page, str]:
+        """The page of this struct heap_page, or why it is none."""
         fields = self.layout.fields
         words = self._memory.words(header, fields.start // 8 + 1) if header % 8 == 0 else None
         if words is None:
-            self._bad.append((header, "cannot be read"))
-            return None
+            return "cannot be read"
         start = words[fields.start // 8]
         body = start & -self.layout.page
         size, count = slots(self._memory, header, fields)
         if not size or start % 8 or start + size * count > body + self.layout.page or start < body + 8:
-            self._bad.append((header, f"has {count} slots of {size} bytes at {start:#x}, which is no page"))
-            return None
+            return f"has {count} slots of {size} bytes at {start:#x}, which is no page"
         if self._memory.word(body) != header:
-            self._bad.append((header, f"and its page at {body:#x} do not point to each other"))
-            return None
+            return f"and its page at {body:#x} do not point to each other"
         flags = words[fields.flags // 8] >> 8 * (fields.flags % 8)
         return Page(body, header, start, size, count, bool(flags & IN_TOMB), bool(flags & BEFORE_SWEEP))
 

@@ -230,15 +230,10 @@ class Openers:
                     before = blocks.place(stack.words[at + 1], stack.words[at + 2])
                     if before is not None:
                         yield Candidate(stack.start + 8 * at, before, known, number)
-            found = set()
-            for one in opening.next:
-                for two in opening.limit - {one}:
-                    next_, limit = stack.at(number, one), stack.at(number, two)
-                    before = blocks.place(next_, limit) if next_ and limit else None
-                    if before is not None:
-                        found.add(before)
-            for before in found:
-                yield Candidate(frame.sp, before, False, number)
+            pairs = ((stack.at(number, one), stack.at(number, two)) for one in opening.next for two in opening.limit - {one})
+            for before in {blocks.place(next_, limit) for next_, limit in pairs if next_ and limit}:
+                if before is not None:
+                    yield Candidate(frame.sp, before, False, number)
 
     def pairs(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
         """Two adjacent words, in either order, that may be what remains of a scope."""
@@ -316,10 +311,9 @@ def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
     ordered = sorted(places.values(), key=lambda one: (one.frame, -one.before))
     best: list[tuple[int, int, int]] = []  # length, certain members, index of the one before
     for at, candidate in enumerate(ordered):
-        length, certain, inner = 0, 0, -1
-        for earlier in range(max(0, at - 512), at):
-            if ordered[earlier].before >= candidate.before and best[earlier][:2] > (length, certain):
-                length, certain, inner = best[earlier][0], best[earlier][1], earlier
+        inner_ones = (earlier for earlier in range(max(0, at - 512), at) if ordered[earlier].before >= candidate.before)
+        inner = max(inner_ones, key=lambda earlier: best[earlier][:2], default=-1)
+        length, certain = best[inner][:2] if inner >= 0 else (0, 0)
         best.append((length + 1, certain + candidate.certain, inner))
     made: list[Candidate] = []
     at = max(range(len(best)), key=lambda index: best[index][:2], default=-1)
