@@ -342,7 +342,7 @@ def _read(names: Sequence[str]) -> int:
 
 
 def _whole(name: str, by: str) -> int:
-    """The mask of what the instruction `by` overwrites by setting the register `name` ("": none)."""
+    """The mask of what `by`, a mnemonic, overwrites by setting the register `name` ("": none)."""
     match = _VECTOR.fullmatch(name)
     return vector(int(match[1])) if match and by.startswith("v") else register(name)[1]
 
