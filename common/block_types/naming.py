@@ -6,13 +6,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.block_types.rtti import Rtti
 from findleaks.block_types.shapes import is_array, is_file, is_string
 from findleaks.block_types.text import text_hint
 from findleaks.block_types.type_ranges import TypeRanges, find_type_ranges
-from findleaks.errors import UnreadableMemory
 from findleaks.formatting import printable
-from findleaks.target.base import Range, Symbol, Target
+from findleaks.target.base import Range, Target
 from findleaks.target.ranges import holding, inside, merged
 
 _VTABLE = "vtable for "
@@ -30,7 +30,7 @@ class Types:
     """Type names of one target's blocks, cached by word."""
 
     def __init__(self, target: Target) -> None:
-        self._target = target
+        self._target, self._memory = target, Memory(target)
         self._names: dict[int, str] = {}
 
     @cached_property
@@ -69,10 +69,7 @@ class Types:
         for an array of objects that has its count in front, "FILE" for glibc's, "std::string" for a
         string object by itself; "" for none."""
         word = self._target.arch.word
-        try:
-            words = self._target.arch.unpack(self._target.read(address, min(size, 5 * word) // word * word))
-        except UnreadableMemory:
-            return ""
+        words = self._memory.words(address, min(size // word, 5))
         if not words:
             return ""
         found = self.name(words[0])
@@ -123,7 +120,7 @@ class Types:
             return named
         if not self._starts_table(word):
             return ""
-        symbol = self._symbol(word)
+        symbol = self._target.symbolize(word)
         if symbol is not None:
             return f"table {symbol.name}" if symbol.address == word else ""
         where = self._where(word)
@@ -133,13 +130,13 @@ class Types:
         return f"{what} {where[0]}+{word - where[1]:#x}"
 
     def _under_construction(self, word: int) -> str:
-        symbol = self._symbol(word)
+        symbol = self._target.symbolize(word)
         return _construction(symbol.name) if symbol is not None else ""
 
     def _symbol_class(self, word: int) -> str:
         """The class of the vtable symbol that covers `word`, at least two words into it; for
         programs without RTTI."""
-        symbol = self._symbol(word)
+        symbol = self._target.symbolize(word)
         size = self._target.arch.word
         if symbol is None or word - symbol.address < 2 * size or word % size:
             return ""
@@ -149,35 +146,26 @@ class Types:
 
     def _starts_table(self, word: int) -> bool:
         """One of the first two words at `word` is the address of code, the other too, or 0."""
-        size = self._target.arch.word
-        if word % size:
+        words = self._memory.words(word, 2) if word % self._target.arch.word == 0 else None
+        if words is None:
             return False
-        try:
-            first, second = self._target.word(word), self._target.word(word + size)
-        except UnreadableMemory:
-            return False
-        code = self._ranges.code
+        (first, second), code = words, self._ranges.code
         return bool((inside(code, first) and (not second or inside(code, second))) or (not first and inside(code, second)))
 
     def _code(self, word: int) -> str:
-        symbol = self._symbol(word)
+        symbol = self._target.symbolize(word)
         if symbol is not None and symbol.address == word:
             return f"function {symbol.name}"
         where = self._where(word)
         return f"code in {where[0]}" if where is not None else ""
 
-    def _symbol(self, word: int) -> Optional[Symbol]:
-        return self._target.symbolize(word)
-
     def _where(self, address: int) -> Optional[tuple[str, int]]:
         """(name of the file mapped at `address`, what to subtract for the file's own address)."""
-        for module in self._target.modules():
-            if module.start <= address < module.end:
-                return _basename(module.path), module.bias
-        for region in self._target.regions():
-            if region.start <= address < region.end and region.name:
-                return _basename(region.name), region.start - region.file_offset
-        return None
+        module = holding(self._target.modules(), address)
+        if module is not None:
+            return _basename(module.path), module.bias
+        region = holding(self._target.regions(), address)
+        return (_basename(region.name), region.start - region.file_offset) if region is not None and region.name else None
 
 
 def _construction(name: str) -> str:

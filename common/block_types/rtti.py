@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.block_types.type_ranges import TypeRanges
 from findleaks.demangle import demangle_type
 from findleaks.errors import UnreadableMemory
@@ -49,7 +50,7 @@ class Rtti:
     """Classes by vtable address, cached."""
 
     def __init__(self, target: Target, where: TypeRanges) -> None:
-        self._target = target
+        self._target, self._memory = target, Memory(target)
         self._ranges = where
         self._word = target.arch.word
         self._infos: dict[int, Optional[TypeInfo]] = {}
@@ -65,16 +66,13 @@ class Rtti:
         size = self._word
         if word % size or not inside(self._ranges.tables, word):
             return False, 0
-        try:
-            top, info = (self._target.word(word - i * size) for i in (2, 1))
-            function = self._target.word(word) or self._target.word(word + size)
-        except UnreadableMemory:
+        words = self._memory.words(word - 2 * size, 3)
+        function = (words[2] or self._memory.word(word + size)) if words is not None else None
+        if words is None or function is None or abs(signed(words[0], 8 * size)) >= _OFFSETS:
             return False, 0
-        if abs(signed(top, 8 * size)) >= _OFFSETS:
-            return False, 0
-        if not (inside(self._ranges.code, function) if function else self.typeinfo(info)):
-            return False, 0
-        return True, info
+        info = words[1]
+        certain = inside(self._ranges.code, function) if function else self.typeinfo(info)
+        return (True, info) if certain else (False, 0)
 
     def typeinfo(self, address: int) -> Optional[TypeInfo]:
         """The typeinfo at `address`, or None."""
@@ -85,22 +83,15 @@ class Rtti:
     def may_be_typeinfo(self, address: int) -> bool:
         """Whether `address` may be a typeinfo, by where it lies and how it begins; for those whose
         name cannot be read."""
-        if not inside(self._ranges.tables, address) or address % self._word:
-            return False
-        try:
-            return self._in_file(self._target.word(address)) and self._in_file(self._target.word(address + self._word))
-        except UnreadableMemory:
-            return False
+        in_table = inside(self._ranges.tables, address) and address % self._word == 0
+        words = self._memory.words(address, 2) if in_table else None
+        return words is not None and all(map(self._in_file, words))
 
     def _typeinfo(self, address: int) -> Optional[TypeInfo]:
-        if not address or address % self._word:
+        words = self._memory.words(address, 2) if address % self._word == 0 else None
+        if words is None:
             return None
-        try:
-            own = self._target.word(address)
-            name = self._name(self._target.word(address + self._word))
-        except UnreadableMemory:
-            return None
-        form = self._form(own)
+        form, name = self._form(words[0]), self._name(words[1])
         return TypeInfo(address, form, name) if form is not None and name else None
 
     def _form(self, own: int) -> Optional[str]:
@@ -113,15 +104,13 @@ class Rtti:
     def _look_at_form(self, own: int) -> Optional[str]:
         if own % self._word or not self._in_file(own):
             return None
-        try:
-            info = self._target.word(own - self._word)
-            pointer = self._target.word(info + self._word) if self._in_file(info) else 0
-        except UnreadableMemory:
-            return ""  # the C++ library is not in the core, nor is its file here
-        try:
-            return _CLASSES.get(self._name(pointer))
-        except UnreadableMemory:
-            return ""
+        info = self._memory.word(own - self._word)
+        if info is not None and not self._in_file(info):
+            return None
+        pointer = self._memory.word(info + self._word) if info is not None else None
+        name = self._name(pointer) if pointer is not None else None
+        # None: the C++ library is not in the core, nor is its file here
+        return _CLASSES.get(name) if name is not None else ""
 
     def _in_file(self, address: int) -> bool:
         """Whether an address is in a module, or in a mapped file of which the core has too little
@@ -131,13 +120,15 @@ class Rtti:
             self._files = merged([*mapped, *(Range(m.start, m.end) for m in self._target.modules())])
         return inside(self._files, address) is not None
 
-    def _name(self, address: int) -> str:
-        """The mangled name at `address`, or ""; a leading '*' marks a type local to a file."""
-        if not address:
-            return ""
+    def _name(self, address: int) -> Optional[str]:
+        """The mangled name at `address`, or ""; a leading '*' marks a type local to a file. None if
+        it cannot be read."""
         data = b""
-        while b"\0" not in data and len(data) < _LONGEST_NAME:
-            data += self._target.read(address + len(data), 64 - (address + len(data)) % 64)
+        try:
+            while address and b"\0" not in data and len(data) < _LONGEST_NAME:
+                data += self._target.read(address + len(data), 64 - (address + len(data)) % 64)
+        except UnreadableMemory:
+            return None
         name = data.split(b"\0", 1)[0].lstrip(b"*")
         return name.decode("utf-8", "surrogateescape") if _MANGLED.fullmatch(name) and len(name) <= _LONGEST_NAME else ""
 
@@ -150,18 +141,14 @@ class Rtti:
         vtables, too."""
         if depth > 16 or info.form not in ("si", "vmi"):
             return False
-        size = self._word
-        try:
-            if info.form == "si":
-                bases = [self._target.word(info.address + 2 * size)]
-            else:
-                at = info.address + 2 * size
-                count = int.from_bytes(self._target.read(at + 4, 4), self._target.arch.byteorder)
-                count = min(count, _MOST_BASES)
-                if any(self._target.word(at + 8 + (2 * i + 1) * size) & 1 for i in range(count)):
-                    return True
-                bases = [self._target.word(at + 8 + 2 * i * size) for i in range(count)]
-        except UnreadableMemory:
-            return False
+        at = info.address + 2 * self._word
+        if info.form == "si":
+            bases = self._memory.words(at, 1) or ()
+        else:
+            count = min(self._memory.int32(at + 4) or 0, _MOST_BASES)
+            rows = self._memory.words(at + 8, 2 * count) or ()
+            if any(flags & 1 for flags in rows[1::2]):
+                return True
+            bases = rows[::2]
         found = (self.typeinfo(base) for base in bases[: 16 >> min(depth, 4) or 1])
         return any(base is not None and self.has_virtual_bases(base, depth + 1) for base in found)

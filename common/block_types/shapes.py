@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 from findleaks.target.ranges import holding
@@ -20,21 +21,14 @@ def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> 
 
     Their size is the distance to the next `vtable`; only the second and the last object are
     read."""
-    word = target.arch.word
-    try:
-        if count == 1:
-            return size >= word and target.word(start) == vtable
-        most = size // count
-        if most < word:
-            return False
-        # the allocator rounds up by at most so much
-        least = max(word, (size - 5 * word) // count // word * word)
-        for element in range(most // word * word, least - 1, -word):
-            if target.word(start + element) == vtable and target.word(start + (count - 1) * element) == vtable:
-                return True
-    except UnreadableMemory:
-        pass
-    return False
+    memory, word = Memory(target), target.arch.word
+    if count == 1:
+        return size >= word and memory.word(start) == vtable
+    most = size // count
+    # the allocator rounds up by at most so much
+    least = max(word, (size - 5 * word) // count // word * word)
+    sizes = range(most // word * word, least - 1, -word)
+    return any(memory.word(start + element) == vtable == memory.word(start + (count - 1) * element) for element in sizes)
 
 
 def is_file(target: Target, first: int, address: int, size: int) -> bool:
@@ -46,11 +40,7 @@ def is_file(target: Target, first: int, address: int, size: int) -> bool:
     (libio/iofopen.c, struct locked_FILE)."""
     if first & 0xFFFF0000 != _IO_MAGIC or first >> 32 or not _SMALLEST_FILE <= size <= _LARGEST_FILE:
         return False
-    word = target.arch.word
-    try:
-        words = target.arch.unpack(target.read(address, size // word * word))
-    except UnreadableMemory:
-        return False
+    words = Memory(target).words(address, size // target.arch.word) or ()
     return any(address + _SMALLEST_FILE <= value < address + size for value in words[8:40])
 
 

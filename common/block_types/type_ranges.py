@@ -19,10 +19,9 @@ from findleaks.target.base import Module, Range, Target
 from findleaks.target.modules import headers
 from findleaks.target.ranges import inside, merged
 
-_PT_GNU_RELRO = 0x6474E552
-_DT_RELA, _DT_RELASZ, _DT_RELENT_RELA = 7, 8, 9
-_DT_REL, _DT_RELSZ, _DT_RELENT = 17, 18, 19
-_DT_STRTAB, _DT_SYMTAB = 5, 6
+_PT_INTERP, _PT_GNU_RELRO = 3, 0x6474E552
+_DT_RELA, _DT_RELASZ = 7, 8
+_DT_REL, _DT_RELSZ = 17, 18
 _DT_RELACOUNT, _DT_RELCOUNT = 0x6FFFFFF9, 0x6FFFFFFA
 _MOST_RELOCATIONS = 1 << 18
 _MOST_COPIES = 48
@@ -75,7 +74,7 @@ def _by_segments(
                 tables.append(clip(load.vaddr, load.vaddr + load.filesz))
         elif head.type == elf.ET_EXEC:
             tables.append(clip(load.vaddr, load.vaddr + load.memsz))
-    copies = [Range(*clip(start, end)) for start, end in _copied_vtables(target, module, head, segments)]
+    copies = [clip(start, end) for start, end in _copied_vtables(target, module, head, segments)]
     if len(copies) > _MOST_COPIES:
         copies = [Range(min(c.start for c in copies), max(c.end for c in copies))]
     tables += copies
@@ -90,7 +89,8 @@ def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: 
     wide = head.bits == 64
     rela = _DT_RELA in tags
     at, size = (_DT_RELA, _DT_RELASZ) if rela else (_DT_REL, _DT_RELSZ)
-    if at not in tags or _DT_SYMTAB not in tags or _DT_STRTAB not in tags or (head.type == elf.ET_DYN and not _is_program(segments)):
+    program = head.type != elf.ET_DYN or any(segment.type == _PT_INTERP for segment in segments)
+    if not program or at not in tags or elf.DT_SYMTAB not in tags or elf.DT_STRTAB not in tags:
         return []
 
     def address(tag: int) -> int:
@@ -110,14 +110,10 @@ def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: 
         for row in struct.iter_unpack(form, rows):
             where, symbol = row[0], row[1] >> (32 if wide else 8)
             if symbol:
-                got = struct.unpack(symbol_form, target.read(address(_DT_SYMTAB) + symbol * symbol_size, symbol_size))
+                got = struct.unpack(symbol_form, target.read(address(elf.DT_SYMTAB) + symbol * symbol_size, symbol_size))
                 name, value, length = (got[0], got[4], got[5]) if wide else (got[0], got[1], got[2])
-                if value == where and 0 < length < 1 << 20 and target.read(address(_DT_STRTAB) + name, 4) == b"_ZTV":
+                if value == where and 0 < length < 1 << 20 and target.read(address(elf.DT_STRTAB) + name, 4) == b"_ZTV":
                     found.append((value, value + length))
     except UnreadableMemory:
         pass
     return found
-
-
-def _is_program(segments: Sequence[elf.Segment]) -> bool:
-    return any(s.type == 3 for s in segments)  # PT_INTERP

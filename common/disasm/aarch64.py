@@ -15,7 +15,7 @@ unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Optional
 
@@ -113,7 +113,7 @@ class _Machine:
             yield self._branch(insn, name, operands)
         else:
             compute = _COMPUTED.get(name, _Machine._not_tracked)
-            yield compute(self, at, name, operands)
+            yield compute(self, at, name, operands) or Instruction(at, 4, "")
 
     def _register(self, operand: Any) -> int:
         return self._number_width(operand.reg)[0] if operand.type == _REGISTER else _OTHER
@@ -147,11 +147,10 @@ class _Machine:
             self._holds[register] = Sum(((self._next, 1),))
         return self._next
 
-    def _not_tracked(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+    def _not_tracked(self, at: int, name: str, operands: Sequence[Any]) -> None:
         for operand in operands[:1] if all(one.type != _MEMORY for one in operands) else operands:
             if operand.type == _REGISTER:
                 self._unknown(self._register(operand))
-        return Instruction(at, 4, "")
 
     def _compare(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
         """Instructions that set no register. Testing a mask is given as `and`."""
@@ -170,10 +169,9 @@ class _Machine:
         constant = operands[2].type == _IMMEDIATE
         return Instruction(at, 4, "") if made is None or constant else self._product(at, made, operands[2].shift.value)
 
-    def _negate(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+    def _negate(self, at: int, name: str, operands: Sequence[Any]) -> None:
         right = self._value(operands[1])
         self._set(self._register(operands[0]), Sum().plus(right, -1) if right is not None else None)
-        return Instruction(at, 4, "")
 
     def _multiply(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
         """mul, madd, msub and their widening forms, tracked if one factor is a constant."""
@@ -187,17 +185,17 @@ class _Machine:
         self._set(register, made)
         return self._product(at, made, 0)
 
-    def _move(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+    def _move(self, at: int, name: str, operands: Sequence[Any]) -> Optional[Instruction]:
         register, source = self._register(operands[0]), operands[1]
         if name == "movk":
             before, shift = self._read(register), source.shift.value
             known = Sum((), before.constant & ~(0xFFFF << shift) | source.imm << shift)
             self._set(register, known if not before.terms else None)
-            return Instruction(at, 4, "")
+            return None
         value = self._value(source) if source.type == _IMMEDIATE or self._register(source) < _OTHER else None
         self._set(register, value)
         if source.type == _IMMEDIATE or self._register(source) > _SP:
-            return Instruction(at, 4, "")
+            return None
         return Instruction(at, 4, "mov", number(register), number(self._register(source)), width=self._number_width(source.reg)[1])
 
     def _mask(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
@@ -206,24 +204,22 @@ class _Machine:
         mask = _low_mask(operands[2])
         return Instruction(at, 4, "") if mask is None else Instruction(at, 4, "and", number(register), immediate=mask)
 
-    def _shift(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+    def _shift(self, at: int, name: str, operands: Sequence[Any]) -> Optional[Instruction]:
         register = self._register(operands[0])
         if operands[2].type != _IMMEDIATE:
-            return self._not_tracked(at, name, operands)
+            self._unknown(register)
+            return None
         self._set(register, Sum().plus(self._read(self._register(operands[1])), 1 << operands[2].imm))
         return Instruction(at, 4, "shl", number(register), immediate=operands[2].imm)
 
-    def _half(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+    def _half(self, at: int, name: str, operands: Sequence[Any]) -> None:
         """The low half, extended; the sum is assumed to fit in it."""
-        if name == "ubfx" and (operands[2].imm, operands[3].imm) != (0, 32):
-            return self._not_tracked(at, name, operands)
-        self._set(self._register(operands[0]), self._read(self._register(operands[1])))
-        return Instruction(at, 4, "")
+        whole = name != "ubfx" or (operands[2].imm, operands[3].imm) == (0, 32)
+        self._set(self._register(operands[0]), self._read(self._register(operands[1])) if whole else None)
 
-    def _system(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
+    def _system(self, at: int, name: str, operands: Sequence[Any]) -> None:
         pointer = operands[1].type == _SYSTEM and operands[1].imm == _THREAD_POINTER
         self._set(self._register(operands[0]), Sum(((POINTER, 1),)) if pointer else None)
-        return Instruction(at, 4, "")
 
     def _branch(self, insn: Any, name: str, operands: Sequence[Any]) -> Instruction:
         at = insn.address
@@ -314,7 +310,7 @@ def _low_mask(operand: Any) -> Optional[int]:
 
 _ALWAYS = (0, 15, 16)  # no condition, and capstone's ARM64_CC_AL and ARM64_CC_NV
 _BRANCHES = frozenset(("b", "bl", "br", "blr", "ret", "braa", "brab", "blraa", "blrab", "retaa", "retab", "cbz", "cbnz", "tbz", "tbnz"))
-_COMPUTED = {
+_COMPUTED: Mapping[str, Callable[[_Machine, int, str, Sequence[Any]], Optional[Instruction]]] = {
     **dict.fromkeys(("cmp", "cmn", "ccmp", "ccmn", "tst", "fcmp", "prfm", "prfum"), _Machine._compare),
     **dict.fromkeys(("adr", "adrp"), _Machine._address),
     **dict.fromkeys(("add", "adds", "sub", "subs"), _Machine._add),

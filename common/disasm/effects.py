@@ -80,9 +80,8 @@ def mask_of(name: str) -> int:
     if not match:
         return 0
     kind, number = match[1], int(match[2])
-    if kind in ("st", "k"):
-        return X87 if kind == "st" else opmask(number)
-    return vector(number, {"xmm": LOW, "ymm": MIDDLE, "zmm": HIGH}[kind])
+    parts = {"xmm": LOW, "ymm": MIDDLE, "zmm": HIGH}
+    return {"st": X87, "k": opmask(number)}.get(kind) or vector(number, parts[kind])
 
 
 class Memory(NamedTuple):
@@ -127,33 +126,28 @@ class Effect(NamedTuple):
     copies: tuple[str, ...] = ()
 
 
-_IMPLICIT: dict[str, tuple[int, int]] = {  # (read, overwritten) in addition to the operands
-    "mul": (general("rax"), 0),
-    "div": (general("rax", "rdx"), 0),
-    "idiv": (general("rax", "rdx"), 0),
-    "cwd": (general("rax", "rdx"), 0),
-    "cdq": (general("rax"), general("rdx")),
-    "cqo": (general("rax"), general("rdx")),
-    "cbw": (general("rax"), 0),
-    "cwde": (general("rax"), 0),
-    "cdqe": (general("rax"), 0),
-    "cpuid": (general("rax", "rcx"), general("rbx", "rdx")),
-    "rdtsc": (0, general("rax", "rdx")),
-    "rdtscp": (0, general("rax", "rdx", "rcx")),
-    "xgetbv": (general("rcx"), general("rax", "rdx")),
-    "rdpkru": (general("rcx"), 0),
-    "wrpkru": (general("rax", "rcx", "rdx"), 0),
-    "lahf": (general("rax"), 0),
-    "sahf": (general("rax"), 0),
-    "xlatb": (general("rax", "rbx"), 0),
-    "leave": (general("rbp"), 0),
-    "cmpxchg8b": (general("rax", "rdx", "rbx", "rcx"), 0),
-    "cmpxchg16b": (general("rax", "rdx", "rbx", "rcx"), 0),
-    **dict.fromkeys(("xrstor", "xrstor64", "xrstors", "xrstors64", "fxrstor", "fxrstor64"), (general("rax", "rdx"), 0)),
-    **dict.fromkeys(
-        [f"{save}{wide}" for save in ("xsave", "xsavec", "xsaveopt", "xsaves", "fxsave") for wide in ("", "64")],
-        (general("rax", "rdx") | ALL_VECTORS, 0),
-    ),
+_IMPLICIT_ROWS = (  # names, what they read and what they overwrite in addition to the operands
+    ("mul cbw cwde cdqe lahf sahf", "rax", ""),
+    ("div idiv cwd xrstor xrstor64 xrstors xrstors64 fxrstor fxrstor64", "rax rdx", ""),
+    ("cdq cqo", "rax", "rdx"),
+    ("cpuid", "rax rcx", "rbx rdx"),
+    ("rdtsc", "", "rax rdx"),
+    ("rdtscp", "", "rax rdx rcx"),
+    ("xgetbv", "rcx", "rax rdx"),
+    ("rdpkru", "rcx", ""),
+    ("wrpkru", "rax rcx rdx", ""),
+    ("xlatb", "rax rbx", ""),
+    ("leave", "rbp", ""),
+    ("cmpxchg8b cmpxchg16b", "rax rdx rbx rcx", ""),
+)
+_SAVES = "xsave xsave64 xsavec xsavec64 xsaveopt xsaveopt64 xsaves xsaves64 fxsave fxsave64"
+_IMPLICIT = {
+    **{
+        name: (general(*read.split()), general(*overwritten.split()))
+        for names, read, overwritten in _IMPLICIT_ROWS
+        for name in names.split()
+    },
+    **dict.fromkeys(_SAVES.split(), (general("rax", "rdx") | ALL_VECTORS, 0)),
 }
 _UNKNOWN_VECTOR = re.compile(r"v4f|vp4dp|aesenc\w+kl|aesdec\w+kl|aesencw|aesdecw|encodekey|tile|td[pc]|v?maskmovq")
 """Vector instructions that use more registers than their operands; they count as unknown."""
@@ -163,6 +157,12 @@ _IMPLICIT_READS = {
     **dict.fromkeys(("maskmovdqu", "vmaskmovdqu"), general("rdi")),
 }
 _STRINGS = {0xA4, 0xA5, 0xA6, 0xA7, 0xAA, 0xAB, 0xAC, 0xAD, 0xAE, 0xAF}
+_CHANGED_READS = {"mulx": general("rdx"), "cmpxchg": general("rax")}
+_VECTOR = re.compile(r"[xyz]mm(\d+)")
+_CLEARED = {
+    "vzeroupper": sum(vector(number, MIDDLE | HIGH) for number in range(16)),
+    "vzeroall": sum(vector(number) for number in range(16)),
+}
 _REG, _IMM, _MEM = 1, 2, 3  # capstone's X86_OP_…
 
 
@@ -175,59 +175,71 @@ def effect(insn: Any) -> Effect:
     operands: Sequence[Any] = insn.operands
     names = [insn.reg_name(one.reg) or "" if one.type == _REG else "" for one in operands]
     memory, through = _memory(insn, name, operands)
-    reads = through
-    for one in names:
-        reads |= register(one)[0] if one else 0
-    unknown = Effect(address, size, REGISTERS, 0, "unknown")
     if insn.opcode[0] in _STRINGS and not insn.opcode[1] and not any(one[1:3] == "mm" for one in names):
-        return Effect(address, size, reads | general("rax", "rsi", "rdi", "rcx"), 0, memory=memory, changed=ALL_GENERAL)
+        reads = through | _read(names) | general("rax", "rsi", "rdi", "rcx")
+        return Effect(address, size, reads, 0, memory=memory, changed=ALL_GENERAL)
     if name in IGNORED:
-        kills = 0
-        if name in ("vzeroupper", "vzeroall"):
-            kills = sum(vector(number, MIDDLE | HIGH | (LOW if name == "vzeroall" else 0)) for number in range(16))
-        return Effect(address, size, 0, kills)
+        return Effect(address, size, 0, _CLEARED.get(name, 0))
     if name in STOPS:
         return Effect(address, size, 0, 0, "stop")
     moved = _moved(insn, name, names, operands)
-    if moved == "unknown":
-        return unknown
-    rest: dict[str, Any] = {
-        "moved": moved,
-        "from_rbp": _from_rbp(insn, name, names, operands) if moved is None else None,
-        "memory": memory,
-        "writes_rbp": name == "leave" or (bool(names) and names[0] in ("rbp", "ebp", "bp", "bpl") and name not in ("push", "cmp", "test")),
-        "copies": _copies(name, names),
-        "changed": ALL_GENERAL if name in CHANGES_MORE or name not in SET | CHANGED else _changed(names),
-    }
-    if name in _IMPLICIT and not (name == "imul" and len(operands) > 1):
+    masks = _masks(insn, name, names, through)
+    if isinstance(moved, str) or masks is None:
+        return Effect(address, size, REGISTERS, 0, "unknown")
+    reads, kills = masks
+    constant, copied = _value_set(insn, name, names, kills)
+    from_rbp = _from_rbp(insn, name, names, operands) if moved is None else None
+    changed = ALL_GENERAL if name in CHANGES_MORE or name not in SET | CHANGED else _read(names[:1]) & ALL_GENERAL
+    keeps_rbp = name in ("push", "cmp", "test") or not names or names[0] not in ("rbp", "ebp", "bp", "bpl")
+    writes_rbp = name == "leave" or not keeps_rbp
+    copies = _copies(name, names)
+    return Effect(address, size, reads, kills, "next", 0, 0, moved, from_rbp, memory, changed, constant, copied, writes_rbp, copies)
+
+
+def _masks(insn: Any, name: str, names: Sequence[str], through: int) -> tuple[int, int] | None:
+    """(what is read, what is overwritten) by an instruction whose operands are these registers ("":
+    none) and memory addressed `through` others; None if it is not known."""
+    reads = through | _read(names)
+    if name in _IMPLICIT:
         more, kills = _IMPLICIT[name]
-        return Effect(address, size, reads | more, kills)._replace(**rest)
-    if name == "imul" and len(operands) == 1:
-        return Effect(address, size, reads | general("rax"), 0)._replace(**rest)
-    if name in ZEROING and len(names) >= 2 and names[0] and len(set(names[-2:])) == 1 and (len(names) == 3 or names[0] == names[1]):
-        if not _masked(insn):
-            rest["constant"] = 0 if name in ("xor", "sub") else None
-            return Effect(address, size, 0, _whole(names[0], name))._replace(**rest)
-    vectors = any(re.fullmatch(r"[xyz]mm\d+", one) for one in names) or "mm" in (insn.op_str or "")
-    if name in SET or re.fullmatch(r"set\w+", name) or (name == "imul" and len(operands) == 3):
-        whole = name not in ("movd", "movq") or not re.fullmatch(r"mm\d", names[0])
-        return _set(insn, name, names, through, whole, rest)
+        return reads | more, kills
+    if name == "imul" and len(names) == 1:
+        return reads | general("rax"), 0
+    same = len(names) >= 2 and names[0] and names[-2] == names[-1] and (len(names) == 3 or names[0] == names[1])
+    if name in ZEROING and same and not _masked(insn):
+        return 0, _whole(names[0], name)
+    if name in SET or name.startswith("set") or (name == "imul" and len(names) == 3):
+        partial = name in ("movd", "movq") and re.fullmatch(r"mm\d", names[0])
+        return through | _read(names[1:]), 0 if partial else _whole(names[0], name)
     if name in CHANGED or name.startswith("cmov"):
-        more = general("rdx") if name == "mulx" else general("rax") if name == "cmpxchg" else 0
-        return Effect(address, size, reads | more, 0)._replace(**rest)
-    if vectors:
-        if _UNKNOWN_VECTOR.match(name):
-            return unknown
-        reads |= _implicit(insn) | _IMPLICIT_READS.get(name, 0)
-        loaded = name in ("movss", "movsd") and len(operands) == 2 and operands[1].type == _MEM
-        if (name in SET_VECTOR or name in SET_VEX or loaded) and not _masked(insn):
-            return _set(insn, name, names, through | _implicit(insn, names[0]), True, rest)
-        return Effect(address, size, reads, 0)._replace(**rest)
+        return reads | _CHANGED_READS.get(name, 0), 0
+    if any(map(_VECTOR.fullmatch, names)) or "mm" in (insn.op_str or ""):
+        return _vector_masks(insn, name, names, through)
     if name.startswith("k") and all(re.fullmatch(r"k[0-7]|", one) for one in names):
-        return Effect(address, size, reads, 0)._replace(**rest)
-    if name.startswith("f"):
-        return Effect(address, size, reads | X87 | general("rax"), 0)._replace(**rest)
-    return unknown
+        return reads, 0
+    return (reads | X87 | general("rax"), 0) if name.startswith("f") else None
+
+
+def _vector_masks(insn: Any, name: str, names: Sequence[str], through: int) -> tuple[int, int] | None:
+    """`_masks` of an instruction with a vector register."""
+    if _UNKNOWN_VECTOR.match(name):
+        return None
+    loaded = name in ("movss", "movsd") and len(names) == 2 and insn.operands[1].type == _MEM
+    if (name in SET_VECTOR or name in SET_VEX or loaded) and not _masked(insn):
+        return through | _implicit(insn, names[0]) | _read(names[1:]), _whole(names[0], name)
+    return through | _read(names) | _implicit(insn) | _IMPLICIT_READS.get(name, 0), 0
+
+
+def _value_set(insn: Any, name: str, names: Sequence[str], kills: int) -> tuple[int | None, int]:
+    """`Effect.constant` and `Effect.copied`."""
+    if kills & ALL_GENERAL and name in ("xor", "sub"):  # those that overwrite a register clear it
+        return 0, -1
+    if kills & ALL_GENERAL and name in ("mov", "movabs"):
+        if insn.operands[1].type == _IMM:
+            return insn.operands[1].imm & ((1 << 8 * insn.operands[0].size) - 1), -1
+        if names[1] in WIDE:
+            return None, GENERAL.index(WIDE[names[1]])
+    return None, -1
 
 
 def _flow(insn: Any, name: str) -> Effect | None:
@@ -261,7 +273,7 @@ def _memory(insn: Any, name: str, operands: Sequence[Any]) -> tuple[tuple[Memory
     if name in ("push", "pop"):
         found.append(Memory("rsp", -8 if name == "push" else 0, 8, True, name == "pop", name == "push"))
     for number, one in enumerate(operands):
-        if one.type != _MEM or name in ("nop",):
+        if one.type != _MEM:
             continue
         base, index = insn.reg_name(one.mem.base) or "", insn.reg_name(one.mem.index) or ""
         through |= register(base)[0] | register(index)[0]
@@ -311,10 +323,6 @@ def _from_rbp(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any
     return None
 
 
-def _changed(names: Sequence[str]) -> int:
-    return register(names[0])[0] & ALL_GENERAL if names and names[0] else 0
-
-
 def _copies(name: str, names: Sequence[str]) -> tuple[str, ...]:
     """`Effect.copies`."""
     if name in ("cmp", "test"):
@@ -325,25 +333,18 @@ def _copies(name: str, names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _set(insn: Any, name: str, names: Sequence[str], through: int, whole: bool, rest: dict[str, Any]) -> Effect:
-    """The effect of an instruction that sets its first operand, and reads the others."""
-    reads = through
-    for one in names[1:]:
-        reads |= register(one)[0] if one else 0
-    kills = _whole(names[0], name) if names[0] and whole else 0
-    if name in ("mov", "movabs") and kills & ALL_GENERAL:
-        if insn.operands[1].type == _IMM:
-            rest["constant"] = insn.operands[1].imm & ((1 << 8 * insn.operands[0].size) - 1)
-        elif names[1] in WIDE:
-            rest["copied"] = GENERAL.index(WIDE[names[1]])
-    return Effect(insn.address, insn.size, reads, kills)._replace(**rest)
+def _read(names: Sequence[str]) -> int:
+    """The mask of these registers as an instruction reads them; "" is none."""
+    reads = 0
+    for name in names:
+        reads |= register(name)[0]
+    return reads
 
 
 def _whole(name: str, by: str) -> int:
-    """The mask of what the instruction `by` overwrites by setting the register `name`."""
-    kills = register(name)[1]
-    match = re.fullmatch(r"[xyz]mm(\d+)", name)
-    return vector(int(match[1])) if match and by.startswith("v") else kills
+    """The mask of what `by`, a mnemonic, overwrites by setting the register `name` ("": none)."""
+    match = _VECTOR.fullmatch(name)
+    return vector(int(match[1])) if match and by.startswith("v") else register(name)[1]
 
 
 def _masked(insn: Any) -> bool:
@@ -355,8 +356,5 @@ def _masked(insn: Any) -> bool:
 
 def _implicit(insn: Any, without: str = "") -> int:
     """The mask of what capstone says is read, except the register named `without`."""
-    reads = 0
-    for number in insn.regs_access()[0]:
-        name = insn.reg_name(number) or ""
-        reads |= register(name)[0] if name and name != without else 0
-    return reads
+    names = (insn.reg_name(number) or "" for number in insn.regs_access()[0])
+    return _read([name for name in names if name != without])

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Optional
 
+from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import RAX, RBP, RDI, RIP, RSI, RSP
-from findleaks.disasm.x86 import instructions
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
+from findleaks.target.encoded_numbers import signed
 
 LONGEST = 400
 """Instructions that are executed, at most."""
@@ -74,16 +75,10 @@ class _Run:
 
     def _instruction(self, at: int) -> Instruction:
         if at not in self.known:
-            size = DECODED_BYTES
-            while True:  # near the end of a segment there are fewer bytes
-                try:
-                    code = self.target.read_code(at, size)
-                    break
-                except UnreadableMemory:
-                    size //= 2
-                    if not size:
-                        raise
-            self.known.update((one.address, one) for one in instructions(code, at))
+            # Near the end of a segment there are fewer bytes.
+            sizes = (DECODED_BYTES >> halvings for halvings in range(DECODED_BYTES.bit_length()))
+            listed = (list(instructions_at(self.target, at, size)) for size in sizes)
+            self.known.update((one.address, one) for one in next(filter(None, listed), []))
         if at not in self.known:
             raise Unknown
         return self.known[at]
@@ -118,7 +113,7 @@ class _Run:
         elif name == "lea":
             self._put(one, self._place(one))
         elif name == "movsxd" and one.wide:
-            self._put(one, _signed(self._source(one, 4)))
+            self._put(one, signed(self._source(one, 4), 32))
         elif name == "imul" and one.immediate is not None:
             factor = self.registers[one.source] if one.source >= 0 else self._memory(one, one.width)
             self._put(one, factor * one.immediate)
@@ -197,7 +192,3 @@ def _mask(width: int) -> int:
     if width not in (4, 8):
         raise Unknown
     return (1 << 8 * width) - 1
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 32) if number >> 31 else number

@@ -54,29 +54,23 @@ class Code(Protocol):
     def read(self, address: int, size: int) -> bytes:
         """The readable part of [address, address + size), a byte at least; else
         UnreadableMemory."""
-        ...
 
     def extent(self, pc: int) -> Range | None:
         """The range of the function at `pc`, or of its contiguous part; None if it is not known."""
-        ...
 
     def at_top(self, pc: int) -> bool:
         """Whether at `pc` the stack pointer points to the return address."""
-        ...
 
     def pointer(self, slot: int, jump: Effect) -> int:
         """The address that `jump` (or call) loads from `slot`, if that does not change any more;
         else 0."""
-        ...
 
     def arguments_of_last(self, address: int) -> int | None:
         """The number of arguments of a function that never returns; None for other functions."""
-        ...
 
     def system_call(self, numbers: tuple[int | None, ...]) -> tuple[int, str]:
         """(registers that a system call takes, "next" or "stop"). `numbers` are the contents of the
         general registers, None where they are not known."""
-        ...
 
 
 class Flow(NamedTuple):
@@ -111,8 +105,8 @@ class _State(NamedTuple):
 class _Node(NamedTuple):
     reads: int
     kills: int
-    after: tuple[int, ...]
-    leaves: bool  # the instruction returns from the function
+    after: tuple[int, ...] = ()
+    leaves: bool = False  # the instruction returns from the function
 
 
 class Liveness:
@@ -213,7 +207,7 @@ class Liveness:
             states[address] = merged
             one = self._effect(address)
             if one is None:
-                nodes[address] = _Node(EVERYTHING, 0, (), False)
+                nodes[address] = _Node(EVERYTHING, 0)
                 continue
             node = nodes[address] = self._node(one, merged, depth, vectors)
             following = _followed(one, merged)
@@ -237,42 +231,36 @@ class Liveness:
 
     def _node(self, one: Effect, state: _State, depth: int, vectors: bool) -> _Node:
         after = one.address + one.size
-        reads, kills = one.reads, one.kills
         zone_read, zone_written = _zones(one, state)
-        reads, kills = reads | zone_read, kills | zone_written
-        if one.flow == "next":
-            return _Node(reads, kills, (after,), False)
-        if one.flow == "branch":
-            return _Node(reads, kills, (after, one.target), False)
-        if one.flow == "jump":
-            target = one.target or self._code.pointer(one.slot, one)
-            return _Node(reads, kills, (target,), False) if target else _Node(EVERYTHING, 0, (), False)
+        reads, kills = one.reads | zone_read, one.kills | zone_written
+        if one.flow in ("next", "branch"):
+            return _Node(reads, kills, (after,) if one.flow == "next" else (after, one.target))
         if one.flow == "call":
             return self._call(one, reads, kills, state, depth, vectors)
-        if one.flow == "return":
-            if state.topped or not self._code.at_top(one.address):
-                return _Node(EVERYTHING, 0, (), False)
-            return _Node(reads, kills | ALL_ZONE, (), True)
         if one.flow == "system":
             taken, then = self._code.system_call(state.numbers)
-            changed = general("rax", "rcx", "r11")
-            return _Node(taken | general("rax"), changed, (after,) if then == "next" else (), False)
-        return _Node(0, 0, (), False) if one.flow == "stop" else _Node(EVERYTHING, 0, (), False)
+            return _Node(taken | general("rax"), general("rax", "rcx", "r11"), (after,) if then == "next" else ())
+        if one.flow == "return" and not state.topped and self._code.at_top(one.address):
+            return _Node(reads, kills | ALL_ZONE, (), True)
+        target = (one.target or self._code.pointer(one.slot, one)) if one.flow == "jump" else 0
+        if target:
+            return _Node(reads, kills, (target,))
+        return _Node(0 if one.flow == "stop" else EVERYTHING, 0)
 
     def _call(self, one: Effect, reads: int, kills: int, state: _State, depth: int, vectors: bool) -> _Node:
         after = one.address + one.size
-        zone = ALL_ZONE if state.sp is None else ALL_ZONE & ~_zone(-ZONE, ZONE + state.sp) if state.sp > -ZONE else ALL_ZONE
+        zone = ALL_ZONE & ~_zone(-ZONE, ZONE + state.sp) if state.sp is not None else ALL_ZONE
         target = one.target or (self._code.pointer(one.slot, one) if one.slot else 0)
         arguments = self._code.arguments_of_last(target) if target else None
         if arguments is not None:
-            return _Node(reads | general(*_ARGUMENTS[:arguments]) | zone, 0, (), False)
+            return _Node(reads | general(*_ARGUMENTS[:arguments]) | zone, 0)
         found = UNKNOWN
         if target and depth and self._code.extent(target) is not None:
             found = self._flow(target, None, depth - 1, vectors)
         use = found.use & REGISTERS
         if found.use & REGISTERS == REGISTERS and not vectors:
             use &= ~ALL_VECTORS
-        return _Node(reads | use | zone, kills | (REGISTERS & ~found.through) | (ALL_ZONE & ~zone), (after,), False)
+        return _Node(reads | use | zone, kills | (REGISTERS & ~found.through) | (ALL_ZONE & ~zone), (after,))
 
     def _effect(self, address: int) -> Effect | None:
         """The effect of the instruction at `address`; None if it cannot be decoded, is in no known

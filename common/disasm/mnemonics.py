@@ -17,11 +17,7 @@ IGNORED = _names(
 """Nothing is read or written that effects.py follows, but for what vzeroupper and vzeroall
 clear."""
 
-STOPS = _names(
-    """
-    hlt ud0 ud1 ud2
-    """
-)
+STOPS = _names("hlt ud0 ud1 ud2")
 """Execution does not go on after it."""
 
 CHANGED = _names(
@@ -68,11 +64,7 @@ _SET_VEX_MORE = _names(
 
 SET_VEX = _SET_VEX_MORE | frozenset(f"v{name}" for name in SET_VECTOR)
 
-CHANGES_MORE = _names(
-    """
-    cmpxchg imul mulx xadd xchg
-    """
-)
+CHANGES_MORE = _names("cmpxchg imul mulx xadd xchg")
 """Those of CHANGED, and imul, that may write more general registers than their first operand."""
 
 ZEROING = _names(

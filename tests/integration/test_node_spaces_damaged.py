@@ -213,8 +213,8 @@ class Without:
 @pytest.mark.parametrize(
     ("absent", "problem"),
     [
-        (shape.STATISTICS, "GetHeapSpaceStatistics is not the code that was expected: V8's spaces are not told apart"),
-        (shape.VALID, "GetHeapSpaceStatistics is not the code that was expected: V8's spaces are not told apart"),
+        (shape.STATISTICS, "GetHeapSpaceStatistics is not the code that was expected: V8's spaces are not distinguished"),
+        (shape.VALID, "GetHeapSpaceStatistics is not the code that was expected: V8's spaces are not distinguished"),
         (spaces.READ_ONLY[0], "the read-only space is not found"),
     ],
 )

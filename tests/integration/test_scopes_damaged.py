@@ -139,7 +139,7 @@ def test_no_thread_in_an_isolate(dumped: Dumped, tmp_path: Path) -> None:
 
 
 DAMAGE = {
-    "a cycle": (3, lambda dumped, first: (dumped.vector + 3 * 8, first), "block 4 of 5, {word:#x}, stands in the list twice"),
+    "a cycle": (3, lambda dumped, first: (dumped.vector + 3 * 8, first), "block 4 of 5, {word:#x}, is in the list twice"),
     "a wild pointer": (2, lambda dumped, first: (dumped.vector + 2 * 8, 0x5_0000_0000), "block 3 of 5, {word:#x}, cannot be read"),
     "a crooked pointer": (1, lambda dumped, first: (dumped.vector + 8, first + 3), "block 2 of 5, {word:#x}, is misaligned"),
     "a count of many": (

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
@@ -47,13 +46,9 @@ def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) 
             found += _new(memory, space) if space.name == NEW_SPACE else ()
     found += free(target, engine, spaces)
     # The header of a freed chunk may have been reused.
-    found += [Range(chunk.start + LARGEST_HEADER, chunk.end) for chunk in spaces.freed if not _has(known, chunk)]
+    unused = (chunk for chunk in spaces.freed if bisect_left(known, chunk.start) == bisect_left(known, chunk.end))
+    found += [Range(chunk.start + LARGEST_HEADER, chunk.end) for chunk in unused]
     return merged(found)
-
-
-def _has(addresses: Sequence[int], chunk: Range) -> bool:
-    at = bisect_left(addresses, chunk.start)
-    return at < len(addresses) and addresses[at] < chunk.end
 
 
 def _left(space: Space) -> Iterator[Range]:
@@ -67,40 +62,37 @@ def _left(space: Space) -> Iterator[Range]:
 
 def _new(memory: Memory, space: Space) -> list[Range]:
     """Dead parts of the new space: what is behind the top, and the half without objects."""
-    halves: dict[int, list[Placed]] = {}
-    for placed in space.placed:
-        halves.setdefault(placed.owner, []).append(placed)
-    if space.counted is None or not 0 < len(halves) <= 2 or space.address in halves:
+    owners = {placed.owner for placed in space.placed}
+    if space.counted is None or not 0 < len(owners) <= 2 or space.address in owners:
+        return []
+    halves = {owner: _listed([placed for placed in space.placed if placed.owner == owner]) for owner in owners}
+    areas = {placed.key: _area(memory, placed) for placed in space.placed}
+    if not all(halves.values()) or not all(area.end for area in areas.values()):
         return []
     tops = _tops(memory, space)
-    areas = {placed.key: _area(memory, placed) for placed in space.placed}
-    used = [
-        (half, placed, top) for half, its in halves.items() for placed, top in [_top(its, areas, space.counted)] if placed and top in tops
-    ]
-    if len(used) != 1 or not all(map(_listed, halves.values())):
+    found_tops = ((half, *_top(its, areas, space.counted)) for half, its in halves.items())
+    used = [(half, last, top) for half, last, top in found_tops if last and top in tops]
+    if len(used) != 1:
         return []
     half, last, top = used[0]
     found: list[Range] = []
     for owner, its in halves.items():
         behind = owner != half
-        for placed in _listed(its):
-            area = areas[placed.key]
-            if area is None:
-                return []
-            if behind or placed.key == last:
-                found.append(area if behind else Range(top, area.end))
-            behind = behind or placed.key == last
+        for placed in its:
+            if behind:
+                found.append(areas[placed.key])
+            elif placed.key == last:
+                found.append(Range(top, areas[last].end))
+                behind = True
     return [part for part in found if part.start < part.end]
 
 
-def _top(pages: Sequence[Placed], areas: dict[int, Optional[Range]], used: int) -> tuple[int, int]:
+def _top(pages: Sequence[Placed], areas: dict[int, Range], used: int) -> tuple[int, int]:
     """The page that is allocated from, and the top that makes `used` bytes used; (0, 0) if there is
     none.
     """
-    for placed in _listed(pages):
+    for placed in pages:
         area = areas[placed.key]
-        if area is None:
-            break
         if used <= area.end - area.start:
             return placed.key, area.start + used
         used -= area.end - area.start
@@ -119,12 +111,12 @@ def _listed(pages: Sequence[Placed]) -> list[Placed]:
     return found if len(found) == len(pages) and not found[-1].following else []
 
 
-def _area(memory: Memory, placed: Placed) -> Optional[Range]:
-    """The range for objects of a page: the header has the two addresses."""
+def _area(memory: Memory, placed: Placed) -> Range:
+    """The range for objects of a page, whose header has the two addresses; (0, 0) if it has not."""
     start, end = placed.chunk
     words = memory.words(placed.key, FIRST) or ()
     begins = {word for word in words if start < word <= start + LARGEST_HEADER and word % memory.size == 0}
-    return Range(begins.pop(), end) if len(begins) == 1 and end in words and end - start == CHUNK else None
+    return Range(begins.pop(), end) if len(begins) == 1 and end in words and end - start == CHUNK else Range(0, 0)
 
 
 def _tops(memory: Memory, space: Space) -> set[int]:

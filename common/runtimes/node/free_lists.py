@@ -16,10 +16,11 @@ from typing import Optional
 
 from findleaks.allocators.bulk import records
 from findleaks.engine.contract import Engine
-from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.node.heap import CHUNK
 from findleaks.runtimes.node.spaces import NEW_SPACE, NODE, Placed, Spaces
 from findleaks.target.base import Range, Target
+from findleaks.target.interruptible import interruptible
 
 CATEGORIES, FEWEST = 24, 6
 """Upper and lower limit of the number of categories."""
@@ -41,9 +42,7 @@ def free(target: Target, engine: Engine, spaces: Spaces) -> list[Range]:
     if offset is None:
         return []
     found: list[Range] = []
-    for number, (key, categories) in enumerate(reader.categories(keys, offset)):
-        if not number % 64 and target.interrupted():
-            raise Interrupted
+    for key, categories in interruptible(target, reader.categories(keys, offset), 64):
         found += reader.entries(pages[key], categories)
     return found
 

@@ -12,19 +12,19 @@ them, or in what one of its first words points to.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import Instruction
-from findleaks.errors import Interrupted
 from findleaks.runtimes.node.symbols import ADJUST
 from findleaks.runtimes.v8.layout import FAR, code_of
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import inside, merged
 
 STATISTICS = "_ZN2v87Isolate17GetHeapStatisticsEPNS_14HeapStatisticsE"
 EIGHTH = 56  # offset of the eighth word of the statistics
@@ -39,7 +39,6 @@ FIRST = 8
 """The size of the chunk is among so many first words."""
 
 LENGTH = 256  # bytes of a called function that are read
-HIGHEST = 1 << 64
 
 
 class Heap(NamedTuple):
@@ -56,18 +55,14 @@ class Heap(NamedTuple):
 
 def derive(target: Target) -> Optional[Heap]:
     """The offsets; None if the function is not as expected. Raises CapstoneMissing."""
-    code = code_of(target, (ADJUST,)) or []
+    code = code_of(target, (ADJUST,))
     heap = next((one.displacement for one in code if one.name == "lea" and _far(one)), None)
     if heap is None:
         return None
-    total = _added(code, heap)
-    if total is None:
-        for one in code:
-            if one.name == "call" and one.target is not None:
-                total = _added(instructions_at(target, one.target, LENGTH), heap, True)
-                if total is not None:
-                    break
-    return Heap(heap, total, _stores(code_of(target, (STATISTICS,)) or [])) if total is not None else None
+    called = (instructions_at(target, one.target, LENGTH) for one in code if one.name == "call" and one.target is not None)
+    totals = chain([_added(code, heap)], (_added(body, heap, True) for body in called))
+    total = next((offset for offset in totals if offset is not None), None)
+    return Heap(heap, total, _stores(code_of(target, (STATISTICS,)))) if total is not None else None
 
 
 def _stores(code: list[Instruction]) -> int:
@@ -115,35 +110,34 @@ def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) 
     # A chunk may have unreadable parts inside.
     hidden = merged([Range(region.start, region.end) for region in regions if not region.readable])
     for start, end in merged([Range(region.start, region.end) for region in regions]):
-        for number, at in enumerate(range(-(-start // CHUNK) * CHUNK, end, CHUNK)):
-            if not number % 256 and target.interrupted():
-                raise Interrupted
-            if _inside(hidden, at) or _inside(others, at):
-                continue
-            headers = dict(_headers(memory, at, heaps))
+        for at in interruptible(target, range(-(-start // CHUNK) * CHUNK, end, CHUNK), 256):
+            headers = dict(_headers(memory, at, heaps)) if not (inside(hidden, at) or inside(others, at)) else {}
             if headers:
                 headed.append((at, end, headers))
     votes = Counter(header for _, _, headers in headed for header in headers)
     # Other memory may look like a chunk with another kind of header.
-    header = max(votes, key=lambda one: (votes[one], one)) if votes else None
-    return _sized([(at, end, headers[header]) for at, end, headers in headed if header in headers]) if header is not None else []
-
-
-def _inside(ranges: Sequence[Range], address: int) -> bool:
-    at = bisect_right(ranges, (address, HIGHEST)) - 1
-    return at >= 0 and address < ranges[at].end
+    header = max(votes, key=lambda one: (votes[one], one), default=(0, 0))
+    return _sized([(at, end, headers[header]) for at, end, headers in headed if header in headers])
 
 
 def _headers(memory: Memory, at: int, heaps: frozenset[int]) -> Iterator[tuple[Header, tuple[int, ...]]]:
-    words = memory.words(at, HEADER)
-    for first in range(-1, 4) if words is not None else ():
-        there = words
-        if first >= 0:
-            pointed = words[first] if words is not None else 0
-            leads = pointed > PAGE and pointed % memory.size == 0 and pointed != at and pointed not in heaps
-            there = memory.words(pointed, HEADER) if leads else None
-        if there is not None and not heaps.isdisjoint(there):
-            yield from (((first, number), there) for number, word in enumerate(there) if word in heaps)
+    for first, words in heads(memory, at, heaps):
+        if not heaps.isdisjoint(words):
+            yield from (((first, number), words) for number, word in enumerate(words) if word in heaps)
+
+
+def heads(memory: Memory, at: int, heaps: Container[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(-1, words of the chunk's own header), then (index, words there) for each of its first four
+    words that points to other memory than the heaps themselves.
+    """
+    words = memory.words(at, HEADER) or ()
+    if words:
+        yield -1, words
+    for first, pointed in enumerate(words[:4]):
+        leads = pointed > PAGE and pointed % memory.size == 0 and pointed != at and pointed not in heaps
+        there = memory.words(pointed, HEADER) if leads else None
+        if there is not None:
+            yield first, there
 
 
 def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
@@ -167,14 +161,12 @@ def _sizes(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[int]:
     That is the word that always can be a size: words of what is allocated in a chunk only sometimes
     can. Of equal ones the larger.
     """
-    votes: Counter[int] = Counter()
-    total: Counter[int] = Counter()
+    sizes: defaultdict[int, list[int]] = defaultdict(list)
     for at, end, words in headed:
         for place, word in enumerate(words[:FIRST]):
             if _fits(word, end - at):
-                votes[place] += 1
-                total[place] += word
-    return sorted(votes, key=lambda place: (-votes[place], -total[place]))
+                sizes[place].append(word)
+    return sorted(sizes, key=lambda place: (-len(sizes[place]), -sum(sizes[place])))
 
 
 def _fits(size: int, most: int) -> bool:

@@ -22,6 +22,7 @@ from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Module, Range, Target, Thread
+from findleaks.target.ranges import inside
 from findleaks.unwind.frames import Unwinder
 
 COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
@@ -49,32 +50,21 @@ class Node(Runtime):
         self._isolates: list[Isolate] = []
         self._missing = ""
         try:
-            self._derive(module)
+            self._heap = heaps.derive(target)
+            if self._heap is None:
+                self._problem("v8::Isolate::AdjustAmountOfExternalAllocatedMemory is not the code that was expected: V8's heap is not read")
+            self._isolates = isolates(target, derive(target))
         except CapstoneMissing as error:
             self._missing = f"V8's heap and handles are not read: {error}"
-            self._problem(module, self._missing)
+            self._problem(self._missing)
+        except Underivable as error:
+            self._problem(f"isolates are not found: {error}")
         self._in_flux = any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads)
         if self._in_flux:
-            self._problem(module, "V8 was stopped in the middle of a collection: what its objects keep is in flux")
+            self._problem("V8 was stopped in the middle of a collection: what its objects keep is in flux")
 
-    def _derive(self, module: Module) -> None:
-        """Derive from V8's code where its heap and its handles are."""
-        self._heap = heaps.derive(self._target)
-        if self._heap is None:
-            self._problem(
-                module, "v8::Isolate::AdjustAmountOfExternalAllocatedMemory is not the code that was expected: V8's heap is not read"
-            )
-        self._isolates = self._found(module)
-
-    def _problem(self, module: Module, what: str) -> None:
-        self.problems.append(Problem(module.start, f"{self.where}: {what}", False))
-
-    def _found(self, module: Module) -> list[Isolate]:
-        try:
-            return isolates(self._target, derive(self._target))
-        except Underivable as error:
-            self._problem(module, f"isolates are not found: {error}")
-            return []
+    def _problem(self, what: str) -> None:
+        self.problems.append(Problem(self._module.start, f"{self.where}: {what}", False))
 
     def _collects(self, thread: Thread) -> bool:
         """Whether a function of V8's garbage collection is on this thread's stack."""
@@ -90,7 +80,7 @@ class Node(Runtime):
         found = {"isolates": Count(len(self._isolates))}
         if self._heap is not None:
             found["external"] = Count(self._sum(self._heap.external), "bytes")
-            found["external memory that V8 was told of"] = Count(self._sum(self._heap.reported), "bytes")
+            found["external memory reported to V8"] = Count(self._sum(self._heap.reported), "bytes")
         found["memory of ArrayBuffers"] = Count(self.objects.stored, "bytes")
         found["handles"] = Count(sum(isolate.handles for isolate in self._isolates))
         nodes = globals_.derive(self._target) if not self._missing else None
@@ -121,11 +111,11 @@ class Node(Runtime):
         found = shape.derive(self._target, self._heap.heap, addresses)
         if found is None:
             code = "v8::Isolate::GetHeapSpaceStatistics is not the code that was expected"
-            self._problem(self._module, f"{code}: V8's spaces are not told apart")
+            self._problem(f"{code}: V8's spaces are not distinguished")
             return None
         made = spaces.read(self._target, found, addresses, self._chunks)
         for problem in made.problems:
-            self._problem(self._module, problem)
+            self._problem(problem)
         return made
 
     def parts(self) -> Sequence[Part]:
@@ -146,7 +136,7 @@ class Node(Runtime):
     def types(self) -> Sequence[Type]:
         """See Runtime."""
         found = self.objects
-        return [Type(*row) for row in zip(found.names, found.counts, found.bytes) if row[1]]
+        return [Type(name, count, found.bytes[name]) for name, count in found.counts.items()]
 
     def holders(self) -> Optional[Holders]:
         """See Runtime. References of V8's own objects are ignored: they refer to the memory of
@@ -177,13 +167,13 @@ class Node(Runtime):
 
     def describe(self, address: int) -> str:
         """See Runtime."""
-        part = next((part for part in self._parts if any(start <= address < end for start, end in part.ranges)), None)
+        part = next((part for part in self._parts if inside(part.ranges, address)), None)
         if part is not None:
-            unused = any(start <= address < end for start, end in self._dead)
+            unused = inside(self._dead, address)
             return part.name + self._space(address) + (", where no object is: dead" if unused else "")
         index = self._directory.blocks.find(address)
-        number = self.objects.blocks[index] if index >= 0 else len(self.objects.names)
-        return f"of a JavaScript object: {self.objects.names[number]}" if number < len(self.objects.names) else ""
+        number, names = self.objects.blocks[index] if index >= 0 else NO_ROOT, self.objects.names
+        return f"of a JavaScript object: {names[number]}" if number < len(names) else ""
 
     def _space(self, address: int) -> str:
         """A phrase on the space whose chunk has this address, and its isolate if there are
@@ -192,6 +182,6 @@ class Node(Runtime):
         if self._spaces is None:
             return ""
         for space in self._spaces.spaces:
-            if space.isolate and any(start <= address < end for start, end in space.chunks):
+            if space.isolate and inside(space.chunks, address):
                 return f", a chunk of {space.name}" + (f" of isolate {space.isolate:#x}" if len(self._isolates) > 1 else "")
-        return ", a chunk freed and not given back" if any(start <= address < end for start, end in self._spaces.freed) else ""
+        return ", a chunk freed and not given back" if inside(self._spaces.freed, address) else ""

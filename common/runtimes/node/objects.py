@@ -11,6 +11,7 @@ virtual functions, two counts, and the pointer to it.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,8 +21,8 @@ from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import State
-from findleaks.errors import Interrupted
 from findleaks.target.base import Target
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces
 
 TABLE = "_ZTV"
@@ -43,17 +44,29 @@ STORE = "ArrayBuffer (its memory)"
 class Objects:
     """C++ objects by class.
 
-    `blocks` has for each block the number of its object's class, or NO_ROOT. By number: the class's
-    name, its objects, the bytes of their blocks. Number 0 is always the stores. `stored` is the
-    bytes of all stores' memory, whose blocks are `memory`.
+    `blocks` has for each block the number of its object's class, or NO_ROOT. `numbers` are the
+    classes' numbers by name, ascending: 0 is always the stores. `counts` are their objects, `bytes`
+    the bytes of their blocks. `stored` is the bytes of all stores' memory, whose blocks are
+    `memory`.
     """
 
     blocks: array[int]
-    names: list[str] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    bytes: list[int] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
+    counts: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
     stored: int = 0
     memory: array[int] = field(default_factory=lambda: array("I"))
+
+    @property
+    def names(self) -> list[str]:
+        """The classes' names by number."""
+        return list(self.numbers)
+
+    def add(self, name: str, index: int, size: int) -> None:
+        """Count the object in the block of this index."""
+        self.blocks[index] = self.numbers.setdefault(name, len(self.numbers))
+        self.counts[name] += 1
+        self.bytes[name] += size
 
 
 def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
@@ -66,7 +79,6 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
     addresses = sorted(found)
     data, missing = records(target, engine, addresses, 4 * word)
     words = target.arch.unpack(bytes(data))
-    numbers: dict[str, int] = {}
     stores: dict[int, int] = {}  # address of a store: that of its shared control block
     belonging = _belonging(target, engine, addresses, words[1::4])
     classes: list[tuple[str, int]] = []
@@ -76,21 +88,11 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
             stores[words[4 * at + 2]] = address
         elif address in belonging:
             classes.append((name, address))
-    _stores(target, engine, directory, made, numbers, stores)
+    _stores(target, engine, directory, made, stores)
     for name, address in classes:
-        _add(made, numbers, name, blocks.find(address), blocks.size(blocks.find(address)))
+        index = blocks.find(address)
+        made.add(name, index, blocks.size(index))
     return made
-
-
-def _add(made: Objects, numbers: dict[str, int], name: str, index: int, size: int) -> None:
-    number = numbers.setdefault(name, len(numbers))
-    if number == len(made.names):
-        made.names.append(name)
-        made.counts.append(0)
-        made.bytes.append(0)
-    made.blocks[index] = number
-    made.counts[number] += 1
-    made.bytes[number] += size
 
 
 def _headed(target: Target, engine: Engine, directory: Directory, tables: Mapping[int, str]) -> Iterator[tuple[int, int]]:
@@ -98,9 +100,7 @@ def _headed(target: Target, engine: Engine, directory: Directory, tables: Mappin
     blocks = directory.blocks
     values = sorted(tables)
     for owned in directory.heaps if values else ():
-        for piece in nonzero_pieces(target, owned.start, owned.end):
-            if target.interrupted():
-                raise Interrupted
+        for piece in interruptible(target, nonzero_pieces(target, owned.start, owned.end)):
             places = engine.search_any(piece, values)
             tops, _ = engine.gather((piece,), places, target.arch.word)
             for address, table in zip(places, target.arch.unpack(bytes(tops))):
@@ -127,13 +127,9 @@ def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles
     return {address for address, handle in zip(addresses, handles) if address in inside.get(values.get(handle, 0) - 1, ())}
 
 
-def _stores(
-    target: Target, engine: Engine, directory: Directory, made: Objects, numbers: dict[str, int], stores: Mapping[int, int]
-) -> None:
+def _stores(target: Target, engine: Engine, directory: Directory, made: Objects, stores: Mapping[int, int]) -> None:
     """Add the stores: each counts once, with its block and its shared control block."""
     blocks, word = directory.blocks, target.arch.word
-    numbers[STORE] = 0
-    made.names, made.counts, made.bytes = [STORE], [0], [0]
     places = sorted(stores)
     data, missing = records(target, engine, places, 2 * word)
     words = target.arch.unpack(bytes(data))
@@ -142,7 +138,7 @@ def _stores(
         if at in missing or index < 0 or blocks.address(index) != place:
             continue
         shared = blocks.find(stores[place])
-        _add(made, numbers, STORE, index, blocks.size(index) + blocks.size(shared))
+        made.add(STORE, index, blocks.size(index) + blocks.size(shared))
         # They refer to the allocator, too, and through it to everything.
         made.blocks[index] = made.blocks[shared] = IGNORED
         made.stored += words[2 * at + 1]

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import NONE, Instruction, is_call_or_jump
 from findleaks.disasm.registers import RAX, RIP
 from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.v8.layout import code_of
 from findleaks.target.base import Target
 
 STATISTICS = "_ZN2v87Isolate22GetHeapSpaceStatisticsEPNS_19HeapSpaceStatisticsEm"
@@ -32,9 +32,6 @@ FREE_ONE = "_ZN2v88internal13MainAllocator24FreeLinearAllocationAreaEv"
 
 COMMITTED, USED = 8, 16
 """Offsets of these in the statistics."""
-
-LONGEST = 512
-"""Bytes of a function that are read."""
 
 MOST = 64
 """Upper limit of the number of spaces; V8 13 has 13."""
@@ -72,12 +69,15 @@ def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape
 
     `heap` is its offset in an isolate.
     """
-    code = _code(target, STATISTICS)
+    if target.arch.name != "x86-64":
+        return None
+    code = code_of(target, (STATISTICS,))
     slots = _slots(code)
-    count = next((one.immediate + 1 for one in _code(target, VALID) if _compares(one) and one.immediate is not None), 0)
+    limits = (one.immediate for one in code_of(target, (VALID,)) if one.name == "cmp" and one.displacement is None)
+    count = next((limit + 1 for limit in limits if limit is not None), 0)
     if COMMITTED not in slots or USED not in slots or not 0 < count <= MOST:
         return None
-    table, array = _tables([*code, *_code(target, NAMES)])
+    table, array = _tables([*code, *code_of(target, (NAMES,))])
     for offset in (array, heap + array) if array is not None else ():
         for isolate in isolates:
             identity = _identity(Memory(target), isolate + heap, isolate + offset, count)
@@ -85,17 +85,6 @@ def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape
                 names = [_name(target, table + 8 * number) if table else "" for number in range(count)]
                 return Shape(heap, offset, identity, slots[COMMITTED], slots[USED], _size(target), names, _areas(target, code))
     return None
-
-
-def _code(target: Target, name: str) -> list[Instruction]:
-    symbol = target.symbol(name) if target.arch.name == "x86-64" else None
-    if symbol is None:
-        return []
-    return list(instructions_at(target, symbol.address, min(symbol.size or LONGEST, LONGEST)))
-
-
-def _compares(one: Instruction) -> bool:
-    return one.name == "cmp" and one.displacement is None
 
 
 def _slots(code: Sequence[Instruction]) -> dict[int, int]:
@@ -130,10 +119,9 @@ def _tables(code: Sequence[Instruction]) -> tuple[int, Optional[int]]:
 
 def _identity(memory: Memory, heap: int, array: int, count: int) -> int:
     """Offset of a space's number; 0 if this is no array of this heap's spaces."""
-    entries = memory.words(array, count) or ()
-    heads = {number: memory.words(entry, 8) for number, entry in enumerate(entries) if entry % 8 == 0}
     votes: Counter[int] = Counter()
-    for number, words in heads.items():
+    for number, entry in enumerate(memory.words(array, count) or ()):
+        words = memory.words(entry, 8) if entry % 8 == 0 else None
         if words is not None and words[1] == heap:
             votes.update(16 + 4 * at for at in range(12) if words[2 + at // 2] >> 32 * (at % 2) & 0xFFFFFFFF == number)
     found = votes.most_common(1)
@@ -150,7 +138,7 @@ def _name(target: Target, place: int) -> str:
 
 def _size(target: Target) -> int:
     """Offset of the virtual function that Space::SizeOfObjects calls: Size."""
-    return next((one.displacement or 0 for one in _code(target, SIZE) if one.name == "jmp" and one.target is None), 0)
+    return next((one.displacement or 0 for one in code_of(target, (SIZE,)) if one.name == "jmp" and one.target is None), 0)
 
 
 def _areas(target: Target, code: Sequence[Instruction]) -> Optional[tuple[int, Sequence[int], int]]:
@@ -159,11 +147,11 @@ def _areas(target: Target, code: Sequence[Instruction]) -> Optional[tuple[int, S
         return None
     one_of, made = target.symbol(FREE_ONE), []
     loaded = 0
-    for one in _code(target, FREE_ALL):
+    for one in code_of(target, (FREE_ALL,)):
         if one.name == "lea" and one.base not in (RIP, NONE):
             loaded = one.displacement or 0
         elif is_call_or_jump(one) and one_of is not None and one.target == one_of.address and loaded:
             made.append(loaded)
-    holder = next((one.displacement for one in _code(target, FREE) if one.loads), None)
-    pointer = next((one.displacement for one in _code(target, FREE_ONE) if one.loads), None)
+    holder = next((one.displacement for one in code_of(target, (FREE,)) if one.loads), None)
+    pointer = next((one.displacement for one in code_of(target, (FREE_ONE,)) if one.loads), None)
     return (holder, made, pointer) if holder and pointer else (0, (), 0)

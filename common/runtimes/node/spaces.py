@@ -13,16 +13,16 @@ spaces' own layout see shape.py.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional, TypeVar
+from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.formula import value
-from findleaks.errors import Interrupted
-from findleaks.runtimes.node.heap import CHUNK, HEADER, PAGE
+from findleaks.runtimes.node.heap import CHUNK, HEADER, PAGE, heads
 from findleaks.runtimes.node.shape import MOST, Shape
 from findleaks.target.base import Range, Target
+from findleaks.target.interruptible import interruptible
 
 READ_ONLY = ("_ZTVN2v88internal19SharedReadOnlySpaceE", "_ZTVN2v88internal13ReadOnlySpaceE")
 NODE, HEADS = 80, 64
@@ -38,7 +38,7 @@ PAGES = 1 << 12
 """Upper limit of the read-only space's pages, several times what it ever had."""
 
 LARGEST = 1 << 46
-T = TypeVar("T")
+OFTEN = 64  # chunks between two checks for the user's interrupt
 
 
 class Placed(NamedTuple):
@@ -167,19 +167,14 @@ class _Reader:
             space = next((space for space in map(self._owners.get, words or ()) if space is not None), None)
             if area is None or space is None or space.used is None:
                 continue
-            _, top, limit = area
-            if not area[0] <= top <= limit <= area[0] + LARGEST:
+            start, top, limit = area
+            if not start <= top <= limit <= start + LARGEST:
                 continue
             space.left.append(Range(top, limit))
-            if limit - top > space.used or not self._ends(space, limit):
-                continue
-            space.used -= limit - top
-
-    def _ends(self, space: Space, limit: int) -> bool:
-        """Whether the area with this limit counts as used: in the new space, what is behind its top
-        does not.
-        """
-        return space.name != NEW_SPACE or limit in (self.memory.words(space.address, HEADS) or ())
+            # In the new space, what is behind its top does not count as used.
+            counts = space.name != NEW_SPACE or limit in (self.memory.words(space.address, HEADS) or ())
+            if counts and limit - top <= space.used:
+                space.used -= limit - top
 
     def _share(self, chunks: Sequence[Range]) -> tuple[list[Range], list[Range]]:
         """Assign each chunk to the space that its header names and whose list it is on.
@@ -189,12 +184,12 @@ class _Reader:
         place = self._place(chunks)
         if place is None:
             return [], list(chunks)
-        keyed = [(self._key(chunk.start, place), chunk) for chunk in self._watched(chunks)]
+        keyed = [(self._key(chunk.start, place), chunk) for chunk in interruptible(self.target, chunks, OFTEN)]
         keys = [key for key, _ in keyed if key]
         node = self._node(keys, frozenset(keys))
         freed: list[Range] = []
         wild: list[Range] = []
-        for key, chunk in self._watched(keyed):
+        for key, chunk in interruptible(self.target, keyed, OFTEN):
             owner = (self.memory.word(key + place[1]) or 0) if key else 0
             space = self._owner(owner)
             if space is not None and self._linked(key, node, owner):
@@ -207,31 +202,15 @@ class _Reader:
                 self._doubt("chunks", f"the chunk at {chunk.start:#x} has {owner:#x} for its space, which is none: it counts for none")
         return freed, wild
 
-    def _watched(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, until the user asks to stop."""
-        for number, item in enumerate(items):
-            if not number % 64 and self.target.interrupted():
-                raise Interrupted
-            yield item
-
     def _place(self, chunks: Sequence[Range]) -> Optional[tuple[int, int]]:
-        """Where most chunks have their space's address.
-
-        (offset in the header of the address that leads there, or -1 for the header itself; offset
-        there).
+        """Where most chunks have their space's address: (index of the word of the header that leads
+        there, or -1 for the header itself; offset there).
         """
         votes: Counter[tuple[int, int]] = Counter()
-        for chunk in self._watched(chunks[:: max(1, len(chunks) // SAMPLE)]):
-            votes.update(self._candidates(chunk.start))
+        for chunk in interruptible(self.target, chunks[:: max(1, len(chunks) // SAMPLE)], OFTEN):
+            for first, words in heads(self.memory, chunk.start, self.isolates):
+                votes.update((first, self.memory.size * at) for at, word in enumerate(words) if self._owner(word) is not None)
         return votes.most_common(1)[0][0] if votes else None
-
-    def _candidates(self, at: int) -> Iterator[tuple[int, int]]:
-        words, size = self.memory.words(at, HEADER) or (), self.memory.size
-        yield from ((-1, size * number) for number, word in enumerate(words) if self._owner(word) is not None)
-        for first, pointed in enumerate(words[:4]):
-            leads = pointed % size == 0 and pointed != at and pointed not in self.isolates
-            there = self.memory.words(pointed, HEADER) if leads else None
-            yield from ((size * first, size * number) for number, word in enumerate(there or ()) if self._owner(word) is not None)
 
     def _key(self, chunk: int, place: tuple[int, int]) -> int:
         """A chunk's key in spaces' lists: its own address, or that of what its header leads to.
@@ -240,7 +219,7 @@ class _Reader:
         """
         if place[0] < 0:
             return chunk
-        key = self.memory.word(chunk + place[0]) or 0
+        key = self.memory.word(chunk + self.memory.size * place[0]) or 0
         return key if any(word & -CHUNK == chunk for word in self.memory.words(key, HEADER) or ()) else 0
 
     def _node(self, sample: Sequence[int], keys: Container[int]) -> int:
@@ -249,7 +228,7 @@ class _Reader:
         """
         votes: Counter[int] = Counter()
         size = self.memory.size
-        for key in self._watched(sample[:: max(1, len(sample) // SAMPLE)]):
+        for key in interruptible(self.target, sample[:: max(1, len(sample) // SAMPLE)], OFTEN):
             for number, word in enumerate(self.memory.words(key, NODE) or ()):
                 if word != key and word in keys and self.memory.word(word + size * (number + 1)) == key:
                     votes[size * number] += 1
@@ -261,10 +240,7 @@ class _Reader:
             self._heads[owner] = frozenset(self.memory.words(owner, HEADS) or ())
         if key in self._heads[owner]:
             return True
-        around = self.memory.words(key + node, 2) if node else None
-        if around is None:
-            return False
-        following, before = around
+        following, before = (self.memory.words(key + node, 2) if node else None) or (0, 0)
         behind = self.memory.word(following + node + self.memory.size) if following else None
         return key in (behind, self.memory.word(before + node) if before else None)
 
@@ -287,7 +263,7 @@ class _Reader:
                 counted = f"counts {space.committed:,} bytes as committed, and its chunks have {space.bytes:,}"
                 self._doubt("spaces", f"{where} {counted}: these are shown")
             if space.used is None or space.used > space.bytes:
-                self._doubt("spaces in use", f"what {where} uses could not be told")
+                self._doubt("spaces in use", f"what {where} uses is not known")
                 space.used = None
 
     def _doubt(self, what: str, problem: str) -> None:

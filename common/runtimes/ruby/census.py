@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.records import NONE, Shape
-from findleaks.errors import Interrupted
 from findleaks.runtimes.ruby.pages import Pages, runs
 from findleaks.target.base import Range
+from findleaks.target.interruptible import interruptible
 
 T_NONE, T_OBJECT, T_CLASS, T_MODULE, T_FLOAT, T_STRING, T_ARRAY, T_HASH = 0, 1, 2, 3, 4, 5, 7, 8
 T_DATA, T_IMEMO, T_ICLASS, T_ZOMBIE, T_MOVED = 0xC, 0x1A, 0x1C, 0x1D, 0x1E
@@ -81,11 +81,9 @@ class Census:
         records = engine.records(SHAPES, MASK)
         self._target = pages.target
         self._chunks: list[tuple[array[int], array[int]]] = []
-        for piece, some in pages.pieces():
+        for piece, some in interruptible(pages.target, pages.pieces()):
             spans = runs(some)
             self._chunks.append((spans, records.read(piece, spans)))
-            if pages.target.interrupted():
-                raise Interrupted
         self.sorts = list(starmap(_sort, records.keys()))
         self.counts = records.counts()
         self.left = records.left
@@ -124,9 +122,7 @@ class Census:
 
     def _runs(self) -> Iterator[tuple[int, int, array[int]]]:
         """For each page: its slots' start and size, and the numbers of their sorts."""
-        for spans, numbers in self._chunks:
-            if self._target.interrupted():
-                raise Interrupted
+        for spans, numbers in interruptible(self._target, self._chunks):
             at = 0
             for start, size, count in zip(spans[0::4], spans[1::4], spans[2::4]):
                 yield start, size, numbers[at : at + count]

@@ -60,12 +60,16 @@ class Counters:
     def _statistics(self, pages: Sequence[Page]) -> dict[str, Optional[int]]:
         layout, memory = self._layout, self._memory
         at, count = layout.sorted, layout.count
-        found: dict[str, Optional[int]] = {"count": memory.word(count) if count else None}
+        found: dict[str, Optional[int]] = {"count": memory.word(count)}
+        # struct {limit, increase} at the beginning of the object space
+        malloc = {
+            "malloc_increase_bytes": memory.word(layout.increase),
+            "malloc_increase_bytes_limit": memory.word(layout.increase - 8),
+        }
         if not at:
-            return {**found, **self._malloc()}
-        faults = count - at >= FAULTS
+            return {**found, **malloc}
         pools = self._pools(pages)
-        distance = pools[1] if pools else 0
+        distance = pools.step if pools else 0
         if distance == POOLS:
             times = [memory.word(count + 8), memory.word(count + 32)]
             found["time"] = _milliseconds(sum(time or 0 for time in times))
@@ -74,7 +78,7 @@ class Counters:
             found["time"] = _milliseconds(memory.word(count + 32))
         available, final = sum(page.number for page in pages), memory.word(at + 56)
         allocated, freed, mapped, returned = self._totals(pools)
-        live = allocated - freed - final if None not in (allocated, freed, final) else None  # type: ignore[operator]
+        live = None if allocated is None or freed is None or final is None else allocated - freed - final
         found["heap_allocated_pages"] = memory.word(at + 8)
         found["heap_sorted_length"] = memory.word(at + 24)
         found["heap_allocatable_pages"] = self._sum(pools, 8) if pools else memory.word(at + 16)
@@ -87,21 +91,13 @@ class Counters:
         found["heap_tomb_pages"] = sum(page.tomb for page in pages)
         found["total_allocated_pages"], found["total_freed_pages"] = mapped, returned
         found["total_allocated_objects"], found["total_freed_objects"] = allocated, freed
-        found.update(self._malloc())
+        found.update(malloc)
         found["minor_gc_count"], found["major_gc_count"] = memory.word(at + 128), memory.word(at + 136)
         found["compact_count"] = memory.word(at + 144)
-        if faults:
+        if count - at >= FAULTS:
             found["read_barrier_faults"] = memory.word(at + 152)
         found.update(self._old(distance))
         return found
-
-    def _malloc(self) -> dict[str, Optional[int]]:
-        """Counters of struct {limit, increase} at the beginning of the object space."""
-        at = self._layout.increase
-        return {
-            "malloc_increase_bytes": self._memory.word(at) if at else None,
-            "malloc_increase_bytes_limit": self._memory.word(at - 8) if at else None,
-        }
 
     def _old(self, distance: int) -> dict[str, Optional[int]]:
         """Counters of struct rgengc, whose last members are oldmalloc_increase and its limit.
@@ -120,37 +116,34 @@ class Counters:
         found["oldmalloc_increase_bytes"], found["oldmalloc_increase_bytes_limit"] = word(at), word(at + 8)
         return found
 
-    def _pools(self, pages: Sequence[Page]) -> Optional[tuple[int, int, int]]:
-        """Address of the first size pool, the distance between two, and how many there are; None
-        before 3.1.
-        """
+    def _pools(self, pages: Sequence[Page]) -> Optional[range]:
+        """Addresses of the size pools; None before 3.1."""
         if self._layout.fields != NEW_PAGE or not pages:
             return None
         end = self._layout.sorted - BEFORE_SORTED
-        headers = [page.header for page in {page.size: page for page in pages}.values()]
-        places = sorted(
-            {pool for pool in (self._memory.word(header + 16) for header in headers) if pool and self._layout.objspace < pool < end}
-        )
+        headers = {page.size: page.header for page in pages}.values()
+        pointers = {self._memory.word(header + 16) or 0 for header in headers}
+        places = sorted(pool for pool in pointers if self._layout.objspace < pool < end)
         if not places:
             return None
         distance = min((high - low for low, high in zip(places, places[1:])), default=end - places[0])
         if distance not in (ONE_POOL, POOLS) or (end - places[0]) % distance:
-            what = f"Ruby's size pools of {distance} bytes are not known: counters that stand there are left out"
+            what = f"Ruby's size pools of {distance} bytes are not known: their counters are left out"
             self._problems.append(Problem(places[0], what, False))
             return None
-        return places[0], distance, (end - places[0]) // distance
+        return range(places[0], end, distance)
 
-    def _totals(self, pools: Optional[tuple[int, int, int]]) -> tuple[Optional[int], Optional[int], Optional[int], Optional[int]]:
+    def _totals(self, pools: Optional[range]) -> tuple[Optional[int], Optional[int], Optional[int], Optional[int]]:
         """total_allocated_objects, total_freed_objects, then the same of pages."""
-        if pools is not None and pools[1] == POOLS:
+        if pools is not None and pools.step == POOLS:
             return self._sum(pools, 48), self._sum(pools, 56), self._sum(pools, 16), self._sum(pools, 24)
         word, count = self._memory.word, self._layout.count
         if self._layout.fields == NEW_PAGE and pools is None:
             return None, None, None, None
         return word(self._layout.objspace + ALLOCATED), word(count + 8), word(count + 16), word(count + 24)
 
-    def _sum(self, pools: tuple[int, int, int], offset: int) -> Optional[int]:
-        values = [self._memory.word(pools[0] + pools[1] * number + offset) for number in range(pools[2])]
+    def _sum(self, pools: range, offset: int) -> Optional[int]:
+        values = [self._memory.word(pool + offset) for pool in pools]
         return None if None in values else sum(value or 0 for value in values)
 
 

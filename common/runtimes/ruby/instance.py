@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.base import Count, Engine, Holders, Part, Problem, Range, Runtime, Target, Type
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
@@ -18,6 +18,7 @@ from findleaks.runtimes.ruby.layout import Layout, exported
 from findleaks.runtimes.ruby.pages import Pages
 from findleaks.runtimes.ruby.reported import reported_at
 from findleaks.runtimes.ruby.values import Values
+from findleaks.target.interruptible import interruptible
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
@@ -90,14 +91,14 @@ class Ruby(Runtime):
     def _census(self) -> c.Census:
         taken = c.Census(self._engine, self.pages)
         if taken.left:
-            self._problem(self._layout.objspace, f"{taken.left} slots have so many different classes that they are not told apart")
+            self._problem(self._layout.objspace, f"{taken.left} slots have so many different classes that they are not distinguished")
         return taken
 
     @cached_property
     def _values(self) -> Values:
         made = Values(self._memory, self._exported)
         if made.place is None and self.pages.all:
-            self._problem(self._layout.objspace, "the names of classes could not be read: objects are told by address of their class")
+            self._problem(self._layout.objspace, "the names of classes could not be read: objects are listed by the address of their class")
         return made
 
     @cached_property
@@ -107,12 +108,8 @@ class Ruby(Runtime):
     @cached_property
     def _names(self) -> list[str]:
         """The name of each sort of slots; "" for free ones."""
-        names = []
-        for number, sort in enumerate(self._census.sorts):
-            if number % 256 == 0 and self._target.interrupted():
-                raise Interrupted
-            names.append(self._name(sort) if number < NAMED else OTHER)
-        return names
+        sorts = enumerate(interruptible(self._target, self._census.sorts, 256))
+        return [self._name(sort) if number < NAMED else OTHER for number, sort in sorts]
 
     def counters(self) -> Mapping[str, Count]:
         """See base.Runtime: GC.stat, then ObjectSpace.count_objects."""
@@ -133,16 +130,15 @@ class Ruby(Runtime):
 
     def types(self) -> Sequence[Type]:
         """See base.Runtime."""
-        found: dict[str, list[int]] = {}
+        objects: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
         for name, sort, count in zip(self._names, self._census.sorts, self._census.counts):
             if name:
-                sums = found.setdefault(name, [0, 0])
-                sums[0] += count
-                sums[1] += count * sort.size
+                objects[name] += count
+                sizes[name] += count * sort.size
         if self._census.left:
-            sums = found.setdefault(OTHER, [0, 0])
-            sums[0] += self._census.left
-        return [Type(name, objects, size) for name, (objects, size) in found.items()]
+            objects[OTHER] += self._census.left
+        return [Type(name, count, sizes[name]) for name, count in objects.items()]
 
     def holders(self) -> Optional[Holders]:
         """See base.Runtime: T_DATA of extensions come first, because they free what they wrap."""
@@ -171,15 +167,11 @@ class Ruby(Runtime):
         """
         sorts = self._census.sorts
         offsets = [self._report_offsets.get(sort.data) for sort in sorts]
-        totals = {name: 0 for name, offset in zip(self._names, offsets) if offset is not None}
-        for name, offset in zip(self._names, offsets):
-            if offset is None:
-                totals.pop(name, None)
+        unknown = {name for name, offset in zip(self._names, offsets) if offset is None}
+        totals = dict.fromkeys((name for name in self._names if name not in unknown), 0)
         wanted = bytearray(name in totals for name in self._names) + b"\0"
         slots, _, numbers = self._census.addresses(wanted, array("I", range(len(wanted)))) if any(wanted) else ((), (), ())
-        for count, (slot, number) in enumerate(zip(slots, numbers)):
-            if count % LOOK == 0 and self._target.interrupted():
-                raise Interrupted
+        for slot, number in interruptible(self._target, zip(slots, numbers), LOOK):
             if self._memory.word(slot + FLAG) != 1:  # the data is in the slot itself
                 continue
             where = self._memory.word(slot + DATA)
@@ -246,16 +238,9 @@ class Ruby(Runtime):
         """By data type: the offset, in the structure it wraps, of the bytes that were reported."""
         symbol = exported(self._target, [self._layout.module], "rb_gc_adjust_memory_usage")
         adjust = symbol.address if symbol is not None else 0
-        found: dict[int, Optional[int]] = {}
-        for data_type in sorted({sort.data for sort in self._census.sorts if sort.data})[:SEARCHED]:
-            if self._target.interrupted():
-                raise Interrupted
-            found[data_type] = reported_at(self._target, data_type, adjust)
-        return found
+        data_types = sorted({sort.data for sort in self._census.sorts if sort.data})[:SEARCHED]
+        return {data_type: reported_at(self._target, data_type, adjust) for data_type in interruptible(self._target, data_types)}
 
     def _exported(self, name: str) -> Optional[int]:
         symbol = exported(self._target, [self._layout.module], name)
-        try:
-            return self._target.word(symbol.address) if symbol is not None else None
-        except UnreadableMemory:
-            return None
+        return self._memory.word(symbol.address) if symbol is not None else None

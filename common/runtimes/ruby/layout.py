@@ -23,6 +23,7 @@ from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import CALLER_SAVED, RIP
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Symbol, Target
+from findleaks.target.ranges import holding
 
 LONGEST = 256
 """Bytes of a function that are read."""
@@ -94,7 +95,7 @@ def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
     None if there is none, or it has not started.
     """
     symbol = exported(target, files, "rb_gc_count")
-    module = next((one for one in target.modules() if symbol is not None and one.start <= symbol.address < one.end), None)
+    module = holding(target.modules(), symbol.address) if symbol is not None else None
     if symbol is None or module is None:
         return None
     version = _text(target, exported(target, files, "ruby_version"))
@@ -111,11 +112,8 @@ def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
 
 def exported(target: Target, files: Sequence[Module], name: str) -> Optional[Symbol]:
     """A symbol of the interpreter: of one of these files, or of any."""
-    for module in files:
-        symbol = target.symbol(name, os.path.basename(module.path))
-        if symbol is not None:
-            return symbol
-    return target.symbol(name)
+    found = (target.symbol(name, os.path.basename(module.path)) for module in files)
+    return next((symbol for symbol in found if symbol is not None), None) or target.symbol(name)
 
 
 def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
@@ -147,7 +145,7 @@ class _Run:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self.known: dict[int, int] = {}
+        self.known: dict[int, Optional[int]] = {}
         # Base and displacement of the last load through a register.
         self.last: Optional[tuple[int, int]] = None
         self.locked: set[int] = set()  # addresses modified by locked instructions
@@ -169,35 +167,35 @@ class _Run:
 
     def _step(self, one: Instruction) -> None:
         where = self._address(one)
-        value: Optional[int] = None
         if one.name in ("cmp", "test") or one.writes_memory:
             if where is not None and one.base != RIP and one.locked:
                 self.locked.add(where)
-            return
-        if one.name == "call":
-            for scratch in CALLER_SAVED:
-                self.known.pop(scratch, None)
-            return
-        if one.name == "lea":
-            value = where
-        elif one.loads:
-            value = self._memory.word(where) if where is not None else None
-            if one.base in self.known and value is not None:
-                self.last = self.known[one.base], one.displacement or 0
-        elif one.name == "mov":
-            value = self.known.get(one.source)
-        elif one.name == "add" and one.immediate is not None and one.destination in self.known:
-            value = self.known[one.destination] + one.immediate
-        if value is None:
-            self.known.pop(one.destination, None)
+        elif one.name == "call":
+            self.known.update(dict.fromkeys(CALLER_SAVED))
         else:
-            self.known[one.destination] = value & self._memory.arch.mask
+            value = self._result(one, where)
+            self.known[one.destination] = value & self._memory.arch.mask if value is not None else None
+
+    def _result(self, one: Instruction, where: Optional[int]) -> Optional[int]:
+        """What the instruction, whose memory operand is at `where`, makes of its destination."""
+        if one.name == "lea":
+            return where
+        if one.loads:
+            value, base = self._memory.word(where) if where is not None else None, self.known.get(one.base)
+            if base is not None and value is not None:
+                self.last = base, one.displacement or 0
+            return value
+        if one.name == "mov":
+            return self.known.get(one.source)
+        before = self.known.get(one.destination)
+        return before + one.immediate if one.name == "add" and before is not None and one.immediate is not None else None
 
     def _address(self, one: Instruction) -> Optional[int]:
         """The address of its memory operand; None if it is not known."""
-        if one.displacement is None or one.scaled >= 0 or one.fs or (one.base != RIP and one.base not in self.known):
+        base = 0 if one.base == RIP else self.known.get(one.base)
+        if one.displacement is None or base is None or one.scaled >= 0 or one.fs:
             return None
-        return one.displacement + (0 if one.base == RIP else self.known[one.base])
+        return one.displacement + base
 
 
 def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple[int, int]:
@@ -222,24 +220,24 @@ def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, i
     It is a pointer to an array with as many pages as the next word says, each of which has a header
     that points back to it.
     """
-    words = memory.words(objspace, end // 8)
-    for at, array in enumerate(words or ()):
-        if words is None or at + 3 >= len(words) or not 0 < words[at + 1] <= min(words[at + 3], MAX_PAGES) or array % 8 or not array:
+    words = memory.words(objspace, end // 8) or ()
+    for at, (array, count, _, capacity) in enumerate(zip(words, words[1:], words[2:], words[3:])):
+        if not 0 < count <= min(capacity, MAX_PAGES) or array % 8 or not array:
             continue
-        entries = [memory.word(array + 8 * number) for number in (0, words[at + 1] // 2, words[at + 1] - 1)]
+        entries = [memory.word(array + 8 * number) for number in (0, count // 2, count - 1)]
         for fields in (NEW_PAGE, OLD_PAGE):
             sizes = [_size(memory, entry, fields) if entry else 0 for entry in entries]
             if any(sizes) and sizes.count(0) < 2:  # a page may be damaged
-                return objspace + 8 * at, words[at + 1], max(sizes), fields
+                return objspace + 8 * at, count, max(sizes), fields
     return None
 
 
 def _size(memory: Memory, page: int, fields: PageFields) -> int:
     """The size of the body of this struct heap_page; 0 if it has none."""
     start = memory.word(page + fields.start)
-    if start is None or memory.word(start & -SMALL_PAGE) != page or not slots(memory, page, fields)[1]:
-        return 0
     size, count = slots(memory, page, fields)
+    if start is None or memory.word(start & -SMALL_PAGE) != page or not count:
+        return 0
     needed = size * count + start % SMALL_PAGE
     return SMALL_PAGE if needed <= SMALL_PAGE else LARGE_PAGE if needed <= LARGE_PAGE else 0
 

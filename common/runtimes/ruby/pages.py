@@ -5,15 +5,16 @@ which sorts their slots.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.ruby.layout import BEFORE_SWEEP, IN_TOMB, Layout, slots
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merged
 
 NAMED = 3
@@ -69,33 +70,26 @@ class Pages:
         the user asked to stop.
         """
         at = 0
-        for start, end in self.ranges():
-            for piece in self.target.pieces(start, end):
-                if self.target.interrupted():
-                    raise Interrupted
-                low, high = piece.address, piece.address + len(piece.data)
-                # Pages that began in an earlier piece, or are missing.
-                while at < len(self.all) and self.all[at].body < low:
-                    yield from self._alone(self.all[at])
-                    at += 1
-                first = at
-                while at < len(self.all) and self.all[at].body + self.layout.page <= high:
-                    at += 1
-                if at > first:
-                    yield piece, self.all[first:at]
-        while at < len(self.all):
-            yield from self._alone(self.all[at])
-            at += 1
+        pieces = (piece for start, end in self.ranges() for piece in self.target.pieces(start, end))
+        for piece in interruptible(self.target, pieces):
+            low, high = piece.address, piece.address + len(piece.data)
+            first = bisect_left(self._bodies, low)
+            # Pages that began in an earlier piece, or are missing.
+            yield from self._alone(self.all[at:first])
+            at = max(first, bisect_right(self._bodies, high - self.layout.page))
+            if at > first:
+                yield piece, self.all[first:at]
+        yield from self._alone(self.all[at:])
 
-    def _alone(self, page: Page) -> Iterator[tuple[Piece, Sequence[Page]]]:
-        try:
-            data = bytearray(self.target.read(page.body, self.layout.page))
-        except UnreadableMemory:
-            self._problems.append(
-                Problem(page.body, f"Ruby's heap page at {page.body:#x} cannot be read: its slots are not counted", False)
-            )
-            return
-        yield Piece(page.body, memoryview(data)), [page]
+    def _alone(self, pages: Sequence[Page]) -> Iterator[tuple[Piece, Sequence[Page]]]:
+        for page in pages:
+            try:
+                data = bytearray(self.target.read(page.body, self.layout.page))
+            except UnreadableMemory:
+                what = f"Ruby's heap page at {page.body:#x} cannot be read: its slots are not counted"
+                self._problems.append(Problem(page.body, what, False))
+                continue
+            yield Piece(page.body, memoryview(data)), [page]
 
     def _read(self) -> list[Page]:
         """The pages in the sorted array, at most as many as fit into the target's memory."""
@@ -107,34 +101,32 @@ class Pages:
             self._problems.append(Problem(self.layout.sorted + 8, f"Ruby's heap claims {count} pages, more than there is memory for"))
             count = capacity // self.layout.page
         found: dict[int, Page] = {}
-        for first in range(0, count, LOOK):
-            if self.target.interrupted():
-                raise Interrupted
+        for first in interruptible(self.target, range(0, count, LOOK)):
             headers = self._memory.words(where + 8 * first, min(LOOK, count - first))
             if headers is None:
                 self._problems.append(Problem(where + 8 * first, f"Ruby's array of pages cannot be read at {where + 8 * first:#x}"))
                 break
             for header in headers:
                 page = self._page(header)
-                if page is not None and found.setdefault(page.body, page) is not page:
-                    self._bad.append((header, "is listed twice"))
+                if isinstance(page, Page) and found.setdefault(page.body, page) is not page:
+                    page = "is listed twice"
+                if isinstance(page, str):
+                    self._bad.append((header, page))
         return [found[body] for body in sorted(found)]
 
-    def _page(self, header: int) -> Optional[Page]:
+    def _page(self, header: int) -> Union[Page, str]:
+        """The page of this struct heap_page, or why it is none."""
         fields = self.layout.fields
         words = self._memory.words(header, fields.start // 8 + 1) if header % 8 == 0 else None
         if words is None:
-            self._bad.append((header, "cannot be read"))
-            return None
+            return "cannot be read"
         start = words[fields.start // 8]
         body = start & -self.layout.page
         size, count = slots(self._memory, header, fields)
         if not size or start % 8 or start + size * count > body + self.layout.page or start < body + 8:
-            self._bad.append((header, f"has {count} slots of {size} bytes at {start:#x}, which is no page"))
-            return None
+            return f"has {count} slots of {size} bytes at {start:#x}, which is no page"
         if self._memory.word(body) != header:
-            self._bad.append((header, f"and its page at {body:#x} do not point to each other"))
-            return None
+            return f"and its page at {body:#x} do not point to each other"
         flags = words[fields.flags // 8] >> 8 * (fields.flags % 8)
         return Page(body, header, start, size, count, bool(flags & IN_TOMB), bool(flags & BEFORE_SWEEP))
 

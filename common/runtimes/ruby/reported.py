@@ -20,6 +20,7 @@ from findleaks.disasm.instruction import Instruction, is_call_or_jump
 from findleaks.disasm.registers import CALLER_SAVED, RDI, RIP
 from findleaks.runtimes.ruby.layout import code
 from findleaks.target.base import Module, Target
+from findleaks.target.ranges import holding
 
 FREE = 16
 """Offset of the free function in a data type: {name, {dmark, dfree, dsize, …}, …}."""
@@ -49,7 +50,7 @@ def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
     free = memory.word(data_type + FREE)
     if not free or not adjust:
         return None
-    module = next((one for one in target.modules() if one.start <= free < one.end), None)
+    module = holding(target.modules(), free)
     if module is None or module.start <= adjust < module.end:
         return None
     return _Search(target, memory, module, adjust).offset(free)
@@ -62,7 +63,7 @@ class _Search:
 
     def offset(self, function: int, depth: int = 0) -> Optional[int]:
         """Follow the code of a function that gets the structure in rdi."""
-        waiting: list[tuple[int, dict[int, int | Field]]] = [(function, {RDI: THIS})]
+        waiting: list[tuple[int, dict[int, int | Field | None]]] = [(function, {RDI: THIS})]
         seen: set[int] = set()
         while waiting and len(seen) < PATHS:
             at, known = waiting.pop()
@@ -84,8 +85,7 @@ class _Search:
                     inner = self._called(one, given, depth)
                     if inner is not None:
                         return inner
-                    for register in CALLER_SAVED:
-                        known.pop(register, None)
+                    known.update(dict.fromkeys(CALLER_SAVED))
                 elif one.target is not None:
                     waiting.append((one.target, dict(known)))
                 else:
@@ -115,7 +115,7 @@ class _Search:
         return indirect and self._memory.word(one.displacement or 0) == self._adjust
 
 
-def _step(one: Instruction, known: dict[int, int | Field]) -> None:
+def _step(one: Instruction, known: dict[int, int | Field | None]) -> None:
     """Update the registers known to hold the structure or a word of it."""
     if one.destination < 0 or one.name in ("cmp", "test"):
         return
@@ -132,7 +132,4 @@ def _step(one: Instruction, known: dict[int, int | Field]) -> None:
         made = 0  # the field is subtracted from it next
     elif one.name == "sub" and before == 0 and field is not None:
         made = field._replace(negated=True)
-    if made is None:
-        known.pop(one.destination, None)
-    else:
-        known[one.destination] = made
+    known[one.destination] = made

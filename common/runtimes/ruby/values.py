@@ -71,19 +71,17 @@ class Values:
         words = self._memory.words(value, 5) if value and value % 8 == 0 else None
         if words is None or words[0] & MASK != T_STRING:
             return None
-        if words[0] & NOEMBED:
-            length, start = words[2], words[3]
-        elif self._long:
-            length, start = words[2], value + 24
-        else:
-            length, start = words[0] >> 14 & 31, value + 16
+        length = self._length(words)
+        embedded = value + (24 if self._long else 16)
+        start = words[3] if words[0] & NOEMBED else embedded
         return self._read(start, min(length, LONGEST)) if length < 1 << 48 else None
 
     def length(self, value: int) -> int:
         """Size in bytes of the String at this address."""
         words = self._memory.words(value, 3)
-        if words is None:
-            return 0
+        return self._length(words) if words is not None else 0
+
+    def _length(self, words: Sequence[int]) -> int:
         return words[2] if words[0] & NOEMBED or self._long else words[0] >> 14 & 31
 
     def characters(self, start: int) -> str:

@@ -86,11 +86,9 @@ def derive(target: Target) -> Optional[Nodes]:
     """
     holder = _holder(target)
     code = code_of(target, STATS)
-    if not holder or not code:
-        return None
     chain, register, rest = _to_first_block(code)
     state = next((at for at, one in enumerate(rest) if one.name == "movzx" and register in (one.base, one.scaled)), None)
-    if not chain or state is None:
+    if not holder or not chain or state is None:
         return None
     offset, mask = rest[state].displacement, _state_mask(rest[state + 1 :])
     stride, following = _stride(code), _next_block(rest, register)
@@ -108,16 +106,16 @@ def _to_first_block(code: Sequence[Instruction]) -> tuple[tuple[int, ...], int, 
     for at, one in enumerate(code):
         if one.name == "movzx" and register in (one.base, one.scaled):
             break
-        near = one.loads and one.wide and one.scaled < 0 and one.displacement is not None and 0 < one.displacement < FAR
-        if near and one.base == register and len(chain) < 3 and one.displacement is not None:
-            chain.append(one.displacement)
+        offset = one.displacement or 0
+        if one.loads and one.wide and one.scaled < 0 and 0 < offset < FAR and one.base == register and len(chain) < 3:
+            chain.append(offset)
             register, end = one.destination, at + 1
     return tuple(chain), register, code[end:]
 
 
 def _state_mask(code: Sequence[Instruction]) -> int:
     """The mask of a node's state byte, applied before it is compared."""
-    masks = (one.immediate & 0xFF for one in code if one.name == "and" and one.immediate is not None)
+    masks = ((one.immediate or 0) & 0xFF for one in code if one.name == "and")
     return next((mask for mask in masks if mask), 0)
 
 
@@ -136,8 +134,8 @@ def _stride(code: Sequence[Instruction]) -> int:
 
 def _next_block(code: Sequence[Instruction], register: int) -> int:
     """The offset of the next block's address, which replaces the block's in the register."""
-    found = [one.displacement for one in code if one.loads and one.base == register == one.destination]
-    return next((offset for offset in reversed(found) if offset is not None and offset >= FAR), 0)
+    found = [one.displacement or 0 for one in code if one.loads and one.base == register == one.destination]
+    return next((offset for offset in reversed(found) if offset >= FAR), 0)
 
 
 def _holder(target: Target) -> int:
@@ -146,7 +144,7 @@ def _holder(target: Target) -> int:
     """
     loaded = 0
     calls: dict[int, int] = {}
-    for one in code_of(target, MAKERS) or ():
+    for one in code_of(target, MAKERS):
         if one.loads and one.wide and one.destination == RDI and one.base not in (RIP, NONE) and one.displacement is not None:
             loaded = one.displacement
         elif is_call_or_jump(one) and one.target is not None and loaded >= FAR:
@@ -161,8 +159,7 @@ def read(target: Target, nodes: Nodes, isolate: int) -> Globals:
     busy = bytes(state & nodes.mask for state in range(256))
     seen: set[int] = set()
     handles = weak = 0
-    problem = ""
-    block, name = isolate, f"global handles of isolate {isolate:#x}"
+    block, why = isolate, ""
     try:
         for offset in (nodes.holder, *nodes.first):
             block = target.word((block + offset) & target.arch.mask)
@@ -171,7 +168,6 @@ def read(target: Target, nodes: Nodes, isolate: int) -> Globals:
                 raise Interrupted
             if block in seen or block % target.arch.word or len(seen) == MAX_BLOCKS:
                 why = "comes twice in the list" if block in seen else "is misaligned" if block % target.arch.word else "has no end"
-                problem = f"{name}: block {len(seen) + 1:,}, {block:#x}, {why}: those before it are counted"
                 break
             data = target.read(block, size)
             seen.add(block)
@@ -180,8 +176,7 @@ def read(target: Target, nodes: Nodes, isolate: int) -> Globals:
             weak += states.count(WEAK)
             block = int.from_bytes(data[nodes.next : nodes.next + target.arch.word], target.arch.byteorder)
     except UnreadableMemory:
-        problem = f"{name}: block {len(seen) + 1:,}, {block:#x}, cannot be read: those before it are counted"
+        why = "cannot be read"
+    where = f"global handles of isolate {isolate:#x}: block {len(seen) + 1:,}, {block:#x}"
+    problem = f"{where}, {why}: those before it are counted" if why else ""
     return Globals(handles, weak, len(seen), len(seen) * nodes.count * nodes.stride, problem)
-
-
-__all__ = ["Globals", "Nodes", "derive", "read"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
 
-from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target, Thread
+from findleaks.target.interruptible import interruptible
 
 MAX_BLOCKS = 1 << 24
 """Upper limit of an isolate's count of blocks, beyond which it is corrupt: 128 GiB of handles."""
@@ -44,16 +44,6 @@ class Isolate:
     problem: str = ""
     values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
 
-    def ordinal(self, place: int, size: int) -> Optional[int]:
-        """How many handles were made before the one at `place`; None if it is in no block.
-
-        `place` may be a block's end. `size` is a block's size in bytes.
-        """
-        for number, block in enumerate(self.blocks):
-            if block <= place <= block + size and (place - block) % 8 == 0:
-                return number * (size // 8) + (place - block) // 8
-        return None
-
 
 def isolates(target: Target, layout: Layout) -> list[Isolate]:
     """Every isolate that is a thread's current one, by address. Interrupted when the user asked to
@@ -66,12 +56,10 @@ def isolates(target: Target, layout: Layout) -> list[Isolate]:
         return []
     for thread in target.threads():
         address = current(target.word, target.arch.mask, layout, thread.thread_pointer, key)
-        if not address:
-            continue
-        if address in found:
+        if address and address not in found:
+            found[address] = _read(target, layout, address)
+        if address:
             found[address].threads.append(thread)
-        else:
-            found[address] = _read(target, layout, address, thread)
     return [found[address] for address in sorted(found)]
 
 
@@ -104,9 +92,16 @@ def current(word: Callable[[int], int], mask: int, layout: Layout, thread_pointe
         return 0
 
 
-def _read(target: Target, layout: Layout, address: int, thread: Thread) -> Isolate:
-    order = target.arch.byteorder
-    made = Isolate(address, [thread], 0, 0, 0)
+def _read(target: Target, layout: Layout, address: int) -> Isolate:
+    made = Isolate(address, [], 0, 0, 0)
+    made.problem = _read_handles(target, layout, made)
+    made.handles = len(made.values)
+    return made
+
+
+def _read_handles(target: Target, layout: Layout, made: Isolate) -> str:
+    """Read the isolate's own fields and its blocks; what is wrong with these, or ""."""
+    order, address = target.arch.byteorder, made.address
     try:
         made.next, made.limit = target.word(address + layout.next), target.word(address + layout.limit)
         made.level = int.from_bytes(target.read(address + layout.level, 4), order)
@@ -114,37 +109,28 @@ def _read(target: Target, layout: Layout, address: int, thread: Thread) -> Isola
         count = int.from_bytes(target.read(implementer + layout.count, layout.count_size), order)
         vector = target.word(implementer + layout.blocks)
     except UnreadableMemory as error:
-        made.problem = f"isolate {address:#x} cannot be read whole: {error}"
-        return made
-    if not count:
-        return made
+        return f"isolate {address:#x} cannot be read whole: {error}"
     if count > MAX_BLOCKS:
-        made.problem = f"isolate {address:#x} is corrupt: it counts {count:,} blocks of handles"
-        return made
+        return f"isolate {address:#x} is corrupt: it counts {count:,} blocks of handles"
     try:
-        made.blocks = target.arch.unpack(target.read(vector, 8 * count))
+        blocks = target.arch.unpack(target.read(vector, 8 * count)) if count else ()
     except UnreadableMemory:
-        made.problem = f"isolate {address:#x}: the list of its {count:,} blocks of handles at {vector:#x} cannot be read"
-        return made
-    size = 8 * layout.handles
+        return f"isolate {address:#x}: the list of its {count:,} blocks of handles at {vector:#x} cannot be read"
+    size, why = 8 * layout.handles, ""
     seen: set[int] = set()
-    for number, block in enumerate(made.blocks):
-        if not number % 1024 and target.interrupted():
-            raise Interrupted
+    for number, block in enumerate(interruptible(target, blocks, 1024)):
         last = number == count - 1
         used = made.next - block if last else size
         if block in seen or block % 8 or not 0 <= used <= size:
-            why = "stands in the list twice" if block in seen else "does not hold the next handle" if last else "is misaligned"
-            made.problem = f"isolate {address:#x}: block {number + 1} of {count:,}, {block:#x}, {why}: handles before it are counted"
+            why = "is in the list twice" if block in seen else "does not hold the next handle" if last else "is misaligned"
         else:
             try:
                 made.values.frombytes(target.read(block, used))
             except UnreadableMemory:
-                where = f"isolate {address:#x}: block {number + 1} of {count:,}, {block:#x}"
-                made.problem = f"{where}, cannot be read: handles before it are counted"
-        if made.problem:
-            made.blocks = made.blocks[:number]
-            break
+                why = "cannot be read"
+        if why:
+            made.blocks = blocks[:number]
+            return f"isolate {address:#x}: block {number + 1} of {count:,}, {block:#x}, {why}: handles before it are counted"
         seen.add(block)
-    made.handles = len(made.values)
-    return made
+    made.blocks = blocks
+    return ""

@@ -15,12 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import NONE, Instruction, is_call_or_jump
 from findleaks.disasm.registers import RIP
-from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Region, Symbol, Target
+from findleaks.target.encoded_numbers import signed
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import holding, nonzero_pieces
 
 ARCHITECTURES = ("x86-64", "AArch64")
@@ -113,13 +115,13 @@ def _derived(target: Target, counter: Symbol) -> Layout:
     if fields is None:
         raise Underivable(f"v8::HandleScope::NumberOfHandles is {OTHER}")
     implementer, following, blocks, count, size, handles = fields
-    level = _level(code_of(target, ENTER) or (), following)
+    level = _level(code_of(target, ENTER), following)
     key, tls = _current(target)
     if not key and not tls:
         raise Underivable(f"v8::Isolate::GetCurrent is {OTHER}")
     if key and target.arch.name == "AArch64":
         raise Underivable("isolates are not found in AArch64's thread-specific data, where V8 keeps them up to Node 18")
-    resets = (one.name == "mov" and one.immediate is not None and one.displacement == level for one in code_of(target, SEAL) or ())
+    resets = (one.name == "mov" and one.immediate is not None and one.displacement == level for one in code_of(target, SEAL))
     return Layout(implementer, following, level, blocks, count, size, handles, key, tls, not any(resets))
 
 
@@ -127,22 +129,18 @@ def _absent(target: Target) -> str:
     """Why NumberOfHandles has no symbol: V8 is absent, or was stripped. Interrupted when the user
     asked to stop.
     """
-    regions = [region for region in target.regions() if region.readable and not region.writable]
-    for region in regions:
-        module = holding(target.modules(), region.start)
-        if module is not None:
-            if _has(target, region, SIGN):
-                files = module.build_id and f": install them as /usr/lib/debug/.build-id/{module.build_id[:2]}/{module.build_id[2:]}.debug"
-                name = module.path.rsplit("/", 1)[-1]
-                return f"v8::HandleScope::NumberOfHandles has no symbol: {name} has V8, but not its symbols{files}"
+    for region in target.regions():
+        module = holding(target.modules(), region.start) if region.readable and not region.writable else None
+        if module is not None and _has(target, region, SIGN):
+            files = module.build_id and f": install them as /usr/lib/debug/.build-id/{module.build_id[:2]}/{module.build_id[2:]}.debug"
+            name = module.path.rsplit("/", 1)[-1]
+            return f"v8::HandleScope::NumberOfHandles has no symbol: {name} has V8, but not its symbols{files}"
     return "no loaded file that could be read has V8"
 
 
 def _has(target: Target, region: Region, text: bytes) -> bool:
     tail = b""
-    for piece in nonzero_pieces(target, region.start, region.end):
-        if target.interrupted():
-            raise Interrupted
+    for piece in interruptible(target, nonzero_pieces(target, region.start, region.end)):
         data = tail + bytes(piece.data)
         if text in data:
             return True
@@ -150,10 +148,10 @@ def _has(target: Target, region: Region, text: bytes) -> bool:
     return False
 
 
-def code_of(target: Target, names: Iterable[str]) -> Optional[list[Instruction]]:
-    """The code of the first of these functions that exists."""
+def code_of(target: Target, names: Iterable[str]) -> list[Instruction]:
+    """The code of the first of these functions that exists, [] for none."""
     symbol = first(target, names)
-    return (_code(target, symbol) or None) if symbol is not None else None
+    return _code(target, symbol) if symbol is not None else []
 
 
 def first(target: Target, names: Iterable[str]) -> Optional[Symbol]:
@@ -209,36 +207,21 @@ def _current(target: Target) -> tuple[int, int]:
     """(address of the key, offset in thread-local storage): one of them is 0, or both if
     unknown.
     """
+    memory = Memory(target)
     for name in CURRENT:
-        symbol = target.symbol(name)
-        code = _code(target, symbol) if symbol is not None else []
+        code = code_of(target, (name,))
         slots: dict[int, int] = {}
         for one in code:
             if one.loads and one.fs and one.base == NONE and one.displacement is not None:
                 return 0, one.displacement
             if one.loads and one.fs and one.base in slots:
-                return 0, _signed(target, slots[one.base])
+                return 0, signed(memory.word(slots[one.base]) or 0, 64)
             if one.loads and not one.wide and one.base in slots and not one.displacement:
                 # In a library, variables are found through the global offset table.
-                return _word(target, slots[one.base]), 0
+                return memory.word(slots[one.base]) or 0, 0
             if one.loads and one.base == RIP and one.displacement is not None:
                 if one.wide:
                     slots[one.destination] = one.displacement
                 elif any(map(is_call_or_jump, code)):
                     return one.displacement, 0
     return 0, 0
-
-
-def _signed(target: Target, address: int) -> int:
-    """The offset from the thread pointer that is in this slot of the global offset table; 0 if it
-    cannot be read.
-    """
-    value = _word(target, address)
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _word(target: Target, address: int) -> int:
-    try:
-        return target.word(address)
-    except UnreadableMemory:
-        return 0

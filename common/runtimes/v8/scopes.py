@@ -20,13 +20,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.disasm.functions import instructions_at, resolve_stub
 from findleaks.disasm.registers import CALLEE_SAVED, RBP, RIP, RSP
 from findleaks.engine.contract import Engine
-from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.runtimes.v8.isolates import Isolate
 from findleaks.runtimes.v8.layout import OPENERS, Layout, first
 from findleaks.target.base import Symbol, Target, Thread
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import holding, nonzero_pieces
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 
@@ -76,9 +77,8 @@ class _Blocks:
 
     def __init__(self, isolate: Isolate, size: int) -> None:
         self._size = size
-        pairs = sorted((block, number) for number, block in enumerate(isolate.blocks))
-        self._starts = [block for block, _ in pairs]
-        self._numbers = [number for _, number in pairs]
+        self._numbers = {block: number for number, block in enumerate(isolate.blocks)}
+        self._starts = sorted(self._numbers)
 
     def place(self, next_: int, limit: int) -> Optional[int]:
         """Handles made before `next_`, if `next_` and `limit` can be what a scope saves;
@@ -86,12 +86,11 @@ class _Blocks:
         """
         if not next_ and not limit:
             return 0
-        at = bisect_right(self._starts, next_) - 1
+        at = bisect_right(self._starts, next_)
         # A block that is full ends where another may begin.
-        for index in (at, at - 1):
-            if index >= 0 and self._starts[index] <= next_ <= self._starts[index] + self._size and next_ % 8 == 0:
-                if limit in (self._starts[index] + self._size, next_):
-                    return self._numbers[index] * (self._size // 8) + (next_ - self._starts[index]) // 8
+        for start in reversed(self._starts[max(at - 2, 0) : at]):
+            if next_ <= start + self._size and next_ % 8 == 0 and limit in (start + self._size, next_):
+                return self._numbers[start] * (self._size // 8) + (next_ - start) // 8
         return None
 
 
@@ -135,21 +134,16 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
 
 def _on_the_heap(target: Target, engine: Engine, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
     """Whole scopes in writable memory outside threads' stacks."""
-    stacks = sorted(thread.sp for thread in target.threads())
+    memory, stacks = Memory(target), sorted(thread.sp for thread in target.threads())
     seen: set[int] = set()
     for region in target.regions():
-        if not (region.readable and region.writable and region.private) or bisect_left(stacks, region.start) < bisect_left(
-            stacks, region.end
-        ):
+        has_stack = bisect_left(stacks, region.start) < bisect_left(stacks, region.end)
+        if has_stack or not (region.readable and region.writable and region.private):
             continue
-        for piece in nonzero_pieces(target, region.start, region.end):
-            if target.interrupted():
-                raise Interrupted
+        for piece in interruptible(target, nonzero_pieces(target, region.start, region.end)):
             for address in engine.search(piece, isolate.address, isolate.address + 1):
-                try:
-                    before = blocks.place(target.word(address + 8), target.word(address + 16))
-                except UnreadableMemory:
-                    continue
+                words = memory.words(address + 8, 2)
+                before = blocks.place(*words) if words is not None else None
                 if before and before not in seen:  # two words of 0 may follow anything
                     seen.add(before)
                     yield Candidate(address, before, True, -1)
@@ -161,14 +155,9 @@ class Stack:
     def __init__(self, target: Target, thread: Thread, trace: Trace, kept: Sequence[FrameRegisters]) -> None:
         self.frames, self.kept, self.cut = trace.frames, kept, bool(trace.end)
         self.start = thread.sp & ~7
-        self.words: Sequence[int] = ()
         region = holding(target.regions(), thread.sp)
-        if region is not None:
-            end = min(region.end, self.start + MAX_STACK)
-            try:
-                self.words = target.arch.unpack(target.read(self.start, (end - self.start) & ~7))
-            except UnreadableMemory:
-                pass
+        size = min(region.end - self.start, MAX_STACK) if region is not None else 0
+        self.words: Sequence[int] = Memory(target).words(self.start, size // 8) or ()
 
     def beyond(self, number: int) -> bool:
         """Whether unwinding stopped at this frame: what is farther out seems to be part of it."""
@@ -241,15 +230,10 @@ class Openers:
                     before = blocks.place(stack.words[at + 1], stack.words[at + 2])
                     if before is not None:
                         yield Candidate(stack.start + 8 * at, before, known, number)
-            found = set()
-            for one in opening.next:
-                for two in opening.limit - {one}:
-                    next_, limit = stack.at(number, one), stack.at(number, two)
-                    before = blocks.place(next_, limit) if next_ and limit else None
-                    if before is not None:
-                        found.add(before)
-            for before in found:
-                yield Candidate(frame.sp, before, False, number)
+            pairs = ((stack.at(number, one), stack.at(number, two)) for one in opening.next for two in opening.limit - {one})
+            for before in {blocks.place(next_, limit) for next_, limit in pairs if next_ and limit}:
+                if before is not None:
+                    yield Candidate(frame.sp, before, False, number)
 
     def pairs(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
         """Two adjacent words, in either order, that may be what remains of a scope."""
@@ -281,9 +265,8 @@ class Openers:
     def _looks(self, symbol: Symbol) -> Optional[Opening]:
         made, opens, end = Opening(), False, symbol.address
         held: dict[int, set[Place]] = {}  # by register: the places of `next` or of `limit`
-        for number, one in enumerate(instructions_at(self._target, symbol.address, min(symbol.size, LONGEST))):
-            if not number % 1024 and self._target.interrupted():
-                raise Interrupted
+        body = instructions_at(self._target, symbol.address, min(symbol.size, LONGEST))
+        for one in interruptible(self._target, body, 1024):
             end = one.end
             field_ = one.displacement if one.base not in (RIP, -1, RSP) else None
             called = one.target if one.name == "call" else None
@@ -328,10 +311,9 @@ def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
     ordered = sorted(places.values(), key=lambda one: (one.frame, -one.before))
     best: list[tuple[int, int, int]] = []  # length, certain members, index of the one before
     for at, candidate in enumerate(ordered):
-        length, certain, inner = 0, 0, -1
-        for earlier in range(max(0, at - 512), at):
-            if ordered[earlier].before >= candidate.before and best[earlier][:2] > (length, certain):
-                length, certain, inner = best[earlier][0], best[earlier][1], earlier
+        inner_ones = (earlier for earlier in range(max(0, at - 512), at) if ordered[earlier].before >= candidate.before)
+        inner = max(inner_ones, key=lambda earlier: best[earlier][:2], default=-1)
+        length, certain = best[inner][:2] if inner >= 0 else (0, 0)
         best.append((length + 1, certain + candidate.certain, inner))
     made: list[Candidate] = []
     at = max(range(len(best)), key=lambda index: best[index][:2], default=-1)
@@ -356,6 +338,3 @@ def fitting(chained: Sequence[Candidate], level: int) -> list[Candidate]:
             else:
                 at += 1
     return made
-
-
-__all__ = ["Candidate", "Scope", "chain", "fitting", "scopes"]

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Target
+from findleaks.target.interruptible import interruptible
 
 INTEGERS = "small integers"
 
@@ -26,9 +29,6 @@ FEW, LOOKED_AT = 16, 4096
 LOOKED_AT of them in all.
 """
 
-
-MANY = 32
-"""Number of such maps beyond which the map of every object is compared."""
 
 SLICE = 1 << 21
 """Values sorted at once, between two checks for the user's interrupt."""
@@ -46,10 +46,7 @@ class Namer:
     """Names values; caches the names of instance types."""
 
     def __init__(self, target: Target, engine: Engine) -> None:
-        self._target, self._engine = target, engine
-        self._types: Optional[dict[int, str]] = None
-        self._type_field = -1
-        self._type_size = 2
+        self._target, self._engine, self._memory = target, engine, Memory(target)
 
     def held(self, values: array[int]) -> list[Held]:
         """What these handles refer to, most handles first. Interrupted when the user asked
@@ -72,7 +69,9 @@ class Namer:
         kinds, objects = self._engine.sum_by_value(maps, array("Q"))
         objects_of = dict(zip(kinds, objects))
         handles_of = dict(zip(*self._engine.sum_by_value(maps, handles)))
-        for at in _few(maps, [map_ for map_ in kinds if objects_of[map_] <= FEW and map_])[:LOOKED_AT]:
+        few = [map_ for map_ in kinds if objects_of[map_] <= FEW and map_]
+        for place in self._engine.search_any(Piece(0, memoryview(maps).cast("B")), few)[:LOOKED_AT]:
+            at = place // _WORD
             name = self.oddball(distinct[at])
             if name:
                 add(name, handles[at], 1)
@@ -88,7 +87,7 @@ class Namer:
 
         An oddball's first words refer to its text.
         """
-        for word in self._words(value - 1, 6)[1:]:
+        for word in self._memory.words(value + _WORD - 1, 5) or ():
             if word & 3 == 1:
                 text = self._text(word - 1)
                 if text in ODDBALLS:
@@ -97,13 +96,12 @@ class Namer:
 
     def type_name(self, map_: int) -> str:
         """The instance type of objects of this map, or "objects of map 0x…"."""
-        if self._types is None:
-            self._learn()
         unknown = f"objects of map {map_ & ~3:#x}" if map_ else "objects that cannot be read"
-        if self._type_field < 0 or not map_ or not self._types:
+        if self._type_place is None or not map_:
             return unknown
+        offset, size = self._type_place
         try:
-            data = self._target.read((map_ & ~3) + self._type_field, self._type_size)
+            data = self._target.read((map_ & ~3) + offset, size)
         except UnreadableMemory:
             return unknown
         return self._types.get(int.from_bytes(data, self._target.arch.byteorder), unknown)
@@ -113,26 +111,17 @@ class Namer:
         data = bytearray(values.tobytes())
         data[::_WORD] = tags(values).translate(_ADDRESS)
         objects = array("Q", bytes(data))
-        records, _ = self._engine.gather(tuple(self._memory(objects)), objects, _WORD)
+        records, _ = self._engine.gather(tuple(self._pieces_with(objects)), objects, _WORD)
         return array("Q", bytes(records))
 
-    def _memory(self, objects: array[int]) -> Iterable[Piece]:
+    def _pieces_with(self, objects: array[int]) -> Iterable[Piece]:
         """The memory of regions that contain any of the objects."""
         for region in self._target.regions():
             at = bisect_left(objects, region.start)
             if at == len(objects):
                 return
             if objects[at] < region.end and region.readable:
-                for piece in self._target.pieces(region.start, region.end):
-                    if self._target.interrupted():
-                        raise Interrupted
-                    yield piece
-
-    def _words(self, address: int, count: int) -> Sequence[int]:
-        try:
-            return self._target.arch.unpack(self._target.read(address, count * self._target.arch.word))
-        except UnreadableMemory:
-            return ()
+                yield from interruptible(self._target, self._target.pieces(region.start, region.end))
 
     def _text(self, address: int) -> str:
         """The name of an oddball, if the one-byte string here is one: map, hash and length in 8 or
@@ -150,31 +139,28 @@ class Namer:
                     return name
         return ""
 
-    def _learn(self) -> None:
-        """Read the constants for post-mortem debuggers.
-
-        `v8dbg_type_CLASS__TYPE` is an instance type's number.
+    @cached_property
+    def _type_place(self) -> Optional[tuple[int, int]]:
+        """Offset and bytes of the instance type in a map, by the constants for post-mortem
+        debuggers.
         """
-        self._types = {}
-        order = self._target.arch.byteorder
-        for name in ("v8dbg_class_Map__instance_type__uint16_t", "v8dbg_class_Map__instance_attributes__int"):
+        for name, size in (("v8dbg_class_Map__instance_type__uint16_t", 2), ("v8dbg_class_Map__instance_attributes__int", 1)):
             symbol = self._target.symbol(name)
-            if symbol is None:
-                continue
-            try:
-                self._type_field = int.from_bytes(self._target.read(symbol.address, 4), order)
-                self._type_size = 2 if name.endswith("uint16_t") else 1
-                break
-            except UnreadableMemory:
-                pass
+            offset = self._memory.int32(symbol.address) if symbol is not None else None
+            if offset is not None:
+                return offset, size
+        return None
+
+    @cached_property
+    def _types(self) -> dict[int, str]:
+        """Names of instance types by number, which is the constant v8dbg_type_CLASS__TYPE."""
+        found: dict[int, str] = {}
         for symbol in self._target.symbols_starting("v8dbg_type_"):
-            name = symbol.name.rpartition("__")[2]
-            try:
-                number = int.from_bytes(self._target.read(symbol.address, 4), order)
-            except UnreadableMemory:
-                continue
-            plain = name.removesuffix("_TYPE").lower().replace("_", " ")
-            self._types.setdefault(number, "the hole" if plain == "hole" else plain)
+            number = self._memory.int32(symbol.address)
+            if number is not None:
+                plain = symbol.name.rpartition("__")[2].removesuffix("_TYPE").lower().replace("_", " ")
+                found.setdefault(number, "the hole" if plain == "hole" else plain)
+        return found
 
 
 _WORD = 8
@@ -187,24 +173,6 @@ def tags(values: array[int]) -> bytes:
     return values.tobytes()[::_WORD]
 
 
-def _few(maps: array[int], few: Sequence[int]) -> list[int]:
-    """The indices of these maps, ascending. A few maps are searched for in the bytes, which is much
-    faster.
-    """
-    if len(few) > MANY:
-        wanted = set(few)
-        return [at for at, map_ in enumerate(maps) if map_ in wanted]
-    data, found = maps.tobytes(), []
-    for map_ in few:
-        word = map_.to_bytes(_WORD, "little")
-        at = data.find(word)
-        while at >= 0:
-            if at % _WORD == 0:
-                found.append(at // _WORD)
-            at = data.find(word, at + 1)
-    return sorted(found)
-
-
 def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int], array[int]]:
     """The different values, ascending, and how often each occurs. Interrupted when the user asked
     to stop.
@@ -212,9 +180,7 @@ def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int
     Slices are counted one by one; two results of similar length are joined.
     """
     slices: list[tuple[array[int], array[int]]] = []
-    for start in range(0, len(values), SLICE):
-        if target.interrupted():
-            raise Interrupted
+    for start in interruptible(target, range(0, len(values), SLICE)):
         made = engine.sum_by_value(values[start : start + SLICE], array("Q"))
         while slices and len(slices[-1][0]) <= len(made[0]):
             made = _joined(engine, slices.pop(), made)

@@ -1,0 +1,20 @@
+"""Long loops that end when the user presses Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from findleaks.errors import Interrupted
+from findleaks.target.base import Target
+
+_Item = TypeVar("_Item")
+
+
+def interruptible(target: Target, items: Iterable[_Item], every: int = 1) -> Iterator[_Item]:
+    """The items. Raises Interrupted when the user asked to stop, which is looked up before the
+    first item and then before each `every`th."""
+    for number, item in enumerate(items):
+        if number % every == 0 and target.interrupted():
+            raise Interrupted
+        yield item
