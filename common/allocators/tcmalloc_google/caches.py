@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
@@ -19,37 +20,23 @@ from findleaks.allocators.tcmalloc_google.layout import (
     FREELIST,
     HEADER,
     LIST,
-    LIST_LENGTH,
     LIST_MOST,
     SHARD,
     SHARD_TRANSFER,
     SHIFTS,
     SLOT_INFO,
     SLOTS,
-    WORD,
 )
 from findleaks.allocators.tcmalloc_google.locate import Place
+from findleaks.allocators.tcmallocs.caches import Held, ThreadHeap, linked_caches, thread_lists
+from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
 MAX_CPUS = 1 << 13
-MAX_CACHES = 1 << 20
 MAX_SHARDS = 256
-
-
-class Held(NamedTuple):
-    """The blocks of a size class in a cache.
-
-    `kind`: "cpu", "transfer", "shard" or "thread". `owner`: the CPU, the shard, the tid.
-    """
-
-    kind: str
-    owner: int
-    address: int
-    number: int
-    blocks: array[int]
 
 
 class CpuCaches(NamedTuple):
@@ -63,16 +50,6 @@ class CpuCaches(NamedTuple):
     slabs: int
     shift: int
     begins: Sequence[int]
-
-
-@dataclass
-class ThreadHeap:
-    """A ThreadCache. `size`: bytes by its own count. `lists`: (size class, head, length)."""
-
-    address: int
-    tid: int
-    size: int
-    lists: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -243,24 +220,12 @@ def _chain(memory: Memory, place: Place, head: int) -> list[int]:
 
     [] if `head` heads no list.
     """
-    links = place.layout.cache_links
-    if memory.word(head + links + WORD) != 0 or not is_thread_cache(memory, place, head):
+    if not is_thread_cache(memory, place, head):
         return []
-    chain = [head]
-    while len(chain) < MAX_CACHES:
-        following = memory.word(chain[-1] + links)
-        if not following or memory.word(following + links + WORD) != chain[-1] or not is_thread_cache(memory, place, following):
-            break
-        chain.append(following)
-    return chain
+    return linked_caches(memory, head, place.layout.cache_links, partial(is_thread_cache, memory, place))[0]
 
 
 def _thread(memory: Memory, place: Place, address: int, owners: dict[int, int]) -> ThreadHeap:
     words = memory.words(address, place.layout.thread_cache // WORD) or ()
     size, _, pointer = words[place.layout.classes * LIST // WORD :][:3]
-    heap = ThreadHeap(address, owners.get(pointer, 0), size)
-    for number, bytes_ in enumerate(place.sizes):
-        head, length = words[number * LIST // WORD], words[(number * LIST + LIST_LENGTH) // WORD] & 0xFFFFFFFF
-        if head and bytes_:
-            heap.lists.append((number, head, length))
-    return heap
+    return ThreadHeap(address, owners.get(pointer, 0), size, thread_lists(words, place.sizes, LIST // WORD, address))
