@@ -10,13 +10,12 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from typing import Optional
 
-from findleaks.allocators.bulk import clusters
+from findleaks.allocators.bulk import records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Piece, Target
+from findleaks.target.base import Target
 
 NAME, DEALLOC, FLAGS, DICT = 3, 6, 21, 33
 """Offsets in a type, in words: tp_name, tp_dealloc, tp_flags, tp_dict (3.9 to 3.14)."""
@@ -55,17 +54,10 @@ class Types:
         self._target = target
         self._data = 0
         word = target.arch.word
-        pieces: list[Piece] = []
-        known: array[int] = array("Q")
-        for address in addresses:
-            if not known or address > known[-1]:
-                known.append(address)
-        for start, end in clusters(known, LENGTH * word):
-            pieces += target.pieces(start, end)
-        records, missing = engine.gather(tuple(pieces), known, LENGTH * word)
-        absent = set(missing)
-        words = target.arch.unpack(bytes(records))
-        kept = [number for number in range(len(known)) if number not in absent]
+        known = array("Q", sorted(set(addresses)))
+        data, missing = records(target, engine, known, LENGTH * word)
+        words = target.arch.unpack(bytes(data))
+        kept = [number for number in range(len(known)) if number not in missing]
         deallocs = Counter(words[n * LENGTH + DEALLOC] for n in kept if words[n * LENGTH + FLAGS] & HEAP_TYPE)
         # subtype_dealloc, which classes defined in Python have.
         common = deallocs.most_common(1)[0][0] if deallocs else 0
@@ -87,10 +79,6 @@ class Types:
 
     def __len__(self) -> int:
         return len(self.addresses)
-
-    def number(self, address: int) -> Optional[int]:
-        """The number of the type at this address, or None."""
-        return self._number.get(address)
 
     def name(self, number: int) -> str:
         """ "dict", "collections.OrderedDict", "__main__.Session": as Python would print it."""

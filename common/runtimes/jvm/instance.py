@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
-from findleaks.runtimes.base import Count, Part, Problem, Runtime, Site
+from findleaks.runtimes.base import Count, Part, Runtime, Site
 from findleaks.runtimes.jvm import parts, spaces, tracking
 from findleaks.runtimes.jvm.spaces import Dead, Space
 from findleaks.runtimes.jvm.tables import Tables

@@ -198,6 +198,3 @@ def _reserve(tables: Tables) -> int:
 def ranges(parts: Sequence[Dead]) -> list[Range]:
     """Their ranges, adjacent ones merged."""
     return merged([Range(part.start, part.end) for part in parts])
-
-
-__all__ = ["REGION", "Dead", "Space", "collecting", "dead", "heap_addresses", "ranges", "spaces"]
