@@ -28,7 +28,6 @@ from findleaks.allocators.pymalloc.layout import (
     layout_of,
 )
 from findleaks.engine.contract import Engine
-from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
@@ -217,19 +216,13 @@ class _Finder:
         if address + size <= page + PAGE:
             data = self._pages.get(page)
             if data is None:
-                data = self._read(page, PAGE) or b""
+                data = self.memory.read(page, PAGE)
                 if len(self._pages) > 16384:
                     self._pages.clear()
                 self._pages[page] = data
             if data:
                 return data[address - page : address - page + size]
-        return self._read(address, size)
-
-    def _read(self, address: int, size: int) -> Optional[bytes]:
-        try:
-            return self.target.read(address, size)
-        except UnreadableMemory:
-            return None
+        return self.memory.read(address, size) or None
 
     def _pool(self, arenas: Sequence[ArenaObject]) -> int:
         """The size of these arenas' pools, or 0.

@@ -208,9 +208,7 @@ def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int
     found: list[Tcmalloc] = []
     for image, table in places:
         sizes = size_classes(memory, table)
-        if not sizes:
-            continue
-        place = locate(memory, engine, image, table, sizes)
+        place = locate(memory, engine, image, table, sizes) if sizes else None
         if place is not None:
             found.append(Tcmalloc(target, engine, place))
     return found

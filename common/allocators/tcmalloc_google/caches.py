@@ -31,7 +31,6 @@ from findleaks.allocators.tcmalloc_google.locate import Place
 from findleaks.allocators.tcmallocs.caches import Held, ThreadHeap, linked_caches, thread_lists
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
-from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
@@ -101,10 +100,8 @@ def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]
 
 def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:
     """16-bit numbers at `address`, or None."""
-    try:
-        return list(memoryview(memory.target.read(address, 2 * count)).cast("H"))
-    except UnreadableMemory:
-        return None
+    data = memory.read(address, 2 * count)
+    return list(memoryview(data).cast("H")) if data else None
 
 
 def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> Optional[CpuCaches]:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from findleaks.allocators.bulk import records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 
 NAME, DEALLOC, FLAGS, DICT = 3, 6, 21, 33
@@ -106,12 +105,7 @@ class Types:
 
     def _read(self, address: int, lengths: Sequence[int]) -> bytes:
         """The first of these lengths that can be read; b"" if none can."""
-        for length in lengths:
-            try:
-                return self._target.read(address, length)
-            except UnreadableMemory:
-                continue
-        return b""
+        return next(filter(None, (self._memory.read(address, length) for length in lengths)), b"")
 
     def _module(self, dictionary: int) -> str:
         """The value of `__module__` in a class's dictionary.
