@@ -43,25 +43,24 @@ def _free_pools(allocator: Pymalloc) -> Iterator[Problem]:
     in_use = set(allocator.pools.address)
     for arena in allocator.arena_objects:
         cut = carved(arena, size)
-        known, pool = set(), arena.freepools
-        while pool:
-            name = f"pymalloc arena {arena.number} at {arena.address:#x}: its list of free pools"
-            if pool in known:
-                yield Problem(pool, f"{name} runs into itself at {pool:#x}")
-                break
-            if pool not in cut:
-                yield Problem(pool, f"{name} has {pool:#x}, where no pool of it begins")
-                break
-            if pool in in_use:
-                yield Problem(pool, f"{name} has {pool:#x}, which holds blocks in use")
-                break
-            known.add(pool)
+        name = f"pymalloc arena {arena.number} at {arena.address:#x}: its list of free pools"
+        known: set[int] = set()
+        pool, why = arena.freepools, ""
+        while pool and not why:
             following = memory.word(pool + 2 * word)
-            if following is None:
-                yield Problem(pool, f"{name}: {pool:#x} cannot be read")
-                break
-            pool = following
-        else:
-            empty = allocator.pools.empty.get(arena.number, 0)
-            if len(known) != empty:
-                yield Problem(arena.address, f"{name} has {len(known)} pools; {empty} are free")
+            if pool in known:
+                why = f" runs into itself at {pool:#x}"
+            elif pool not in cut:
+                why = f" has {pool:#x}, where no pool of it begins"
+            elif pool in in_use:
+                why = f" has {pool:#x}, which holds blocks in use"
+            elif following is None:
+                why = f": {pool:#x} cannot be read"
+            else:
+                known.add(pool)
+                pool = following
+        empty = allocator.pools.empty.get(arena.number, 0)
+        if why:
+            yield Problem(pool, name + why)
+        elif len(known) != empty:
+            yield Problem(arena.address, f"{name} has {len(known)} pools; {empty} are free")

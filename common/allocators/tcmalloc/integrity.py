@@ -22,7 +22,7 @@ def verify(one: Tcmalloc) -> Iterator[Optional[Problem]]:
     """See Allocator.verify."""
     checked = dict.fromkeys(("pages", "spans on lists", "free-list links"), 0)
     one.checked = checked
-    yield from _page_map(one, checked)
+    yield from one.wrong_pages(checked, False, _wrong_page)
     known = {span.address: span for span in one.spans}
     for number in range(1, len(one.place.sizes)):
         yield from _central(one, number, known, checked)
@@ -33,15 +33,10 @@ def verify(one: Tcmalloc) -> Iterator[Optional[Problem]]:
     yield from _tails(one)
 
 
-def _page_map(one: Tcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _wrong_page(span: Span, page: int, pointer: int, _: int) -> Problem:
     """Every page of a span with a size class names it (page_heap.cc, RegisterSizeClass)."""
-    for wrong in one.wrong_pages(checked, False):
-        if wrong is None:
-            yield None
-            continue
-        span, page, pointer, _ = wrong
-        what = f"the page map says that page {page:#x} is of the span at {pointer:#x}; it is of that at {span.address:#x}"
-        yield Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
+    what = f"the page map says that page {page:#x} is of the span at {pointer:#x}; it is of that at {span.address:#x}"
+    return Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
 
 
 def _chain(one: Tcmalloc, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:

@@ -78,11 +78,8 @@ def find(memory: Memory, engine: Engine, place: Place, own: Sequence[Range], pro
         if shards:
             found.held += [held for shard, caches in shards for held in _shard(memory, place, shard, caches, problems)]
             break
-    best: list[int] = []
-    for _, value in pointers:
-        if value not in best and value % WORD == 0:
-            chain = _chain(memory, place, value)
-            best = chain if len(chain) > len(best) else best
+    heads = dict.fromkeys(value for _, value in pointers if value % WORD == 0)
+    best = max((_chain(memory, place, head) for head in heads), key=len, default=[])
     owners = {thread.thread_pointer: thread.tid for thread in memory.target.threads() if thread.thread_pointer}
     found.threads = [_thread(memory, place, address, owners) for address in best]
     if found.cpus is None and not best:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.tcmalloc_google.layout import LISTS, NUM_LISTS
+from findleaks.allocators.tcmalloc_google.spans import Span
 from findleaks.allocators.tcmallocs.page_map import SPAN_MASK, WORD
 from findleaks.target.base import Range
 
@@ -25,7 +26,7 @@ def verify(one: GoogleTcmalloc) -> Iterator[Optional[Problem]]:
     """See Allocator.verify."""
     checked = dict.fromkeys(("pages", "bitmaps", "spans on lists", "cached blocks"), 0)
     one.checked = checked
-    yield from _page_map(one, checked)
+    yield from one.wrong_pages(checked, True, _wrong_page)
     for number, span in enumerate(one.records.with_bitmap()):
         free = one.records.bitmap_count(span)
         checked["bitmaps"] += 1
@@ -43,18 +44,13 @@ def verify(one: GoogleTcmalloc) -> Iterator[Optional[Problem]]:
     yield from one.wrongly_cached()
 
 
-def _page_map(one: GoogleTcmalloc, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _wrong_page(span: Span, page: int, word: int, number: int) -> Problem:
     """Every page of a span with a size class names it and the class twice.
 
     See pagemap.cc, RegisterSizeClass.
     """
-    for wrong in one.wrong_pages(checked, True):
-        if wrong is None:
-            yield None
-            continue
-        span, page, word, number = wrong
-        what = f"the page map says that page {page:#x} is of the span at {word & SPAN_MASK:#x}, size class {number}"
-        yield Problem(span.address, f"{what} and {word >> 48}; it is of that at {span.address:#x}, size class {span.number}")
+    what = f"the page map says that page {page:#x} is of the span at {word & SPAN_MASK:#x}, size class {number}"
+    return Problem(span.address, f"{what} and {word >> 48}; it is of that at {span.address:#x}, size class {span.number}")
 
 
 def _central(one: GoogleTcmalloc, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:

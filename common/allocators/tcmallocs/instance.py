@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Generic, Optional, Protocol, TypeVar
 
@@ -221,11 +221,14 @@ class PageHeap(Allocator, Generic[S]):
 
     # ---- verify ----
 
-    def wrong_pages(self, checked: dict[str, int], named_class: bool) -> Iterator[Optional[tuple[S, int, int, int]]]:
+    def wrong_pages(
+        self, checked: dict[str, int], named_class: bool, problem: Callable[[S, int, int, int], Problem]
+    ) -> Iterator[Optional[Problem]]:
         """Pages of spans with a size class whose entries in the page map are not the span's.
 
-        As span, page's address, and word and class of the entry. None: a chance to stop.
-        `named_class`: whether entries name the size class as well, both in the word and beside it.
+        None: a chance to stop. `named_class`: whether entries name the size class as well, both in
+        the word and beside it. `problem`: of a span, a page's address, and its entry's word and
+        class.
         """
         tree, shift, since = self.tree, self.place.layout.shift, 0
         at, count = 0, len(tree.pages)
@@ -241,7 +244,7 @@ class PageHeap(Allocator, Generic[S]):
                     entry = (tree.words[at], tree.classes[at] if named_class else 0)
                     at += 1
                 if entry != right:
-                    yield span, page << shift, *entry
+                    yield problem(span, page << shift, *entry)
             checked["pages"] += last - first
             since += last - first
             if since >= STEP:

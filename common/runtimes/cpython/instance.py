@@ -113,10 +113,13 @@ class CPython(Runtime):
 
     @cached_property
     def _names(self) -> list[str]:
-        return self.known.names()
+        return [self.known.name(number) for number in range(len(self.known))]
 
     def types(self) -> Sequence[Type]:
-        """See Runtime. `bytes` are of the objects' blocks, including the collector's headers."""
+        """See Runtime. `bytes` are of the objects' blocks, including the collector's headers.
+
+        Types of the same name are not distinguished: they are summed.
+        """
         sums = self.tally.sums
         found: dict[str, Type] = {}
         for number, name in enumerate(self._names):

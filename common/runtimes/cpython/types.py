@@ -94,10 +94,6 @@ class Types:
         """The name of a type in the interpreter's own data; "" for others."""
         return "" if self.flags[number] & HEAP_TYPE else self._text(self._names[number])
 
-    def names(self) -> list[str]:
-        """Names of all types. Types of the same name are not distinguished: they are summed."""
-        return [self.name(number) for number in range(len(self.addresses))]
-
     def _text(self, address: int) -> str:
         """A C string."""
         text, end, _ = self._read(address, (NAME_LENGTH, 32)).partition(b"\0")

@@ -19,6 +19,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.target.base import Module, Range, Target
+from findleaks.target.ranges import merged
 
 
 class HotSpot(Runtime):
@@ -117,4 +118,4 @@ class HotSpot(Runtime):
 
     def dead(self) -> Sequence[Range]:
         """See Runtime: parts of the Java heap, if the collector is G1, Parallel or Serial."""
-        return spaces.ranges(self._dead)
+        return merged(Range(part.start, part.end) for part in self._dead)
