@@ -319,7 +319,7 @@ DAMAGE = {
     ),
     "a thread cache into a block": (M.mine + CLASS_64 * LIST, HEAP + 64 * 40 + 8, "where no block starts", "full"),
     "a thread cache freed twice": (link(31), HEAP + 64 * 30, "thread 42's cache, blocks of 64: 2 on the list, 2 by its count; ", "full"),
-    "a transfer cache too full": (M.of_class(CLASS_64) + M.layout.used_slots, 1000, "more than there is room for", "full"),
+    "a transfer cache too full": (M.of_class(CLASS_64) + M.layout.used_slots, 1000, "more than it has slots for", "full"),
     "thread caches that end in nothing": (M.mine + M.links, 0x6161616161616160, "", "full"),
     "counts that are off": (M.root + M.layout.stats, 4096, "the page heap counts system_bytes 4,096", "full"),
     "a central count that is off": (M.of_class(CLASS_64) + COUNTER, 77, "counts 77 free blocks", "full"),

@@ -73,7 +73,7 @@ class Pymalloc(Allocator):
     def _count_arenas(self) -> None:
         current = self.state.variable(self.memory, "current")
         if self.state.variables is None:
-            what = f"pymalloc's counters stand where no layout known has them: {len(self.arena_objects)} arenas are unchecked"
+            what = f"pymalloc's counters are where no known layout has them: {len(self.arena_objects)} arenas are unchecked"
             self.problems.append(Problem(self.state.pointer, what, False))
         elif current != len(self.state.arenas):
             what = f"pymalloc counts {current} arenas; found were {len(self.state.arenas)}"

@@ -106,7 +106,8 @@ def _headers(
     heads: list[tuple[int, int, int]] = []
     absent = set(missing)
     order, word = target.arch.word_format[0], target.arch.word_format[1]
-    headers = struct.iter_unpack(f"{order}I{layout.word - 4}x3{word}4I", records)  # as Layout.header has them
+    # the fields of Layout.header
+    headers = struct.iter_unpack(f"{order}I{layout.word - 4}x3{word}4I", records)
     sizes = [layout.size(index) for index in range(layout.classes)]
     classes, header = layout.classes, layout.header
     for place, (pool, number, values) in enumerate(zip(addresses, numbers, headers)):

@@ -35,7 +35,8 @@ def _rings(allocator: Pymalloc) -> Iterator[Problem]:
             if found != pool:
                 says = "cannot be read" if found is None else f"says {found:#x}"
                 other = "prevpool" if what == "nextpool" else "nextpool"
-                yield Problem(pool, f"pymalloc pool {pool:#x} has room, but its {what} {link:#x} does not link back: its {other} {says}")
+                text = f"pymalloc pool {pool:#x} has free blocks, but its {what} {link:#x} does not link back"
+                yield Problem(pool, f"{text}: its {other} {says}")
 
 
 def _free_pools(allocator: Pymalloc) -> Iterator[Problem]:

@@ -49,11 +49,8 @@ def _chain(one: Tcmalloc, header: int, name: str, limit: int, seen: list[int]) -
     while at != header:
         back = one.memory.word(at + PREV) if at else None
         if not at or back is None:
-            yield Problem(
-                before + NEXT,
-                f"{name}: the link at {before + NEXT:#x} leads to {at or 0:#x}, which cannot be read",
-                damaged=_word(before + NEXT),
-            )
+            what = f"{name}: the link at {before + NEXT:#x} leads to {at or 0:#x}, which cannot be read"
+            yield Problem(before + NEXT, what, damaged=_word(before + NEXT))
             return
         if back != before:
             what = f"{name}: the span at {at:#x} has {back:#x} before it, the list has {before:#x}"
@@ -67,9 +64,8 @@ def _chain(one: Tcmalloc, header: int, name: str, limit: int, seen: list[int]) -
         before, at = at, one.memory.word(at + NEXT)
     last = one.memory.word(header + PREV)
     if last != before:
-        yield Problem(
-            header + PREV, f"{name}: ends with {last or 0:#x}, the list with {before:#x}", damaged=_word(header + PREV), expected=before
-        )
+        what = f"{name}: ends with {last or 0:#x}, the list with {before:#x}"
+        yield Problem(header + PREV, what, damaged=_word(header + PREV), expected=before)
 
 
 def _central(one: Tcmalloc, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
@@ -94,9 +90,8 @@ def _central(one: Tcmalloc, number: int, known: dict[int, Span], checked: dict[s
         mine.difference_update(seen)
     counted = one.memory.word(central + NUM_SPANS) or 0
     if mine and not broken:
-        yield Problem(
-            min(mine), f"{len(mine):,} spans of size class {number} ({size} bytes) are on no central list, that at {min(mine):#x} first"
-        )
+        what = f"{len(mine):,} spans of size class {number} ({size} bytes) are on no central list, that at {min(mine):#x} first"
+        yield Problem(min(mine), what)
     if counted != total and not broken:
         what = f"the central list of size {size} counts {counted:,} spans, {total:,} are on its lists"
         yield Problem(central + NUM_SPANS, what, damaged=_word(central + NUM_SPANS), expected=total)
@@ -131,10 +126,8 @@ def _page_heap(one: Tcmalloc, known: dict[int, Span], checked: dict[str, int]) -
         counted = one.memory.word(at + 40) or 0
         large = sum(span.location == location and span.end - span.start > layout.most_pages * layout.page for span in free)
         if counted != large:
-            what = (
-                f"the page heap's set of large {'returned ' if location == RETURNED else ''}spans has {counted:,}, the page map {large:,}"
-            )
-            yield Problem(at + 40, what)
+            which = "large returned spans" if location == RETURNED else "large spans"
+            yield Problem(at + 40, f"the page heap's set of {which} has {counted:,}, the page map {large:,}")
 
 
 def _tails(one: Tcmalloc) -> Iterator[Optional[Problem]]:

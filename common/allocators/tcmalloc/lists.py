@@ -1,4 +1,7 @@
-"""Lists of freed blocks of spans (central_freelist.cc): a freed block's first word names the next."""
+"""Lists of freed blocks of spans (central_freelist.cc).
+
+A freed block's first word names the next.
+"""
 
 from __future__ import annotations
 

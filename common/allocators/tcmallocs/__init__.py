@@ -14,7 +14,7 @@ It has 32-bit sizes, from size class 0 up: 0, 8, 16, …
 
 
 def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image, int]]:
-    """Addresses at which class_to_size_ may begin, in loaded files with at least `least` bytes of data."""
+    """Addresses at which class_to_size_ may begin, in files with at least `least` bytes of data."""
     found = []
     for image in images(target):
         if image.size < least:

@@ -23,7 +23,10 @@ STEP = 1 << 16
 
 
 class Span(Protocol):
-    """A span: its descriptor's address, its memory, and its size class, 0 if it is one block or free."""
+    """A span: its descriptor's address, its memory, and its size class.
+
+    That is 0 for a span of one block, and for free pages.
+    """
 
     @property
     def address(self) -> int: ...
@@ -136,7 +139,7 @@ class PageHeap(Allocator, Generic[S]):
         raise NotImplementedError
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: a row for each size of a class, "large" for blocks that have a span of their own.
+        """See Allocator: a row for each size of a class, and "large" for blocks with their own span.
 
         Classes of the same size share a row: a block does not show its class.
         """
@@ -252,7 +255,10 @@ class PageHeap(Allocator, Generic[S]):
                 yield None
 
     def wrongly_cached(self) -> Iterator[Optional[Problem]]:
-        """Freed blocks that are on two lists, or in a cache of another size class. None: a chance to stop."""
+        """Freed blocks that are on two lists, or in a cache of another size class.
+
+        None: a chance to stop.
+        """
         sizes, looked = self.place.sizes, 0
         every = set(self.free)
         for held in self.held:

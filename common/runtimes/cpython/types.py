@@ -50,7 +50,6 @@ class Types:
 
     def __init__(self, target: Target, engine: Engine, addresses: Sequence[int]) -> None:
         self._memory = Memory(target)
-        self._target = target
         self._data = 0
         word = target.arch.word
         known = array("Q", sorted(set(addresses)))
@@ -113,7 +112,7 @@ class Types:
         keys = self._memory.word(dictionary + 4 * word) if dictionary else None
         if not keys:
             return ""
-        words = self._target.arch.unpack(self._read(keys, (KEYS, KEYS // 4, KEYS // 16)))
+        words = self._memory.arch.unpack(self._read(keys, (KEYS, KEYS // 4, KEYS // 16)))
         for key, value in zip(words, words[1:]):
             if key > 4096 and key % word == 0 and self.text(key, 10) == "__module__":
                 return self.text(value)

@@ -36,31 +36,20 @@ FRAMES = 4
 
 
 class Tracked(NamedTuple):
-    """A kind of memory, in bytes, as `jcmd PID VM.native_memory scale=b` counts it.
-
-    `malloc` excludes arenas and is in `malloc_count` blocks.
-    """
+    """A kind of memory, in bytes, as `jcmd PID VM.native_memory scale=b` counts it."""
 
     name: str
     reserved: int
     committed: int
-    malloc: int
-    malloc_count: int
-    arena: int
 
 
 class Tracking(NamedTuple):
-    """NMT's counts.
-
-    `overhead` are the headers in front of each block that NMT knows of. `malloc` is all that it
-    counts of malloc's blocks, these headers included.
-    """
+    """NMT's counts. `malloc`: all that it counts of malloc's blocks, with its headers in front."""
 
     kinds: list[Tracked]
     reserved: int
     committed: int
     malloc: int
-    overhead: int
     detailed: bool
 
 
@@ -114,17 +103,16 @@ def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, .
     stacks = next((at for at, name in enumerate(names) if name == "Thread Stack"), None)
     kinds: list[Tracked] = []
     for at, name in enumerate(names):
-        malloc, arena = counters[2 * at], counters[2 * at + 1]
-        size = malloc.size - (arenas if name == "Arena Chunk" else 0)
-        reserved, committed = (size + arena.size + pages[at][which] for which in (0, 1))
+        size = counters[2 * at].size + counters[2 * at + 1].size - (arenas if name == "Arena Chunk" else 0)
+        reserved, committed = (size + pages[at][which] for which in (0, 1))
         if name == "Thread" and stacks is not None:
             reserved, committed = reserved + pages[stacks][0], committed + pages[stacks][1]
         if name == "Native Memory Tracking":
             reserved, committed = reserved + overhead, committed + overhead
         if at != stacks:
-            kinds.append(Tracked(name, reserved, committed, size, malloc.blocks, arena.size))
+            kinds.append(Tracked(name, reserved, committed))
     blocks = sum(counter.size for counter in counters[:-1:2]) + overhead
-    return Tracking(kinds, sum(kind.reserved for kind in kinds), sum(kind.committed for kind in kinds), blocks, overhead, detailed)
+    return Tracking(kinds, sum(kind.reserved for kind in kinds), sum(kind.committed for kind in kinds), blocks, detailed)
 
 
 def sites(tables: Tables) -> list[Site]:
