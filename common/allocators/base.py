@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.engine.contract import Blocks, Engine
@@ -18,6 +19,9 @@ from findleaks.target.ranges import subtract
 if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
     from findleaks.target.runs import Runs
+
+MAX_PROBLEMS = 20
+"""Problems of a kind that are reported one by one."""
 
 PAGE = 4096
 """Bytes. Stretches of this size or more without a block are spare; shorter ones are waste."""
@@ -289,6 +293,19 @@ class Allocator:
 def starts(blocks: Blocks, start: int, end: int) -> Iterator[int]:
     """Addresses of the blocks that start in [start, end)."""
     return (blocks.address(index) for index in range(blocks.at_or_after(start), blocks.at_or_after(end)))
+
+
+def first_problems(problems: list[Problem], found: Iterable[Problem], more: str, address: Optional[int] = None) -> None:
+    """Add the first MAX_PROBLEMS of `found` to `problems`, and how many `more` there are.
+
+    `address`: where the others are; by default where the first of them is.
+    """
+    left = iter(found)
+    problems += islice(left, MAX_PROBLEMS)
+    following = next(left, None)
+    if following is not None:
+        others = 1 + sum(1 for _ in left)
+        problems.append(Problem(following.address if address is None else address, f"and {others:,} more {more}"))
 
 
 def around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:

@@ -107,13 +107,9 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+@_uncollected()
 def build(target: Target, engine: Engine) -> Directory:
     """Find the allocators, walk their heaps, seal the index."""
-    with _uncollected():
-        return _build(target, engine)
-
-
-def _build(target: Target, engine: Engine) -> Directory:
     allocators: list[Allocator] = []
     heaps: list[tuple[Heap, Allocator]] = []
     taken: list[Range] = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from findleaks.target.base import Module, Range, Target
+from findleaks.target.base import Module, Piece, Range, Target
+from findleaks.target.ranges import nonzero_pieces
 
 
 class Image(NamedTuple):
@@ -20,6 +21,11 @@ class Image(NamedTuple):
     @property
     def size(self) -> int:
         return sum(end - start for start, end in self.data)
+
+    def pieces(self, target: Target) -> Iterator[Piece]:
+        """Its data for searches: see nonzero_pieces."""
+        for start, end in self.data:
+            yield from nonzero_pieces(target, start, end)
 
 
 def images(target: Target) -> list[Image]:

@@ -19,6 +19,13 @@ class Memory:
         self.arch = target.arch
         self.size = target.arch.word
 
+    def read(self, address: int, size: int) -> bytes:
+        """The bytes, or b"" unless all can be read."""
+        try:
+            return self.target.read(address, size)
+        except UnreadableMemory:
+            return b""
+
     def word(self, address: int) -> Optional[int]:
         if not 0 < address < self.arch.mask - self.size:
             return None
@@ -38,12 +45,8 @@ class Memory:
 
     def int32(self, address: int) -> Optional[int]:
         """An unsigned 32-bit int."""
-        if not 0 < address < self.arch.mask - 4:
-            return None
-        try:
-            return int.from_bytes(self.target.read(address, 4), "little" if self.arch.byteorder == "little" else "big")
-        except UnreadableMemory:
-            return None
+        data = self.read(address, 4) if 0 < address < self.arch.mask - 4 else b""
+        return int.from_bytes(data, self.arch.byteorder) if data else None
 
     def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
         """(address of the first word, words) of each readable part of [start, end). Raises

@@ -61,13 +61,8 @@ def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> li
             open_[-1].inner.append(node)
         else:
             other = open_[-1]
-            problems.append(
-                Problem(
-                    heap.start,
-                    f"{allocator.name} {heap.arena} overlaps {other.allocator.name} {other.heap.arena} at {other.heap.start:#x}: left out",
-                    False,
-                )
-            )
+            what = f"{allocator.name} {heap.arena} overlaps {other.allocator.name} {other.heap.arena} at {other.heap.start:#x}: left out"
+            problems.append(Problem(heap.start, what, False))
             continue
         open_.append(node)
     return tops

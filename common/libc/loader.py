@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from findleaks.errors import UnreadableMemory
+from findleaks.libc.words import word_at
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
@@ -56,8 +56,5 @@ def _start(target: Target, segment: int) -> int:
     word = target.arch.word
     if not segment or segment % (8 * word):
         return 0
-    try:
-        start = target.word(segment + word)
-    except UnreadableMemory:
-        return 0
+    start = word_at(target, segment + word)
     return start if 0 <= segment - start < _LINE and start % (2 * word) == 0 else 0

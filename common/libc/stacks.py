@@ -19,6 +19,7 @@ from typing import NamedTuple, Optional, TypeVar
 
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
+from findleaks.libc.words import word_at
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 
@@ -192,10 +193,7 @@ def _stacks_at(target: Target, descriptors: Sequence[int], offset: int) -> Itera
     for tcb in descriptors:
         stack = None
         if 0 <= offset < PTHREAD_BYTES if _variant_two(target, tcb) else -PTHREAD_BYTES <= offset < 0 and tcb > PTHREAD_BYTES:
-            try:
-                start, size = target.word(tcb + offset), target.word(tcb + offset + word)
-            except UnreadableMemory:
-                start = size = 0
+            start, size = word_at(target, tcb + offset), word_at(target, tcb + offset + word)
             if MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size:
                 stack = Range(start, start + size)
         yield stack
@@ -212,10 +210,7 @@ def _sampled(items: Sequence[_T]) -> Sequence[_T]:
 def _variant_two(target: Target, tcb: int) -> bool:
     """True where struct pthread starts at the thread pointer: its first word (tcbhead_t.tcb) is its
     own address."""
-    try:
-        return target.word(tcb) == tcb
-    except UnreadableMemory:
-        return False
+    return word_at(target, tcb) == tcb
 
 
 def _offset(found: Iterable[dict[int, Range]]) -> int:
@@ -259,11 +254,8 @@ def dtv_words(target: Target, thread_pointer: int) -> list[int]:
     """
     if is_musl(target, thread_pointer):
         return []  # its DTV begins where the thread control block says
-    try:
-        dtv = target.word(thread_pointer + target.arch.dtv_offset)
-    except UnreadableMemory:
-        return []
-    return [(dtv - 2 * target.arch.word) & target.arch.mask]
+    dtv = word_at(target, thread_pointer + target.arch.dtv_offset)
+    return [(dtv - 2 * target.arch.word) & target.arch.mask] if dtv else []
 
 
 def is_musl(target: Target, tcb: int) -> bool:
@@ -271,21 +263,15 @@ def is_musl(target: Target, tcb: int) -> bool:
     2 and 3 are its neighbours on the ring of threads, itself if alone. glibc's word 3 is a small
     number. (False on variant I, whose DTV is elsewhere.)"""
     word = target.arch.word
-    try:
-        after = target.word(tcb + 3 * word)
-        return target.word(tcb) == tcb and after > 0 and target.word(after) == after and target.word(after + 2 * word) == tcb
-    except UnreadableMemory:
-        return False
+    after = word_at(target, tcb + 3 * word)
+    linked = after > 0 and word_at(target, after) == after and word_at(target, after + 2 * word) == tcb
+    return linked and word_at(target, tcb) == tcb
 
 
 def _is_descriptor(target: Target, tcb: int) -> bool:
     """tcbhead_t's `tcb` and `self` (words 0 and 2) both point to it (x86 and s390x keep such a
     header)."""
-    word = target.arch.word
-    try:
-        return tcb > 0 and target.word(tcb) == tcb and target.word(tcb + 2 * word) == tcb
-    except UnreadableMemory:
-        return False
+    return tcb > 0 and word_at(target, tcb) == tcb == word_at(target, tcb + 2 * target.arch.word)
 
 
 def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
@@ -305,10 +291,7 @@ def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
 
 def _linked(target: Target, node: int, after: int, before: int) -> bool:
     """The neighbours of a list node point back at it."""
-    try:
-        return after > 0 and before > 0 and target.word(after + target.arch.word) == node and target.word(before) == node
-    except UnreadableMemory:
-        return False
+    return after > 0 and before > 0 and word_at(target, after + target.arch.word) == node == word_at(target, before)
 
 
 def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from findleaks.errors import UnreadableMemory
+from findleaks.libc.words import word_at
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.elf import PT_TLS, Segment
 from findleaks.target.modules import headers
@@ -110,9 +111,6 @@ def _start(target: Target, thread: Thread, template: _Template) -> int:
     if template.offset:
         return thread.thread_pointer - template.offset
     word = target.arch.word
-    try:
-        dtv = target.word(thread.thread_pointer + target.arch.dtv_offset)
-        start = target.word(dtv + 2 * word * template.number) if 0 < template.number < MAX_MODULES else 0
-    except UnreadableMemory:
-        return 0
+    dtv = word_at(target, thread.thread_pointer + target.arch.dtv_offset)
+    start = word_at(target, dtv + 2 * word * template.number) if dtv and 0 < template.number < MAX_MODULES else 0
     return start if 0 < start < target.arch.mask - template.size else 0

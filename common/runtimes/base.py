@@ -10,7 +10,7 @@ offered.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
@@ -252,22 +252,3 @@ class Finder(Protocol):
     """
 
     def __call__(self, target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]: ...
-
-
-__all__ = [
-    "Count",
-    "Engine",
-    "Finder",
-    "Finding",
-    "Holders",
-    "Iterator",
-    "ManagedHeap",
-    "Part",
-    "Problem",
-    "Range",
-    "Runtime",
-    "Site",
-    "Target",
-    "Type",
-    "Variable",
-]

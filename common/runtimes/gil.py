@@ -11,7 +11,7 @@ getter's code give the variable's address.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.disasm.functions import instructions_at, resolve_stub
@@ -88,14 +88,10 @@ def derive(target: Target) -> Optional[Lock]:
 
 
 def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
-    base: Optional[Lock] = None  # complete but for an offset
     register, variable, index = NONE, 0, 0
-    for one in instructions_at(target, address, size):
+    code = iter(instructions_at(target, address, size))
+    for one in code:
         offset = _offset(one)
-        if base is not None:
-            if offset is not None and one.base == RAX:
-                return replace(base, offset=base.offset + offset)
-            break
         if offset is not None and one.fs and one.base == NONE:
             return Lock(target.arch, offset=offset)
         if offset is not None and one.base == RIP and not variable:
@@ -105,9 +101,7 @@ def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
         elif one.name == "lea" and one.base == RIP and one.destination == RDI and one.displacement is not None:
             index = one.displacement
         elif one.name == "call" and one.target is not None and index:
-            base = _through_index(target, index, one.target)
-            if base is None:
-                return None
+            return _through_index(target, index, one.target, next(code, None))
         elif variable:
             break
     return Lock(target.arch, variable) if variable else None
@@ -131,18 +125,16 @@ def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Option
     return Lock(target.arch, offset=value - mask - 1 if value > mask >> 1 else value) if local else Lock(target.arch, value)
 
 
-def _through_index(target: Target, index: int, called: int) -> Optional[Lock]:
+def _through_index(target: Target, index: int, called: int, following: Optional[Instruction]) -> Optional[Lock]:
     """The lock whose `tls_index`, the argument of __tls_get_addr, is at `index`: {module number,
-    offset in its block}.
+    offset in its block}. The instruction that follows the call loads from what it returns.
     """
     getter = target.symbol("__tls_get_addr")
-    if getter is None or resolve_stub(target, called) != getter.address:
+    more = _offset(following) if following is not None and following.base == RAX else None
+    if more is None or getter is None or resolve_stub(target, called) != getter.address:
         return None
     try:
         module, offset = target.word(index), target.word(index + target.arch.word)
     except UnreadableMemory:
         return None
-    return Lock(target.arch, offset=offset, module=module) if 0 < module < 1 << 16 else None
-
-
-__all__ = ["Lock", "derive"]
+    return Lock(target.arch, offset=offset + more, module=module) if 0 < module < 1 << 16 else None

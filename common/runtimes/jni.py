@@ -112,6 +112,3 @@ def _table(target: Target, piece: Piece, code: list[Range]) -> Optional[tuple[in
                 return found
         zeros = 0
     return None
-
-
-__all__ = ["NAMES", "functions"]

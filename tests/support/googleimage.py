@@ -68,10 +68,10 @@ class Image:
         """The leaf that tells of a page."""
         layout, number = self.layout, page >> self.layout.leaf_bits
         if number not in self.leaves:
-            at = ROOT + 8 * (number >> layout.middle_bits)
+            at = ROOT + 8 * (number >> layout.interior_bits)
             if layout.levels == 3:
-                node = self.words.setdefault(at, self.words.get(at) or self.allocate(8 << layout.middle_bits))
-                at = node + 8 * (number & (1 << layout.middle_bits) - 1)
+                node = self.words.setdefault(at, self.words.get(at) or self.allocate(8 << layout.interior_bits))
+                at = node + 8 * (number & (1 << layout.interior_bits) - 1)
             self.leaves[number] = self.words[at] = self.allocate(layout.leaf)
         return self.leaves[number]
 

@@ -36,7 +36,7 @@ LAYERS = (
 """The lowest first. The names are those of packages and modules right below `findleaks`."""
 APART = ("allocators", "runtimes")
 """Packages whose folders do not know each other."""
-BUILT_ON = {("node", "v8")}
+BUILT_ON = {("node", "v8"), ("tcmalloc", "tcmallocs"), ("tcmalloc_google", "tcmallocs")}
 """Folders of one of these packages that are built on another."""
 
 _RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -196,7 +196,7 @@ class TestCorrupt:
     def test_links_of_a_pool(self, engine: type) -> None:
         image = Image()
         image.target.write_word(ARENA + 16, ARENA + (1 << 14))
-        self.wrong(image, engine, f"pool {ARENA:#x} has room, but its nextpool {ARENA + (1 << 14):#x} does not link back")
+        self.wrong(image, engine, f"pool {ARENA:#x} has free blocks, but its nextpool {ARENA + (1 << 14):#x} does not link back")
 
     def test_free_pools_in_a_cycle(self, engine: type) -> None:
         image = Image()

@@ -61,7 +61,7 @@ class Image:
     leaves: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.root = self.central + 128 * self.layout.central + self.layout.cached_pages
+        self.root = self.central + 128 * self.layout.stride + self.layout.cached_pages
         self.heads = IMAGE + 0x400
         self.page = HEAP >> self.layout.shift
 
@@ -106,7 +106,7 @@ class Image:
         return self.starts[name]
 
     def of_class(self, number: int) -> int:
-        return self.central + number * self.layout.central
+        return self.central + number * self.layout.stride
 
     def join(self, header: int, at: int) -> None:
         """Put a span in front of a ring."""
@@ -319,7 +319,7 @@ DAMAGE = {
     ),
     "a thread cache into a block": (M.mine + CLASS_64 * LIST, HEAP + 64 * 40 + 8, "where no block starts", "full"),
     "a thread cache freed twice": (link(31), HEAP + 64 * 30, "thread 42's cache, blocks of 64: 2 on the list, 2 by its count; ", "full"),
-    "a transfer cache too full": (M.of_class(CLASS_64) + M.layout.used_slots, 1000, "more than there is room for", "full"),
+    "a transfer cache too full": (M.of_class(CLASS_64) + M.layout.used_slots, 1000, "more than it has slots for", "full"),
     "thread caches that end in nothing": (M.mine + M.links, 0x6161616161616160, "", "full"),
     "counts that are off": (M.root + M.layout.stats, 4096, "the page heap counts system_bytes 4,096", "full"),
     "a central count that is off": (M.of_class(CLASS_64) + COUNTER, 77, "counts 77 free blocks", "full"),
@@ -364,6 +364,15 @@ def test_verify_says_what_is_wrong(address: int, value: int, says: Optional[str]
     found, blocks = read(target)
     told = [problem.what for problem in [*found.problems, *filter(None, found.verify(blocks))]]
     assert [what for what in told if (says or "page") in what], told
+
+
+def test_verify_of_a_list_into_free_pages_with_a_size_class_there_is_none_of() -> None:
+    """Free pages keep the size class that they had last, which may be damaged."""
+    target = made().target()
+    target.write_word(M.spans["normal"] + 40, NORMAL << 24 | 200 << 16)
+    target.write_word(link(31), M.starts["normal"])
+    found, blocks = read(target)
+    assert any("which is a block of a span of its own" in problem.what for problem in filter(None, found.verify(blocks)))
 
 
 @settings(max_examples=40)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Allocator
@@ -38,20 +38,26 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
     Sub-interpreters with an allocator of their own are included (3.12 and later).
     """
     found: list[Allocator] = []
-    files = {region.start for region in target.regions() if region.writable and region.name.startswith("/")}
-    for image in images(target):
-        initialised = [Range(start, min(end, start + LOOK)) for start, end in image.data if start in files]
-        metatype = type_of_types(target, engine, image, initialised)
-        if metatype is not None:
-            from findleaks.allocators.pymalloc import locate
-            from findleaks.allocators.pymalloc.instance import Pymalloc
+    for image, metatype in interpreters(target, engine):
+        from findleaks.allocators.pymalloc import locate
+        from findleaks.allocators.pymalloc.instance import Pymalloc
 
-            for number, state in enumerate(locate.states(target, engine, image)):
-                found.append(Pymalloc(target, engine, image, state, metatype, taken, number))
+        for number, state in enumerate(locate.states(target, engine, image)):
+            found.append(Pymalloc(target, engine, image, state, metatype, taken, number))
     return found
 
 
-def type_of_types(target: Target, engine: Engine, image: Image, initialised: Sequence[Range]) -> Optional[int]:
+def interpreters(target: Target, engine: Engine) -> Iterator[tuple[Image, int]]:
+    """The files whose data has an interpreter, each with the address of its PyType_Type."""
+    files = {region.start for region in target.regions() if region.writable and region.name.startswith("/")}
+    for image in images(target):
+        initialised = [Range(start, min(end, start + LOOK)) for start, end in image.data if start in files]
+        metatype = _type_of_types(target, engine, initialised)
+        if metatype is not None:
+            yield image, metatype
+
+
+def _type_of_types(target: Target, engine: Engine, initialised: Sequence[Range]) -> Optional[int]:
     """The address of PyType_Type in this file's data, or None where the data has no interpreter.
 
     PyType_Type is its own type: its second word holds its address, and many other objects in the

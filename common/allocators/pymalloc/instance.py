@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
 from findleaks.allocators.images import Image, images
@@ -18,7 +18,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Heuristic
 from findleaks.engine.terms import State as BlockState
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, nonzero_pieces
+from findleaks.target.ranges import inside
 
 VERSION = re.compile(rb"3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d{1,2})?\+? \([^\0]{1,100}\) ?\[?[^\0]{0,80}(?:GCC|Clang|clang|MSC)")
 """What Py_GetVersion makes of version, builder and compiler (Python/getversion.c): sys.version.
@@ -54,13 +54,12 @@ class Pymalloc(Allocator):
         self.version = version_of(target, image) or ("3.10 or later" if state.pool > 4096 else "3.9")
         self.problems: list[Problem] = []
         self.arena_size = POOLS * state.pool
-        groups = spans(state.arenas, self.arena_size)
-        self._groups = [part for group in groups for part in _apart(group, taken)]
-        self.arena_objects = [arena for group in self._groups for arena in group]
+        groups = [part for group in spans(state.arenas, self.arena_size) for part in _apart(group, taken)]
+        self.arena_objects = [arena for group in groups for arena in group]
         self._overlaps()
         self.pools = reading.read(target, engine, self.layout, state.pool, self.arena_objects)
         self.problems += self.pools.problems
-        self._heaps: Optional[list[Heap]] = None
+        self._heaps = [self._heap(group) for group in groups]
         self._walked: list[Range] = []
         self._count_arenas()
 
@@ -74,7 +73,7 @@ class Pymalloc(Allocator):
     def _count_arenas(self) -> None:
         current = self.state.variable(self.memory, "current")
         if self.state.variables is None:
-            what = f"pymalloc's counters stand where no layout known has them: {len(self.arena_objects)} arenas are unchecked"
+            what = f"pymalloc's counters are where no known layout has them: {len(self.arena_objects)} arenas are unchecked"
             self.problems.append(Problem(self.state.pointer, what, False))
         elif current != len(self.state.arenas):
             what = f"pymalloc counts {current} arenas; found were {len(self.state.arenas)}"
@@ -82,8 +81,6 @@ class Pymalloc(Allocator):
 
     def heaps(self) -> list[Heap]:
         """See Allocator: adjacent arenas are one heap."""
-        if self._heaps is None:
-            self._heaps = [self._heap(group) for group in self._groups]
         return self._heaps
 
     def _heap(self, group: Sequence[ArenaObject]) -> Heap:
@@ -189,24 +186,17 @@ class Pymalloc(Allocator):
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
         """See Allocator."""
-        used: dict[int, int] = {}
-        free: dict[int, int] = {}
+        used: Counter[int] = Counter()
+        free: Counter[int] = Counter()
         for at in self._mine():
             number, size = self.pools.arena[at], self.layout.size(self.pools.index[at])
-            used[number] = used.get(number, 0) + self.pools.count[at] * size
-            left = self.layout.block_count(self.state.pool, self.pools.index[at]) - self.pools.count[at]
-            free[number] = free.get(number, 0) + left * size
-        return [
-            Arena(
-                f"arena {arena.number}",
-                used.get(arena.number, 0),
-                0,
-                free.get(arena.number, 0),
-                self.arena_size,
-                {"nfreepools": arena.nfreepools, "ntotalpools": arena.ntotalpools},
-            )
-            for arena in sorted(self.arena_objects)
-        ]
+            used[number] += self.pools.count[at] * size
+            free[number] += (self.layout.block_count(self.state.pool, self.pools.index[at]) - self.pools.count[at]) * size
+        made = []
+        for arena in sorted(self.arena_objects):
+            own = {"nfreepools": arena.nfreepools, "ntotalpools": arena.ntotalpools}
+            made.append(Arena(f"arena {arena.number}", used[arena.number], 0, free[arena.number], self.arena_size, own))
+        return made
 
     def counted(self) -> Mapping[str, int]:
         """See Allocator: the lines of sys._debugmallocstats(), under their own names."""
@@ -240,11 +230,10 @@ class Pymalloc(Allocator):
 
     def caches_of_pools(self) -> dict[int, tuple[int, int]]:
         """{size class: (pools, blocks in use)} of all arenas, in heaps that were walked or not."""
-        found: dict[int, tuple[int, int]] = {}
+        pools, used = Counter(self.pools.index), Counter[int]()
         for index, count in zip(self.pools.index, self.pools.count):
-            pools, used = found.get(index, (0, 0))
-            found[index] = (pools + 1, used + count)
-        return found
+            used[index] += count
+        return {index: (number, used[index]) for index, number in pools.items()}
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
         """See Allocator."""
@@ -260,10 +249,9 @@ def _apart(group: list[ArenaObject], taken: Sequence[Range]) -> list[list[ArenaO
 
 def version_of(target: Target, image: Image) -> str:
     """The interpreter's version according to its data, or ""."""
-    for start, end in image.data:
-        for piece in nonzero_pieces(target, start, end):
-            for found in VERSION.finditer(piece.data):
-                before = bytes(piece.data[max(0, found.start() - 1) : found.start()])
-                if not before.isalnum() and before != b".":
-                    return found.group().split(b" ")[0].decode("ascii")
+    for piece in image.pieces(target):
+        for found in VERSION.finditer(piece.data):
+            before = bytes(piece.data[max(0, found.start() - 1) : found.start()])
+            if not before.isalnum() and before != b".":
+                return found.group().split(b" ")[0].decode("ascii")
     return ""

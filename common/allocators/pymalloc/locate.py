@@ -28,9 +28,8 @@ from findleaks.allocators.pymalloc.layout import (
     layout_of,
 )
 from findleaks.engine.contract import Engine
-from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import inside, merged, nonzero_pieces
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import inside, merged
 
 PAGE = 4096
 INTERPRETER = 1 << 14
@@ -94,6 +93,7 @@ class _Finder:
         self.layout: Layout = layout_of(target.arch)
         order, word = target.arch.word_format[0], target.arch.word_format[1]
         self._unpack = struct.Struct(f"{order}2{word}2I3{word}").unpack  # an arena_object
+        self._unpack_indices = struct.Struct(f"{order}4I").unpack
         self.anonymous = merged(
             Range(region.start, region.end)
             for region in target.regions()
@@ -122,20 +122,19 @@ class _Finder:
                     if found is not None:
                         return found
             clusters.append(around)
-        return next((found for found in map(self._unordered, clusters) if found is not None), None)
+        return next(filter(None, map(self._unordered, clusters)), None)
 
     def _outward(self) -> Iterator[tuple[int, int]]:
         """(address, value) of words of the image's data: aligned addresses in anonymous memory."""
         if not self.anonymous:
             return
         low, high, align = self.anonymous[0].start, self.anonymous[-1].end, self.layout.align
-        for start, end in self.image.data:
-            for piece in nonzero_pieces(self.target, start, end):
-                addresses = self.engine.search(piece, low, high)
-                values = self.target.arch.unpack(bytes(self.engine.gather((piece,), addresses, self.layout.word)[0]))
-                for address, value in zip(addresses, values):
-                    if not value % align and inside(self.anonymous, value):
-                        yield address, value
+        for piece in self.image.pieces(self.target):
+            addresses = self.engine.search(piece, low, high)
+            values = self.target.arch.unpack(bytes(self.engine.gather((piece,), addresses, self.layout.word)[0]))
+            for address, value in zip(addresses, values):
+                if not value % align and inside(self.anonymous, value):
+                    yield address, value
 
     def _beside(self, other: int, value: int) -> bool:
         """Whether these may be elements of one array of arena_objects."""
@@ -217,19 +216,13 @@ class _Finder:
         if address + size <= page + PAGE:
             data = self._pages.get(page)
             if data is None:
-                data = self._read(page, PAGE) or b""
+                data = self.memory.read(page, PAGE)
                 if len(self._pages) > 16384:
                     self._pages.clear()
                 self._pages[page] = data
             if data:
                 return data[address - page : address - page + size]
-        return self._read(address, size)
-
-    def _read(self, address: int, size: int) -> Optional[bytes]:
-        try:
-            return self.target.read(address, size)
-        except UnreadableMemory:
-            return None
+        return self.memory.read(address, size) or None
 
     def _pool(self, arenas: Sequence[ArenaObject]) -> int:
         """The size of these arenas' pools, or 0.
@@ -249,14 +242,10 @@ class _Finder:
                         return size
         return 0
 
-    def _header(self, pool: int) -> Optional[tuple[int, int, int, int]]:
+    def _header(self, pool: int) -> Optional[tuple[int, ...]]:
         """arenaindex, szidx, nextoffset and maxnextoffset of a pool."""
         data = self._bytes(pool + 4 * self.layout.word, 16)
-        if data is None:
-            return None
-        order = self.target.arch.byteorder
-        one, two, three, four = (int.from_bytes(data[at : at + 4], order) for at in (0, 4, 8, 12))
-        return one, two, three, four
+        return self._unpack_indices(data) if data is not None else None
 
     # ---- sub-interpreters ----
 
@@ -271,19 +260,15 @@ class _Finder:
             return []
         word = self.layout.word
         begin = main.pointer + main.variables.used * word
-        places = [begin, *(address for piece in self._pieces() for address in self.engine.search(piece, begin, begin + 1))]
+        places = [begin, *(address for piece in self.image.pieces(self.target) for address in self.engine.search(piece, begin, begin + 1))]
         for head, first in self._heads(begin):
             for place in places:
                 if not first < place < first + STATE:
                     continue
-                found = self._chain(head, first, place - first, place != begin, main)
+                found = self._chain(head, first, place - first, place != begin, main, main.variables)
                 if found:
                     return found
         return []
-
-    def _pieces(self) -> Iterator[Piece]:
-        for start, end in self.image.data:
-            yield from nonzero_pieces(self.target, start, end)
 
     def _heads(self, begin: int) -> Iterator[tuple[int, int]]:
         """(value, next word) of pointers to blocks in the image's data, the next word into it."""
@@ -293,7 +278,7 @@ class _Finder:
             if beside and not beside % word and any(start <= beside < end for start, end in self.image.data):
                 yield value, beside
 
-    def _chain(self, head: int, first: int, offset: int, pointed: bool, main: State) -> list[State]:
+    def _chain(self, head: int, first: int, offset: int, pointed: bool, main: State, variables: Variables) -> list[State]:
         """The states of the interpreters from `head` on.
 
         [] where they are implausible, or have no states of their own.
@@ -305,11 +290,12 @@ class _Finder:
             begin = self._begin(interpreter, offset, pointed)
             if begin is None:
                 return []
-            if begin != main.pointer + (main.variables.used if main.variables else 0) * self.layout.word:
-                state = self._sub(begin, main)
-                if state is not None and all(state.pointer != other.pointer for other in found):
-                    state.interpreter = interpreter
-                    found.append(state)
+            pointer = begin - variables.used * self.layout.word
+            known = pointer in (main.pointer, *(other.pointer for other in found))
+            state = None if known else self.at(pointer, variables)
+            if state is not None:
+                state.interpreter = interpreter
+                found.append(state)
             if link is None:
                 link = self._link(interpreter, first, offset, pointed)
             following = self.memory.word(interpreter + link) if link is not None else None
@@ -342,16 +328,14 @@ class _Finder:
         word = self.layout.word
         words = self.memory.words(interpreter, INTERPRETER // word) or ()
         for number, value in enumerate(words):
-            if value == first or (value and value != interpreter and self._inner(value) and self._begin(value, offset, pointed)):
+            if value == first or (value and value != interpreter and self._names_state(value, offset, pointed)):
                 return number * word
         return None
 
-    def _inner(self, value: int) -> bool:
-        return not value % self.layout.align and inside(self.anonymous, value) is not None
-
-    def _sub(self, begin: int, main: State) -> Optional[State]:
-        assert main.variables is not None
-        return self.at(begin - main.variables.used * self.layout.word, main.variables)
+    def _names_state(self, value: int, offset: int, pointed: bool) -> bool:
+        """Whether a word may be the address of another interpreter's state, in a block."""
+        aligned = value % self.layout.align == 0
+        return aligned and inside(self.anonymous, value) is not None and self._begin(value, offset, pointed) is not None
 
 
 def spans(arenas: Iterable[ArenaObject], size: int) -> list[list[ArenaObject]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -102,30 +103,15 @@ def _headers(
         addresses.extend(some)
         numbers.extend([arena.number] * len(some))
     records, missing = engine.gather(pieces, addresses, layout.header)
-    view = memoryview(records)
-    step, word = layout.header // layout.word, layout.word
-    words: Sequence[int] = target.arch.unpack(bytes(records)) if word != 8 else view.cast("Q")
-    half = 4 * word // 4
-    ints: Sequence[int] = view.cast("I")
-    fields = layout.header // 4
     heads: list[tuple[int, int, int]] = []
     absent = set(missing)
-    columns = zip(
-        range(len(addresses)),
-        addresses,
-        numbers,
-        ints[0::fields],
-        words[1::step],
-        words[2::step],
-        words[3::step],
-        ints[half::fields],
-        ints[half + 1 :: fields],
-        ints[half + 2 :: fields],
-        ints[half + 3 :: fields],
-    )
+    order, word = target.arch.word_format[0], target.arch.word_format[1]
+    # the fields of Layout.header
+    headers = struct.iter_unpack(f"{order}I{layout.word - 4}x3{word}4I", records)
     sizes = [layout.size(index) for index in range(layout.classes)]
     classes, header = layout.classes, layout.header
-    for place, pool, number, count, head, after, before, owner, index, offset, most in columns:
+    for place, (pool, number, values) in enumerate(zip(addresses, numbers, headers)):
+        count, head, after, before, owner, index, offset, most = values
         if not count and place not in absent:
             pools.empty[number] = pools.empty.get(number, 0) + 1
             continue

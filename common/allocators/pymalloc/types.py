@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.target.base import Piece, Range, Target
+from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 FLAGS = 21
@@ -55,8 +55,4 @@ def _named(target: Target, engine: Engine, wanted: Iterable[int], ranges: Iterab
     values = sorted(wanted)
     for start, end in ranges:
         for piece in nonzero_pieces(target, start, end):
-            yield from _search(engine, piece, values)
-
-
-def _search(engine: Engine, piece: Piece, values: Sequence[int]) -> Sequence[int]:
-    return engine.search(piece, values[0], values[0] + 1) if len(values) == 1 else engine.search_any(piece, values)
+            yield from engine.search(piece, values[0], values[0] + 1) if len(values) == 1 else engine.search_any(piece, values)

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.memory import Memory
-from findleaks.allocators.pymalloc.layout import Layout
-from findleaks.allocators.pymalloc.locate import ArenaObject, State
-from findleaks.allocators.pymalloc.pools import Pools, carved
+from findleaks.allocators.pymalloc.pools import carved
+
+if TYPE_CHECKING:
+    from findleaks.allocators.pymalloc.instance import Pymalloc
 
 
-class PymallocView(Protocol):
-    """What `verify` reads of instance.Pymalloc."""
-
-    memory: Memory
-    layout: Layout
-    state: State
-    arena_objects: list[ArenaObject]
-    pools: Pools
-
-
-def verify(allocator: PymallocView) -> Iterator[Problem]:
+def verify(allocator: Pymalloc) -> Iterator[Problem]:
     """Check the rings of pools in use, and the lists of free pools.
 
     Pools that are not full are in the ring of their size class, linked both ways; full ones are in
@@ -32,7 +22,7 @@ def verify(allocator: PymallocView) -> Iterator[Problem]:
     yield from _free_pools(allocator)
 
 
-def _rings(allocator: PymallocView) -> Iterator[Problem]:
+def _rings(allocator: Pymalloc) -> Iterator[Problem]:
     pools, layout = allocator.pools, allocator.layout
     word = layout.word
     memory = allocator.memory
@@ -45,33 +35,33 @@ def _rings(allocator: PymallocView) -> Iterator[Problem]:
             if found != pool:
                 says = "cannot be read" if found is None else f"says {found:#x}"
                 other = "prevpool" if what == "nextpool" else "nextpool"
-                yield Problem(pool, f"pymalloc pool {pool:#x} has room, but its {what} {link:#x} does not link back: its {other} {says}")
+                text = f"pymalloc pool {pool:#x} has free blocks, but its {what} {link:#x} does not link back"
+                yield Problem(pool, f"{text}: its {other} {says}")
 
 
-def _free_pools(allocator: PymallocView) -> Iterator[Problem]:
+def _free_pools(allocator: Pymalloc) -> Iterator[Problem]:
     memory, size, word = allocator.memory, allocator.state.pool, allocator.layout.word
     in_use = set(allocator.pools.address)
     for arena in allocator.arena_objects:
         cut = carved(arena, size)
-        known, pool = set(), arena.freepools
-        while pool:
-            name = f"pymalloc arena {arena.number} at {arena.address:#x}: its list of free pools"
-            if pool in known:
-                yield Problem(pool, f"{name} runs into itself at {pool:#x}")
-                break
-            if pool not in cut:
-                yield Problem(pool, f"{name} has {pool:#x}, where no pool of it begins")
-                break
-            if pool in in_use:
-                yield Problem(pool, f"{name} has {pool:#x}, which holds blocks in use")
-                break
-            known.add(pool)
+        name = f"pymalloc arena {arena.number} at {arena.address:#x}: its list of free pools"
+        known: set[int] = set()
+        pool, why = arena.freepools, ""
+        while pool and not why:
             following = memory.word(pool + 2 * word)
-            if following is None:
-                yield Problem(pool, f"{name}: {pool:#x} cannot be read")
-                break
-            pool = following
-        else:
-            empty = allocator.pools.empty.get(arena.number, 0)
-            if len(known) != empty:
-                yield Problem(arena.address, f"{name} has {len(known)} pools; {empty} are free")
+            if pool in known:
+                why = f" runs into itself at {pool:#x}"
+            elif pool not in cut:
+                why = f" has {pool:#x}, where no pool of it begins"
+            elif pool in in_use:
+                why = f" has {pool:#x}, which holds blocks in use"
+            elif following is None:
+                why = f": {pool:#x} cannot be read"
+            else:
+                known.add(pool)
+                pool = following
+        empty = allocator.pools.empty.get(arena.number, 0)
+        if why:
+            yield Problem(pool, name + why)
+        elif len(known) != empty:
+            yield Problem(arena.address, f"{name} has {len(known)} pools; {empty} are free")

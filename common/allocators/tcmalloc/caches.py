@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.bulk import pointing
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.tcmalloc.layout import (
-    CACHE,
-    CACHE_LINKS,
-    CACHE_SIZE,
-    CLASSES,
-    LIST,
-    LIST_LENGTH,
-    LIST_SIZE,
-    MOVES,
-    SLOTS,
-    WORD,
-)
+from findleaks.allocators.tcmalloc.layout import CACHE, CACHE_LINKS, CACHE_SIZE, LIST, LIST_SIZE, MOVES, SLOTS
 from findleaks.allocators.tcmalloc.locate import Place
+from findleaks.allocators.tcmallocs.caches import MAX_CACHES, FreeList, ThreadHeap, linked_caches, thread_lists
+from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
@@ -33,63 +23,25 @@ TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
 It is in static TLS in front of the thread pointer, or the value of a pthread key behind it.
 """
 
-MAX_CACHES = 1 << 20
-
-
-class FreeList(NamedTuple):
-    """A list of freed blocks of one size class, in a thread cache or in a slot of a transfer cache.
-
-    `number`: the size class. `slot`: -1 in a thread cache.
-    """
-
-    number: int
-    head: int
-    length: int
-    slot: int
-    cache: int  # address of the thread cache, or of the slot
-
-
-@dataclass
-class ThreadHeap:
-    """A ThreadCache. `size`: bytes that it says it holds. `tid`: 0 if no thread is known."""
-
-    address: int
-    tid: int = 0
-    size: int = 0
-    lists: list[FreeList] = field(default_factory=list)
-
-
-@dataclass
-class Found:
-    """All thread caches. `release`: the releases that have their links where these are."""
-
-    heaps: list[ThreadHeap] = field(default_factory=list)
-    release: str = ""
-
 
 def is_cache(memory: Memory, sizes: Sequence[int], address: int) -> bool:
     """Whether a ThreadCache is here: its lists have the sizes of their classes (FreeList::Init)."""
-    if address % WORD:
-        return False
-    for number in (1, 2, len(sizes) - 1):
-        if memory.int32(address + number * LIST + LIST_SIZE) != sizes[number]:
-            return False
-    return all(memory.int32(address + number * LIST + LIST_SIZE) == size for number, size in enumerate(sizes) if number)
+    numbers = (1, 2, len(sizes) - 1, *range(3, len(sizes) - 1))
+    return address % WORD == 0 and all(memory.int32(address + number * LIST + LIST_SIZE) == sizes[number] for number in numbers)
 
 
-def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], problems: list[Problem]) -> Found:
+def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], problems: list[Problem]) -> tuple[list[ThreadHeap], str]:
     """The caches on the list that ThreadCache::thread_heaps_ heads, and those that threads name.
 
-    `heaps`: memory of spans.
+    And the releases that have their links where these are. `heaps`: memory of spans.
     """
-    candidates = _candidates(memory, engine, place, heaps)
-    best: tuple[int, list[int], str, str] = (0, [], "", "")
-    for head in candidates:
-        for offset, release in CACHE_LINKS:
-            chain, problem = _chain(memory, place.sizes, head, offset)
-            if len(chain) > best[0]:
-                best = (len(chain), chain, release, problem)
-    _, chain, release, problem = best
+    chain: list[int] = []
+    release = problem = ""
+    for head in _candidates(memory, engine, place, heaps):
+        for offset, candidate in CACHE_LINKS:
+            found, why = _chain(memory, place.sizes, head, offset)
+            if len(found) > len(chain):
+                chain, release, problem = found, candidate, why
     if problem:
         problems.append(Problem(chain[-1], f"after {len(chain)} thread caches {problem}: blocks in further ones may count as in use"))
     known = dict.fromkeys(chain)
@@ -97,7 +49,7 @@ def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], p
     known.update(dict.fromkeys(owners))
     if not known:
         problems.append(Problem(place.central, "no thread cache was found: freed blocks in them count as in use"))
-    return Found([_read(memory, place, address, owners.get(address, 0), problems) for address in known], release)
+    return [_read(memory, place, address, owners.get(address, 0), problems) for address in known], release
 
 
 def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range]) -> list[int]:
@@ -121,20 +73,14 @@ def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple
 
     [] if `head` heads no list.
     """
-    if memory.word(head + links + WORD) != 0:
+    chain, following = linked_caches(memory, head, links, partial(is_cache, memory, sizes))
+    if following and len(chain) == 1:
         return [], ""
-    chain = [head]
-    while len(chain) < MAX_CACHES:
-        following = memory.word(chain[-1] + links)
-        if not following:
-            return chain, "" if following == 0 else f"that at {chain[-1]:#x} cannot be read"
-        back = memory.word(following + links + WORD)
-        if back != chain[-1] or not is_cache(memory, sizes, following):
-            if len(chain) == 1:
-                return [], ""
-            return chain, f"the list of them goes on at {following:#x}, which is none, or does not link back"
-        chain.append(following)
-    return chain, "the list of them does not end"
+    if following is None:
+        return chain, f"that at {chain[-1]:#x} cannot be read"
+    if following and len(chain) == MAX_CACHES:
+        return chain, "the list of them does not end"
+    return chain, f"the list of them goes on at {following:#x}, which is none, or does not link back" if following else ""
 
 
 def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], heaps: Sequence[Range]) -> dict[int, int]:
@@ -166,11 +112,7 @@ def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[P
         problems.append(Problem(address, f"thread cache at {address:#x} cannot be read: blocks in it count as in use"))
         return heap
     heap.size = words[CACHE_SIZE // WORD] & 0xFFFFFFFF
-    for number in range(1, min(len(place.sizes), CLASSES)):
-        at = number * LIST // WORD
-        head, length = words[at], words[at + LIST_LENGTH // WORD] & 0xFFFFFFFF
-        if head or length:
-            heap.lists.append(FreeList(number, head, length, -1, address))
+    heap.lists = thread_lists(words, place.sizes, LIST // WORD, address)
     return heap
 
 
@@ -185,7 +127,7 @@ def transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator
         used = memory.int32(central + layout.used_slots)
         moved = memory.int32(place.table + MOVES + 4 * number)
         if used is None or moved is None or used > layout.slots:
-            what = f"the transfer cache of size {place.sizes[number]} says it holds {used} chains: more than there is room for"
+            what = f"the transfer cache of size {place.sizes[number]} says it holds {used} chains: more than it has slots for"
             problems.append(Problem(central + layout.used_slots, what))
             used = min(used or 0, layout.slots)
         for slot in range(used):

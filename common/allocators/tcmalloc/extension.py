@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from findleaks.allocators.tcmalloc.layout import IN_USE, WORD
+from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 
 if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.view import TcmallocView
+    from findleaks.allocators.tcmalloc.instance import Tcmalloc
 
 MIN_SLOTS = 20
 """Virtual functions of a MallocExtension, at least: 27 in 2.7, 29 in 2.8 to 2.15.
@@ -33,9 +33,9 @@ This length distinguishes it from classes of a program into which tcmalloc is li
 MAX_VARIABLES = 100_000  # pointers to spans that are looked at
 
 
-def replaced(one: TcmallocView, blocks: Blocks) -> list[int]:
+def replaced(one: Tcmalloc, blocks: Blocks) -> list[int]:
     """The address of the lost MallocExtension, if it is there."""
-    spans = [span for span in one.spans if span.number == 1 and span.location == IN_USE]
+    spans = one.spans_of(1)
     if not spans:
         return []
     for base in dict.fromkeys(_bases(one, blocks)):
@@ -52,26 +52,25 @@ def replaced(one: TcmallocView, blocks: Blocks) -> list[int]:
     return []
 
 
-def _bases(one: TcmallocView, blocks: Blocks) -> Iterator[int]:
+def _bases(one: Tcmalloc, blocks: Blocks) -> Iterator[int]:
     """Run-time types that are the one base of an object to which a variable of the image refers."""
     memory, module = one.memory, one.place.image.module
-    low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
+    low, high = one.spans[0].start, one.spans[-1].end
     left = MAX_VARIABLES
-    for start, end in one.place.image.data:
-        for piece in nonzero_pieces(one.target, start, end):
-            for at in one.engine.search(piece, low, high):
-                left -= 1
-                span = one.span_at(memory.word(at) or 0) if left > 0 else None
-                if span is None or span.number not in (1, 2):  # up to 16 bytes
-                    continue
-                table = memory.word(memory.word(at) or 0) or 0
-                if module.start <= table < module.end and _slots(one, table):
-                    base = memory.word((memory.word(table - WORD) or 0) + 2 * WORD)
-                    if base and module.start <= base < module.end:
-                        yield base
+    for piece in one.place.image.pieces(one.target):
+        for at in one.engine.search(piece, low, high):
+            left -= 1
+            span = one.span_at(memory.word(at) or 0) if left > 0 else None
+            if span is None or span.number not in (1, 2):  # up to 16 bytes
+                continue
+            table = memory.word(memory.word(at) or 0) or 0
+            if module.start <= table < module.end and _slots(one, table):
+                base = memory.word((memory.word(table - WORD) or 0) + 2 * WORD)
+                if base and module.start <= base < module.end:
+                    yield base
 
 
-def _tables(one: TcmallocView, kind: int) -> Iterator[int]:
+def _tables(one: Tcmalloc, kind: int) -> Iterator[int]:
     """Tables of virtual functions of this run-time type."""
     module = one.place.image.module
     for region in one.target.regions():
@@ -83,7 +82,7 @@ def _tables(one: TcmallocView, kind: int) -> Iterator[int]:
                         yield at + WORD
 
 
-def _slots(one: TcmallocView, table: int) -> bool:
+def _slots(one: Tcmalloc, table: int) -> bool:
     """Whether a table of at least MIN_SLOTS functions of the image begins here."""
     module = one.place.image.module
     words = one.memory.words(table, MIN_SLOTS)
@@ -93,20 +92,19 @@ def _slots(one: TcmallocView, table: int) -> bool:
 MMAP = b"MmapSysAllocator"
 
 
-def hints(one: TcmallocView) -> list[Range]:
+def hints(one: Tcmalloc) -> list[Range]:
     """The words with the end of MmapSysAllocator's last mapping, where a block may begin.
 
     MmapSysAllocator::hint_ of system-alloc.cc, since 2.16. The allocator is recognised by the name
     of its run-time type, where that can be read.
     """
     memory, module, found = one.memory, one.place.image.module, []
-    low, high = min(span.start for span in one.spans), max(span.end for span in one.spans)
-    for start, end in one.place.image.data:
-        for piece in nonzero_pieces(one.target, start, end):
-            for at in one.engine.search(piece, low, high + 1):
-                table = memory.word(at - WORD) or 0
-                if not (memory.word(at) or 1) % memory.arch.page and module.start <= table < module.end:
-                    name = memory.words((memory.word((memory.word(table - WORD) or 0) + WORD) or 0), 4)
-                    if name is not None and MMAP in b"".join(word.to_bytes(WORD, "little") for word in name):
-                        found.append(Range(at, at + WORD))
+    low, high = one.spans[0].start, one.spans[-1].end
+    for piece in one.place.image.pieces(one.target):
+        for at in one.engine.search(piece, low, high + 1):
+            table = memory.word(at - WORD) or 0
+            if not (memory.word(at) or 1) % memory.arch.page and module.start <= table < module.end:
+                name = memory.words((memory.word((memory.word(table - WORD) or 0) + WORD) or 0), 4)
+                if name is not None and MMAP in b"".join(word.to_bytes(WORD, "little") for word in name):
+                    found.append(Range(at, at + WORD))
     return found

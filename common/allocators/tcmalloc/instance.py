@@ -3,60 +3,56 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache, any_within, starts
+from findleaks.allocators.base import Arena, Heap, Problem, Spare, any_within
 from findleaks.allocators.bulk import clusters
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
-from findleaks.allocators.tcmalloc.caches import FreeList
-from findleaks.allocators.tcmalloc.layout import CACHE, CLASSES, DEBUG_MAGIC, HEADER, IN_USE, NORMAL, RELEASES, SPAN, STACK
-from findleaks.allocators.tcmalloc.lists import Lists
+from findleaks.allocators.tcmalloc.layout import CACHE, DEBUG_MAGIC, HEADER, IN_USE, NORMAL, RELEASES, RETURNED, SPAN, STACK
+from findleaks.allocators.tcmalloc.lists import follow_spans
 from findleaks.allocators.tcmalloc.locate import Place, locate, size_classes
-from findleaks.allocators.tcmalloc.spans import Span, bridged, contiguous, read_spans, read_tree, runs, sampled_sizes
-from findleaks.allocators.tcmallocs import mark
+from findleaks.allocators.tcmalloc.spans import Span, bridged, read_spans, read_tree, runs, sampled_sizes
+from findleaks.allocators.tcmallocs.caches import FreeList
+from findleaks.allocators.tcmallocs.instance import PageHeap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
+from findleaks.target.ranges import merged, nonzero_pieces, subtract
 
 BANNER = re.compile(rb"gperftools (\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)")
 MAX_TEXT = 64 << 20  # of read-only bytes that are searched for it
 
 
-class Tcmalloc(Allocator):
+class Tcmalloc(PageHeap[Span]):
     """See allocators.base.Allocator."""
 
     name = "tcmalloc"
     release_call, releases_free_pages = "MallocExtension::instance()->ReleaseFreeMemory()", True
     release_settings = ("TCMALLOC_RELEASE_RATE=10 (1 is usual, 0: never)", "TCMALLOC_AGGRESSIVE_DECOMMIT=1")
     cache_setting = "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES, or MallocExtension::instance()->MarkThreadIdle() in threads that go idle"
-    granule = 8
+
+    place: Place
+    thread_cache = CACHE
 
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:
-        self.target = target
-        self.engine = engine
+        super().__init__(target, engine, place)
         self.place = place
-        self.memory = Memory(target)
-        self.where = place.image.name
-        self.problems: list[Problem] = []
         self.tree = read_tree(self.memory, engine, place)
         self.spans = read_spans(target, engine, place, self.tree, self.problems)
-        self.parts = contiguous(self.spans)
-        self.ranges = [Range(self.spans[first].start, self.spans[last - 1].end) for first, last in self.parts]
+        self.ranges = merged(Range(span.start, span.end) for span in self.spans)
         self.sampled = sampled_sizes(target, engine, place, self.spans)
-        self.found = caches.find(self.memory, engine, place, self.ranges, self.problems)
-        self.version = self._version() or self.found.release
-        self.lists = Lists(target, engine, place, self.spans, self.ranges)
+        self.threads, self.release = caches.find(self.memory, engine, place, self.ranges, self.problems)
+        self.version = self._version() or self.release
+        self.listed: Counter[int] = Counter()  # blocks on lists of spans, by size class
+        self.lists: list[FreeList] = []  # of thread caches and transfer caches
         # blocks of size class 1 that are its own, which it counts as in use
         self.replaced: list[int] = []
-        self._heaps: Optional[list[Heap]] = None
-        self._metadata: Optional[list[Range]] = None
-        self._by_class: Optional[dict[int, list[Span]]] = None
-        self._starts: Optional[list[int]] = None
 
     def _version(self) -> str:
         """The version in TC_VERSION_STRING, in the read-only bytes of the image; "" if unknown."""
@@ -70,25 +66,24 @@ class Tcmalloc(Allocator):
                 left -= region.size
         return ""
 
-    def heaps(self) -> list[Heap]:
-        """See Allocator: a contiguous piece of memory is a heap."""
-        if self._heaps is None:
-            self._heaps = [self._heap(first, last) for first, last in self.parts]
-        return self._heaps
+    def heap(self, part: Range) -> Heap:
+        """See PageHeap."""
 
-    def _heap(self, first: int, last: int) -> Heap:
         def walk(blocks: Blocks) -> None:
+            first, last = (bisect_left(self._starts, bound) for bound in part)
             blocks.append_runs(runs(self.spans[first:last], self.place.sizes, self.sampled))
 
-        return Heap(self.spans[first].start, self.spans[last - 1].end, "", walk)
+        return Heap(*part, "", walk)
 
     def sealed(self, blocks: Blocks) -> None:
         """See Allocator."""
-        free = self.lists.follow_spans(self.problems)
-        mark(blocks, free, State.FREE, "a span's list of free blocks", self.problems)
-        cached = self.lists.follow_cached(self.cached_lists(), self.found.heaps, self.problems)
-        mark(blocks, cached, State.CACHED, "a cache's list", self.problems)
-        if self.found.release == RELEASES[1]:
+        self.free, self.listed = follow_spans(self)
+        self.mark(blocks, self.free, State.FREE, "a span's list of free blocks")
+        self.lists = [one for heap in self.threads for one in heap.lists]
+        self.lists += caches.transfers(self.memory, self.place, self.problems)
+        self.follow_caches(self.lists)
+        self.mark_cached(blocks, "a cache's list")
+        if self.release == RELEASES[1]:
             self.replaced = extension.replaced(self, blocks)
             blocks.set_state(self.replaced, State.METADATA)
         counts.reconcile(self)
@@ -111,97 +106,83 @@ class Tcmalloc(Allocator):
             what = f"each block begins with a header of {HEADER} bytes, so what the program holds is called possible"
             self.problems.append(Problem(self.place.central, f"{self.where} is tcmalloc's debug variant: {what}", False))
 
-    def cached_lists(self) -> list[FreeList]:
-        """Every list of a thread cache or transfer cache."""
-        mine = [one for heap in self.found.heaps for one in heap.lists]
-        return mine + list(caches.transfers(self.memory, self.place, self.problems))
-
     def metadata(self) -> list[Range]:
         """See Allocator: spans' descriptors, the page map, thread caches, variables with pointers.
 
         The variables are central lists with stale chains, and the page heap with its cache of page
         numbers.
         """
-        if self._metadata is None:
-            own = clusters(sorted(span.address for span in self.spans), SPAN)
-            own += [Range(span.objects, span.objects + STACK) for span in self.spans if span.start in self.sampled]
-            own += self.tree.nodes
-            own += [Range(heap.address, heap.address + CACHE) for heap in self.found.heaps]
-            outside = subtract(bridged(merged(own)), self.ranges)
-            outside += self.place.variables()
-            outside += extension.hints(self) if self.spans else []
-            self._metadata = merged(outside)
         return self._metadata
+
+    @cached_property
+    def _metadata(self) -> list[Range]:
+        own = clusters(sorted(span.address for span in self.spans), SPAN)
+        own += [Range(span.objects, span.objects + STACK) for span in self.spans if span.start in self.sampled]
+        own += self.tree.nodes
+        own += [Range(heap.address, heap.address + CACHE) for heap in self.threads]
+        outside = subtract(bridged(merged(own)), self.ranges)
+        outside += self.place.variables()
+        outside += extension.hints(self) if self.spans else []
+        return merged(outside)
 
     def summary(self) -> dict[str, object]:
         """See Allocator."""
-        page = self.place.layout.page
-        return {"spans": len(self.spans), "thread_caches": len(self.found.heaps), "page_size": page, **counts.summary(self)}
+        pages = counts.page_heap(self)
+        kept = {name: pages[name] for name in ("system_bytes", "free_bytes", "unmapped_bytes")}
+        return {"spans": len(self.spans), "thread_caches": len(self.threads), "page_size": self.place.layout.page, **kept}
 
-    def span_at(self, address: int) -> Optional[Span]:
-        """The span whose memory holds `address`."""
-        if self._starts is None:
-            self._starts = [span.start for span in self.spans]
-        index = bisect_right(self._starts, address) - 1
-        return self.spans[index] if index >= 0 and address < self.spans[index].end else None
+    def used_spans(self) -> list[Span]:
+        """See PageHeap."""
+        return [span for span in self.spans if span.location == IN_USE]
+
+    @cached_property
+    def page_bytes(self) -> list[int]:
+        """Bytes of spans by location."""
+        found = [0, 0, 0]
+        for span in self.spans:
+            found[span.location] += span.end - span.start
+        return found
+
+    @cached_property
+    def _by_class(self) -> dict[int, list[Span]]:
+        found: dict[int, list[Span]] = {}
+        for span in self.spans:
+            found.setdefault(span.number, []).append(span)
+        return found
 
     def spans_of(self, number: int) -> list[Span]:
         """The spans of a size class."""
-        if self._by_class is None:
-            self._by_class = {}
-            for span in self.spans:
-                if span.number and span.location == IN_USE:
-                    self._by_class.setdefault(span.number, []).append(span)
         return self._by_class.get(number, [])
 
-    def locate(self, address: int) -> str:
-        """See Allocator."""
-        span = self.span_at(address)
-        if span is not None:
-            if span.location != IN_USE:
-                kept = "free pages of the page heap" if span.location == NORMAL else "free pages, returned to the system"
-                return f"{kept} ({span.start:#x} to {span.end:#x})"
-            if span.number:
-                return f"span of {self.place.sizes[span.number]}-byte blocks at {span.start:#x}"
+    def locate_pages(self, address: int, span: Optional[Span]) -> str:
+        """See PageHeap."""
+        if span is None:
+            return ""
+        if span.location == IN_USE:
             return f"span of one block at {span.start:#x}"
-        for heap in self.found.heaps:
-            if heap.address <= address < heap.address + CACHE:
-                return f"thread cache of thread {heap.tid}" if heap.tid else "thread cache"
-        central = address - self.place.central
-        if 0 <= central < CLASSES * self.place.layout.central:
-            return f"central list of size class {central // self.place.layout.central}"
-        if inside(self.tree.nodes, address):
-            return "page map"
-        return "descriptors" if inside(self.metadata(), address) else ""
+        kept = "free pages of the page heap" if span.location == NORMAL else "free pages, returned to the system"
+        return f"{kept} ({span.start:#x} to {span.end:#x})"
 
-    def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator."""
-        return counts.rows(self, blocks)
+    def own_counts(self, size: int) -> dict[str, int]:
+        """See PageHeap."""
+        number = self.place.sizes.index(size)
+        length = sum(one.length for heap in self.threads for one in heap.lists if one.number == number)
+        return {"class": number, **counts.central(self, number), "thread": length}
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
         """See Allocator: there is one, the page heap."""
-        return counts.arenas(self, blocks)
+        mapped = sum(self.page_bytes) + sum(end - start for start, end in self.metadata())
+        returned = self.page_bytes[RETURNED]
+        return self.page_heap(blocks, mapped, {**self.counted(), "returned": returned}, self.page_bytes[NORMAL] + returned)
 
     def spare(self, blocks: Blocks) -> list[Spare]:
         """See Allocator: spans on the page heap's lists."""
         sorts = {NORMAL: "page heap"}
         return [Spare(s.start, s.end, sorts.get(s.location, "returned"), "") for s in self.spans if s.location != IN_USE]
 
-    def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """See Allocator."""
-        return counts.thread_caches(self)
-
     def counted(self) -> dict[str, int]:
         """See Allocator: names of MallocExtension::GetNumericProperty."""
         return counts.properties(self)
-
-    def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See Allocator: all blocks of a span that is being cut up or emptied.
-
-        The thread has the address of the span's descriptor.
-        """
-        named = set(words)
-        return (start for span in self.spans if span.address in named for start in starts(blocks, span.start, span.end))
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
         """See Allocator.
@@ -213,8 +194,8 @@ class Tcmalloc(Allocator):
             return True
         if problem.address == self.place.root + self.place.layout.stats:
             return not {span.address for span in self.spans}.isdisjoint(words)
-        caches_ = [one.cache for one in self.cached_lists() if problem.address in (one.head, one.cache)]
-        return any_within(words, (Range(cache, cache + self.structure) for cache in caches_))
+        changed = (one.cache for one in self.lists if problem.address in (one.head, one.cache))
+        return any_within(words, (Range(cache, cache + self.structure) for cache in changed))
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """See Allocator."""
@@ -227,9 +208,7 @@ def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int
     found: list[Tcmalloc] = []
     for image, table in places:
         sizes = size_classes(memory, table)
-        if not sizes:
-            continue
-        place = locate(memory, engine, image, table, sizes)
+        place = locate(memory, engine, image, table, sizes) if sizes else None
         if place is not None:
             found.append(Tcmalloc(target, engine, place))
     return found

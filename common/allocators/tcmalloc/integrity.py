@@ -5,65 +5,41 @@ The page map inside spans, span lists in both directions, blocks on two lists.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.tcmalloc.caches import transfers
-from findleaks.allocators.tcmalloc.layout import EMPTY, IN_USE, NEXT, NONEMPTY, NORMAL, NUM_SPANS, PREV, RETURNED, SPAN, WORD
+from findleaks.allocators.tcmalloc.layout import EMPTY, IN_USE, NEXT, NONEMPTY, NORMAL, NUM_SPANS, PREV, RETURNED, SPAN
 from findleaks.allocators.tcmalloc.spans import Span
+from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.view import TcmallocView
-
-STEP = 1 << 16
-"""Words looked at between two chances to stop."""
+    from findleaks.allocators.tcmalloc.instance import Tcmalloc
 
 
-def verify(one: TcmallocView) -> Iterator[Optional[Problem]]:
+def verify(one: Tcmalloc) -> Iterator[Optional[Problem]]:
     """See Allocator.verify."""
     checked = dict.fromkeys(("pages", "spans on lists", "free-list links"), 0)
     one.checked = checked
-    yield from _page_map(one, checked)
+    yield from one.wrong_pages(checked, False, _wrong_page)
     known = {span.address: span for span in one.spans}
     for number in range(1, len(one.place.sizes)):
         yield from _central(one, number, known, checked)
         yield None
     yield from _page_heap(one, known, checked)
-    yield from _lists(one, checked)
+    checked["free-list links"] += len(one.free) + sum(len(held.blocks) for held in one.held)
+    yield from one.wrongly_cached()
     yield from _tails(one)
 
 
-def _page_map(one: TcmallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _wrong_page(span: Span, page: int, pointer: int, _: int) -> Problem:
     """Every page of a span with a size class names it (page_heap.cc, RegisterSizeClass)."""
-    pages, pointers, shift = one.tree.pages, one.tree.pointers, one.place.layout.shift
-    at = since_yield = 0
-    for span in one.spans:
-        if not span.number or span.location != IN_USE:
-            continue
-        first, last = span.start >> shift, span.end >> shift
-        if at >= len(pages) or pages[at] != first:
-            at = bisect_left(pages, first, at)
-        for page in range(first, last):
-            if at < len(pages) and pages[at] == page:
-                pointer = pointers[at]
-                at += 1
-            else:
-                pointer = 0
-            if pointer != span.address:
-                what = f"the page map says that page {page << shift:#x} is of the span at {pointer:#x}; it is of that at {span.address:#x}"
-                yield Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
-        since_yield += last - first
-        if since_yield >= STEP:
-            since_yield = 0
-            yield None
-        checked["pages"] += last - first
+    what = f"the page map says that page {page:#x} is of the span at {pointer:#x}; it is of that at {span.address:#x}"
+    return Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
 
 
-def _chain(one: TcmallocView, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
+def _chain(one: Tcmalloc, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
     """Follow a ring of spans (span.cc, DLL_*) from its header.
 
     `seen` gets the spans whose link back agrees.
@@ -73,11 +49,8 @@ def _chain(one: TcmallocView, header: int, name: str, limit: int, seen: list[int
     while at != header:
         back = one.memory.word(at + PREV) if at else None
         if not at or back is None:
-            yield Problem(
-                before + NEXT,
-                f"{name}: the link at {before + NEXT:#x} leads to {at or 0:#x}, which cannot be read",
-                damaged=_word(before + NEXT),
-            )
+            what = f"{name}: the link at {before + NEXT:#x} leads to {at or 0:#x}, which cannot be read"
+            yield Problem(before + NEXT, what, damaged=_word(before + NEXT))
             return
         if back != before:
             what = f"{name}: the span at {at:#x} has {back:#x} before it, the list has {before:#x}"
@@ -91,12 +64,11 @@ def _chain(one: TcmallocView, header: int, name: str, limit: int, seen: list[int
         before, at = at, one.memory.word(at + NEXT)
     last = one.memory.word(header + PREV)
     if last != before:
-        yield Problem(
-            header + PREV, f"{name}: ends with {last or 0:#x}, the list with {before:#x}", damaged=_word(header + PREV), expected=before
-        )
+        what = f"{name}: ends with {last or 0:#x}, the list with {before:#x}"
+        yield Problem(header + PREV, what, damaged=_word(header + PREV), expected=before)
 
 
-def _central(one: TcmallocView, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _central(one: Tcmalloc, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """A size class's rings of spans: all of its spans, on the ring that fits."""
     central, size, total = one.place.of_class(number), one.place.sizes[number], 0
     mine = {span.address for span in one.spans_of(number)}
@@ -118,15 +90,14 @@ def _central(one: TcmallocView, number: int, known: dict[int, Span], checked: di
         mine.difference_update(seen)
     counted = one.memory.word(central + NUM_SPANS) or 0
     if mine and not broken:
-        yield Problem(
-            min(mine), f"{len(mine):,} spans of size class {number} ({size} bytes) are on no central list, that at {min(mine):#x} first"
-        )
+        what = f"{len(mine):,} spans of size class {number} ({size} bytes) are on no central list, that at {min(mine):#x} first"
+        yield Problem(min(mine), what)
     if counted != total and not broken:
         what = f"the central list of size {size} counts {counted:,} spans, {total:,} are on its lists"
         yield Problem(central + NUM_SPANS, what, damaged=_word(central + NUM_SPANS), expected=total)
 
 
-def _page_heap(one: TcmallocView, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _page_heap(one: Tcmalloc, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Free spans: those of few pages are on rings by length, two sets have the others.
 
     See page_heap.h.
@@ -155,45 +126,19 @@ def _page_heap(one: TcmallocView, known: dict[int, Span], checked: dict[str, int
         counted = one.memory.word(at + 40) or 0
         large = sum(span.location == location and span.end - span.start > layout.most_pages * layout.page for span in free)
         if counted != large:
-            what = (
-                f"the page heap's set of large {'returned ' if location == RETURNED else ''}spans has {counted:,}, the page map {large:,}"
-            )
-            yield Problem(at + 40, what)
+            which = "large returned spans" if location == RETURNED else "large spans"
+            yield Problem(at + 40, f"the page heap's set of {which} has {counted:,}, the page map {large:,}")
 
 
-def _lists(one: TcmallocView, checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Each freed block is on one list, and on one of its own size."""
-    for count, (address, number) in enumerate(one.lists.cached_blocks()):
-        span = one.span_at(address)
-        if span is not None and (span.number != number or span.location != IN_USE):
-            what = f"{one.place.sizes[span.number]} bytes" if span.number else "a span of its own"
-            yield Problem(address, f"a cache's list of blocks of {one.place.sizes[number]} has {address:#x}, which is a block of {what}")
-        if count % STEP == STEP - 1:
-            yield None
-    together = len(one.lists.free) + len(one.lists.cached)
-    checked["free-list links"] += together
-    every = set(one.lists.free)
-    every.update(one.lists.cached)
-    if len(every) != together:
-        times = Counter(one.lists.free)
-        times.update(one.lists.cached)
-        for address, count in sorted(times.items()):
-            if count > 1:
-                what = f"the block at {address:#x} is {count} times on lists of freed blocks: it was freed twice"
-                yield Problem(address, what, damaged=Range(address, address))
-
-
-def _tails(one: TcmallocView) -> Iterator[Optional[Problem]]:
+def _tails(one: Tcmalloc) -> Iterator[Optional[Problem]]:
     """The second word of a transfer cache's slot is the last block of its chain."""
-    last = one.lists.tails
-    for slot in transfers(one.memory, one.place, []):
-        tail = one.memory.word(slot.cache + WORD)
-        if slot.cache in last and tail != last[slot.cache]:
-            what = (
-                f"slot {slot.slot} of the transfer cache of size {one.place.sizes[slot.number]}: its chain ends with {last[slot.cache]:#x}"
-            )
-            at = slot.cache + WORD
-            yield Problem(at, f"{what}, the slot says {tail or 0:#x}", damaged=_word(at), expected=last[slot.cache])
+    for held in one.held:
+        if held.kind == "transfer" and held.blocks:
+            last, at = held.blocks[-1], held.address + WORD
+            tail = one.memory.word(at)
+            if tail != last:
+                what = f"slot {held.owner} of the transfer cache of size {one.place.sizes[held.number]}: its chain ends with {last:#x}"
+                yield Problem(at, f"{what}, the slot says {tail or 0:#x}", damaged=_word(at), expected=last)
 
 
 def _word(address: int) -> Range:

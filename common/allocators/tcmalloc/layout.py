@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WORD = 8
+from findleaks.allocators.tcmallocs.page_map import WORD, PageMapLayout
+
 CLASSES = 128  # common.h, kClassSizesMax
 MAX_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
 
@@ -74,8 +75,8 @@ STACK = 33 * WORD
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A build: pages of 1 << `shift` bytes. Addresses have 48 bits (common.h, kAddressBits).
+class Layout(PageMapLayout):
+    """A build: pages of 1 << `shift` bytes.
 
     `levels` of the page map (pagemap.h) and `slots` of a transfer cache are 2 and 64, or 3 and 0
     with TCMALLOC_SMALL_BUT_SLOW.
@@ -84,23 +85,7 @@ class Layout:
     shift: int
     levels: int
     slots: int
-
-    @property
-    def page(self) -> int:
-        return 1 << self.shift
-
-    @property
-    def interior_bits(self) -> int:
-        return (48 - self.shift + 2) // 3 if self.levels == 3 else 0
-
-    @property
-    def leaf_bits(self) -> int:
-        bits = 48 - self.shift
-        return bits - 2 * self.interior_bits if self.levels == 3 else (bits + 1) // 2
-
-    @property
-    def root_bits(self) -> int:
-        return self.interior_bits if self.levels == 3 else 48 - self.shift - self.leaf_bits
+    classes = CLASSES
 
     @property
     def cached_pages(self) -> int:
@@ -133,7 +118,7 @@ class Layout:
         return SLOTS + 2 * WORD * self.slots
 
     @property
-    def central(self) -> int:
+    def stride(self) -> int:
         """Bytes of a CentralFreeList."""
         return (self.used_slots + 12 + 63) // 64 * 64
 

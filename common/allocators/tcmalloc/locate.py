@@ -6,7 +6,6 @@ page's number leads back to its span.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
@@ -24,13 +23,13 @@ from findleaks.allocators.tcmalloc.layout import (
     NONEMPTY,
     SIZE_CLASS,
     SPAN_WORDS,
-    WORD,
     Layout,
     pages_table,
 )
+from findleaks.allocators.tcmallocs import page_map as places
+from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
-from findleaks.target.ranges import nonzero_pieces
 
 SAMPLES = 24
 """Spans with which the page map's root is looked for; the first leads to it, unless it is corrupt.
@@ -40,32 +39,23 @@ PROBE = 5  # the size class by whose number the central lists are found
 
 
 @dataclass(frozen=True)
-class Place:
-    """The addresses of one tcmalloc's variables.
+class Place(places.Place):
+    """See tcmallocs.page_map.Place."""
 
-    `sizes`: bytes by size class, 0 for class 0. `table`, `central`, `root`: addresses of
-    class_to_size_, of the central lists, and of the page map's root.
-    """
-
-    image: Image
     layout: Layout
-    sizes: Sequence[int]
-    table: int
-    central: int
-    root: int
 
     def variables(self) -> list[Range]:
         """The variables that hold what may look like pointers, or stale ones."""
         layout = self.layout
         return [
             Range(self.table + MAP_START, self.table + MAP_END),
-            Range(self.central, self.central + CLASSES * layout.central),
+            Range(self.central, self.central + CLASSES * layout.stride),
             Range(self.root - layout.cached_pages, self.root + layout.heap_end),
         ]
 
     def of_class(self, number: int) -> int:
         """Address of a size class's central list."""
-        return self.central + number * self.layout.central
+        return self.central + number * self.layout.stride
 
 
 def size_classes(memory: Memory, table: int) -> list[int]:
@@ -83,19 +73,19 @@ def size_classes(memory: Memory, table: int) -> list[int]:
 
 def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequence[int]) -> Optional[Place]:
     """The rest of a tcmalloc; None where it is not there."""
-    regions = [Range(r.start, r.end) for r in memory.target.regions() if r.readable and r.writable]
+    regions = places.writable(memory.target)
+    everywhere = Range(regions[0].start, regions[-1].end)
     # A span of the largest class is one block (common.cc, SizeMap::Init): its number of pages gives
     # the page size.
     pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
     layouts = [layout for layout in LAYOUTS if pages << layout.shift == MAX_SMALL] or LAYOUTS
-    pieces = [piece for start, end in image.data for piece in nonzero_pieces(memory.target, start, end)]
-    probes = [at for piece in pieces for at in engine.search(piece, PROBE, PROBE + 1)]
+    probes = [at for piece in image.pieces(memory.target) for at in engine.search(piece, PROBE, PROBE + 1)]
     for slots in dict.fromkeys(layout.slots for layout in layouts):
         alike = [layout for layout in layouts if layout.slots == slots]
         for central in _central(memory, probes, alike[0], len(sizes)):
-            for span, start in list(_spans(memory, alike[0], central, len(sizes)))[:SAMPLES]:
+            for named in list(_spans(memory, alike[0], central, len(sizes)))[:SAMPLES]:
                 for layout in alike:
-                    root = _root(memory, engine, image, layout, span, start, regions)
+                    root = places.find_root(memory, engine, layout, image.data, named, regions, everywhere)
                     if root:
                         return Place(image, layout, sizes, table, central, root)
     return None
@@ -106,7 +96,7 @@ def _central(memory: Memory, probes: Sequence[int], layout: Layout, count: int) 
 
     `probes`: words that may be that of class PROBE.
     """
-    stride = layout.central
+    stride = layout.stride
     for at in probes:
         first = at - SIZE_CLASS - PROBE * stride
         if all(memory.word(first + number * stride + SIZE_CLASS) == number for number in range(1, count)):
@@ -117,35 +107,9 @@ def _spans(memory: Memory, layout: Layout, central: int, count: int) -> Iterator
     """(address, first page) of the first spans on the central lists."""
     for number in range(1, count):
         for head in (EMPTY, NONEMPTY):
-            header = central + number * layout.central + head
+            header = central + number * layout.stride + head
             span = memory.word(header + NEXT)
             if span and span != header:
                 words = memory.words(span, SPAN_WORDS)
                 if words is not None and words[0] and 0 < words[1] < 1 << 36:
                     yield span, words[0]
-
-
-def _root(memory: Memory, engine: Engine, image: Image, layout: Layout, span: int, start: int, regions: Sequence[Range]) -> int:
-    """The address of the page map's root, or 0: page `start` leads from there to `span`."""
-    high = start >> (48 - layout.shift - layout.root_bits)
-    if high >> layout.root_bits:
-        return 0
-    starts = [region.start for region in regions]
-    for low, end in image.data:
-        # All of the root is in the data, so its entry for this page can only be in part of the
-        # data.
-        first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
-        for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
-            for at in engine.search(piece, regions[0].start, regions[-1].end):
-                node = memory.word(at) or 0
-                index = bisect.bisect_right(starts, node) - 1
-                if index >= 0 and node < regions[index].end and node % WORD == 0 and _leads(memory, layout, node, start, span):
-                    return at - WORD * high
-    return 0
-
-
-def _leads(memory: Memory, layout: Layout, node: int, page: int, span: int) -> bool:
-    """Whether the page leads from this entry of the root to the span."""
-    if layout.levels == 3:
-        node = memory.word(node + WORD * (page >> layout.leaf_bits & (1 << layout.interior_bits) - 1)) or 0
-    return memory.word(node + WORD * (page & (1 << layout.leaf_bits) - 1)) == span

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing, records
+from findleaks.allocators.base import Problem, first_problems
+from findleaks.allocators.bulk import records
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.tcmalloc.layout import IN_USE, SPAN, SPAN_WORDS, WORD
+from findleaks.allocators.tcmalloc.layout import IN_USE, SPAN, SPAN_WORDS
 from findleaks.allocators.tcmalloc.locate import Place
+from findleaks.allocators.tcmallocs.page_map import WORD, Tree, entries, read_nodes
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import nonzero_pieces
 
 NEAR = 1 << 20
 """Bytes between two pieces of metadata that are joined, where no span is in between.
@@ -27,8 +27,6 @@ NEAR = 1 << 20
 Descriptors are in blocks of 128 KB, freed ones among them (page_heap_allocator.h). Leaves of the
 page map take 2 MB.
 """
-
-MAX_PROBLEMS = 20
 
 
 class Span(NamedTuple):
@@ -40,46 +38,22 @@ class Span(NamedTuple):
     address: int
     start: int
     end: int
-    number: int  # size class, 0 for one block that takes all of it
+    number: int  # size class, 0 for one block that takes all of it, and for free pages
     location: int  # layout.IN_USE, NORMAL or RETURNED
     refcount: int
     objects: int
     sampled: bool
 
 
-class Tree(NamedTuple):
-    """The page map: entries that are not 0, ascending by page, and its nodes."""
-
-    pages: Sequence[int]
-    pointers: Sequence[int]
-    nodes: Sequence[Range]
-
-
 def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
     """All entries of the page map."""
-    layout = place.layout
-    pages: list[int] = []
-    pointers: list[int] = []
-    nodes: list[Range] = []
-    roots = [(0, place.root)]
-    bits = layout.root_bits
-    for below in ([layout.interior_bits] if layout.levels == 3 else []) + [layout.leaf_bits]:
-        entries = [_entries(memory.target, engine, Range(at, at + (WORD << bits))) for _, at in roots]
-        roots = [(base << bits | number, node) for (base, _), found in zip(roots, entries) for number, node in found]
-        nodes += [Range(node, node + (WORD << below)) for _, node in roots]
-        bits = below
-    for base, leaf in roots:
-        for number, pointer in _entries(memory.target, engine, Range(leaf, leaf + (WORD << bits))):
-            pages.append(base << layout.leaf_bits | number)
-            pointers.append(pointer)
-    return Tree(pages, pointers, nodes)
-
-
-def _entries(target: Target, engine: Engine, node: Range) -> Iterator[tuple[int, int]]:
-    """(number, value) of the words of a node that are not 0."""
-    for piece in nonzero_pieces(target, *node):
-        for at, value in zip(*pointing(engine, piece, 1, 1 << 64)):
-            yield (at - node.start) // WORD, value
+    leaves, nodes = read_nodes(memory, engine, place)
+    found = [
+        (first | number, pointer)
+        for first, leaf in leaves
+        for number, pointer in entries(memory.target, engine, Range(leaf, leaf + place.layout.leaf))
+    ]
+    return Tree([page for page, _ in found], [pointer for _, pointer in found], (), nodes)
 
 
 def bridged(ranges: Iterable[Range]) -> list[Range]:
@@ -95,7 +69,7 @@ def bridged(ranges: Iterable[Range]) -> list[Range]:
 
 def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> list[Span]:
     """Every span in ascending order; entries of the page map without a span go to `problems`."""
-    addresses = sorted(set(tree.pointers))
+    addresses = sorted(set(tree.words))
     data, missing = records(target, engine, addresses, SPAN)
     words = memoryview(data).cast("Q")
     index = {address: i for i, address in enumerate(addresses) if i not in missing}
@@ -103,7 +77,7 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
     found: list[Span] = []
     # pages [first, last] that name a span that does not have them
     bad: list[tuple[int, int, int]] = []
-    pages, pointers, shift = tree.pages, tree.pointers, place.layout.shift
+    pages, pointers, shift = tree.pages, tree.words, place.layout.shift
     at, count = 0, len(pages)
     while at < count:
         page, pointer = pages[at], pointers[at]
@@ -121,6 +95,7 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
                 elif location > 2:
                     problems.append(Problem(pointer, f"span of {page << shift:#x} is on list {location}, which is none: not used"))
                 else:
+                    number = number if location == IN_USE else 0  # free pages keep their last one
                     fields = (pointer, page << shift, end << shift, number, location, flags & 0xFFFF, objects[i], bool(flags >> 26 & 1))
                     found.append(tuple.__new__(Span, fields))  # half the time of Span(…)
                 at = after
@@ -130,15 +105,14 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
         else:
             bad.append((page, page, pointer))
         at += 1
-    for first, last, pointer in bad[:MAX_PROBLEMS]:
-        where = f"{first << shift:#x}" + (f" to {last + 1 << shift:#x}" if last > first else "")
-        what = "cannot be read" if pointer not in index else "is of other pages"
-        problems.append(
-            Problem(pointer, f"the page map says that {where} is of the span at {pointer:#x}, which {what}: that memory is not used")
-        )
-    if len(bad) > MAX_PROBLEMS:
-        problems.append(Problem(bad[MAX_PROBLEMS][2], f"and {len(bad) - MAX_PROBLEMS:,} more such places in the page map"))
+    first_problems(problems, (_bad_entries(shift, *entry, entry[2] in index) for entry in bad), "such places in the page map")
     return found
+
+
+def _bad_entries(shift: int, first: int, last: int, pointer: int, readable: bool) -> Problem:
+    where = f"{first << shift:#x}" + (f" to {last + 1 << shift:#x}" if last > first else "")
+    what = "is of other pages" if readable else "cannot be read"
+    return Problem(pointer, f"the page map says that {where} is of the span at {pointer:#x}, which {what}: that memory is not used")
 
 
 def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[Span]) -> dict[int, int]:
@@ -175,12 +149,3 @@ def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]
                 size = sampled.get(start, end - start)
                 words += (start, size, size, 1, 0, 0)
     return array("Q", words)
-
-
-def contiguous(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """(first, last + 1): indices of neighbouring spans without a gap."""
-    if not spans:
-        return []
-    ends, starts = [span.end for span in spans], [span.start for span in spans]
-    first = [0, *(number for number, (a, b) in enumerate(zip(ends, starts[1:]), 1) if a != b)]
-    return list(zip(first, [*first[1:], len(spans)]))

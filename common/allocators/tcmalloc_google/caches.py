@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
@@ -19,37 +20,22 @@ from findleaks.allocators.tcmalloc_google.layout import (
     FREELIST,
     HEADER,
     LIST,
-    LIST_LENGTH,
     LIST_MOST,
     SHARD,
     SHARD_TRANSFER,
     SHIFTS,
     SLOT_INFO,
     SLOTS,
-    WORD,
 )
 from findleaks.allocators.tcmalloc_google.locate import Place
+from findleaks.allocators.tcmallocs.caches import Held, ThreadHeap, linked_caches, thread_lists
+from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
-from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
 MAX_CPUS = 1 << 13
-MAX_CACHES = 1 << 20
 MAX_SHARDS = 256
-
-
-class Held(NamedTuple):
-    """The blocks of a size class in a cache.
-
-    `kind`: "cpu", "transfer", "shard" or "thread". `owner`: the CPU, the shard, the tid.
-    """
-
-    kind: str
-    owner: int
-    address: int
-    number: int
-    blocks: array[int]
 
 
 class CpuCaches(NamedTuple):
@@ -63,16 +49,6 @@ class CpuCaches(NamedTuple):
     slabs: int
     shift: int
     begins: Sequence[int]
-
-
-@dataclass
-class ThreadHeap:
-    """A ThreadCache. `size`: bytes by its own count. `lists`: (size class, head, length)."""
-
-    address: int
-    tid: int
-    size: int
-    lists: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -102,11 +78,8 @@ def find(memory: Memory, engine: Engine, place: Place, own: Sequence[Range], pro
         if shards:
             found.held += [held for shard, caches in shards for held in _shard(memory, place, shard, caches, problems)]
             break
-    best: list[int] = []
-    for _, value in pointers:
-        if value not in best and value % WORD == 0:
-            chain = _chain(memory, place, value)
-            best = chain if len(chain) > len(best) else best
+    heads = dict.fromkeys(value for _, value in pointers if value % WORD == 0)
+    best = max((_chain(memory, place, head) for head in heads), key=len, default=[])
     owners = {thread.thread_pointer: thread.tid for thread in memory.target.threads() if thread.thread_pointer}
     found.threads = [_thread(memory, place, address, owners) for address in best]
     if found.cpus is None and not best:
@@ -124,10 +97,8 @@ def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]
 
 def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:
     """16-bit numbers at `address`, or None."""
-    try:
-        return list(memoryview(memory.target.read(address, 2 * count)).cast("H"))
-    except UnreadableMemory:
-        return None
+    data = memory.read(address, 2 * count)
+    return list(memoryview(data).cast("H")) if data else None
 
 
 def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> Optional[CpuCaches]:
@@ -243,24 +214,12 @@ def _chain(memory: Memory, place: Place, head: int) -> list[int]:
 
     [] if `head` heads no list.
     """
-    links = place.layout.cache_links
-    if memory.word(head + links + WORD) != 0 or not is_thread_cache(memory, place, head):
+    if not is_thread_cache(memory, place, head):
         return []
-    chain = [head]
-    while len(chain) < MAX_CACHES:
-        following = memory.word(chain[-1] + links)
-        if not following or memory.word(following + links + WORD) != chain[-1] or not is_thread_cache(memory, place, following):
-            break
-        chain.append(following)
-    return chain
+    return linked_caches(memory, head, place.layout.cache_links, partial(is_thread_cache, memory, place))[0]
 
 
 def _thread(memory: Memory, place: Place, address: int, owners: dict[int, int]) -> ThreadHeap:
     words = memory.words(address, place.layout.thread_cache // WORD) or ()
     size, _, pointer = words[place.layout.classes * LIST // WORD :][:3]
-    heap = ThreadHeap(address, owners.get(pointer, 0), size)
-    for number, bytes_ in enumerate(place.sizes):
-        head, length = words[number * LIST // WORD], words[(number * LIST + LIST_LENGTH) // WORD] & 0xFFFFFFFF
-        if head and bytes_:
-            heap.lists.append((number, head, length))
-    return heap
+    return ThreadHeap(address, owners.get(pointer, 0), size, thread_lists(words, place.sizes, LIST // WORD, address))

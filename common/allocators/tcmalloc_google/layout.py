@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WORD = 8
+from findleaks.allocators.tcmallocs.page_map import WORD, PageMapLayout
+
 HUGE_PAGE = 2 << 20
-ADDRESS_BITS = 48  # internal/config.h, kAddressBits
 
 # span.h, Span: list links; embed_count 16 bits, freelist 16, allocated 16, cache_size 4,
 # nonempty_index 4, is_donated 1; first_page and flags; number of pages (6 bits where it is neither
@@ -31,7 +31,7 @@ PROXY, ALLOCATED_SIZE, GUARDED_STATUS = 32, 56, 92
 GUARDED = 10  # Profile::Sample::GuardedStatus::Guarded
 
 # central_freelist.h, CentralFreeList: lock, then words.
-SIZE_CLASS, OBJECT_SIZE, OBJECTS, PAGES_PER_SPAN, COUNTER, REQUESTED, RETURNED, LISTS = 8, 16, 24, 48, 56, 64, 72, 208
+SIZE_CLASS, OBJECT_SIZE, COUNTER, REQUESTED, RETURNED, LISTS = 8, 16, 56, 64, 72, 208
 CENTRAL = 424
 NUM_LISTS = 8
 
@@ -57,7 +57,7 @@ LIST_LENGTH, LIST_MOST = 8, 16
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(PageMapLayout):
     """A build: pages of 1 << `shift` bytes, `base` size classes (common.h, kNumBaseClasses).
 
     The classes are repeated for each of `partitions` NUMA nodes and, where `expanded`, once more
@@ -71,10 +71,6 @@ class Layout:
     expanded: bool = True
     levels: int = 2
     transfer: bool = True
-
-    @property
-    def page(self) -> int:
-        return 1 << self.shift
 
     @property
     def classes(self) -> int:
@@ -113,20 +109,8 @@ class Layout:
     # pagemap.h, PageMap2 (leaves of 2^15 pages) and PageMap3.
 
     @property
-    def page_bits(self) -> int:
-        return ADDRESS_BITS - self.shift
-
-    @property
     def leaf_bits(self) -> int:
-        return 15 if self.levels == 2 else (self.page_bits + 2) // 3
-
-    @property
-    def middle_bits(self) -> int:
-        return 0 if self.levels == 2 else self.leaf_bits
-
-    @property
-    def root_bits(self) -> int:
-        return self.page_bits - self.leaf_bits - self.middle_bits
+        return 15 if self.levels == 2 else super().leaf_bits
 
     @property
     def spans_at(self) -> int:

@@ -6,56 +6,44 @@ page's number leads back to its span.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.tcmalloc_google.layout import (
-    LISTS,
-    NUM_LISTS,
-    OBJECT_SIZE,
-    SIZE_CLASS,
-    SPAN_WORDS,
-    WORD,
-    Layout,
-)
+from findleaks.allocators.tcmalloc_google.layout import LISTS, NUM_LISTS, OBJECT_SIZE, SIZE_CLASS, SPAN_WORDS, Layout
+from findleaks.allocators.tcmallocs import page_map as places
+from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, nonzero_pieces
+from findleaks.target.ranges import merged
 
 SAMPLES = 24
 """Spans from which the page map's root is looked for; the first suffices unless it is corrupt."""
 
 PROBE = 5  # the size class by whose number the central lists are found
-SPAN_MASK = (1 << 48) - 1
 TAG_SHIFT = 42
 
 
 @dataclass(frozen=True)
-class Place:
-    """The addresses of one tcmalloc's variables.
+class Place(places.Place):
+    """See tcmallocs.page_map.Place.
 
-    `sizes`, `pages`: bytes and pages by size class, 0 where there is none. `size_map`, `central`,
-    `root`: addresses of the SizeMap, of the first transfer cache, and of the page map's root.
+    `central` is that of the first transfer cache, where there are such. `pages`: of a span, by size
+    class.
     """
 
-    image: Image
     layout: Layout
-    sizes: Sequence[int]
     pages: Sequence[int]
-    size_map: int
-    central: int
-    root: int
 
     def variables(self) -> list[Range]:
         """The variables found so far."""
         layout = self.layout
+        size_map = self.table - layout.sizes_at
         return [
-            Range(self.size_map, self.size_map + layout.size_map),
+            Range(size_map, size_map + layout.size_map),
             Range(self.central, self.central + layout.classes * layout.stride),
             Range(self.root, self.root + (WORD << layout.root_bits) + WORD),
         ]
@@ -104,24 +92,30 @@ def locate(
     memory: Memory, engine: Engine, image: Image, layout: Layout, table: int, sizes: Sequence[int], pages: Sequence[int]
 ) -> Optional[Place]:
     """The rest of a tcmalloc; None where it is not there."""
-    regions = [Range(r.start, r.end) for r in memory.target.regions() if r.readable and r.writable]
+    regions = places.writable(memory.target)
+    # The kernel splits the mapping, as part of the root is to have no huge pages (pagemap.cc,
+    # MapRootWithSmallPages).
+    data = merged(image.data)
     for central in _central(memory, engine, image, layout, sizes):
-        place = Place(image, layout, sizes, pages, table - layout.sizes_at, central, 0)
-        for span, page in list(_spans(memory, place))[:SAMPLES]:
-            root = _root(memory, engine, image, layout, span, page, regions)
-            if root:
-                return Place(image, layout, sizes, pages, place.size_map, central, root)
+        place = Place(image, layout, sizes, table, central, 0, pages)
+        for named in list(_spans(memory, place))[:SAMPLES]:
+            # Descriptors and leaves are of one kind of memory, which has address space of its own
+            # (internal/memory_tag.h). The rest is searched only if this fails.
+            near = named[0] >> TAG_SHIFT << TAG_SHIFT
+            for nodes in (Range(near, near + (1 << TAG_SHIFT)), Range(regions[0].start, regions[-1].end)):
+                root = places.find_root(memory, engine, layout, data, named, regions, nodes)
+                if root:
+                    return replace(place, root=root)
     return None
 
 
 def _central(memory: Memory, engine: Engine, image: Image, layout: Layout, sizes: Sequence[int]) -> Iterator[int]:
     """Addresses from which each central list names its own size class and size."""
-    for start, end in image.data:
-        for piece in nonzero_pieces(memory.target, start, end):
-            for at in engine.search(piece, PROBE, PROBE + 1):
-                lists = at - SIZE_CLASS - PROBE * layout.stride
-                if all(_names(memory, lists + number * layout.stride, number, sizes) for number in range(layout.classes)):
-                    yield lists - layout.central_at
+    for piece in image.pieces(memory.target):
+        for at in engine.search(piece, PROBE, PROBE + 1):
+            lists = at - SIZE_CLASS - PROBE * layout.stride
+            if all(_names(memory, lists + number * layout.stride, number, sizes) for number in range(layout.classes)):
+                yield lists - layout.central_at
 
 
 def _names(memory: Memory, central: int, number: int, sizes: Sequence[int]) -> bool:
@@ -139,34 +133,3 @@ def _spans(memory: Memory, place: Place) -> Iterator[tuple[int, int]]:
                 page = words[3] & (1 << place.layout.page_bits) - 1
                 if page:
                     yield span, page
-
-
-def _root(memory: Memory, engine: Engine, image: Image, layout: Layout, span: int, page: int, regions: Sequence[Range]) -> int:
-    """The address of the page map's root, or 0: `page` leads from there to `span`."""
-    high = page >> (layout.page_bits - layout.root_bits)
-    starts = [region.start for region in regions]
-    # Descriptors and leaves are of one kind of memory, which has address space of its own
-    # (internal/memory_tag.h). The rest is searched only if this fails.
-    near = span >> TAG_SHIFT << TAG_SHIFT
-    for least, most in ((near, near + (1 << TAG_SHIFT)), (regions[0].start, regions[-1].end)):
-        # The kernel splits the mapping, as part of the root is to have no huge pages (pagemap.cc,
-        # MapRootWithSmallPages).
-        for low, end in merged(image.data):
-            # All of the root is in the data, so its entry for this page can only be in part of the
-            # data.
-            first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
-            for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
-                for at in engine.search(piece, least, most):
-                    node = memory.word(at) or 0
-                    index = bisect_right(starts, node) - 1
-                    if index >= 0 and node < regions[index].end and node % WORD == 0 and _leads(memory, layout, node, page, span):
-                        return at - WORD * high
-    return 0
-
-
-def _leads(memory: Memory, layout: Layout, node: int, page: int, span: int) -> bool:
-    """Whether the page leads from this entry of the root to the span."""
-    if layout.levels == 3:
-        node = memory.word(node + WORD * (page >> layout.leaf_bits & (1 << layout.middle_bits) - 1)) or 0
-    word = memory.word(node + layout.spans_at + WORD * (page & (1 << layout.leaf_bits) - 1))
-    return word is not None and word & SPAN_MASK == span

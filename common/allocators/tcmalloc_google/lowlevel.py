@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from findleaks.allocators.bulk import pointing
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.tcmalloc_google.layout import WORD
 from findleaks.allocators.tcmalloc_google.locate import Place
+from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract

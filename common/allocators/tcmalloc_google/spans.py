@@ -9,12 +9,13 @@ its pages' size class is 0.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import repeat
 from typing import NamedTuple
 
-from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing, records
+from findleaks.allocators.base import Problem, first_problems
+from findleaks.allocators.bulk import records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.layout import (
     ALLOCATED_SIZE,
@@ -34,16 +35,14 @@ from findleaks.allocators.tcmalloc_google.layout import (
     SPAN,
     SPAN_WORDS,
     UNIT,
-    WORD,
 )
-from findleaks.allocators.tcmalloc_google.locate import SPAN_MASK, Place
+from findleaks.allocators.tcmalloc_google.locate import Place
+from findleaks.allocators.tcmallocs.page_map import SPAN_MASK, WORD, Tree, entries, read_nodes
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import nonzero_pieces
 
-MAX_PROBLEMS = 20
 STEP = 1 << 14  # spans between two looks whether the user wants to stop
 ALL_USED = run_states(State.IN_USE, State.IN_USE)
 BY_BITMAP = run_states(State.IN_USE, State.FREE)
@@ -66,54 +65,21 @@ class Span(NamedTuple):
     sampled: bool
 
 
-class Leaf(NamedTuple):
-    """A leaf of the page map, and the first address that it covers."""
-
-    address: int
-    base: int
-
-
-class Tree(NamedTuple):
-    """The page map: entries that are not 0, ascending by page, and the size class of each.
-
-    `nodes`: all nodes; `leaves`: those of them that are leaves.
-    """
-
-    pages: Sequence[int]
-    words: Sequence[int]
-    classes: Sequence[int]
-    nodes: Sequence[Range]
-    leaves: Sequence[Leaf]
-
-
-def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
-    """All entries of the page map."""
+def read_tree(memory: Memory, engine: Engine, place: Place) -> tuple[Tree, list[int]]:
+    """All entries of the page map, and the first addresses that its leaves cover."""
     layout = place.layout
-    nodes: list[Range] = []
-    roots = _entries(memory.target, engine, Range(place.root, place.root + (WORD << layout.root_bits)))
-    if layout.levels == 3:
-        size = WORD << layout.middle_bits
-        nodes += [Range(node, node + size) for _, node in roots]
-        roots = [
-            (high << layout.middle_bits | number, leaf)
-            for high, node in roots
-            for number, leaf in _entries(memory.target, engine, Range(node, node + size))
-        ]
     pages: list[int] = []
     words: list[int] = []
     classes: list[int] = []
-    for high, leaf in roots:
-        start, count = leaf + layout.spans_at, 1 << layout.leaf_bits
-        found = _entries(memory.target, engine, Range(start, start + WORD * count))
-        numbers = _bytes(memory.target, leaf, layout.spans_at)
-        compact = memoryview(numbers).cast("B" if layout.compact == 1 else "H")
-        base = high << layout.leaf_bits
-        pages += [base | number for number, _ in found]
+    leaves, nodes = read_nodes(memory, engine, place)
+    for first, leaf in leaves:
+        start = leaf + layout.spans_at
+        found = entries(memory.target, engine, Range(start, start + (WORD << layout.leaf_bits)))
+        compact = memoryview(_bytes(memory.target, leaf, layout.spans_at)).cast("B" if layout.compact == 1 else "H")
+        pages += [first | number for number, _ in found]
         words += [word for _, word in found]
         classes += [compact[number] for number, _ in found]
-        nodes.append(Range(leaf, leaf + layout.leaf))
-    leaves = [Leaf(leaf, high << layout.leaf_bits + layout.shift) for high, leaf in roots]
-    return Tree(pages, words, classes, nodes, leaves)
+    return Tree(pages, words, classes, nodes), [first << layout.shift for first, _ in leaves]
 
 
 def _bytes(target: Target, start: int, size: int) -> bytearray:
@@ -123,14 +89,6 @@ def _bytes(target: Target, start: int, size: int) -> bytearray:
         at = piece.address - start
         data[at : at + len(piece.data)] = piece.data
     return data
-
-
-def _entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int]]:
-    """(number, value) of the words of a node that are not 0."""
-    found: list[tuple[int, int]] = []
-    for piece in nonzero_pieces(target, *node):
-        found += [((at - node.start) // WORD, value) for at, value in zip(*pointing(engine, piece, 1, 1 << 64))]
-    return found
 
 
 class Spans:
@@ -151,6 +109,7 @@ class Spans:
         self.addresses = sorted({word & SPAN_MASK for word in tree.words} - {0})
         self.data, self._missing = records(target, engine, self.addresses, SPAN)
         self._read(tree, problems)
+        self._starts = [span.start for span in self.found]
         self._read_samples(problems)
 
     def _read(self, tree: Tree, problems: list[Problem]) -> None:
@@ -188,9 +147,7 @@ class Spans:
             size = sizes[number] if number else bytes_
             fields = (address, record, page << shift, end << shift, number, size, bytes_ // size, counts[record] >> 32 & 0xFFFF, sampled)
             self.found.append(tuple.__new__(Span, fields))  # half the time of Span(…)
-        problems += bad[:MAX_PROBLEMS]
-        if len(bad) > MAX_PROBLEMS:
-            problems.append(Problem(bad[MAX_PROBLEMS].address, f"and {len(bad) - MAX_PROBLEMS:,} more spans that are not used"))
+        first_problems(problems, bad, "spans that are not used")
 
     def _read_samples(self, problems: list[Problem]) -> None:
         """Read the sampled blocks, each of which has a span of its own.
@@ -219,7 +176,7 @@ class Spans:
         """What `Blocks.append_runs` takes for the spans in [start, end), with `data` for bits."""
         out: list[int] = []
         least = self._place.layout.least_bitmap
-        first, last = (_bisect(self.found, bound) for bound in (start, end))
+        first, last = (bisect_left(self._starts, bound) for bound in (start, end))
         for _, record, begin, _, number, size, count, _, _ in self.found[first:last]:
             if number and count > 1 and size >= least:
                 out += (begin, size, size, count, (record * SPAN_WORDS + BITMAP) * WORD * 8, BY_BITMAP)
@@ -236,7 +193,13 @@ class Spans:
         the others as many as fit.
         """
         free: array[int] = array("Q")
-        least, differing = self._place.layout.least_bitmap, 0
+        wrong = self._follow(free)
+        first_problems(problems, wrong, "spans whose lists and counts differ", self._place.root)
+        return free
+
+    def _follow(self, free: array[int]) -> Iterator[Problem]:
+        """Add to `free` the blocks on the lists."""
+        least = self._place.layout.least_bitmap
         for step, span in enumerate(self.found):
             if span.number and span.size < least and span.allocated < span.blocks:
                 indices, why = self._indices(span)
@@ -247,14 +210,9 @@ class Spans:
                     why = "it names what is no block, or one twice"
                 free.extend(span.start + index * UNIT for index in sorted(good))
                 if why or len(good) + span.allocated != span.blocks:
-                    differing += 1
-                    if differing <= MAX_PROBLEMS:
-                        problems.append(_free_problem(span, len(good), why))
+                    yield _free_problem(span, len(good), why)
             if step % STEP == STEP - 1 and self._target.interrupted():
                 raise Interrupted
-        if differing > MAX_PROBLEMS:
-            problems.append(Problem(self._place.root, f"and {differing - MAX_PROBLEMS:,} more spans whose lists and counts differ"))
-        return free
 
     def _indices(self, span: Span) -> tuple[list[int], str]:
         """Indices of free blocks as listed, and "" or why the list ended early."""
@@ -286,18 +244,6 @@ class Spans:
         """The spans whose free blocks are in a bitmap."""
         least = self._place.layout.least_bitmap
         return (span for span in self.found if span.number and span.blocks > 1 and span.size >= least)
-
-
-def _bisect(spans: Sequence[Span], bound: int) -> int:
-    """The index of the first span that starts at `bound` or above."""
-    low, high = 0, len(spans)
-    while low < high:
-        middle = (low + high) // 2
-        if spans[middle].start < bound:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _free_problem(span: Span, found: int, why: str) -> Problem:

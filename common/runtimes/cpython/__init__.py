@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.allocators import pymalloc
-from findleaks.allocators.images import images
+from findleaks.allocators.pymalloc import interpreters
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import ManagedHeap, Runtime
-from findleaks.target.base import Range, Target
+from findleaks.target.base import Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
@@ -25,12 +24,8 @@ HEAP = ManagedHeap(("libpython", "python"), "CPython", "pymalloc")
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
     """See base.Finder."""
-    files = {region.start for region in target.regions() if region.writable and region.name.startswith("/")}
-    for image in images(target):
-        initialised = [Range(start, min(end, start + pymalloc.LOOK)) for start, end in image.data if start in files]
-        metatype = pymalloc.type_of_types(target, engine, image, initialised)
-        if metatype is not None:
-            from findleaks.runtimes.cpython.instance import CPython
+    for image, metatype in interpreters(target, engine):
+        from findleaks.runtimes.cpython.instance import CPython
 
-            return [CPython(target, engine, directory, image, metatype)]
+        return [CPython(target, engine, directory, image, metatype)]
     return []

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import Image, images
 from findleaks.allocators.memory import Memory
@@ -16,7 +17,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED
 from findleaks.engine.terms import NO_POINTERS, State
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Site, Type, Variable
+from findleaks.runtimes.base import Count, Holders, Part, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.engine import NO_OBJECT, SUMS, ObjectTally, count_objects
 from findleaks.runtimes.cpython.types import HAVE_GC, SUBCLASSES, Types
@@ -55,9 +56,9 @@ class CPython(Runtime):
         sums = self.tally.sums
         found["objects tracked by the collector"] = Count(sum(sums[2::SUMS]))
         found["objects in free lists"] = Count(sum(sums[3::SUMS]))
-        interned = self._strings
-        found["interned strings"] = Count(interned.strings)
-        found["bytes of interned strings"] = Count(interned.bytes, "bytes")
+        # in blocks, without those in the interpreter's own data
+        found["interned strings"] = Count(sum(sums[4::SUMS]))
+        found["bytes of interned strings"] = Count(sum(sums[5::SUMS]), "bytes")
         traced = self.traced
         if traced is not None:
             found["traced blocks"], found["traced memory"] = Count(traced.blocks), Count(traced.bytes, "bytes")
@@ -112,10 +113,13 @@ class CPython(Runtime):
 
     @cached_property
     def _names(self) -> list[str]:
-        return self.known.names()
+        return [self.known.name(number) for number in range(len(self.known))]
 
     def types(self) -> Sequence[Type]:
-        """See Runtime. `bytes` are of the objects' blocks, including the collector's headers."""
+        """See Runtime. `bytes` are of the objects' blocks, including the collector's headers.
+
+        Types of the same name are not distinguished: they are summed.
+        """
         sums = self.tally.sums
         found: dict[str, Type] = {}
         for number, name in enumerate(self._names):
@@ -190,10 +194,6 @@ class CPython(Runtime):
         at = self._directory.blocks.lookup(made) if made else None
         own = at is not None and at[3] == State.IN_USE and self.tally.found[at[0]] == NO_OBJECT
         return made if own else 0
-
-    @cached_property
-    def _strings(self) -> strings.Interned:
-        return strings.interned(self.tally)
 
     @cached_property
     def traced(self) -> Optional[tracing.Traced]:

@@ -7,9 +7,6 @@ next bits, `compact` and `ascii` say that its characters are right behind it, an
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from findleaks.runtimes.cpython.engine import SUMS, ObjectTally
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 
 STATE = 4
@@ -19,16 +16,6 @@ STATE = 4
 COMPACT_ASCII = 1 << 5 | 1 << 6
 LEAVES = ("int", "float", "complex", "bytes", "bool", "range_iterator")
 """Types whose objects contain no references."""
-
-
-class Interned(NamedTuple):
-    """Interned strings in blocks, and the bytes of these blocks.
-
-    Those in the interpreter's own data are not counted.
-    """
-
-    strings: int
-    bytes: int
 
 
 def marks(known: Types, word: int) -> bytes:
@@ -42,7 +29,3 @@ def leaves(known: Types) -> bytes:
     """
     plain = (known.plain_name(number) for number in range(len(known)))
     return bytes(COMPACT_ASCII if name == "str" else name in LEAVES for name in plain)
-
-
-def interned(tally: ObjectTally) -> Interned:
-    return Interned(sum(tally.sums[4::SUMS]), sum(tally.sums[5::SUMS]))

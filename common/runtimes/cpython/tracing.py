@@ -19,11 +19,10 @@ from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
-from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Site
 from findleaks.runtimes.cpython.types import Types
 from findleaks.target.base import Target
-from findleaks.target.ranges import nonzero_pieces
 
 TABLE = 10
 """Words of a hash table."""
@@ -78,18 +77,17 @@ class _Reader:
         low, high = self._heaps[0].start, self._heaps[-1].end
         seen: set[int] = set()
         code = [(region.start, region.end) for region in self._target.regions() if region.executable]
-        for start, end in self._image.data:
-            for piece in nonzero_pieces(self._target, start, end):
-                if self._target.interrupted():
-                    raise Interrupted
-                places = self._engine.search(piece, low, high)
-                values, _ = self._engine.gather((piece,), places, self._word)
-                for address in self._target.arch.unpack(bytes(values)):
-                    if address not in seen:
-                        seen.add(address)
-                        table = self._table(address, code)
-                        if table is not None:
-                            yield table
+        for piece in self._image.pieces(self._target):
+            if self._target.interrupted():
+                raise Interrupted
+            places = self._engine.search(piece, low, high)
+            values, _ = self._engine.gather((piece,), places, self._word)
+            for address in self._target.arch.unpack(bytes(values)):
+                if address not in seen:
+                    seen.add(address)
+                    table = self._table(address, code)
+                    if table is not None:
+                        yield table
 
     def _table(self, address: int, code: Sequence[tuple[int, int]]) -> Optional[_Table]:
         if self._size(address) < TABLE * self._word:
@@ -110,10 +108,8 @@ class _Reader:
 
     def _size(self, address: int) -> int:
         """Size of the block in use that begins here, or 0."""
-        index = self._blocks.find(address)
-        if index < 0 or self._blocks.address(index) != address or self._blocks.state(index) != State.IN_USE:
-            return 0
-        return self._blocks.size(index)
+        block = self._blocks.lookup(address)
+        return block[2] if block is not None and block[1] == address and block[3] == State.IN_USE else 0
 
     def traces(self, table: _Table) -> Optional[Traced]:
         """The traces of this table, or None if it is a different one."""
@@ -155,23 +151,14 @@ class _Reader:
     def _frames(self, traceback: int, names: dict[int, str]) -> tuple[str, ...]:
         """("server.py:12", …), the innermost first; "?" where a name cannot be read."""
         order = self._target.arch.byteorder
-        head = self._bytes(traceback + self._word, 4)
-        count = int.from_bytes(head[:2], "little" if order == "little" else "big") if head else 0
-        if not count > 0:
-            return ()
+        count = int.from_bytes(self._memory.read(traceback + self._word, 4)[:2], order)
         size = self._word + 4
-        data = self._bytes(traceback + self._word + 4, min(count, MAX_FRAMES) * size)
+        data = self._memory.read(traceback + self._word + 4, min(count, MAX_FRAMES) * size) if count else b""
         made = []
         for at in range(0, len(data), size):
             (name,) = self._target.arch.unpack(data[at : at + self._word])
-            line = int.from_bytes(data[at + self._word : at + size], "little" if order == "little" else "big")
+            line = int.from_bytes(data[at + self._word : at + size], order)
             if name not in names:
                 names[name] = self._known.text(name, most=4096) or "?"
             made.append(f"{names[name]}:{line}")
         return tuple(made)
-
-    def _bytes(self, address: int, size: int) -> bytes:
-        try:
-            return self._target.read(address, size)
-        except UnreadableMemory:
-            return b""

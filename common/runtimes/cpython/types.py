@@ -10,13 +10,11 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from typing import Optional
 
-from findleaks.allocators.bulk import clusters
+from findleaks.allocators.bulk import records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Piece, Target
+from findleaks.target.base import Target
 
 NAME, DEALLOC, FLAGS, DICT = 3, 6, 21, 33
 """Offsets in a type, in words: tp_name, tp_dealloc, tp_flags, tp_dict (3.9 to 3.14)."""
@@ -52,20 +50,12 @@ class Types:
 
     def __init__(self, target: Target, engine: Engine, addresses: Sequence[int]) -> None:
         self._memory = Memory(target)
-        self._target = target
         self._data = 0
         word = target.arch.word
-        pieces: list[Piece] = []
-        known: array[int] = array("Q")
-        for address in addresses:
-            if not known or address > known[-1]:
-                known.append(address)
-        for start, end in clusters(known, LENGTH * word):
-            pieces += target.pieces(start, end)
-        records, missing = engine.gather(tuple(pieces), known, LENGTH * word)
-        absent = set(missing)
-        words = target.arch.unpack(bytes(records))
-        kept = [number for number in range(len(known)) if number not in absent]
+        known = array("Q", sorted(set(addresses)))
+        data, missing = records(target, engine, known, LENGTH * word)
+        words = target.arch.unpack(bytes(data))
+        kept = [number for number in range(len(known)) if number not in missing]
         deallocs = Counter(words[n * LENGTH + DEALLOC] for n in kept if words[n * LENGTH + FLAGS] & HEAP_TYPE)
         # subtype_dealloc, which classes defined in Python have.
         common = deallocs.most_common(1)[0][0] if deallocs else 0
@@ -88,10 +78,6 @@ class Types:
     def __len__(self) -> int:
         return len(self.addresses)
 
-    def number(self, address: int) -> Optional[int]:
-        """The number of the type at this address, or None."""
-        return self._number.get(address)
-
     def name(self, number: int) -> str:
         """ "dict", "collections.OrderedDict", "__main__.Session": as Python would print it."""
         name = self._text(self._names[number])
@@ -107,10 +93,6 @@ class Types:
         """The name of a type in the interpreter's own data; "" for others."""
         return "" if self.flags[number] & HEAP_TYPE else self._text(self._names[number])
 
-    def names(self) -> list[str]:
-        """Names of all types. Types of the same name are not distinguished: they are summed."""
-        return [self.name(number) for number in range(len(self.addresses))]
-
     def _text(self, address: int) -> str:
         """A C string."""
         text, end, _ = self._read(address, (NAME_LENGTH, 32)).partition(b"\0")
@@ -118,12 +100,7 @@ class Types:
 
     def _read(self, address: int, lengths: Sequence[int]) -> bytes:
         """The first of these lengths that can be read; b"" if none can."""
-        for length in lengths:
-            try:
-                return self._target.read(address, length)
-            except UnreadableMemory:
-                continue
-        return b""
+        return next(filter(None, (self._memory.read(address, length) for length in lengths)), b"")
 
     def _module(self, dictionary: int) -> str:
         """The value of `__module__` in a class's dictionary.
@@ -135,7 +112,7 @@ class Types:
         keys = self._memory.word(dictionary + 4 * word) if dictionary else None
         if not keys:
             return ""
-        words = self._target.arch.unpack(self._read(keys, (KEYS, KEYS // 4, KEYS // 16)))
+        words = self._memory.arch.unpack(self._read(keys, (KEYS, KEYS // 4, KEYS // 16)))
         for key, value in zip(words, words[1:]):
             if key > 4096 and key % word == 0 and self.text(key, 10) == "__module__":
                 return self.text(value)

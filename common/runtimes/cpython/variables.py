@@ -103,11 +103,18 @@ def _module_of(memory: Memory, known: Types, found: Table) -> Optional[str]:
     """The name of the module whose dictionary has this table, "" if it cannot be read; None for
     other dictionaries.
     """
-    for at in range(found.first + found.stride, found.first + min(found.entries, FIRST) * found.stride + 1, found.stride):
-        pair = memory.words(at - 2 * memory.size, 2)
-        if pair is not None and known.text(pair[0], 8) == "__name__":
-            return known.text(pair[1])
+    for _, key, value in _items(memory, found, FIRST):
+        if known.text(key, 8) == "__name__":
+            return known.text(value)
     return None
+
+
+def _items(memory: Memory, found: Table, most: int) -> Iterator[tuple[int, int, int]]:
+    """(address of the value, key, value) of a table's first entries."""
+    for end in range(found.first + found.stride, found.first + min(found.entries, most) * found.stride + 1, found.stride):
+        pair = memory.words(end - 2 * memory.size, 2)
+        if pair is not None:
+            yield end - memory.size, pair[0], pair[1]
 
 
 def of_module(memory: Memory, known: Types, module: int, size_at: Callable[[int], int]) -> Iterator[Variable]:
@@ -124,9 +131,7 @@ def of_module(memory: Memory, known: Types, module: int, size_at: Callable[[int]
     name = _module_of(memory, known, found) if found is not None else None
     if found is None or not name:
         return
-    for at in range(found.first + found.stride, found.first + min(found.entries, MOST) * found.stride + 1, found.stride):
-        pair = memory.words(at - 2 * word, 2)
-        if pair is not None and pair[1] and size_at(pair[1]):
-            key = known.text(pair[0])
-            if key and key not in OTHERS:
-                yield Variable(f"{name}.{key}", at - word, pair[1])
+    for at, key, value in _items(memory, found, MOST):
+        bound = known.text(key) if value and size_at(value) else ""
+        if bound and bound not in OTHERS:
+            yield Variable(f"{name}.{bound}", at, value)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import records
+from findleaks.allocators.bulk import pointing, records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
@@ -129,13 +130,8 @@ def anonymous(regions: Sequence[Region]) -> list[Region]:
 
 def _slots(regions: Sequence[Region]) -> list[int]:
     """Addresses at which arenas may begin."""
-    found: dict[int, None] = {}
-    for region in regions:
-        for base in range(region.start // ARENA * ARENA, region.end, ARENA):
-            found[base] = None
-            if len(found) >= MAX_SLOTS:
-                return list(found)
-    return list(found)
+    bases = (base for region in regions for base in range(region.start // ARENA * ARENA, region.end, ARENA))
+    return list(islice((base for base, _ in groupby(bases)), MAX_SLOTS))
 
 
 def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequence[Region]) -> Iterator[int]:
@@ -147,9 +143,7 @@ def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequ
     seen: set[int] = set()
     for start, end in data:
         for piece in nonzero_pieces(target, start, end):
-            for address in engine.search(piece, regions[0].start, regions[-1].end):
-                at = address - piece.address
-                value = int.from_bytes(piece.data[at : at + 8], target.arch.byteorder)
+            for value in pointing(engine, piece, regions[0].start, regions[-1].end)[1]:
                 region = holding(regions, value) if value % target.arch.page == 0 and value not in seen else None
                 if region is not None and region.end - value >= TABLE:
                     seen.add(value)

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.images import images
 from findleaks.engine.contract import Engine
 from findleaks.formatting import size
-from findleaks.runtimes.base import Count, Part, Problem, Runtime
+from findleaks.runtimes.base import Count, Part, Runtime
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.target.base import Module, Range, Target

@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
-from findleaks.runtimes.base import Count, Part, Problem, Runtime, Site
+from findleaks.runtimes.base import Count, Part, Runtime, Site
 from findleaks.runtimes.jvm import parts, spaces, tracking
 from findleaks.runtimes.jvm.spaces import Dead, Space
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.target.base import Module, Range, Target
+from findleaks.target.ranges import merged
 
 
 class HotSpot(Runtime):
@@ -116,4 +118,4 @@ class HotSpot(Runtime):
 
     def dead(self) -> Sequence[Range]:
         """See Runtime: parts of the Java heap, if the collector is G1, Parallel or Serial."""
-        return spaces.ranges(self._dead)
+        return merged(Range(part.start, part.end) for part in self._dead)

@@ -23,6 +23,7 @@ NODE = 3
 """Words of a metaspace node that are read."""
 
 LIST = 4
+"""Words of a list of nodes that are read."""
 
 CONTEXTS = ("_ZN9metaspace16MetaspaceContext23_nonclass_space_contextE", "_ZN9metaspace16MetaspaceContext20_class_space_contextE")
 PAGE = 4096
@@ -102,27 +103,20 @@ def _metaspace(tables: Tables) -> Optional[Part]:
 def _nodes(tables: Tables) -> Iterator[tuple[int, int]]:
     """(base, size) of the nodes of both lists of virtual spaces.
 
-    A node begins with the address of the next one, its base, and its size in bytes.
+    A node begins with the address of the next one, its base, and its size in bytes. A list's first
+    node comes behind its name, and in 17 a table of functions.
     """
     for symbol in CONTEXTS:
         context = tables.symbol(symbol)
         context = tables.memory.word(context) or 0 if context else 0
         spaces = tables.memory.word(context + tables.memory.size) if context else None
-        words = next((node for node in map(tables.memory.words, *_columns(tables, spaces or 0)) if _is_node(node)), None)
+        pointers = tables.memory.words(spaces or 0, LIST) or ()
+        words = next(filter(_is_node, (tables.memory.words(pointer, NODE) for pointer in pointers)), None)
         for _ in range(MAX_NODES):
             if words is None or not _is_node(words):
                 break
             yield words[1], words[2]
             words = tables.memory.words(words[0], NODE) if words[0] else None
-
-
-def _columns(tables: Tables, spaces: int) -> tuple[Sequence[int], Sequence[int]]:
-    """What the first words of a list of spaces point to.
-
-    Its first node comes behind its name, and in 17 a table of functions.
-    """
-    words = tables.memory.words(spaces, LIST) or ()
-    return words, [NODE] * len(words)
 
 
 def _is_node(words: Optional[tuple[int, ...]]) -> bool:

@@ -21,7 +21,6 @@ from findleaks.engine.contract import Engine
 from findleaks.runtimes.jvm.tables import Field, Tables
 from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
 
 MAX_REGIONS = 1 << 20  # regions of a plausible G1 heap
 MAX_RESERVE = 1 << 9
@@ -193,11 +192,3 @@ def _reserve(tables: Tables) -> int:
     filler = tables.word("CollectedHeap", "_lab_alignment_reserve") or FILLER
     prefetched = tables.int32("ThreadLocalAllocBuffer", "_reserve_for_allocation_prefetch") or 0
     return max((words for words in (FILLER, filler, prefetched) if words <= MAX_RESERVE), default=0)
-
-
-def ranges(parts: Sequence[Dead]) -> list[Range]:
-    """Their ranges, adjacent ones merged."""
-    return merged([Range(part.start, part.end) for part in parts])
-
-
-__all__ = ["REGION", "Dead", "Space", "collecting", "dead", "heap_addresses", "ranges", "spaces"]

@@ -12,7 +12,6 @@ import os
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Symbol, Target
 
 MOST = 1 << 16  # entries of the table that are read
@@ -59,21 +58,20 @@ class Tables:
     def _fields(self) -> dict[tuple[str, str], Field]:
         base, stride = self._exported("gHotSpotVMStructs"), self._exported("gHotSpotVMStructEntryArrayStride")
         names = ("TypeName", "FieldName", "IsStatic", "Offset", "Address")
-        places = [self._exported(f"gHotSpotVMStructEntry{name}Offset") for name in names]
-        if not base or not stride or stride > 4096:
-            return {}
-        type_name, field_name, static, offset, address = (place if place is not None else stride for place in places)
-        if max(type_name, field_name, static, offset, address) > stride - self.memory.size:
+        size = self.memory.size
+        offsets = [self._exported(f"gHotSpotVMStructEntry{name}Offset") for name in names]
+        places = [place for place in offsets if place is not None]
+        if not base or not stride or stride > 4096 or len(places) < len(names) or max(places) > stride - size:
             return {}
         found: dict[tuple[str, str], Field] = {}
         for at in range(base, base + MOST * stride, stride):
-            words = self.memory.words(at, stride // self.memory.size)
-            if words is None or not words[type_name // self.memory.size]:
+            words = self.memory.words(at, stride // size)
+            if words is None:
                 break
-            key = (self.text(words[type_name // self.memory.size]), self.text(words[field_name // self.memory.size]))
-            is_static = words[static // self.memory.size] & 0xFFFFFFFF
-            where = words[address // self.memory.size]
-            found[key] = Field(0, where) if is_static else Field(words[offset // self.memory.size], 0)
+            type_name, field_name, static, offset, address = (words[place // size] for place in places)
+            if not type_name:
+                break
+            found[self.text(type_name), self.text(field_name)] = Field(0, address) if static & 0xFFFFFFFF else Field(offset, 0)
         return found
 
     def text(self, address: int) -> str:
@@ -85,11 +83,9 @@ class Tables:
 
     def _text(self, address: int) -> str:
         for length in (NAME, 32, 8):
-            try:
-                data = self.target.read(address, length)
-            except UnreadableMemory:
-                continue
-            return data.split(b"\0")[0].decode("utf-8", "backslashreplace")
+            data = self.memory.read(address, length)
+            if data:
+                return data.split(b"\0")[0].decode("utf-8", "backslashreplace")
         return ""
 
     def place(self, kind: str, field: str, of: int = 0) -> int:

@@ -9,6 +9,7 @@ has 2 N + 1 counters, the virtual one N pairs of words or more.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
@@ -35,31 +36,20 @@ FRAMES = 4
 
 
 class Tracked(NamedTuple):
-    """A kind of memory, in bytes, as `jcmd PID VM.native_memory scale=b` counts it.
-
-    `malloc` excludes arenas and is in `malloc_count` blocks.
-    """
+    """A kind of memory, in bytes, as `jcmd PID VM.native_memory scale=b` counts it."""
 
     name: str
     reserved: int
     committed: int
-    malloc: int
-    malloc_count: int
-    arena: int
 
 
 class Tracking(NamedTuple):
-    """NMT's counts.
-
-    `overhead` are the headers in front of each block that NMT knows of. `malloc` is all that it
-    counts of malloc's blocks, these headers included.
-    """
+    """NMT's counts. `malloc`: all that it counts of malloc's blocks, with its headers in front."""
 
     kinds: list[Tracked]
     reserved: int
     committed: int
     malloc: int
-    overhead: int
     detailed: bool
 
 
@@ -85,12 +75,7 @@ def tracking(tables: Tables) -> Optional[Tracking]:
     if counts is None or pages is None:
         return None
     counters = [_Counter(*counts[at : at + 2]) for at in range(0, len(counts), counter)]
-    return _summed(
-        names,
-        counters,
-        [pages[at : at + 2] for at in range(0, len(pages), pair)],
-        level == DETAIL,
-    )
+    return _summed(names, counters, [pages[at : at + 2] for at in range(0, len(pages), pair)], level == DETAIL)
 
 
 def _names(tables: Tables) -> list[str]:
@@ -117,22 +102,17 @@ def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, .
     arenas = sum(counter.size for counter in counters[1:-1:2])
     stacks = next((at for at, name in enumerate(names) if name == "Thread Stack"), None)
     kinds: list[Tracked] = []
-    total = [0, 0]
     for at, name in enumerate(names):
-        malloc, arena = counters[2 * at], counters[2 * at + 1]
-        size = malloc.size - (arenas if name == "Arena Chunk" else 0)
-        reserved, committed = (size + arena.size + pages[at][which] for which in (0, 1))
+        size = counters[2 * at].size + counters[2 * at + 1].size - (arenas if name == "Arena Chunk" else 0)
+        reserved, committed = (size + pages[at][which] for which in (0, 1))
         if name == "Thread" and stacks is not None:
             reserved, committed = reserved + pages[stacks][0], committed + pages[stacks][1]
         if name == "Native Memory Tracking":
             reserved, committed = reserved + overhead, committed + overhead
-        if at == stacks:
-            continue
-        total[0] += reserved
-        total[1] += committed
-        kinds.append(Tracked(name, reserved, committed, size, malloc.blocks, arena.size))
+        if at != stacks:
+            kinds.append(Tracked(name, reserved, committed))
     blocks = sum(counter.size for counter in counters[:-1:2]) + overhead
-    return Tracking(kinds, total[0], total[1], blocks, overhead, detailed)
+    return Tracking(kinds, sum(kind.reserved for kind in kinds), sum(kind.committed for kind in kinds), blocks, detailed)
 
 
 def sites(tables: Tables) -> list[Site]:
@@ -142,7 +122,8 @@ def sites(tables: Tables) -> list[Site]:
     address.
     """
     word = tables.memory.size
-    found: dict[tuple[str, ...], tuple[int, int]] = {}
+    blocks: Counter[tuple[str, ...]] = Counter()
+    sizes: Counter[tuple[str, ...]] = Counter()
     counter = tables.symbol_size(MALLOC) // (2 * len(_names(tables)) + 1)
     for entry in _entries(tables):
         words = tables.memory.words(entry, FRAMES)
@@ -151,9 +132,9 @@ def sites(tables: Tables) -> list[Site]:
         if words is None or counts is None or not counts[1]:
             continue
         frames = tuple(_frame(tables, address) for address in words if address)
-        before = found.get(frames, (0, 0))
-        found[frames] = (before[0] + counts[0], before[1] + counts[1])
-    made = [Site(frames or ("no stack",), count, size) for frames, (count, size) in found.items()]
+        blocks[frames] += counts[0]
+        sizes[frames] += counts[1]
+    made = [Site(frames or ("no stack",), count, sizes[frames]) for frames, count in blocks.items()]
     return sorted(made, key=lambda site: (-site.bytes, -site.blocks, tuple(site.frames)))
 
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.runtimes.base import Count, Holders, Part, Problem, Runtime, Type
+from findleaks.runtimes.base import Count, Holders, Part, Runtime, Type
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
 from findleaks.runtimes.node.memory import parts

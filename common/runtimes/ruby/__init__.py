@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.runtimes.base import Engine, ManagedHeap, Runtime, Target
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.base import ManagedHeap, Runtime
+from findleaks.target.base import Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory

@@ -8,16 +8,19 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
+from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.runtimes.base import Count, Engine, Holders, Part, Problem, Range, Runtime, Target, Type
+from findleaks.runtimes.base import Count, Holders, Part, Runtime, Type
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
 from findleaks.runtimes.ruby.layout import Layout, exported
 from findleaks.runtimes.ruby.pages import Pages
 from findleaks.runtimes.ruby.reported import reported_at
 from findleaks.runtimes.ruby.values import Values
+from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 
 if TYPE_CHECKING:

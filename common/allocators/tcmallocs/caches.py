@@ -1,0 +1,151 @@
+"""The caches of both tcmallocs: thread caches (thread_cache.h), and the blocks on lists of caches.
+
+The first word of a freed block names the next one on its list (linked_list.h).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.bulk import follow
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.tcmallocs.page_map import WORD
+from findleaks.engine.contract import Engine
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import inside
+
+MAX_CACHES = 1 << 20
+LONGEST = 1 << 22
+"""Blocks on a thread cache's list, at most.
+
+gperftools' hold 32 MB in all unless asked otherwise (common.h, kDefaultOverallThreadCacheSize).
+"""
+
+
+class FreeList(NamedTuple):
+    """A list of freed blocks of one size class, in a thread cache or in a slot of a transfer cache.
+
+    `number`: the size class. `slot`: -1 in a thread cache.
+    """
+
+    number: int
+    head: int
+    length: int
+    slot: int
+    cache: int  # address of the thread cache, or of the slot
+
+
+@dataclass
+class ThreadHeap:
+    """A ThreadCache. `size`: bytes that it says it holds. `tid`: 0 if no thread is known."""
+
+    address: int
+    tid: int = 0
+    size: int = 0
+    lists: list[FreeList] = field(default_factory=list)
+
+    @property
+    def owner(self) -> str:
+        return f"thread {self.tid}'s cache" if self.tid else "a thread cache"
+
+
+class Held(NamedTuple):
+    """The blocks of a size class in a cache.
+
+    `kind`: "cpu", "transfer", "shard" or "thread". `owner`: the CPU, the shard, the tid.
+    """
+
+    kind: str
+    owner: int
+    address: int
+    number: int
+    blocks: array[int]
+
+
+def thread_lists(words: Sequence[int], sizes: Sequence[int], stride: int, cache: int) -> list[FreeList]:
+    """The lists with blocks of the ThreadCache at `cache`, whose words these are.
+
+    `stride`: words of a list, which begins with its head and length (32 bits).
+    """
+    found = []
+    for number, size in enumerate(sizes):
+        head, length = words[number * stride], words[number * stride + 1] & 0xFFFFFFFF
+        if size and (head or length):
+            found.append(FreeList(number, head, length, -1, cache))
+    return found
+
+
+def linked_caches(memory: Memory, head: int, links: int, is_cache: Callable[[int], bool]) -> tuple[list[int], Optional[int]]:
+    """The thread caches from `head` on, up to where links disagree, and the link that ends them.
+
+    That is 0 at the regular end, None if it cannot be read. [] if `head` heads no list. `links`:
+    offset in a cache of next_, which prev_ follows.
+    """
+    if memory.word(head + links + WORD) != 0:
+        return [], 0
+    chain = [head]
+    while True:
+        following = memory.word(chain[-1] + links)
+        if not following or len(chain) == MAX_CACHES:
+            return chain, following
+        if memory.word(following + links + WORD) != chain[-1] or not is_cache(following):
+            return chain, following
+        chain.append(following)
+
+
+class Followed(NamedTuple):
+    """A list with the blocks found on it.
+
+    `why`: "", or why it ended early. `damaged` is where it is wrong then, if that is known: in the
+    link of its last block, or, empty, the block that it runs into a second time.
+    """
+
+    list: FreeList
+    blocks: array[int]
+    why: str
+    damaged: Optional[Range]
+
+    def problem(self, size: int, owner: str) -> Optional[Problem]:
+        """What is wrong with the list of blocks of `size` in a cache; None if nothing is."""
+        one, found, why = self.list, len(self.blocks), self.why
+        if found == one.length and not why:
+            return None
+        text = f"{owner}, blocks of {size}: {found:,} on the list, {one.length:,} by its count"
+        at = self.damaged.start if self.damaged is not None else one.head or one.cache
+        if self.damaged is not None and self.damaged.start == self.damaged.end:
+            why += ": it was freed twice, or a link was written over"
+        return Problem(at, f"{text}; {why}" if why else text, bool(why) or abs(found - one.length) > 1, self.damaged)
+
+
+def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: Sequence[FreeList]) -> Iterator[Followed]:
+    """The blocks on each of these lists, which may be more or fewer than their caches count.
+
+    A list ends at the first node outside the heaps: where a wrong link leads to memory of another
+    owner, its contents may look like more links.
+    """
+    longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
+    heads, expected = [one.head for one in lists], sum(one.length for one in lists)
+    followed = follow(target, engine, heaps, heads, longest, expected)
+    ended, first = dict(followed.problems), 0
+    for number, (one, last) in enumerate(zip(lists, followed.ends)):
+        nodes, why = followed.nodes[first:last], ended.get(number, "")
+        first = last
+        if why or target.live:
+            outside = next((at for at, node in enumerate(nodes) if not inside(heaps, node)), -1)
+            if outside >= 0:
+                why, nodes = f"it goes on to {nodes[outside]:#x}, which is no block", nodes[:outside]
+        yield Followed(one, nodes, why, damaged_link(target, nodes) if why and nodes else None)
+
+
+def damaged_link(target: Target, nodes: Sequence[int]) -> Range:
+    """Where a list that ended early is wrong; see Followed."""
+    try:
+        link = target.word(nodes[-1])
+    except UnreadableMemory:
+        link = 0
+    return Range(link, link) if link in nodes else Range(nodes[-1], nodes[-1] + WORD)

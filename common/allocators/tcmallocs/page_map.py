@@ -1,0 +1,161 @@
+"""The page map of both tcmallocs (pagemap.h): a radix tree from page numbers to spans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from findleaks.allocators.bulk import pointing
+from findleaks.allocators.images import Image
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import inside, nonzero_pieces
+
+WORD = 8
+ADDRESS_BITS = 48
+"""Bits of an address: kAddressBits in gperftools' common.h and Google's internal/config.h."""
+
+SPAN_MASK = (1 << ADDRESS_BITS) - 1
+"""The bits of an entry of the page map that are the span's address."""
+
+
+class PageMapLayout:
+    """A build: pages of 1 << `shift` bytes, and a page map of 2 or 3 `levels`."""
+
+    shift: int
+    levels: int
+
+    @property
+    def page(self) -> int:
+        return 1 << self.shift
+
+    @property
+    def page_bits(self) -> int:
+        return ADDRESS_BITS - self.shift
+
+    @property
+    def interior_bits(self) -> int:
+        return (self.page_bits + 2) // 3 if self.levels == 3 else 0
+
+    @property
+    def leaf_bits(self) -> int:
+        return self.page_bits - 2 * self.interior_bits if self.levels == 3 else (self.page_bits + 1) // 2
+
+    @property
+    def root_bits(self) -> int:
+        return self.page_bits - self.interior_bits - self.leaf_bits
+
+    @property
+    def spans_at(self) -> int:
+        """Offset of the words about spans in a leaf."""
+        return 0
+
+    @property
+    def leaf(self) -> int:
+        """Bytes of a leaf."""
+        return WORD << self.leaf_bits
+
+    @property
+    def classes(self) -> int:
+        """Size classes that there is space for."""
+        raise NotImplementedError
+
+    @property
+    def stride(self) -> int:
+        """Bytes from a size class's central list to the next one's."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Place:
+    """The addresses of one tcmalloc's variables.
+
+    `sizes`: bytes by size class, 0 where there is none. `table`, `central`, `root`: addresses of
+    class_to_size_, of the central lists, and of the page map's root.
+    """
+
+    image: Image
+    layout: PageMapLayout
+    sizes: Sequence[int]
+    table: int
+    central: int
+    root: int
+
+
+class Tree(NamedTuple):
+    """The page map: entries that are not 0, ascending by page.
+
+    `classes`: each entry's size class, where leaves have them. `nodes`: all nodes below the root,
+    of which the last are the leaves.
+    """
+
+    pages: Sequence[int]
+    words: Sequence[int]
+    classes: Sequence[int]
+    nodes: Sequence[Range]
+
+
+def entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int]]:
+    """(number, value) of the words of a node that are not 0."""
+    found: list[tuple[int, int]] = []
+    for piece in nonzero_pieces(target, *node):
+        found += [((at - node.start) // WORD, value) for at, value in zip(*pointing(engine, piece, 1, 1 << 64))]
+    return found
+
+
+def read_nodes(memory: Memory, engine: Engine, place: Place) -> tuple[list[tuple[int, int]], list[Range]]:
+    """(number of its first page, address) of each leaf; all nodes below the root, leaves last."""
+    layout, target = place.layout, memory.target
+    found = entries(target, engine, Range(place.root, place.root + (WORD << layout.root_bits)))
+    nodes: list[Range] = []
+    if layout.levels == 3:
+        nodes = [Range(node, node + (WORD << layout.interior_bits)) for _, node in found]
+        below = [(high << layout.interior_bits, entries(target, engine, node)) for (high, _), node in zip(found, nodes)]
+        found = [(high | number, leaf) for high, leaves in below for number, leaf in leaves]
+    nodes += [Range(leaf, leaf + layout.leaf) for _, leaf in found]
+    return [(number << layout.leaf_bits, leaf) for number, leaf in found], nodes
+
+
+def find_root(
+    memory: Memory,
+    engine: Engine,
+    layout: PageMapLayout,
+    data: Sequence[Range],
+    named: tuple[int, int],
+    regions: Sequence[Range],
+    nodes: Range,
+) -> int:
+    """The address in `data` of the page map's root, or 0.
+
+    `named`: a span's address and its first page, which leads from the root to the span. `regions`:
+    see `writable`. `nodes`: addresses that the root's entry for this page may have.
+    """
+    span, page = named
+    high = page >> (layout.page_bits - layout.root_bits)
+    if high >> layout.root_bits:
+        return 0
+    for low, end in data:
+        # All of the root is in the data, so its entry for this page can only be in part of the
+        # data.
+        first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
+        for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
+            for at in engine.search(piece, *nodes):
+                node = memory.word(at) or 0
+                if node % WORD == 0 and inside(regions, node) and _leads(memory, layout, node, page, span):
+                    return at - WORD * high
+    return 0
+
+
+def writable(target: Target) -> list[Range]:
+    """Memory that may hold spans' descriptors and nodes of the page map."""
+    return [Range(region.start, region.end) for region in target.regions() if region.readable and region.writable]
+
+
+def _leads(memory: Memory, layout: PageMapLayout, node: int, page: int, span: int) -> bool:
+    """Whether the page leads from this entry of the root to the span."""
+    if layout.levels == 3:
+        node = memory.word(node + WORD * (page >> layout.leaf_bits & (1 << layout.interior_bits) - 1)) or 0
+    word = memory.word(node + layout.spans_at + WORD * (page & (1 << layout.leaf_bits) - 1))
+    return word is not None and word & SPAN_MASK == span
