@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from array import array
 from collections.abc import Sequence
 from ctypes import byref, c_uint32, c_void_p
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.dominators import SHARED, Chain, Child, Spread, check_bounds, check_containers, check_merged, node_root, root_node
 from findleaks.engine.kernel.fields import KernelFields
-from findleaks.engine.kernel.library import CChain, CWords, check, take_words
-from findleaks.engine.kernel.memory import CArray, c_array, c_piece, kernel_array
+from findleaks.engine.kernel.library import Handle, Kernel
+from findleaks.engine.kernel.memory import CArray, c_array, c_piece, kernel_array, zeros
 from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece
 
@@ -27,16 +26,15 @@ class KernelDominators:
 
     def __init__(
         self,
-        library: ctypes.CDLL,
+        library: Kernel,
         graph: KernelGraph,
-        handle: int,
+        handle: Handle,
         roots: int,
         bounds: Sequence[int] = (),
         owners: Sequence[int] = (),
         lost: bool = False,
         priorities: Sequence[int] = (),
     ) -> None:
-        self._handle = 0
         check_bounds(roots, bounds, owners, priorities)
         self.roots = roots
         self._library, self._graph, self._graph_handle = library, graph, handle
@@ -44,26 +42,21 @@ class KernelDominators:
         self._lost = lost
         self._begun = self._done = False
         self._kept: dict[str, tuple[CArray, ...]] = {}  # what the kernel goes on reading
-        self._handle = library.fl_dominators_new(handle, roots, lost, c_array(array("I", priorities)), len(priorities))
-        if not self._handle:
-            raise MemoryError("not enough memory for the dominators")
+        made = library.fl_dominators_new(handle, roots, lost, c_array(array("I", priorities)), len(priorities))
+        self._handle = Handle(made, library.fl_dominators_free, "for the dominators")
         empty = memoryview(b"").cast("I")
         self._nodes = self._idoms = self._counts = self._bytes = self._numbers = self._roots_at = empty
-
-    def __del__(self) -> None:
-        if self._handle:
-            self._library.fl_dominators_free(self._handle)
 
     def scan_roots(self, piece: Piece) -> None:
         """See dominators.Dominators."""
         self._before()
-        check(self._library.fl_dominators_scan(self._handle, c_piece(piece), *self._bounds), "references")
+        self._library.fl_dominators_scan(self._handle, c_piece(piece), *self._bounds)
 
     def root_words(self, words: Sequence[int], root: int) -> None:
         """See dominators.Dominators."""
         self._before()
-        packed = array("Q", words)
-        check(self._library.fl_dominators_words(self._handle, c_array(packed), len(packed), self._root(root)), "references")
+        values = array("Q", words)
+        self._library.fl_dominators_words(self._handle, c_array(values), len(values), self._root(root))
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         """See dominators.Dominators."""
@@ -110,7 +103,7 @@ class KernelDominators:
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""
         self._begun = True
-        if not self._done and not check(self._library.fl_dominators_compute(self._handle, max(1, budget)), "references"):
+        if not self._done and not self._library.fl_dominators_compute(self._handle, max(1, budget)):
             self._read()
             self._done = True
         return self._done
@@ -154,12 +147,10 @@ class KernelDominators:
 
     def children(self, node: int, limit: int) -> list[Child]:
         """See dominators.Dominators."""
-        place, words = self.place(node), CWords()
+        place = self.place(node)
         if place is None or limit <= 0:
             return []
-        code = self._library.fl_dominators_children(self._handle, place, limit, byref(words))
-        found = take_words(self._library, words)
-        check(code, "blocks")
+        found = self._library.words(self._library.fl_dominators_children, self._handle, place, limit)
         children = [Child(self._nodes[at], self._counts[at], self._bytes[at]) for at in found]
         return sorted(children, key=lambda child: (-child.bytes, child.block))
 
@@ -194,12 +185,13 @@ class KernelDominators:
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
         """See dominators.Dominators."""
-        place, found = self.place(self._index(index)), CChain()
+        place, found = self.place(self._index(index)), zeros("Q", 6)
         if place is None:
             size = self._graph.blocks.size(index)
             return Chain(1, size, size, size, index, False)
-        self._library.fl_dominators_chain(self._handle, place, equal, min(max(limit, 1), 1 << 30), byref(found))
-        return Chain(found.length, found.least, found.most, found.bytes, self._nodes[found.end], found.more)
+        self._library.fl_dominators_chain(self._handle, place, equal, min(max(limit, 1), 1 << 30), c_array(found))
+        length, least, most, total, end, more = found
+        return Chain(length, least, most, total, self._nodes[end], bool(more))
 
     def within(self, node: int, fields: int) -> KernelFields:
         """See dominators.Dominators."""
@@ -223,16 +215,11 @@ class KernelDominators:
         self._bytes, self._numbers = kernel_array(arrays[3], count.value, 8), kernel_array(arrays[4], len(self._graph.blocks), 4)
         self._roots_at = kernel_array(arrays[5], self.roots, 4)
 
-    def _spread(self, node: int, everything: bool) -> list[tuple[int, ...]]:
+    def _spread(self, node: int, everything: bool) -> Sequence[Sequence[int]]:
         """Size, how many, what they retain, lowest: of a node's children, or of all that it
         retains."""
-        place, words = self.place(node), CWords()
-        if place is None:
-            return []
-        code = self._library.fl_dominators_spread(self._handle, place, everything, byref(words))
-        found = take_words(self._library, words)
-        check(code, "blocks")
-        return [tuple(found[at : at + 5]) for at in range(0, len(found), 5)]
+        place = self.place(node)
+        return [] if place is None else self._library.rows(5, self._library.fl_dominators_spread, self._handle, place, everything)
 
     def place(self, node: int) -> Optional[int]:
         """See fields.Tree."""
