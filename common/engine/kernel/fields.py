@@ -6,38 +6,35 @@ from array import array
 from collections.abc import Sequence
 from ctypes import byref, c_uint32, c_void_p
 
-from findleaks.engine.fields import FieldsTree, Tree
+from findleaks.engine.fields import FieldsTree
 from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.library import Handle, Kernel
 from findleaks.engine.kernel.memory import c_array, kernel_array
+from findleaks.engine.retained import Rows, WholeTree
 
 
 class KernelFields(FieldsTree):
     """See dominators.Dominators. 4 bytes for each child that a field reaches, some 12 in the end,
     and 4 of address space for each block."""
 
-    def __init__(self, library: Kernel, handle: Handle, blocks: KernelBlocks, tree: Tree, node: int, fields: int) -> None:
+    def __init__(self, library: Kernel, handle: Handle, blocks: KernelBlocks, tree: WholeTree, node: int, fields: int) -> None:
         """`handle`: the kernel's own of `tree`."""
-        super().__init__(tree, node, fields)
-        self._library, self._blocks = library, blocks
+        super().__init__(tree, blocks, node, fields)
+        self._library = library
         made = library.fl_fields_new(handle, self._first, self._span, fields)
         self._handle = Handle(made, library.fl_fields_free, "for the fields of an owner")
 
     def root_words(self, words: Sequence[int], root: int) -> None:
         """See dominators.Dominators."""
-        self._before()
+        super().root_words(words, root)
         values = array("Q", words)
-        self._library.fl_fields_words(self._handle, self._root(root), c_array(values), len(values))
+        self._library.fl_fields_words(self._handle, root, c_array(values), len(values))
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         """See dominators.Dominators."""
-        self._before()
-        count = len(self._blocks)
-        for index in blocks:
-            if not 0 <= index < count:
-                raise IndexError(f"no block {index}")
+        super().refer(root, blocks)
         indices = array("I", blocks)
-        self._library.fl_fields_refer(self._handle, self._root(root), c_array(indices), len(indices))
+        self._library.fl_fields_refer(self._handle, root, c_array(indices), len(indices))
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""
@@ -58,5 +55,5 @@ class KernelFields(FieldsTree):
     def _children(self, field: int, limit: int) -> Sequence[int]:
         return self._library.words(self._library.fl_fields_children, self._handle, field, limit)
 
-    def _spread(self, field: int, everything: bool) -> Sequence[Sequence[int]]:
+    def _spread(self, field: int, everything: bool) -> Rows:
         return self._library.rows(5, self._library.fl_fields_spread, self._handle, field, everything)

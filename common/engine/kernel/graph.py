@@ -113,7 +113,8 @@ class KernelGraph:
         """See contract.Graph; the pieces ascend, and a block whose first word is in none counts as
         of no type."""
         self._after_classifying()
-        library, ranges = self._library, c_ranges(shared.merged(types))  # the kernel keeps the ranges
+        library = self._library
+        ranges = c_ranges(shared.merged(types))  # the kernel goes on reading them
         grouping = Handle(library.fl_groups_new(self._handle, *ranges), library.fl_groups_free, "to group blocks")
         for piece in pieces if types else ():
             if library.fl_groups_feed(grouping, c_piece(piece)) == DISORDER:
