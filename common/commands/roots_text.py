@@ -48,7 +48,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
         lines += _lines(row, 0)
     rest = shown.rows[len(first) :]
     if rest:
-        lines.append(_line(Totals.sum_of(rest), f"{counted(len(rest), 'more root')} (--limit 0: all)"))
+        lines.append(_line(Totals.sum_of(row.totals for row in rest), f"{counted(len(rest), 'more root')} (--limit 0: all)"))
     if shown.rest.blocks:
         lines.append(_line(shown.rest, "other lost blocks (--limit 0: all)"))
     if not lines:

@@ -19,7 +19,7 @@ A *node* is a number: a block's index (0 and above), SHARED, or a root's `root_n
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Optional, Protocol
 
 from findleaks.engine.terms import Totals
@@ -213,6 +213,13 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], prior
         raise ValueError("bounds descend")
     if any(low > high for low, high in zip((0, *priorities), (*priorities, roots))):
         raise ValueError("priorities descend")
+
+
+def check_blocks(blocks: Iterable[int], count: int) -> None:
+    """IndexError unless these are indices of so many blocks."""
+    for index in blocks:
+        if not 0 <= index < count:
+            raise IndexError(f"no block {index}")
 
 
 def check_merged(merged: array[int], roots: int, blocks: int) -> None:

@@ -8,45 +8,28 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Optional, Protocol, Union
+from collections.abc import Sequence, Sized
+from typing import Optional
 
 from findleaks.engine.dominators import SHARED, Chain, Child, Dominators, Spread, check_bounds, node_root, root_node
+from findleaks.engine.retained import Numbers, RootedTree, Rows, WholeTree, sizes_of, spreads
 from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece
 
-Numbers = Union[Sequence[int], memoryview]
 
+class FieldsTree(RootedTree):
+    """See dominators.Dominators. An engine extends `refer` and `root_words`, and adds `compute`,
+    `progress`, and the tables of children."""
 
-class Tree(Dominators, Protocol):
-    """The dominator tree that fields belong to. Places are in preorder: what a node retains
-    directly follows it."""
+    root_term = "field"
 
-    def place(self, node: int) -> Optional[int]:
-        """The place of a node; None if no root reaches it."""
-        ...
-
-    def blocks_at(self, first: int, end: int) -> array[int]:
-        """Indices ("I") of the blocks at places [first, end), which must not have roots."""
-        ...
-
-    def count_at(self, place: int) -> int:
-        """The number of places of the node there and what it retains."""
-        ...
-
-
-class FieldsTree:
-    """See dominators.Dominators. An engine adds `refer`, `root_words`, `compute`, `progress`, and
-    the tables of children."""
-
-    def __init__(self, tree: Tree, node: int, fields: int) -> None:
+    def __init__(self, tree: WholeTree, blocks: Sized, node: int, fields: int) -> None:
         """`node`: the owner, in `tree`."""
         check_bounds(fields, (), ())
+        super().__init__(fields, blocks)
         place = tree.place(node)
-        self.roots = fields
         self._tree = tree
         self._first, self._span = (0, 0) if place is None else (place, tree.count_at(place))
-        self._begun = self._done = False
         # labels: by place after the owner's: 0, 1 + the field that reaches this child, or 1 +
         # fields for several; all: labelled children, ascending; starts: by label, into heads and
         # ends; heads: children by label; ends: cumulated blocks; sums: blocks and bytes from label
@@ -119,16 +102,14 @@ class FieldsTree:
         field = self._field(node)
         if field is None:
             return self._tree.spread(node, limit) if self._head(node) is not None else []
-        found = [Spread(*item) for item in self._spread(field, False)]
-        return sorted(found, key=lambda spread: (-spread.bytes, spread.size))[: max(0, limit)]
+        return spreads(self._spread(field, False), limit)
 
     def sizes(self, node: int, limit: int) -> list[tuple[int, int]]:
         """See dominators.Dominators."""
         field = self._field(node)
         if field is None:
             return self._tree.sizes(node, limit) if self._head(node) is not None else []
-        found = [(item[0], item[1]) for item in self._spread(field, True)]
-        return sorted(found, key=lambda item: (-item[0] * item[1], item[0]))[: max(0, limit)]
+        return sizes_of(self._spread(field, True), limit)
 
     def members(self, node: int, first: int, limit: int) -> array[int]:
         """See dominators.Dominators."""
@@ -164,7 +145,7 @@ class FieldsTree:
         """Places of the first `limit` children of a field, or of several, in any order."""
         raise NotImplementedError
 
-    def _spread(self, field: int, everything: bool) -> Sequence[Sequence[int]]:
+    def _spread(self, field: int, everything: bool) -> Rows:
         """Of a field, or of `several`, by size: number of children (or of all blocks retained),
         what these retain, the lowest."""
         raise NotImplementedError
@@ -184,16 +165,3 @@ class FieldsTree:
             return None
         head = self._all[at]
         return head if place < head + self._tree.count_at(head) else None
-
-    def _root(self, root: int) -> int:
-        if not 0 <= root < self.roots:
-            raise IndexError(f"no field {root}")
-        return root
-
-    def _before(self) -> None:
-        if self._begun:
-            raise RuntimeError("roots come before computing")
-
-    def _after(self) -> None:
-        if not self._done:
-            raise RuntimeError("compute first")

@@ -39,7 +39,7 @@ API int fl_append_runs(blocks *b, const run *runs, uint64_t count, const uint8_t
     if (failed)
         return failed;
     if (total > MAX_BLOCKS - b->count)
-        return TOO_MANY;
+        return TOO_MANY_BLOCKS;
     b->pending = false;
     for (const run *r = runs; r < runs + count; r++) {
         uint8_t clear = (uint8_t)r->states, set = (uint8_t)(r->states >> 8);
@@ -91,34 +91,29 @@ static int wider(census *c) {
     made.keys = calloc(made.mask + 1, sizeof *made.keys);
     made.counts = calloc(made.mask + 1, sizeof *made.counts);
     if (!made.keys || !made.counts) {
-        free(made.keys);
-        free(made.counts);
+        FREE_ALL(made.keys, made.counts);
         return NO_MEMORY;
     }
     for (uint64_t at = 0; c->keys && at <= c->mask; at++)
         if (c->keys[at])
             *counter(&made, c->keys[at]) = c->counts[at];
-    free(c->keys);
-    free(c->counts);
+    FREE_ALL(c->keys, c->counts);
     *c = made;
     return DONE;
 }
 
-/* Pairs (size * 4 + state, blocks) of the blocks that start in [start, end), unordered. */
-API int fl_by_size(const blocks *b, uint64_t start, uint64_t end, bool bounded, words *found) {
-    uint32_t first = block_at_or_after(b, start), last = bounded ? block_at_or_after(b, end) : b->count;
+/* Pairs (size * 4 + state, blocks) of the blocks of indices [first, last), unordered. */
+API int fl_by_size(const blocks *b, uint32_t first, uint32_t last, words *found) {
     census c = {NULL, NULL, 0, 0};
     int failed = wider(&c);
-    *found = (words){NULL, 0, 0};
     for (uint32_t index = first; !failed && index < last; index++) {
         ++*counter(&c, size_of(b, index) * 4 + b->states[index] + 1);
         if (c.used > c.mask / 2)
             failed = wider(&c);
     }
     for (uint64_t at = 0; !failed && at <= c.mask; at++)
-        if (c.keys[at] && (words_push(found, c.keys[at] - 1) || words_push(found, c.counts[at])))
-            failed = NO_MEMORY;
-    free(c.keys);
-    free(c.counts);
+        if (c.keys[at])
+            failed = PUSH_ALL(found, c.keys[at] - 1, c.counts[at]);
+    FREE_ALL(c.keys, c.counts);
     return failed;
 }

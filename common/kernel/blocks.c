@@ -4,18 +4,9 @@
 #include <stdlib.h>
 
 API void fl_blocks_free(blocks *b) {
-    if (!b)
-        return;
-    if (b->tables)
-        for (uint64_t place = 0; place < UINT64_C(1) << (64 - b->hash_shift); place++)
-            free(b->tables[place].slots);
-    free(b->tables);
-    free(b->sizes);
-    free(b->states);
-    free(b->samples.items);
-    free(b->bigs);
-    free(b->jumps);
-    free(b);
+    for (uint64_t place = 0; place < UINT64_C(1) << (64 - b->hash_shift); place++)
+        free(b->tables[place].slots);
+    FREE_ALL(b->tables, b->sizes, b->states, b->samples.items, b->bigs.items, b->jumps.items, b);
 }
 
 API blocks *fl_blocks_new(unsigned granule_shift) {
@@ -79,22 +70,27 @@ slot *ensure_slot(blocks *b, uint64_t address) {
     return s;
 }
 
+static big *big_of(const blocks *b, uint32_t index) {
+    uint64_t at = 0;
+    BISECT(at, b->bigs.count, middle, b->bigs.items[middle].index < index)
+    return at < b->bigs.count && b->bigs.items[at].index == index ? &b->bigs.items[at] : NULL;
+}
+
 /* Record in the slots that a block covers where it starts, or add it to the list of big blocks. */
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
     uint64_t first = start >> b->slot_shift, last = (start + (size ? size - 1 : 0)) >> b->slot_shift;
     if (last - first > NEAR) {
-        big *bigs = grow(b->bigs, b->big_count, &b->big_capacity, sizeof *bigs);
-        if (!bigs)
-            return NO_MEMORY;
-        b->bigs = bigs;
-        uint64_t at = b->big_count;
-        while (at && bigs[at - 1].index >= index)
-            at--;
-        if (at == b->big_count || bigs[at].index != index) {
-            memmove(bigs + at + 1, bigs + at, (size_t)(b->big_count - at) * sizeof *bigs);
-            b->big_count++;
+        big *listed = big_of(b, index);
+        if (listed) {
+            *listed = (big){start, size, index};
+            return DONE;
         }
-        bigs[at] = (big){start, size, index};
+        if (PUSH(b->bigs, (big){start, size, index}))
+            return NO_MEMORY;
+        for (uint64_t at = b->bigs.count - 1; at && b->bigs.items[at - 1].index > index; at--) {
+            b->bigs.items[at] = b->bigs.items[at - 1];
+            b->bigs.items[at - 1] = (big){start, size, index};
+        }
         return DONE;
     }
     for (uint64_t at = first + 1; at <= last; at++) {
@@ -110,43 +106,30 @@ int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
 int grow_blocks(blocks *b) {
     uint64_t states_capacity = b->capacity;
     if (b->count >= MAX_BLOCKS)
-        return TOO_MANY;
-    uint8_t *states = grow(b->states, b->count, &states_capacity, sizeof *states);
-    if (!states)
+        return TOO_MANY_BLOCKS;
+    if (!grow(&b->states, b->count, &states_capacity, sizeof *b->states) || !grow(&b->sizes, b->count, &b->capacity, sizeof *b->sizes))
         return NO_MEMORY;
-    b->states = states;
-    uint32_t *sizes = grow(b->sizes, b->count, &b->capacity, sizeof *sizes);
-    if (!sizes)
-        return NO_MEMORY;
-    b->sizes = sizes;
     b->capacity = b->capacity < MAX_BLOCKS ? b->capacity : MAX_BLOCKS;
     return DONE;
 }
 
 int add_jump(blocks *b, uint64_t start) {
-    jump *jumps = grow(b->jumps, b->jump_count, &b->jump_capacity, sizeof *jumps);
-    if (!jumps)
-        return NO_MEMORY;
-    b->jumps = jumps;
-    jumps[b->jump_count++] = (jump){start, b->count};
     if (!b->count)
         b->lowest = start;
-    return DONE;
+    return PUSH(b->jumps, (jump){start, b->count});
 }
 
-/* Append blocks, all or none: DISORDER, with the first bad one's number in *wrong, unless they
- * ascend from b->floor. */
-API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, const uint8_t *states, uint64_t count, uint64_t *wrong) {
+/* Append blocks, all or none: DISORDER unless they ascend from b->floor. */
+API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, const uint8_t *states, uint64_t count) {
     uint64_t floor = b->floor;
     for (uint64_t at = 0; at < count; at++) {
         uint64_t least = sizes[at] ? sizes[at] : 1;
-        *wrong = at;
         if (starts[at] < floor || starts[at] & ((UINT64_C(1) << b->granule_shift) - 1) || least > UINT64_MAX - starts[at] || states[at] > METADATA)
             return DISORDER;
         floor = starts[at] + least;
     }
     if (count > MAX_BLOCKS - b->count)
-        return TOO_MANY;
+        return TOO_MANY_BLOCKS;
     b->pending = false;
     for (uint64_t at = 0; at < count; at++) {
         int failed = block_append(b, starts[at], sizes[at], states[at]);
@@ -168,28 +151,10 @@ API void fl_seal(blocks *b) {
 }
 
 const big *big_at(const blocks *b, uint64_t address) {
-    uint64_t low = 0, high = b->big_count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (b->bigs[middle].start <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const big *found = low ? &b->bigs[low - 1] : NULL;
+    uint64_t after = 0;
+    BISECT(after, b->bigs.count, middle, b->bigs.items[middle].start <= address)
+    const big *found = after ? &b->bigs.items[after - 1] : NULL;
     return found && address - found->start < found->size ? found : NULL;
-}
-
-static big *big_of(const blocks *b, uint32_t index) {
-    uint64_t low = 0, high = b->big_count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (b->bigs[middle].index < index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < b->big_count && b->bigs[low].index == index ? &b->bigs[low] : NULL;
 }
 
 uint64_t big_size(const blocks *b, uint32_t index) {
@@ -199,15 +164,9 @@ uint64_t big_size(const blocks *b, uint32_t index) {
 
 /* The first jump whose start (or index) is at least this. */
 static const jump *jump_from(const blocks *b, uint64_t start, uint32_t index) {
-    uint64_t low = 0, high = b->jump_count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (b->jumps[middle].start < start || b->jumps[middle].index < index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < b->jump_count ? &b->jumps[low] : NULL;
+    uint64_t at = 0;
+    BISECT(at, b->jumps.count, middle, b->jumps.items[middle].start < start || b->jumps.items[middle].index < index)
+    return at < b->jumps.count ? &b->jumps.items[at] : NULL;
 }
 
 uint64_t jump_start(const blocks *b, uint32_t index) {
@@ -238,6 +197,20 @@ uint32_t block_at_or_after(const blocks *b, uint64_t address) {
     }
     const jump *found = jump_from(b, address, 0);
     return found ? found->index : b->count;
+}
+
+/* The first block that starts at or after `address`, and its start; b->count if none. */
+uint32_t block_from(const blocks *b, uint64_t address, uint64_t *start) {
+    uint32_t index = block_at_or_after(b, address);
+    if (index < b->count)
+        *start = block_address(b, index);
+    return index;
+}
+
+/* The same, or the block before it that extends beyond `address`. */
+uint32_t block_reaching(const blocks *b, uint64_t address, uint64_t *start) {
+    uint32_t index = block_before(b, slot_of(b, address), address, start);
+    return index != NONE && address - *start < size_of(b, index) ? index : block_from(b, address, start);
 }
 
 API uint32_t fl_count(const blocks *b) { return b->count; }
@@ -289,16 +262,16 @@ void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks,
         found += counts;
         sum += sizes[index] & -counts;
     }
-    for (uint64_t at = 0; at < b->big_count; at++) { /* those whose size does not fit */
-        uint32_t index = b->bigs[at].index;
+    /* those whose size does not fit */
+    for (const big *one = b->bigs.items; one < b->bigs.items + b->bigs.count; one++) {
+        uint32_t index = one->index;
         if (index >= first && index < end && b->sizes[index] == NONE && marks[index] == mark && others[index] == other)
-            sum += b->bigs[at].size - NONE;
+            sum += one->size - NONE;
     }
     *count = found;
     *bytes = sum;
 }
 
-API void fl_totals(const blocks *b, uint8_t state, uint64_t start, uint64_t end, bool bounded, uint64_t *count, uint64_t *bytes) {
-    uint32_t first = block_at_or_after(b, start), last = bounded ? block_at_or_after(b, end) : b->count;
+API void fl_totals(const blocks *b, uint8_t state, uint32_t first, uint32_t last, uint64_t *count, uint64_t *bytes) {
     add_up(b, first, last, b->states, state, b->states, state, count, bytes);
 }

@@ -50,10 +50,8 @@ typedef struct {
     uint32_t *sizes; /* NONE: it is in `bigs` */
     uint8_t *states;
     words samples;
-    big *bigs; /* ascending */
-    uint64_t big_count, big_capacity;
-    jump *jumps; /* ascending */
-    uint64_t jump_count, jump_capacity;
+    LIST(big) bigs;   /* ascending */
+    LIST(jump) jumps; /* ascending */
     uint64_t lowest, last_start, floor; /* floor: where the next block may start */
     /* the last block's state awaits the next chunk's PREV_INUSE bit */
     bool pending;
@@ -65,6 +63,8 @@ int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size);
 int add_jump(blocks *b, uint64_t start);
 uint64_t block_address(const blocks *b, uint32_t index);
 uint32_t block_at_or_after(const blocks *b, uint64_t address);
+uint32_t block_from(const blocks *b, uint64_t address, uint64_t *start);
+uint32_t block_reaching(const blocks *b, uint64_t address, uint64_t *start);
 uint64_t big_size(const blocks *b, uint32_t index);
 void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other,
             uint64_t *count, uint64_t *bytes);
@@ -119,7 +119,7 @@ INLINE uint32_t block_before(const blocks *b, const slot *s, uint64_t address, u
             return s->rank - 1;
         }
     }
-    const big *found = b->big_count ? big_at(b, address) : NULL;
+    const big *found = b->bigs.count ? big_at(b, address) : NULL;
     if (!found)
         return NONE;
     *start = found->start;
@@ -146,6 +146,14 @@ INLINE uint64_t start_after(const blocks *b, uint64_t start, uint32_t next) {
         above = s ? s->bits : 0;
     }
     return jump_start(b, next);
+}
+
+/* Go on to the next block; false if there is none. */
+INLINE bool next_block(const blocks *b, uint32_t *index, uint64_t *start) {
+    if (++*index >= b->count)
+        return false;
+    *start = start_after(b, *start, *index);
+    return true;
 }
 
 /* The caller checks that `start` is a multiple of the granule, at or above b->floor, and that start

@@ -12,17 +12,7 @@ enum { COLLECT, CONNECT, REFER, LEAD, HANG, FINISHED };
 void lost_free(lost *l) {
     if (!l)
         return;
-    free(l->indices);
-    free(l->bits);
-    free(l->ranks);
-    free(l->order);
-    free(l->low);
-    free(l->stack);
-    free(l->calls);
-    free(l->members);
-    free(l->flags);
-    free(l->leaders);
-    free(l);
+    FREE_ALL(l->indices, l->bits, l->ranks, l->order, l->low, l->stack, l->calls.items, l->members, l->flags, l->leaders.items, l);
 }
 
 static int collect(graph *g, lost *l) {
@@ -54,21 +44,18 @@ static int collect(graph *g, lost *l) {
 }
 
 static int enter(graph *g, lost *l, uint32_t place) {
-    call *calls = grow(l->calls, l->call_count, &l->call_capacity, sizeof *calls);
-    if (!calls)
-        return NO_MEMORY;
-    l->calls = calls;
     uint32_t count, first = edges_of(g, l->indices[place], &count);
-    calls[l->call_count++] = (call){place, first, first + count};
+    if (PUSH(l->calls, (call){place, first, first + count}))
+        return NO_MEMORY;
     l->order[place] = l->low[place] = ++l->next_order;
     l->stack[l->stacked++] = place;
     return DONE;
 }
 
 static void leave(lost *l) {
-    uint32_t place = l->calls[--l->call_count].place;
-    if (l->call_count) {
-        uint32_t caller = l->calls[l->call_count - 1].place;
+    uint32_t place = l->calls.items[--l->calls.count].place;
+    if (l->calls.count) {
+        uint32_t caller = l->calls.items[l->calls.count - 1].place;
         if (l->low[place] < l->low[caller])
             l->low[caller] = l->low[place];
     }
@@ -85,7 +72,7 @@ static void leave(lost *l) {
 /* Each phase returns 1 when the budget is used up and there is more to do. */
 static int connect(graph *g, lost *l, int64_t *budget) {
     for (;;) {
-        if (!l->call_count) {
+        if (!l->calls.count) {
             while (l->at < l->count && l->order[l->at])
                 l->at++;
             if (l->at == l->count)
@@ -93,10 +80,10 @@ static int connect(graph *g, lost *l, int64_t *budget) {
             if (enter(g, l, l->at))
                 return NO_MEMORY;
         }
-        while (l->call_count) {
+        while (l->calls.count) {
             if (--*budget < 0)
                 return 1;
-            call *top = &l->calls[l->call_count - 1];
+            call *top = &l->calls.items[l->calls.count - 1];
             uint32_t deeper = NONE;
             while (top->next < top->end && deeper == NONE) {
                 uint32_t target = place_of(l, g->edges[top->next++] >> INDEX_SHIFT);
@@ -143,27 +130,20 @@ static int lead(graph *g, lost *l, int64_t *budget) {
             return 1;
         uint32_t own = l->order[l->at] & ~COMPONENT;
         bool leads = !l->flags[own];
-        if (leads) {
-            leader *leaders = grow(l->leaders, l->leader_count, &l->leader_capacity, sizeof *leaders);
-            if (!leaders)
-                return NO_MEMORY;
-            l->leaders = leaders;
-            l->low[l->at] = (uint32_t)l->leader_count;
-            leaders[l->leader_count++] = (leader){l->at, l->members[own], 0, 0};
-            l->flags[own] |= LED;
-        } else {
-            l->low[l->at] = NONE;
-        }
+        l->low[l->at] = leads ? (uint32_t)l->leaders.count : NONE;
+        if (leads && PUSH(l->leaders, (leader){l->at, l->members[own], 0, 0}))
+            return NO_MEMORY;
+        l->flags[own] |= LED; /* its other blocks do not lead */
         g->kinds[l->indices[l->at]] = leads ? DEFINITE : INDIRECT;
     }
     return DONE;
 }
 
 static int hang(graph *g, lost *l, int64_t *budget) {
-    for (; l->at < l->leader_count || l->stacked; l->at += !l->stacked) {
+    for (; l->at < l->leaders.count || l->stacked; l->at += !l->stacked) {
         if (!l->stacked)
-            l->stack[l->stacked++] = l->leaders[l->at].place;
-        leader *from = &l->leaders[l->at];
+            l->stack[l->stacked++] = l->leaders.items[l->at].place;
+        leader *from = &l->leaders.items[l->at];
         while (l->stacked) {
             if (--*budget < 0)
                 return 1;
@@ -195,14 +175,11 @@ INLINE int classify(graph *g, int64_t budget) {
         if (more)
             return more;
     }
-    free(l->order);
-    free(l->stack);
-    free(l->calls);
-    free(l->members);
-    free(l->flags);
-    l->order = l->stack = l->members = NULL;
-    l->calls = NULL;
-    l->flags = NULL;
+    DROP(l->order);
+    DROP(l->stack);
+    DROP(l->calls.items);
+    DROP(l->members);
+    DROP(l->flags);
     return 0;
 }
 
@@ -211,7 +188,7 @@ API int fl_classify(graph *g, int64_t budget) { return classify(g, budget); }
 
 static const leader *leader_of(const graph *g, uint32_t index) {
     uint32_t place = place_of(g->lost, index);
-    return place == NONE ? NULL : &g->lost->leaders[g->lost->low[place]];
+    return place == NONE ? NULL : &g->lost->leaders.items[g->lost->low[place]];
 }
 
 API uint32_t fl_leader(const graph *g, uint32_t index) {

@@ -62,9 +62,8 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
             steps |= 1u << offsets[at] / HEADER;
     }
     code = DONE;
-    uint32_t index = block_at_or_after(b, p->address);
-    uint64_t start = index < b->count ? block_address(b, index) : 0;
-    for (; index < b->count && start - p->address < p->length; start = ++index < b->count ? start_after(b, start, index) : 0) {
+    uint64_t start = 0;
+    for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint64_t size = size_of(b, index), left = p->length - (start - p->address);
         if (b->states[index] != IN_USE || start % WORD)
             continue;
@@ -103,7 +102,6 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
         }
     }
 end:
-    free(known.keys);
-    free(known.numbers);
+    FREE_ALL(known.keys, known.numbers);
     return code;
 }

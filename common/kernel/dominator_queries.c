@@ -15,9 +15,8 @@ typedef struct {
 } spreads;
 
 typedef struct {
-    uint32_t length, end;
-    uint64_t least, most, bytes;
-    bool more;
+    /* ../engine/dominators.py: Chain; `end` is a place */
+    uint64_t length, least, most, bytes, end, more;
 } chain;
 
 INLINE bool is_block(const dominators *d, uint32_t place) { return !(d->nodes[place] & ROOT_NODE); }
@@ -64,7 +63,6 @@ int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found
 
 /* The places of the first `limit` children of the node at `place`, unordered. */
 API int fl_dominators_children(const dominators *d, uint32_t place, uint64_t limit, words *found) {
-    *found = (words){NULL, 0, 0};
     for (uint32_t at = place + 1, end = place + d->semis[place]; at < end; at += d->semis[at])
         if (is_block(d, at) && keep_first(d, at, limit, found))
             return NO_MEMORY;
@@ -115,13 +113,9 @@ static int add_blocks(const dominators *d, spreads *s, uint32_t first, uint32_t 
 
 /* Five words for each size, to be freed with fl_free. */
 static int finish(spreads *s, int failed, words *found) {
-    *found = (words){NULL, 0, 0};
     for (uint64_t at = 0; s->items && at <= s->mask && !failed; at++)
-        if (s->items[at].children) {
-            const uint64_t five[] = {s->items[at].size, s->items[at].children, s->items[at].blocks, s->items[at].bytes, s->items[at].example};
-            for (unsigned word = 0; word < 5 && !failed; word++)
-                failed = words_push(found, five[word]);
-        }
+        if (s->items[at].children)
+            failed = PUSH_ALL(found, s->items[at].size, s->items[at].children, s->items[at].blocks, s->items[at].bytes, s->items[at].example);
     free(s->items);
     return failed;
 }
@@ -154,7 +148,7 @@ API int fl_dominators_spread(const dominators *d, uint32_t place, bool all, word
 API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, uint32_t limit, chain *found) {
     const blocks *b = d->g->b;
     uint64_t size = size_of(b, d->nodes[place]), own = size;
-    *found = (chain){1, place, size, size, size, false};
+    *found = (chain){1, size, size, size, place, false};
     for (;;) {
         uint32_t best = 0, alike = 0;
         for (uint32_t at = place + 1, end = place + d->semis[place]; at < end; at += d->semis[at]) {

@@ -18,29 +18,9 @@
 #define BELOW 8
 
 API void fl_dominators_free(dominators *d) {
-    if (!d)
-        return;
-    free(d->numbers);
-    free(d->seen);
-    free(d->outward);
-    free(d->moved);
-    free(d->lasts);
-    free(d->starts);
-    free(d->targets);
-    free(d->nodes);
-    free(d->parents);
-    free(d->semis);
-    free(d->labels);
-    free(d->ancestors);
-    free(d->placed);
-    free(d->bytes);
-    free(d->places);
-    free(d->frames);
-    free(d->others);
-    free(d->spare);
-    free(d->tallies);
     reduction_free(d);
-    free(d);
+    FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->nodes, d->parents, d->semis, d->labels,
+             d->ancestors, d->placed, d->bytes, d->places, d->frames.items, d->others.items, d->spare, d->tallies, d);
 }
 
 /* Dominators of lost blocks, or of all blocks in use. `later`: the first root of each priority but
@@ -196,11 +176,8 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
     d->numbers[index] = number;
     if (!count)
         return DONE;
-    frame *frames = grow(d->frames, d->depth, &d->frame_capacity, sizeof *frames);
-    if (!frames)
+    if (PUSH(d->frames, (frame){first, count > PREFETCHED ? number | MANY : number}))
         return NO_MEMORY;
-    d->frames = frames;
-    frames[d->depth++] = (frame){first, count > PREFETCHED ? number | MANY : number};
     for (uint32_t each = 0; each < count && each < PREFETCHED; each++) {
         uint32_t target = g->edges[first + each] >> INDEX_SHIFT;
         __builtin_prefetch(&g->groups[target / GROUP]);
@@ -227,12 +204,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
         return DONE;
     }
     set_bit(d->outward, source);
-    uint64_t *others = grow(d->others, d->other_count, &d->other_capacity, sizeof *others);
-    if (!others)
-        return NO_MEMORY;
-    d->others = others;
-    others[d->other_count++] = (uint64_t)number << 32 | source;
-    return DONE;
+    return words_push(&d->others, (uint64_t)number << 32 | source);
 }
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
@@ -259,9 +231,9 @@ INLINE void look_ahead(const dominators *d, uint32_t next) {
 /* Prefetch what blocks farther down the stack will visit next: they were entered long ago. */
 INLINE void look_below(const dominators *d) {
     const graph *g = d->g;
-    if (d->depth < 3 * BELOW)
+    if (d->frames.count < 3 * BELOW)
         return;
-    const frame *top = &d->frames[d->depth];
+    const frame *top = &d->frames.items[d->frames.count];
     __builtin_prefetch(&g->edges[top[-3 * BELOW].next]);
     uint32_t edge = g->edges[top[-2 * BELOW].next];
     __builtin_prefetch(&d->numbers[edge >> INDEX_SHIFT]);
@@ -284,15 +256,15 @@ static int visit(dominators *d, int64_t *budget) {
     if (!d->nodes && begin(d))
         return NO_MEMORY;
     for (;;) {
-        while (d->depth) {
+        while (d->frames.count) {
             if (--*budget < 0)
                 return 1;
-            frame *top = &d->frames[d->depth - 1];
+            frame *top = &d->frames.items[d->frames.count - 1];
             uint32_t edge = g->edges[top->next++], source = top->number;
             if (source & MANY)
                 look_ahead(d, top->next);
             if (edge & LAST) {
-                d->depth--;
+                d->frames.count--;
                 look_below(d);
             } else if (!(source & MANY)) {
                 uint32_t count;
@@ -326,7 +298,7 @@ API uint32_t fl_dominators_progress(const dominators *d) {
     static const uint16_t begins[PHASES + 1] = {0,   10,  10,  40,  60,  330, 370, 420, 640,
                                                 /* measured */
                                                 660, 690, 700, 720, 730, 780, 850, 980, 1000};
-    uint64_t whole = d->phase < SURVEYING ? d->g->count : d->phase == SORTING ? d->other_count : d->count, done = d->at;
+    uint64_t whole = d->phase < SURVEYING ? d->g->count : d->phase == SORTING ? d->others.count : d->count, done = d->at;
     if (d->phase >= PHASES)
         return 1000;
     if (d->phase == VISITING)

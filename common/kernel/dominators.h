@@ -73,10 +73,9 @@ typedef struct dominators {
     uint64_t *placed; /* by place, while the layout is computed: count << 32 | node */
     uint64_t *bytes;  /* by place: what a node retains */
     uint32_t *places;                  /* of roots */
-    frame *frames;
-    uint64_t depth, frame_capacity;
-    uint64_t *others, *spare; /* edges from higher numbers: target << 32 | source, sorted */
-    uint64_t other_count, other_capacity;
+    LIST(frame) frames;
+    words others; /* edges from higher numbers: target << 32 | source, sorted */
+    uint64_t *spare;
     uint32_t *tallies; /* of the radix sort */
     unsigned shift;
     uint64_t steps; /* steps up the tree so far */
@@ -105,6 +104,9 @@ int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found
 int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found);
 
 void reduction_free(dominators *d);
+
+/* An array by number, allocated if need be; false without memory. */
+INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
 
 /* A collapsed tree's top block: numbered, but its edges are not followed. */
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
@@ -140,15 +142,9 @@ INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
 INLINE uint32_t root_at(dominators *d, uint64_t address) {
     uint64_t at = d->bound;
     if ((at && address < d->bounds[at - 1]) || (at < d->bound_count && address >= d->bounds[at])) {
-        uint64_t low = 0, high = d->bound_count;
-        while (low < high) {
-            uint64_t middle = low + (high - low) / 2;
-            if (d->bounds[middle] <= address)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        d->bound = at = low;
+        at = 0;
+        BISECT(at, d->bound_count, middle, d->bounds[middle] <= address)
+        d->bound = at;
     }
     return at ? d->owners[at - 1] : d->otherwise;
 }

@@ -36,17 +36,7 @@ typedef struct {
 } fields;
 
 API void fl_fields_free(fields *f) {
-    if (!f)
-        return;
-    free(f->labels);
-    free(f->queue.items);
-    free(f->both.items);
-    free(f->starts);
-    free(f->heads);
-    free(f->ends);
-    free(f->all);
-    free(f->sums);
-    free(f);
+    FREE_ALL(f->labels, f->queue.items, f->both.items, f->starts, f->heads, f->ends, f->all, f->sums, f);
 }
 
 /* Fields of the node at `place` in `d`, which must be complete and outlive this; `span`: its
@@ -273,7 +263,6 @@ API uint64_t fl_fields_done(const fields *f) { return f->done; }
 
 /* As fl_dominators_children, for a field or for `several`. */
 API int fl_fields_children(const fields *f, uint32_t field, uint64_t limit, words *found) {
-    *found = (words){NULL, 0, 0};
     for (uint32_t at = f->starts[field + 1]; at < f->starts[field + 2]; at++)
         if (keep_first(f->d, f->heads[at], limit, found))
             return NO_MEMORY;

@@ -179,7 +179,6 @@ int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t nex
 /* The nodes of a list (to be freed with fl_free), and why it ended at *head; negative without
  * memory. */
 API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
-    *nodes = (words){NULL, 0, 0};
     return follow_list(pieces, count, head, next_offset, mangled, limit, nodes);
 }
 
@@ -199,7 +198,7 @@ static int follow_some(const road *r, lane *lanes, const uint64_t *heads, const 
             if (words_push(nodes, l->nodes.items[place]))
                 return NO_MEMORY;
         ends[at] = nodes->count;
-        if (code && (words_push(problems, at) || words_push(problems, (uint64_t)code) || words_push(problems, node)))
+        if (code && PUSH_ALL(problems, at, (uint64_t)code, node))
             return NO_MEMORY;
     }
     return DONE;
@@ -213,7 +212,6 @@ API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads
     const road r = {pieces, count, next_offset, false, limit};
     lane lanes[LANES] = {{0}};
     int failed = DONE;
-    *nodes = *problems = (words){NULL, 0, 0};
     for (uint64_t at = 0; !failed && at < lists; at += LANES)
         failed = follow_some(&r, lanes, heads, within, at, lists - at < LANES ? lists : at + LANES, nodes, ends, problems);
     for (unsigned at = 0; at < LANES; at++)
@@ -240,7 +238,6 @@ bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t si
 /* Copy records of `size` bytes at these addresses to `out`; records not wholly in pieces are
  * zeroed, their numbers go to `missing`. */
 API int fl_gather(const piece *pieces, uint64_t count, const uint64_t *addresses, uint64_t records, uint64_t size, uint8_t *out, words *missing) {
-    *missing = (words){NULL, 0, 0};
     for (uint64_t at = 0; at < records; at++) {
         if (copy_out(pieces, count, addresses[at], size, out + at * size))
             continue;
@@ -255,7 +252,6 @@ API int fl_self_pointers(const piece *p, int64_t distance, words *found) {
     uint64_t base, count = piece_words(p, &base);
     const uint8_t *data = count ? p->data + (base - p->address) : NULL;
     int64_t steps = distance / (int64_t)WORD;
-    *found = (words){NULL, 0, 0};
     if (distance % (int64_t)WORD)
         return DONE;
     for (uint64_t at = 0; at < count; at++) {
@@ -270,7 +266,6 @@ API int fl_self_pointers(const piece *p, int64_t distance, words *found) {
 API int fl_search(const piece *p, uint64_t low, uint64_t span, words *found) {
     uint64_t base, count = piece_words(p, &base);
     const uint8_t *data = count ? p->data + (base - p->address) : NULL;
-    *found = (words){NULL, 0, 0};
     for (uint64_t at = 0; at < count; at++)
         if (load(data + at * WORD) - low <= span && words_push(found, base + at * WORD))
             return NO_MEMORY;
@@ -284,21 +279,14 @@ API int fl_search_any(const piece *p, const uint64_t *values, uint64_t number, w
     uint64_t base, count = piece_words(p, &base), span = number ? values[number - 1] - values[0] : 0;
     const uint8_t *data = count ? p->data + (base - p->address) : NULL;
     uint64_t marks[64] = {0}; /* a bit for each value's hash: excludes most words */
-    *found = (words){NULL, 0, 0};
     for (uint64_t at = 0; at < number; at++)
         marks[mark_of(values[at]) / 64] |= UINT64_C(1) << mark_of(values[at]) % 64;
     for (uint64_t at = 0; number && at < count; at++) {
-        uint64_t value = load(data + at * WORD), low = 0, high = number;
+        uint64_t value = load(data + at * WORD), first = 0;
         if (value - values[0] > span || !(marks[mark_of(value) / 64] >> mark_of(value) % 64 & 1))
             continue;
-        while (low < high) {
-            uint64_t middle = low + (high - low) / 2;
-            if (values[middle] < value)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        if (values[low] == value && words_push(found, base + at * WORD))
+        BISECT(first, number, middle, values[middle] < value)
+        if (values[first] == value && words_push(found, base + at * WORD))
             return NO_MEMORY;
     }
     return DONE;

@@ -26,15 +26,13 @@ static int wrong_size(const blocks *b, uint64_t chunk, uint64_t size, uint64_t e
 static void is_free(blocks *b) {
     uint32_t index = b->count - 1;
     b->states[index] = FREE;
-    if (b->sizes[index] == NONE || b->big_count) {
-        big *listed = b->big_count ? &b->bigs[b->big_count - 1] : NULL;
-        if (listed && listed->index == index) {
-            listed->size -= WORD;
-            b->sizes[index] = listed->size < NONE ? (uint32_t)listed->size : NONE;
-            return;
-        }
+    big *listed = b->bigs.count ? &b->bigs.items[b->bigs.count - 1] : NULL;
+    if (listed && listed->index == index) {
+        listed->size -= WORD;
+        b->sizes[index] = listed->size < NONE ? (uint32_t)listed->size : NONE;
+    } else {
+        b->sizes[index] -= WORD;
     }
-    b->sizes[index] -= WORD;
 }
 
 /* Append the blocks of the chunks from *chunk (updated) whose size words are in the piece, up to
@@ -61,11 +59,7 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
         uint64_t offset = at + WORD - first;
         if (offset / WORD >= count)
             break;
-        if (offset + AHEAD > fetched) {
-            uint64_t from = fetched > offset ? fetched - offset : 0;
-            prefetch_ahead(data + offset, from, AHEAD - from);
-            fetched = offset + AHEAD;
-        }
+        prefetch_on(data, offset, AHEAD, &fetched);
         uint64_t head = load(data + offset);
         if (at < end) {
             *size = head & ~(uint64_t)FLAGS;
@@ -129,11 +123,7 @@ API int fl_sound_chunks(const piece *p, uint64_t *chunk, uint64_t stop, uint64_t
     int code = DONE;
     while (at < stop && at % WORD == 0 && at + WORD >= first && at + WORD - first < length) {
         uint64_t offset = at + WORD - first;
-        if (offset + AHEAD > fetched) {
-            uint64_t from = fetched > offset ? fetched - offset : 0;
-            prefetch_ahead(data + offset, from, AHEAD - from);
-            fetched = offset + AHEAD;
-        }
+        prefetch_on(data, offset, AHEAD, &fetched);
         const uint8_t *last = before && before % WORD == 0 && offset >= WORD && before < at && before + WORD >= first ? data + (before + WORD - first) : NULL;
         bool behind_free;
         if (!agrees(data + offset, end, last, normal, &behind_free))

@@ -34,10 +34,7 @@ typedef struct {
     uint32_t source, place, offset;
 } inner;
 
-typedef struct {
-    inner *items;
-    uint64_t count, capacity;
-} inners;
+typedef LIST(inner) inners;
 
 typedef struct heuristics heuristics; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
@@ -65,8 +62,7 @@ typedef struct graph {
     uint32_t count;
     uint8_t *kinds; /* the caller's; valid after marking and classifying */
     group_of_nodes *groups;
-    wide *wides;
-    uint64_t wide_count, wide_capacity;
+    LIST(wide) wides;
     uint32_t *edges; /* edges[0] is unused */
     uint64_t edge_count, edge_capacity;
     uint32_t last_source; /* source of the last edge */
@@ -116,7 +112,7 @@ INLINE uint32_t edges_of(const graph *g, uint32_t index, uint32_t *count) {
     const group_of_nodes *group = &g->groups[index / GROUP];
     uint32_t within = index % GROUP;
     if (group->base & WIDE) {
-        const uint32_t *offsets = g->wides[group->base & ~WIDE].offsets + within;
+        const uint32_t *offsets = g->wides.items[group->base & ~WIDE].offsets + within;
         *count = offsets[1] - offsets[0];
         return offsets[0];
     }

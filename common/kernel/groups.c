@@ -4,10 +4,9 @@
 
 #include <stdlib.h>
 
-/* Mirrored in ../engine/kernel/graph.py. */
+/* ../engine/terms.py: Group. */
 typedef struct {
-    uint64_t type_word, size, blocks, bytes, indirect_blocks, indirect_bytes, examples[3];
-    uint32_t kind, cycle, least, most;
+    uint64_t kind, type_word, size, cycle, blocks, bytes, indirect_blocks, indirect_bytes, least, most, examples[3];
 } group;
 
 typedef struct {
@@ -18,18 +17,13 @@ typedef struct {
     uint32_t known;
     uint64_t known_start; /* address of the block `known` */
     uint64_t fed;
-    group *items;
-    uint64_t count, capacity;
+    LIST(group) items;
     uint32_t *places; /* a hash table of indices into items, plus 1 */
     uint64_t place_mask;
 } grouping;
 
 API void fl_groups_free(grouping *s) {
-    if (!s)
-        return;
-    free(s->items);
-    free(s->places);
-    free(s);
+    FREE_ALL(s->items.items, s->places, s);
 }
 
 API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_count) {
@@ -47,7 +41,7 @@ API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_co
 
 static uint64_t hash(const group *key) {
     uint64_t h = key->type_word * UINT64_C(0x9E3779B97F4A7C15) ^ key->size * UINT64_C(0xC2B2AE3D27D4EB4F);
-    h ^= ((uint64_t)key->cycle << 4 | (uint64_t)(key->most > 0) << 3 | key->kind) * UINT64_C(0x165667B19E3779F9);
+    h ^= (key->cycle << 4 | (uint64_t)(key->most > 0) << 3 | key->kind) * UINT64_C(0x165667B19E3779F9);
     h ^= h >> 32;
     h *= UINT64_C(0xD6E8FEB86659FD93);
     return h ^ h >> 32;
@@ -58,8 +52,8 @@ static int grow_table(grouping *s) {
     uint32_t *places = calloc(mask + 1, sizeof *places);
     if (!places)
         return NO_MEMORY;
-    for (uint64_t at = 0; at < s->count; at++) {
-        uint64_t place = hash(&s->items[at]) & mask;
+    for (uint64_t at = 0; at < s->items.count; at++) {
+        uint64_t place = hash(&s->items.items[at]) & mask;
         while (places[place])
             place = (place + 1) & mask;
         places[place] = (uint32_t)at + 1;
@@ -72,31 +66,27 @@ static int grow_table(grouping *s) {
 
 /* The group of this key, created if need be; NULL without memory. */
 static group *group_of(grouping *s, const group *key) {
-    if (s->count > s->place_mask / 2 && grow_table(s))
+    if (s->items.count > s->place_mask / 2 && grow_table(s))
         return NULL;
     uint64_t place = hash(key) & s->place_mask;
     for (; s->places[place]; place = (place + 1) & s->place_mask) {
-        group *found = &s->items[s->places[place] - 1];
+        group *found = &s->items.items[s->places[place] - 1];
         if (found->type_word == key->type_word && found->size == key->size && found->cycle == key->cycle && found->kind == key->kind &&
             (found->most > 0) == (key->most > 0))
             return found;
     }
-    group *items = grow(s->items, s->count, &s->capacity, sizeof *items);
-    if (!items)
+    if (PUSH(s->items, *key))
         return NULL;
-    s->items = items;
-    items[s->count++] = *key;
-    s->places[place] = (uint32_t)s->count;
-    return &items[s->count - 1];
+    s->places[place] = (uint32_t)s->items.count;
+    return &s->items.items[s->items.count - 1];
 }
 
 static int add(grouping *s, uint32_t index, uint64_t start, uint64_t type_word) {
     const graph *g = s->g;
     group key = {.type_word = type_word, .size = size_of(g->b, index), .kind = g->kinds[index], .cycle = 1, .least = NONE};
-    uint32_t hanging = 0;
-    uint64_t bytes = 0;
+    uint64_t hanging = 0, bytes = 0;
     if (key.kind == DEFINITE) {
-        const leader *leads = &g->lost->leaders[g->lost->low[place_of(g->lost, index)]];
+        const leader *leads = &g->lost->leaders.items[g->lost->low[place_of(g->lost, index)]];
         key.cycle = leads->cycle;
         hanging = leads->hanging;
         bytes = leads->bytes;
@@ -154,13 +144,11 @@ API int fl_groups_feed(grouping *s, const piece *p) {
     return DONE;
 }
 
-/* Count the rest; NULL and *count NONE without memory. */
-API const group *fl_groups_finish(grouping *s, uint64_t *count) {
+/* Count the rest; the words of all groups, unordered. */
+API int fl_groups_finish(grouping *s, words *found) {
     uint64_t start;
-    *count = NONE;
     for (; next_lost(s, &start); s->next++)
         if (add(s, s->next, start, 0))
-            return NULL;
-    *count = s->count;
-    return s->items;
+            return NO_MEMORY;
+    return words_append(found, (const uint64_t *)s->items.items, s->items.count * sizeof(group) / WORD);
 }

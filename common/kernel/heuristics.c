@@ -20,11 +20,6 @@ typedef struct {
     uint32_t index;
 } pending;
 
-typedef struct {
-    pending *items;
-    uint64_t count, capacity;
-} pendings;
-
 struct heuristics {
     unsigned wanted;
     range *vtables;
@@ -35,37 +30,13 @@ struct heuristics {
     words inner_vtables;
     uint32_t first_of;   /* the block whose first word ended the last piece, or NONE */
     uint64_t first;
-    pendings edges, roots;
+    LIST(pending) edges, roots;
 };
 
 void heuristics_free(heuristics *h) {
     if (!h)
         return;
-    free(h->vtables);
-    free(h->types);
-    free(h->facts);
-    free(h->inner_vtables.items);
-    free(h->edges.items);
-    free(h->roots.items);
-    free(h);
-}
-
-/* `vtables`: sorted, disjoint. */
-API int fl_graph_heuristics(graph *g, unsigned wanted, const range *vtables, uint32_t vtable_count) {
-    heuristics *h = calloc(1, sizeof *h);
-    if (!h)
-        return NO_MEMORY;
-    g->heuristics = h;
-    h->wanted = wanted;
-    h->first_of = NONE;
-    h->facts = calloc((size_t)g->count + 1, sizeof *h->facts);
-    h->vtables = calloc((size_t)vtable_count + 1, sizeof *h->vtables);
-    if (!h->facts || !h->vtables)
-        return NO_MEMORY;
-    if (vtable_count)
-        memcpy(h->vtables, vtables, vtable_count * sizeof *vtables);
-    h->vtable_count = vtable_count;
-    return DONE;
+    FREE_ALL(h->vtables, h->types, h->facts, h->inner_vtables.items, h->edges.items, h->roots.items, h);
 }
 
 static uint64_t *type_place(const heuristics *h, uint64_t type) {
@@ -75,15 +46,21 @@ static uint64_t *type_place(const heuristics *h, uint64_t type) {
     return &h->types[place];
 }
 
-/* The types of objects' second words; call once, after fl_graph_heuristics. */
-API int fl_graph_objects(graph *g, const uint64_t *types, uint64_t count) {
-    heuristics *h = g->heuristics;
-    h->type_mask = 63;
+/* Call before scanning. `vtables`: sorted, disjoint; `types`: of objects, their second words. */
+API int fl_graph_heuristics(graph *g, unsigned wanted, const range *vtables, uint32_t vtable_count, const uint64_t *types, uint64_t count) {
+    heuristics *h = g->heuristics = calloc(1, sizeof *h);
+    if (!h)
+        return NO_MEMORY;
+    *h = (heuristics){.wanted = wanted, .first_of = NONE, .vtable_count = vtable_count, .type_mask = 63};
     while (h->type_mask < 2 * count)
         h->type_mask = h->type_mask * 2 + 1;
+    h->facts = calloc((size_t)g->count + 1, sizeof *h->facts);
+    h->vtables = calloc((size_t)vtable_count + 1, sizeof *h->vtables);
     h->types = calloc((size_t)h->type_mask + 1, sizeof *h->types);
-    if (!h->types)
+    if (!h->facts || !h->vtables || !h->types)
         return NO_MEMORY;
+    if (vtable_count)
+        memcpy(h->vtables, vtables, vtable_count * sizeof *vtables);
     for (uint64_t at = 0; at < count; at++)
         *type_place(h, types[at]) = types[at];
     return DONE;
@@ -114,7 +91,7 @@ static void second_word(heuristics *h, uint32_t index, uint64_t size, uint64_t c
 /* A word in a block's HEAD: the type of an object is its second word; the byte before a
  * dictionary's values is their offset in the block. */
 static void head_word(heuristics *h, uint32_t index, uint64_t offset, uint64_t value) {
-    if (h->wanted & OBJECTS && offset % 16 == 8 && h->types && value && *type_place(h, value))
+    if (h->wanted & OBJECTS && offset % 16 == 8 && value && *type_place(h, value))
         h->facts[index] |= (uint16_t)OBJECT_AT(offset - 8);
     if (h->wanted & DICT_VALUES && offset % 8 == 0 && offset < 32 && value >> 56 == offset + 8)
         h->facts[index] |= (uint16_t)VALUES_AT(offset + 8);
@@ -156,25 +133,10 @@ int heuristics_read_facts(graph *g, const piece *p) {
     }
 }
 
-static int add_pending(pendings *list, pending item) {
-    pending *items = grow(list->items, list->count, &list->capacity, sizeof *items);
-    if (!items)
-        return NO_MEMORY;
-    list->items = items;
-    items[list->count++] = item;
-    return DONE;
-}
-
 static bool has(const words *sorted, uint64_t item) {
-    uint64_t low = 0, high = sorted->count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (sorted->items[middle] < item)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < sorted->count && sorted->items[low] == item;
+    uint64_t at = 0;
+    BISECT(at, sorted->count, middle, sorted->items[middle] < item)
+    return at < sorted->count && sorted->items[at] == item;
 }
 
 /* Does an interior pointer at this offset count as a start reference? Words before an object in its
@@ -197,13 +159,13 @@ int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, 
     heuristics *h = g->heuristics;
     uint32_t index = *edge >> INDEX_SHIFT;
     if (h->wanted & MULTIPLE_INHERITANCE || start > g->scanned || g->scanned - start < HEAD)
-        return add_pending(&h->edges, (pending){place, pointer, index});
+        return PUSH(h->edges, (pending){place, pointer, index});
     if (counts(h, index, pointer - start, pointer))
         *edge &= ~INTERIOR;
     return DONE;
 }
 
-int heuristics_root(graph *g, uint32_t index, uint64_t pointer) { return add_pending(&g->heuristics->roots, (pending){0, pointer, index}); }
+int heuristics_root(graph *g, uint32_t index, uint64_t pointer) { return PUSH(g->heuristics->roots, (pending){0, pointer, index}); }
 
 static bool settled(const graph *g, const pending *item) {
     return counts(g->heuristics, item->index, item->pointer - block_address(g->b, item->index), item->pointer);

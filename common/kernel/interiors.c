@@ -15,12 +15,9 @@ void interiors_free(inners *list) {
 API void fl_graph_note(graph *g) { g->noting = true; }
 
 int interiors_reserve(inners *list, uint64_t more) {
-    while (list->capacity < list->count + more) {
-        inner *items = grow(list->items, list->capacity, &list->capacity, sizeof *items);
-        if (!items)
+    while (list->capacity < list->count + more)
+        if (!grow(&list->items, list->capacity, &list->capacity, sizeof *list->items))
             return NO_MEMORY;
-        list->items = items;
-    }
     return DONE;
 }
 
@@ -98,9 +95,7 @@ static int count_one(counting *c, uint64_t size, uint64_t offset) {
 }
 
 API void fl_interior_count_free(counting *c) {
-    if (c)
-        free(c->rows);
-    free(c);
+    FREE_ALL(c->rows, c);
 }
 
 API counting *fl_interior_count_new(const graph *g) {
@@ -137,8 +132,7 @@ API int fl_interior_count(counting *c, const uint64_t *keys, uint64_t count) {
 API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
     for (uint64_t at = 0; at <= c->mask; at++) {
         const row *one = &c->rows[at];
-        if (one->blocks >= least && one->blocks &&
-            (words_push(found, one->size) || words_push(found, one->offset) || words_push(found, one->blocks)))
+        if (one->blocks >= least && one->blocks && PUSH_ALL(found, one->size, one->offset, one->blocks))
             return NO_MEMORY;
     }
     return DONE;
@@ -166,16 +160,10 @@ API int fl_interior_held(const graph *g, const uint64_t *sizes, uint32_t size_co
                 counts[numbers[size] - 1]++;
             continue;
         }
-        uint32_t low = large, high = size_count;
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            if (sizes[middle] < size)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        if (low < size_count && sizes[low] == size)
-            counts[low]++;
+        uint32_t number = large;
+        BISECT(number, size_count, middle, sizes[middle] < size)
+        if (number < size_count && sizes[number] == size)
+            counts[number]++;
     }
     free(numbers);
     return DONE;
@@ -184,16 +172,9 @@ API int fl_interior_held(const graph *g, const uint64_t *sizes, uint32_t size_co
 /* -- rules: pairs (size, offset), ascending; size 0 means any size */
 
 static uint64_t rule_at(const uint64_t *rules, uint64_t count, uint64_t size, uint64_t offset) {
-    uint64_t low = 0, high = count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        const uint64_t *rule = rules + 2 * middle;
-        if (rule[0] < size || (rule[0] == size && rule[1] < offset))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < count && rules[2 * low] == size && rules[2 * low + 1] == offset ? low : count;
+    uint64_t at = 0;
+    BISECT(at, count, middle, rules[2 * middle] < size || (rules[2 * middle] == size && rules[2 * middle + 1] < offset))
+    return at < count && rules[2 * at] == size && rules[2 * at + 1] == offset ? at : count;
 }
 
 static uint64_t rule_of(const graph *g, const uint64_t *rules, uint64_t count, uint32_t block, uint64_t offset) {

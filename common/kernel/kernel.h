@@ -31,7 +31,7 @@
 #define has_avx2() false
 #endif
 
-enum { DONE = 0, NO_MEMORY = -1, TOO_MANY = -2, DISORDER = -3 };
+enum { DONE = 0, NO_MEMORY = -1, TOO_MANY_BLOCKS = -2, DISORDER = -3, TOO_MANY_EDGES = -4 };
 enum { IN_USE = 0, CACHED = 1, FREE = 2, METADATA = 3 };
 enum { UNKNOWN = 0, REACHABLE = 1, POSSIBLE = 2, DEFINITE = 3, INDIRECT = 4 };
 
@@ -49,6 +49,16 @@ INLINE void prefetch_ahead(const uint8_t *at, uint64_t ahead, uint64_t length) {
     uintptr_t line = (uintptr_t)at + ahead;
     for (uint64_t done = 0; done < length; done += 64)
         __builtin_prefetch((const void *)(line + done));
+}
+
+/* Prefetch up to `ahead` bytes behind data[offset], for a walk whose headers each wait for the one
+ * before it. *fetched: how far this was done. */
+INLINE void prefetch_on(const uint8_t *data, uint64_t offset, uint64_t ahead, uint64_t *fetched) {
+    if (offset + ahead > *fetched) {
+        uint64_t from = *fetched > offset ? *fetched - offset : 0;
+        prefetch_ahead(data + offset, from, ahead - from);
+        *fetched = offset + ahead;
+    }
 }
 
 /* Bytes of a target at `address`. */
@@ -72,18 +82,47 @@ const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
 
-/* Grow an array of `size`-byte elements so that element `count` fits: the array, or NULL with the
- * old one intact. */
-void *grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
+/* Bisection: raises `low` to the first number in [low, high) at which `before` is false, or to
+ * `high`. `before` is an expression of `middle`, a number, and true below the result. */
+#define BISECT(low, high, middle, before)                          \
+    for (__typeof__(low) bound_ = (high), middle; low < bound_;) { \
+        middle = low + (bound_ - low) / 2;                         \
+        if (before)                                                \
+            low = middle + 1;                                      \
+        else                                                       \
+            bound_ = middle;                                       \
+    }
+
+/* Grow the array of `size`-byte elements that the pointer at `array` refers to, so that element
+ * `count` fits: false without memory, with the array intact. */
+bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
 
 void *alloc_large(size_t bytes);
 
-typedef struct {
-    uint64_t *items;
-    uint64_t count, capacity;
-} words;
+/* Free several, any of which may be NULL; free one, and forget it. */
+void free_all(void *const *all, size_t count);
+#define FREE_ALL(...) free_all((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))
+#define DROP(pointer) (free(pointer), (pointer) = NULL)
 
-int words_push(words *list, uint64_t item);
+#define LIST(type)                \
+    struct {                      \
+        type *items;              \
+        uint64_t count, capacity; \
+    }
+
+/* Append an item to a list: DONE or NO_MEMORY. */
+#define PUSH(list, ...)                                                                                         \
+    ((list).count < (list).capacity || grow(&(list).items, (list).count, &(list).capacity, sizeof *(list).items) \
+         ? ((list).items[(list).count++] = (__VA_ARGS__), DONE)                                                 \
+         : NO_MEMORY)
+
+typedef LIST(uint64_t) words;
+
+INLINE int words_push(words *list, uint64_t item) { return PUSH(*list, item); }
+
+/* The same for several words. */
+int words_append(words *list, const uint64_t *items, size_t count);
+#define PUSH_ALL(list, ...) words_append(list, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 
 /* follow.c: the nodes of a list, as fl_follow_list. */
 int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes);
@@ -92,17 +131,15 @@ typedef struct {
     uint64_t start, end;
 } range;
 
-/* Is `address` in one of these sorted, disjoint ranges? */
+/* The one of these sorted, disjoint ranges that holds `address`, or NULL. */
+INLINE const range *range_holding(const range *ranges, uint32_t count, uint64_t address) {
+    uint32_t after = 0;
+    BISECT(after, count, middle, ranges[middle].start <= address)
+    return after && address < ranges[after - 1].end ? &ranges[after - 1] : NULL;
+}
+
 INLINE bool in_ranges(const range *ranges, uint32_t count, uint64_t address) {
-    uint32_t low = 0, high = count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (ranges[middle].start <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && address < ranges[low - 1].end;
+    return range_holding(ranges, count, address) != NULL;
 }
 
 #endif

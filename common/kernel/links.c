@@ -68,11 +68,7 @@ static int meet(link_walk *w, uint64_t node) {
 }
 
 API void fl_links_free(link_walk *w) {
-    if (!w)
-        return;
-    free(w->nodes.items);
-    free(w->met);
-    free(w);
+    FREE_ALL(w->nodes.items, w->met, w);
 }
 
 /* A walk from these heads: at most `most` nodes, and `deepest` levels (0: any number). */

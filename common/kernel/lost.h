@@ -25,13 +25,11 @@ struct lost {
     uint32_t *low;
     uint32_t *stack;
     uint32_t stacked;
-    call *calls;
-    uint64_t call_count, call_capacity;
+    LIST(call) calls;
     uint32_t *members; /* of each component */
     uint8_t *flags;    /* REFERRED, LED */
     uint32_t component_count, next_order, at;
-    leader *leaders;
-    uint64_t leader_count, leader_capacity;
+    LIST(leader) leaders;
 };
 
 /* The place of a block, or NONE if it is not lost. */

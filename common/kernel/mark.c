@@ -125,9 +125,8 @@ API int fl_mark(graph *g, int64_t budget) {
     }
     publish(g);
     free(g->queue.items);
-    free(g->interiors);
     g->queue = (queue){NULL, 0, 0, 0};
-    g->interiors = NULL;
+    DROP(g->interiors);
     return 0;
 }
 
@@ -147,8 +146,7 @@ API int fl_promote(graph *g, int64_t budget) {
         g->phase = PROMOTED;
         free(g->queue.items);
         g->queue = (queue){NULL, 0, 0, 0};
-        free(g->promoted);
-        g->promoted = NULL;
+        DROP(g->promoted);
     }
     interiors_free(&g->inners);
     return 0;
@@ -158,53 +156,43 @@ API bool fl_rooted(const graph *g, uint32_t index) {
     return (bit(g->root_starts, index) || bit(g->root_interiors, index)) && is_used(g, index);
 }
 
-/* The edges of a block (index << 1 | interior): at most `capacity` of them into `found`; their
- * number. */
-API uint32_t fl_references(const graph *g, uint32_t index, uint32_t *found, uint32_t capacity) {
-    uint32_t number = 0, count, first = edges_of(g, index, &count);
-    for (uint32_t at = 0; at < count; at++) {
-        uint32_t edge = g->edges[first + at];
-        if (!is_used(g, edge >> INDEX_SHIFT))
-            continue;
-        if (number < capacity)
-            found[number] = edge >> INDEX_SHIFT << 1 | (edge & INTERIOR);
-        number++;
+/* The edges of a block: index << 1 | interior. */
+API int fl_references(const graph *g, uint32_t index, words *found) {
+    uint32_t count, first = edges_of(g, index, &count);
+    int failed = DONE;
+    for (uint32_t at = first; at < first + count && !failed; at++) {
+        uint32_t target = g->edges[at] >> INDEX_SHIFT;
+        if (is_used(g, target))
+            failed = words_push(found, target << 1 | (g->edges[at] & INTERIOR));
     }
-    return number;
+    return failed;
 }
 
-/* Blocks with an edge to `index`, ascending, each once: at most `capacity` of them into `found`;
- * their number. */
-API uint32_t fl_referrers(const graph *g, uint32_t index, uint32_t *found, uint32_t capacity) {
-    uint32_t number = 0;
-    for (uint32_t source = 0; source < g->count && is_used(g, index); source++) {
-        uint32_t count, first = edges_of(g, source, &count);
-        for (uint32_t at = 0; at < count; at++) {
-            if (g->edges[first + at] >> INDEX_SHIFT == index) {
-                if (number < capacity)
-                    found[number] = source;
-                number++;
-                break;
-            }
-        }
+/* Blocks with an edge to `index`, ascending, each once. */
+API int fl_referrers(const graph *g, uint32_t index, words *found) {
+    int failed = DONE;
+    for (uint32_t source = 0; source < g->count && is_used(g, index) && !failed; source++) {
+        uint32_t count, first = edges_of(g, source, &count), at = first;
+        while (at < first + count && g->edges[at] >> INDEX_SHIFT != index)
+            at++;
+        if (at < first + count)
+            failed = words_push(found, source);
     }
-    return number;
+    return failed;
 }
 
-/* A shortest path to `index` from a rooted block, breadth first in index order: *length indices,
- * last first, to be freed with fl_free; *length 0 if there is none. NULL without memory. */
-API uint32_t *fl_path(const graph *g, uint32_t index, uint32_t *length) {
-    uint32_t *parents = malloc(((size_t)g->count + 1) * sizeof *parents), *chain = NULL;
+/* A shortest path to `index` from a rooted block, breadth first in index order; last first. */
+API int fl_path(const graph *g, uint32_t index, words *found) {
+    uint32_t *parents = malloc(((size_t)g->count + 1) * sizeof *parents);
     queue q = {NULL, 0, 0, 0};
-    *length = 0;
     if (!parents)
-        return NULL;
+        return NO_MEMORY;
     memset(parents, 0xff, (size_t)g->count * sizeof *parents); /* NONE: not reached */
-    bool failed = false;
+    int failed = DONE;
     for (uint32_t at = 0; at < g->count && !failed; at++) {
         if (fl_rooted(g, at)) {
             parents[at] = at;
-            failed = push(&q, at, true) != DONE;
+            failed = push(&q, at, true);
         }
     }
     while (!failed && q.head != q.tail && parents[index] == NONE) {
@@ -213,27 +201,17 @@ API uint32_t *fl_path(const graph *g, uint32_t index, uint32_t *length) {
             uint32_t target = g->edges[first + at] >> INDEX_SHIFT;
             if (parents[target] == NONE && is_used(g, target)) {
                 parents[target] = source;
-                failed = push(&q, target, true) != DONE;
+                failed = push(&q, target, true);
             }
         }
     }
-    free(q.items);
-    if (!failed) {
-        uint32_t steps = 0;
-        if (parents[index] != NONE) {
-            steps = 1;
-            for (uint32_t at = index; parents[at] != at; at = parents[at])
-                steps++;
-        }
-        chain = malloc(((size_t)steps + 1) * sizeof *chain);
-        if (chain) {
-            for (uint32_t at = index, step = 0; step < steps; at = parents[at], step++)
-                chain[step] = at;
-            *length = steps;
-        }
+    bool more = parents[index] != NONE;
+    for (uint32_t at = index; more && !failed; at = parents[at]) {
+        failed = words_push(found, at);
+        more = parents[at] != at;
     }
-    free(parents);
-    return chain;
+    FREE_ALL(q.items, parents);
+    return failed;
 }
 
 API void fl_kind_totals(const graph *g, uint8_t kind, uint64_t *count, uint64_t *bytes) {

@@ -7,16 +7,22 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-void *grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
+bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
+    void *items;
     if (count < *capacity)
-        return array;
+        return true;
     uint64_t wanted = *capacity + *capacity / 2 + 64;
-    if (wanted > SIZE_MAX / size)
-        return NULL;
-    void *more = realloc(array, (size_t)wanted * size);
-    if (more)
-        *capacity = wanted;
-    return more;
+    memcpy(&items, array, sizeof items); /* a pointer of any type */
+    if (wanted > SIZE_MAX / size || !(items = realloc(items, (size_t)wanted * size)))
+        return false;
+    memcpy(array, &items, sizeof items);
+    *capacity = wanted;
+    return true;
+}
+
+void free_all(void *const *all, size_t count) {
+    for (size_t at = 0; at < count; at++)
+        free(all[at]);
 }
 
 /* Allocate `bytes` that will be accessed at random: in huge pages where the system has them, which
@@ -34,13 +40,11 @@ void *alloc_large(size_t bytes) {
     return malloc(bytes);
 }
 
-int words_push(words *list, uint64_t item) {
-    uint64_t *items = grow(list->items, list->count, &list->capacity, sizeof *items);
-    if (!items)
-        return NO_MEMORY;
-    list->items = items;
-    list->items[list->count++] = item;
-    return DONE;
+int words_append(words *list, const uint64_t *items, size_t count) {
+    int failed = DONE;
+    for (size_t at = 0; at < count && !failed; at++)
+        failed = words_push(list, items[at]);
+    return failed;
 }
 
 API void fl_free(void *memory) { free(memory); }

@@ -51,7 +51,7 @@ static bool measured(group *g, const uint64_t *classes, uint64_t class_count) {
 }
 
 static int push_problem(words *wrong, uint64_t code, uint64_t meta, uint64_t mem, uint64_t more) {
-    return words_push(wrong, code) || words_push(wrong, meta) || words_push(wrong, mem) || words_push(wrong, more) ? NO_MEMORY : DONE;
+    return PUSH_ALL(wrong, code, meta, mem, more);
 }
 
 static int by_place(const void *one, const void *other) {
@@ -63,10 +63,7 @@ static int by_place(const void *one, const void *other) {
     return a->meta < b->meta ? -1 : a->meta > b->meta;
 }
 
-typedef struct {
-    group *items;
-    uint64_t count, capacity;
-} groups;
+typedef LIST(group) groups;
 
 static int read_area(uint64_t area, const uint8_t *data, const uint64_t *classes, uint64_t class_count, groups *found, words *wrong) {
     for (unsigned at = 0; at < METAS; at++) {
@@ -79,11 +76,8 @@ static int read_area(uint64_t area, const uint8_t *data, const uint64_t *classes
                 return NO_MEMORY;
             continue;
         }
-        group *items = grow(found->items, found->count, &found->capacity, sizeof *items);
-        if (!items)
+        if (PUSH(*found, g))
             return NO_MEMORY;
-        found->items = items;
-        items[found->count++] = g;
     }
     return DONE;
 }
@@ -93,15 +87,8 @@ static unsigned misplaced(const group *g, const group *around, const range *regi
     if (!around) {
         if (!maplen_of(g) && freeable(g))
             return NO_SLOT;
-        uint32_t low = 0, high = region_count;
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            if (regions[middle].start <= g->mem)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        return low && g->end <= regions[low - 1].end ? 0 : NO_REGION;
+        const range *region = range_holding(regions, region_count, g->mem);
+        return region && g->end <= region->end ? 0 : NO_REGION;
     }
     if (maplen_of(g) || !freeable(g))
         return OVERLAPS;
@@ -156,13 +143,7 @@ typedef struct {
     uint64_t label, start, end, first, last, slots, lone;
 } batch;
 
-static int batch_push(words *batches, const batch *b) {
-    const uint64_t *items = (const uint64_t *)b;
-    for (unsigned at = 0; at < sizeof *b / sizeof *items; at++)
-        if (words_push(batches, items[at]))
-            return NO_MEMORY;
-    return DONE;
-}
+static int batch_push(words *batches, const batch *b) { return words_append(batches, (const uint64_t *)b, sizeof *b / WORD); }
 
 /* Batches of groups to read at once: adjacent, of one kind, and of some MiB. */
 static int cut(const groups *found, uint64_t lone, uint64_t span, words *batches) {
@@ -192,7 +173,6 @@ API int fl_read_groups(const piece *pieces, uint64_t count, const uint64_t *area
     groups found = {NULL, 0, 0};
     uint8_t data[AREA];
     int failed = DONE;
-    *records = *batches = *wrong = (words){NULL, 0, 0};
     for (uint64_t at = 0; !failed && at < area_count; at++)
         failed = copy_out(pieces, count, areas[at], AREA, data) ? read_area(areas[at], data, classes, class_count, &found, wrong)
                                                               : push_problem(wrong, MISSING, areas[at], 0, 0);
@@ -305,7 +285,7 @@ typedef struct {
 } output;
 
 static int trouble(output *out, uint64_t code, uint64_t index, uint64_t number) {
-    return words_push(out->troubles, code) || words_push(out->troubles, index) || words_push(out->troubles, number) ? NO_MEMORY : DONE;
+    return PUSH_ALL(out->troubles, code, index, number);
 }
 
 /* Slots [from, to) of a group, none of which contains another group. */
@@ -337,7 +317,7 @@ static int slots_read(reader *r, const group *g, uint64_t index, uint32_t from, 
 /* The slots of groups [first, last), the first of which is in no other; the outputs have space for
  * `capacity` blocks. Bytes in use are added to the last of `sums`. */
 API int fl_read_slots(const piece *pieces, uint64_t count, const group *records, uint64_t first, uint64_t last, uint64_t capacity,
-                      uint64_t *starts, uint64_t *sizes, uint8_t *states, uint64_t *made, words *troubles, uint64_t *sums) {
+                      uint64_t *starts, uint64_t *sizes, uint8_t *states, uint64_t *made, uint64_t *sums, words *troubles) {
     static const piece none = {0, NULL, 0};
     reader r = {pieces, count, count ? pieces : &none};
     output out = {starts, sizes, states, 0, troubles};
@@ -345,7 +325,6 @@ API int fl_read_slots(const piece *pieces, uint64_t count, const group *records,
     uint32_t at[DEEPEST]; /* next slot of each open group */
     unsigned depth = 0;
     int failed = DONE;
-    *troubles = (words){NULL, 0, 0};
     for (uint64_t next = first; !failed && (depth || next < last);) {
         if (!depth) {
             open[0] = next++;

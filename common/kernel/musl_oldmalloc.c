@@ -24,11 +24,7 @@ API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t
         uint64_t offset = at - p->address;
         if (offset >= p->length || p->length - offset < OVERHEAD)
             break;
-        if (offset + AHEAD > fetched) { /* each header waits for the one before it otherwise */
-            uint64_t from = fetched > offset ? fetched - offset : 0;
-            prefetch_ahead(p->data + offset, from, AHEAD - from);
-            fetched = offset + AHEAD;
-        }
+        prefetch_on(p->data, offset, AHEAD, &fetched);
         uint64_t psize = load(p->data + offset), csize = load(p->data + offset + WORD), size = csize & ~UINT64_C(1);
         if (psize != last) {
             code = DIFFERS;

@@ -27,15 +27,9 @@ typedef struct {
 } walk;
 
 static list list_from(const range *items, uint64_t count, uint64_t address) {
-    uint64_t low = 0, high = count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (items[middle].end <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return (list){items, count, low};
+    uint64_t at = 0;
+    BISECT(at, count, middle, items[middle].end <= address)
+    return (list){items, count, at};
 }
 
 INLINE bool list_has(list *l, uint64_t address) {
@@ -99,6 +93,18 @@ static void page_done(walk *w) {
 /* Whose sizes are voted on: blocks in use; else cached ones; else free ones. */
 static const unsigned ranks[4] = {3, 2, 1, 0};
 
+/* One vote of this weight (Boyer-Moore) for a value to have most. */
+INLINE void vote(uint64_t *most, uint64_t *weight, uint64_t value, uint64_t bytes) {
+    if (value == *most) {
+        *weight += bytes;
+    } else if (*weight >= bytes) {
+        *weight -= bytes;
+    } else {
+        *weight = bytes - *weight;
+        *most = value;
+    }
+}
+
 INLINE void page_add(walk *w, uint64_t bytes, unsigned state, uint64_t size) {
     w->bytes[state] += bytes;
     unsigned rank = ranks[state];
@@ -107,26 +113,8 @@ INLINE void page_add(walk *w, uint64_t bytes, unsigned state, uint64_t size) {
         w->size = size;
         w->weight = bytes;
     } else if (rank == w->rank && rank) {
-        if (size == w->size)
-            w->weight += bytes;
-        else if (w->weight >= bytes)
-            w->weight -= bytes;
-        else {
-            w->weight = bytes - w->weight;
-            w->size = size;
-        }
+        vote(&w->size, &w->weight, size, bytes);
     }
-}
-
-/* The first block that extends beyond `address` or starts there; b->count if none. */
-static uint32_t first_from(const blocks *b, uint64_t address, uint64_t *start) {
-    uint32_t index = block_before(b, slot_of(b, address), address, start);
-    if (index != NONE && address - *start < size_of(b, index))
-        return index;
-    index = block_at_or_after(b, address);
-    if (index < b->count)
-        *start = block_address(b, index);
-    return index;
 }
 
 /* For each page of [start, end), from the one with `start`: its state, its share of bytes in use (0
@@ -142,7 +130,7 @@ API void fl_pages(const blocks *b, const range *where, unsigned shift, const ran
         *into[at] = list_from(lists[at], counts[at], w.start);
     w.states = states, w.shares = shares, w.used = used, w.sizes = sizes, w.sums = sums;
     uint64_t start = 0, granule = UINT64_C(1) << b->granule_shift;
-    uint32_t index = b->count ? first_from(b, w.start, &start) : 0;
+    uint32_t index = block_reaching(b, w.start, &start);
     while (index < b->count && start < w.end) {
         uint64_t size = size_of(b, index), end = start + size, next = UINT64_MAX;
         unsigned state = b->states[index] & 3;
@@ -170,23 +158,21 @@ API void fl_pages(const blocks *b, const range *where, unsigned shift, const ran
 static int run_found(words *out, uint64_t low, uint64_t high, uint64_t least, const range *where) {
     if (low >= high || (high - low < least && low != where->start && high != where->end))
         return DONE;
-    return words_push(out, low) || words_push(out, high) ? NO_MEMORY : DONE;
+    return PUSH_ALL(out, low, high);
 }
 
 /* Pairs (start, end) of ranges without blocks in use, cached or metadata: at least `least` bytes
  * long, or at an end of `where`. */
 API int fl_free_runs(const blocks *b, const range *where, uint64_t least, words *out) {
     uint64_t start = 0, free_from = where->start;
-    uint32_t index = b->count && where->start < where->end ? first_from(b, where->start, &start) : b->count;
-    while (index < b->count && start < where->end) {
-        if (b->states[index] != FREE) {
-            if (run_found(out, free_from, start, least, where))
-                return NO_MEMORY;
-            uint64_t end = start + size_of(b, index);
-            free_from = end > free_from ? end : free_from;
-        }
-        if (++index < b->count)
-            start = start_after(b, start, index);
+    uint32_t index = where->start < where->end ? block_reaching(b, where->start, &start) : b->count;
+    for (; index < b->count && start < where->end; next_block(b, &index, &start)) {
+        if (b->states[index] == FREE)
+            continue;
+        if (run_found(out, free_from, start, least, where))
+            return NO_MEMORY;
+        uint64_t end = start + size_of(b, index);
+        free_from = end > free_from ? end : free_from;
     }
     return run_found(out, free_from, where->end, least, where);
 }
@@ -214,30 +200,19 @@ API void fl_page_words(const blocks *b, const piece *p, const range *types, uint
     uint64_t first, count = piece_words(p, &first), start = 0, origin = where->start >> shift;
     const uint8_t *data = p->data + (first - p->address);
     uint64_t low = first > where->start ? first : where->start, high = first + count * WORD < where->end ? first + count * WORD : where->end;
-    uint32_t index = b->count && low < high ? block_at_or_after(b, low) : b->count;
-    if (index < b->count)
-        start = block_address(b, index);
-    for (; index < b->count && start < high;) {
+    uint32_t index = low < high ? block_from(b, low, &start) : b->count;
+    for (; index < b->count && start < high; next_block(b, &index, &start)) {
         uint64_t size = size_of(b, index), end = start + size;
-        if (b->states[index] == IN_USE && size >= WORD && start % WORD == 0) {
-            uint64_t word = load(data + (start - first));
-            word = in_ranges(types, type_count, word) ? word : 0;
-            end = end < where->end ? end : where->end;
-            for (uint64_t at = start; at < end;) {
-                uint64_t page = at >> shift, stop = (page + 1) << shift, place = page - origin;
-                stop = stop < end && stop ? stop : end;
-                if (found[place] == word)
-                    weights[place] += stop - at;
-                else if (weights[place] >= stop - at)
-                    weights[place] -= stop - at;
-                else {
-                    weights[place] = stop - at - weights[place];
-                    found[place] = word;
-                }
-                at = stop;
-            }
+        if (b->states[index] != IN_USE || size < WORD || start % WORD)
+            continue;
+        uint64_t word = load(data + (start - first));
+        word = in_ranges(types, type_count, word) ? word : 0;
+        end = end < where->end ? end : where->end;
+        for (uint64_t at = start, stop; at < end; at = stop) {
+            uint64_t page = at >> shift, place = page - origin;
+            stop = (page + 1) << shift;
+            stop = stop < end && stop ? stop : end;
+            vote(&found[place], &weights[place], word, stop - at);
         }
-        if (++index < b->count)
-            start = start_after(b, start, index);
     }
 }

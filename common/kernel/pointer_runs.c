@@ -15,14 +15,13 @@ static int end_run(run_search *s, words *found) {
     s->count = 0;
     if (count < s->least || !count)
         return DONE;
-    return words_push(found, s->start) || words_push(found, s->last + WORD) || words_push(found, count) ? NO_MEMORY : DONE;
+    return PUSH_ALL(found, s->start, s->last + WORD, count);
 }
 
 /* Push three words for each run that ends in this piece: start, end, number of pointers. */
 API int fl_pointer_runs(const blocks *b, const piece *p, run_search *s, words *found) {
     uint64_t address, count = piece_words(p, &address), span = s->high - s->low;
     const uint8_t *at = p->data + (address - p->address);
-    *found = (words){NULL, 0, 0};
     for (uint64_t number = 0; number < count; number++, at += WORD, address += WORD) {
         uint64_t value = load(at);
         if (number + AHEAD < count && load(at + AHEAD * WORD) - s->low < span)

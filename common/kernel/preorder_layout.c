@@ -23,10 +23,7 @@ int dominators_count(dominators *d, int64_t *budget) {
 
 /* The place of each node: behind its idom, and behind the idom's children with lower numbers. */
 int dominators_place(dominators *d, int64_t *budget) {
-    size_t capacity = (size_t)d->count + 1;
-    if (!d->labels && !(d->labels = alloc_large(capacity * sizeof *d->labels)))
-        return NO_MEMORY;
-    if (!d->ancestors && !(d->ancestors = alloc_large(capacity * sizeof *d->ancestors)))
+    if (!made(&d->labels, d->count) || !made(&d->ancestors, d->count))
         return NO_MEMORY;
     uint32_t *places = d->labels, *next = d->ancestors;
     for (; d->at < d->count; d->at++) {
@@ -37,9 +34,8 @@ int dominators_place(dominators *d, int64_t *budget) {
         *behind = d->at ? *behind + d->semis[d->at] : 1;
         next[d->at] = places[d->at] + 1;
     }
-    free(d->parents);
-    free(d->ancestors);
-    d->parents = d->ancestors = NULL;
+    DROP(d->parents);
+    DROP(d->ancestors);
     return DONE;
 }
 
@@ -67,11 +63,10 @@ int dominators_move(dominators *d, int64_t *budget) {
             d->places[node & ~ROOT_NODE] = place;
     }
     free(d->outward);
-    free(d->nodes);
-    free(d->semis);
-    free(d->labels);
+    DROP(d->nodes);
+    DROP(d->semis);
+    DROP(d->labels);
     d->outward = d->moved;
-    d->nodes = d->semis = d->labels = NULL;
     d->moved = NULL;
     d->count = (uint32_t)all;
     return DONE;
@@ -129,10 +124,8 @@ int dominators_sum(dominators *d, int64_t *budget) {
         uint64_t place = d->count - 1 - d->at;
         d->bytes[d->parents[place]] += d->bytes[place];
     }
-    free(d->targets);
-    free(d->starts);
-    free(d->frames);
-    d->targets = d->starts = NULL;
-    d->frames = NULL;
+    DROP(d->targets);
+    DROP(d->starts);
+    DROP(d->frames.items);
     return DONE;
 }

@@ -18,13 +18,7 @@ typedef struct {
 #define EMPTY NONE
 
 API void fl_records_free(records *r) {
-    if (!r)
-        return;
-    free(r->keys);
-    free(r->counts);
-    free(r->table);
-    free(r->shapes);
-    free(r);
+    FREE_ALL(r->keys, r->counts, r->table, r->shapes, r);
 }
 
 static int resized(records *r, uint64_t capacity);
@@ -138,13 +132,8 @@ API int fl_records(records *r, const piece *p, const uint64_t *runs, uint64_t co
     return code;
 }
 
-/* The number of keys; `keys` and `counts` (unless NULL) get those from number `first` on, `left`
- * the number of records without a key. */
-API uint64_t fl_records_keys(const records *r, uint64_t first, uint64_t *keys, uint64_t *counts, uint64_t *left) {
+/* The keys, how often each occurs, and the number of records without one. */
+API int fl_records_keys(const records *r, words *keys, words *counts, uint64_t *left) {
     *left = r->left;
-    if (keys && first < r->used) {
-        memcpy(keys, r->keys + first * KEY, (r->used - first) * KEY * sizeof *keys);
-        memcpy(counts, r->counts + first, (r->used - first) * sizeof *counts);
-    }
-    return r->used;
+    return words_append(keys, r->keys, r->used * KEY) || words_append(counts, r->counts, r->used) ? NO_MEMORY : DONE;
 }

@@ -61,31 +61,18 @@ static uint32_t owner_of(lister *l, uint64_t address) {
     const row_rules *r = l->r;
     if (l->owner < r->owner_count && address >= r->owners[l->owner].start && address < r->owners[l->owner].end)
         return r->owner_texts[l->owner];
-    uint32_t low = 0, high = r->owner_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (r->owners[middle].start <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (!low || address >= r->owners[low - 1].end)
+    const range *owner = range_holding(r->owners, r->owner_count, address);
+    if (!owner)
         return r->no_owner;
-    l->owner = low - 1;
+    l->owner = (uint32_t)(owner - r->owners);
     return r->owner_texts[l->owner];
 }
 
 /* The number of the text for a word in `tables`; NONE: unknown. */
 static uint32_t known(const row_rules *r, uint64_t word) {
-    uint32_t low = 0, high = r->word_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (r->words[middle] < word)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < r->word_count && r->words[low] == word ? r->word_texts[low] : NONE;
+    uint32_t at = 0;
+    BISECT(at, r->word_count, middle, r->words[middle] < word)
+    return at < r->word_count && r->words[at] == word ? r->word_texts[at] : NONE;
 }
 
 enum { NO_STRING, STRING, MAYBE };

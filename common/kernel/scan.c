@@ -13,21 +13,10 @@
 typedef enum { EDGES, ROOTS, DOMINATOR_ROOTS } purpose;
 
 API void fl_graph_free(graph *g) {
-    if (!g)
-        return;
-    free(g->groups);
-    free(g->wides);
-    free(g->edges);
-    free(g->root_starts);
-    free(g->root_interiors);
-    free(g->interiors);
-    free(g->batch);
-    free(g->queue.items);
     heuristics_free(g->heuristics);
     interiors_free(&g->inners);
-    free(g->promoted);
     lost_free(g->lost);
-    free(g);
+    FREE_ALL(g->groups, g->wides.items, g->edges, g->root_starts, g->root_interiors, g->interiors, g->batch, g->queue.items, g->promoted, g);
 }
 
 /* A graph of these blocks. `kinds`: a zeroed byte a block; it and the blocks must outlive the
@@ -47,14 +36,13 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     g->batch = calloc(1, sizeof *g->batch);
     g->popcnt = has_popcnt();
     g->avx2 = has_avx2();
-    g->edges = grow(NULL, 0, &g->edge_capacity, sizeof *g->edges);
     g->edge_count = 1;
     g->last_source = NONE;
     if (b->count) {
         g->low = b->lowest;
         g->span = b->floor - b->lowest;
     }
-    if (!g->edges || !g->groups || !g->root_starts || !g->root_interiors || !g->batch) {
+    if (!grow(&g->edges, 0, &g->edge_capacity, sizeof *g->edges) || !g->groups || !g->root_starts || !g->root_interiors || !g->batch) {
         fl_graph_free(g);
         return NULL;
     }
@@ -73,17 +61,12 @@ static int next_group(graph *g, uint32_t index) {
     for (unsigned at = 0; at < GROUP; at++)
         most = g->degrees[at] > most ? g->degrees[at] : most;
     if (most > COUNT_MASK) {
-        wide *wides = grow(g->wides, g->wide_count, &g->wide_capacity, sizeof *wides);
-        if (!wides)
+        wide explicit = {{base}};
+        for (unsigned at = 0; at < GROUP; at++)
+            explicit.offsets[at + 1] = explicit.offsets[at] + g->degrees[at];
+        base = WIDE | (uint32_t)g->wides.count;
+        if (PUSH(g->wides, explicit))
             return NO_MEMORY;
-        g->wides = wides;
-        uint32_t *offsets = wides[g->wide_count].offsets, offset = base;
-        for (unsigned at = 0; at < GROUP; at++) {
-            offsets[at] = offset;
-            offset += g->degrees[at];
-        }
-        offsets[GROUP] = offset;
-        base = WIDE | (uint32_t)g->wide_count++;
     } else {
         for (unsigned at = 0; at < GROUP; at++)
             g->groups[g->group].nodes[at] |= (uint8_t)g->degrees[at];
@@ -108,8 +91,7 @@ int graph_settle(graph *g) {
         g->edges = edges, g->edge_capacity = g->edge_count;
     if (g->heuristics)
         heuristics_settle(g);
-    free(g->batch);
-    g->batch = NULL;
+    DROP(g->batch);
     return DONE;
 }
 
@@ -178,12 +160,9 @@ INLINE int record_edges(graph *g) {
     resolve(g, c);
     if (g->noting && interiors_reserve(&g->inners, BATCH))
         return NO_MEMORY;
-    while (g->edge_capacity < g->edge_count + BATCH) {
-        uint32_t *edges = grow(g->edges, g->edge_capacity, &g->edge_capacity, sizeof *edges);
-        if (!edges)
+    while (g->edge_capacity < g->edge_count + BATCH)
+        if (!grow(&g->edges, g->edge_capacity, &g->edge_capacity, sizeof *g->edges))
             return NO_MEMORY;
-        g->edges = edges;
-    }
     uint32_t *edges = g->edges;
     uint64_t made = g->edge_count;
     uint32_t last = g->last_source;
@@ -208,7 +187,7 @@ INLINE int record_edges(graph *g) {
     }
     g->edge_count = made;
     g->last_source = last;
-    return made > MAX_EDGES ? TOO_MANY : DONE;
+    return made > MAX_EDGES ? TOO_MANY_EDGES : DONE;
 }
 
 INLINE int record_roots(graph *g) {
@@ -348,8 +327,7 @@ static int scan_root_edges(dominators *d, const uint8_t *data, uint64_t address,
     if (!(g->batch = calloc(1, sizeof *g->batch)))
         return NO_MEMORY;
     int failed = scan_words(g, data, address, count, DOMINATOR_ROOTS, d);
-    free(g->batch);
-    g->batch = NULL;
+    DROP(g->batch);
     return failed;
 }
 

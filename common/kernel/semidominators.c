@@ -9,24 +9,22 @@
 #define LONG_WALK 65536u  /* steps up the tree from one node */
 #define STEPS_A_NODE 4u   /* steps on average: beyond either, skip links are built */
 
-static bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
-
 /* Radix sort of the edges by target number, lowest digit first. */
 int dominators_sort(dominators *d, int64_t *budget) {
-    if (!d->other_count)
+    if (!d->others.count)
         return DONE;
     if (!d->spare) {
-        d->spare = malloc((size_t)d->other_count * sizeof *d->spare);
+        d->spare = malloc((size_t)d->others.count * sizeof *d->spare);
         d->tallies = calloc(DIGITS, sizeof *d->tallies);
         d->shift = 32;
         if (!d->spare || !d->tallies)
             return NO_MEMORY;
     }
     for (; (uint64_t)d->count >> (d->shift - 32); d->shift += DIGIT, d->counted = false, d->at = 0) {
-        for (; !d->counted && d->at < d->other_count; d->at++) {
+        for (; !d->counted && d->at < d->others.count; d->at++) {
             if (--*budget < 0)
                 return 1;
-            d->tallies[d->others[d->at] >> d->shift & (DIGITS - 1)]++;
+            d->tallies[d->others.items[d->at] >> d->shift & (DIGITS - 1)]++;
         }
         if (!d->counted) {
             for (uint32_t digit = 0, before = 0; digit < DIGITS; digit++) {
@@ -37,19 +35,18 @@ int dominators_sort(dominators *d, int64_t *budget) {
             d->counted = true;
             d->at = 0;
         }
-        for (; d->at < d->other_count; d->at++) {
+        for (; d->at < d->others.count; d->at++) {
             if (--*budget < 0)
                 return 1;
-            uint64_t other = d->others[d->at];
+            uint64_t other = d->others.items[d->at];
             d->spare[d->tallies[other >> d->shift & (DIGITS - 1)]++] = other;
         }
         uint64_t *sorted = d->spare;
-        d->spare = d->others;
-        d->others = sorted;
+        d->spare = d->others.items;
+        d->others.items = sorted;
         memset(d->tallies, 0, DIGITS * sizeof *d->tallies);
     }
-    free(d->spare);
-    d->spare = NULL;
+    DROP(d->spare);
     return DONE;
 }
 
@@ -58,7 +55,7 @@ int dominators_sort(dominators *d, int64_t *budget) {
  * compression). */
 int dominators_semis(dominators *d, int64_t *budget) {
     uint32_t *semis = d->semis;
-    if (!d->other_count && !d->at && !d->upward)
+    if (!d->others.count && !d->at && !d->upward)
         return DONE;
     if (!d->ancestors) {
         if (!made(&d->labels, d->count) || !made(&d->ancestors, d->count))
@@ -69,13 +66,13 @@ int dominators_semis(dominators *d, int64_t *budget) {
     uint32_t *labels = d->labels, *ancestors = d->ancestors;
     for (; d->at + 1 < d->count; d->at++) {
         uint32_t number = d->count - 1 - (uint32_t)d->at;
-        while (d->source || (d->other_count && d->others[d->other_count - 1] >> 32 == number)) {
+        while (d->source || (d->others.count && d->others.items[d->others.count - 1] >> 32 == number)) {
             if (--*budget < 0)
                 return 1;
-            uint32_t source = d->source ? d->source : (uint32_t)d->others[--d->other_count];
-            if (d->other_count > SOON && !d->source) {
-                __builtin_prefetch(&labels[(uint32_t)d->others[d->other_count - SOON]]);
-                __builtin_prefetch(&ancestors[(uint32_t)d->others[d->other_count - SOON]]);
+            uint32_t source = d->source ? d->source : (uint32_t)d->others.items[--d->others.count];
+            if (d->others.count > SOON && !d->source) {
+                __builtin_prefetch(&labels[(uint32_t)d->others.items[d->others.count - SOON]]);
+                __builtin_prefetch(&ancestors[(uint32_t)d->others.items[d->others.count - SOON]]);
             }
             d->source = 0;
             if (!semis[number])
@@ -97,8 +94,7 @@ int dominators_semis(dominators *d, int64_t *budget) {
         if (parent & UP && semis[number] < semis[parent & ~UP])
             semis[parent & ~UP] = semis[number];
     }
-    free(d->others);
-    d->others = NULL;
+    DROP(d->others.items);
     return DONE;
 }
 

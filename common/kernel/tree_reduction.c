@@ -14,14 +14,12 @@
 #define JOIN_SHARE 4u /* give up if more than 1/JOIN_SHARE of the blocks are join nodes */
 
 void reduction_free(dominators *d) {
-    free(d->order);
-    free(d->above);
-    free(d->weights);
-    free(d->joins);
-    free(d->join_blocks);
-    free(d->earlier);
-    d->order = d->above = d->weights = NULL;
-    d->joins = d->join_blocks = d->earlier = NULL;
+    DROP(d->order);
+    DROP(d->above);
+    DROP(d->weights);
+    DROP(d->joins);
+    DROP(d->join_blocks);
+    DROP(d->earlier);
 }
 
 INLINE void clear_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] &= ~(UINT64_C(1) << (index & 63)); }

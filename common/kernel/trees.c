@@ -30,12 +30,7 @@ API tree_walk *fl_tree_new(uint64_t root, uint64_t header, const uint64_t *layou
 }
 
 API void fl_tree_free(tree_walk *t) {
-    if (!t)
-        return;
-    free(t->queue.items);
-    free(t->parents.items);
-    free(t->nodes.items);
-    free(t);
+    FREE_ALL(t->queue.items, t->parents.items, t->nodes.items, t);
 }
 
 static void wrong(tree_walk *t, uint64_t code, uint64_t node, uint64_t other) {

@@ -60,8 +60,7 @@ typedef struct {
 } output;
 
 static int trouble(const output *out, uint64_t code, uint64_t number, uint64_t chunk, uint64_t size, uint64_t status) {
-    const uint64_t items[] = {code, number, chunk, size, status};
-    return words_append(out->troubles, items, 5);
+    return PUSH_ALL(out->troubles, code, number, chunk, size, status);
 }
 
 /* A buffer in use without malloc's tag: returned by umem_alloc() itself, or its tag is damaged. */
@@ -165,9 +164,7 @@ static int slab_read(const piece *pieces, uint64_t count, const cache *c, const 
 static int widen(output *out, uint64_t count, uint64_t *capacity) {
     if (count <= *capacity)
         return DONE;
-    free(out->starts);
-    free(out->sizes);
-    free(out->states);
+    FREE_ALL(out->starts, out->sizes, out->states);
     out->starts = malloc((size_t)count * sizeof *out->starts);
     out->sizes = malloc((size_t)count * sizeof *out->sizes);
     out->states = malloc((size_t)count);
@@ -193,11 +190,10 @@ static int append(blocks *b, const output *out, uint64_t count, uint64_t *sum) {
 /* Append the blocks of users [*next, last) until some `enough` blocks are added; sums are added to
  * `sums`. DISORDER if blocks are already there or above. */
 API int fl_read_buffers(blocks *b, const piece *pieces, uint64_t count, const cache *caches, const slab *slabs, const user *users,
-                        uint64_t *next, uint64_t last, const uint8_t *states, uint64_t enough, words *troubles, uint64_t *sums) {
+                        uint64_t *next, uint64_t last, const uint8_t *states, uint64_t enough, uint64_t *sums, words *troubles) {
     output out = {NULL, NULL, NULL, troubles};
     uint64_t capacity = 0, done = 0;
     int failed = DONE;
-    *troubles = (words){NULL, 0, 0};
     b->pending = false;
     for (; !failed && *next < last && done < enough; ++*next) {
         uint64_t number = users[*next].number, after = *next + 1 < last ? users[*next + 1].number : number;
@@ -211,8 +207,6 @@ API int fl_read_buffers(blocks *b, const piece *pieces, uint64_t count, const ca
         failed = failed ? failed : append(b, &out, s->chunks, sums + s->cache * 6);
         done += s->chunks;
     }
-    free(out.starts);
-    free(out.sizes);
-    free(out.states);
+    FREE_ALL(out.starts, out.sizes, out.states);
     return failed;
 }

@@ -13,24 +13,8 @@ enum { HASHED = 1, OWN = 2 };
 enum { LIST = 1, CORRUPT, FREE_LIST, NO_BUFFER, OUTSIDE, OVERLAPS };
 enum { NOT_MINE = 1, IN_MAGAZINE, ON_LIST };
 
-int words_append(words *list, const uint64_t *items, unsigned count) {
-    if (list->capacity - list->count < count) {
-        uint64_t capacity = list->capacity;
-        /* by 64 and more */
-        uint64_t *wider = grow(list->items, capacity, &capacity, sizeof *wider);
-        if (!wider)
-            return NO_MEMORY;
-        list->items = wider;
-        list->capacity = capacity;
-    }
-    memcpy(list->items + list->count, items, count * sizeof *items);
-    list->count += count;
-    return DONE;
-}
-
 static int push_problem(words *wrong, uint64_t code, uint64_t of, uint64_t number, uint64_t value, uint64_t why, uint64_t count) {
-    const uint64_t items[] = {code, of, number, value, why, count};
-    return words_append(wrong, items, 6);
+    return PUSH_ALL(wrong, code, of, number, value, why, count);
 }
 
 /* ---- slabs ----------------------------------------------------------------------------------- */
@@ -47,10 +31,11 @@ typedef struct {
 static int add_slab(lister *l, const cache *c, uint64_t number, uint64_t address, const uint64_t *raw) {
     if (raw[0] != c->address || !raw[1] || !raw[6] || raw[6] > c->slabsize / c->chunksize || raw[6] > l->unclaimed)
         return push_problem(l->wrong, CORRUPT, number, 0, address, 0, 0);
-    const uint64_t items[] = {address, raw[1], number, raw[6], raw[5], raw[3], l->chunks};
+    if (PUSH_ALL(l->records, address, raw[1], number, raw[6], raw[5], raw[3], l->chunks) || words_push(&l->heads, raw[4]))
+        return NO_MEMORY;
     l->chunks += raw[6];
     l->unclaimed -= raw[6];
-    return words_append(l->records, items, sizeof(slab) / WORD) || words_push(&l->heads, raw[4]) ? NO_MEMORY : DONE;
+    return DONE;
 }
 
 /* A cache's ring of slabs, followed on the assumption that it is intact. All rings are followed
@@ -210,19 +195,6 @@ static user *by_base(user *items, user *spare, uint64_t count) {
     return items;
 }
 
-/* The range that holds `address`, or NULL. */
-static const range *region_of(const range *regions, uint32_t count, uint64_t address) {
-    uint32_t low = 0, high = count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (regions[middle].start <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && address < regions[low - 1].end ? &regions[low - 1] : NULL;
-}
-
 /* The program's slabs by base, without impossible ones. */
 static int place(const cache *caches, const words *records, const range *regions, uint32_t region_count, words *users, words *wrong) {
     const slab *slabs = (const slab *)records->items;
@@ -241,7 +213,7 @@ static int place(const cache *caches, const words *records, const range *regions
     for (uint64_t at = 0; !failed && at < found; at++) {
         user u = placed[at];
         const slab *s = &slabs[u.number];
-        const range *region = region_of(regions, region_count, u.base);
+        const range *region = range_holding(regions, region_count, u.base);
         /* at most the slab's size: list_slabs */
         uint64_t bytes = s->chunks * caches[s->cache].chunksize;
         if (!region || bytes > region->end - u.base || u.base % 8) {
@@ -265,9 +237,6 @@ API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, 
                       uint32_t region_count, words *records, uint64_t *ends, uint8_t **states, uint64_t *chunks, words *users, words *wrong) {
     lister l = {pieces, count, records, wrong, {NULL, 0, 0}, 0, 0};
     int failed = DONE;
-    *records = *users = *wrong = (words){NULL, 0, 0};
-    *states = NULL;
-    *chunks = 0;
     for (uint32_t at = 0; at < region_count; at++)
         l.unclaimed += regions[at].end - regions[at].start;
     ring *rings = calloc((size_t)cache_count + 1, sizeof *rings);
@@ -296,17 +265,10 @@ API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, 
 API int fl_mark_cached(const cache *caches, const slab *slabs, const user *users, uint64_t user_count, uint8_t *states, uint64_t number,
                        const uint64_t *buffers, uint64_t count, words *wrong) {
     uint64_t size = caches[number].chunksize;
-    *wrong = (words){NULL, 0, 0};
     for (uint64_t at = 0; at < count; at++) {
-        uint64_t low = 0, high = user_count, code = 0;
-        while (low < high) {
-            uint64_t middle = low + (high - low) / 2;
-            if (users[middle].base <= buffers[at])
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        const user *u = low ? &users[low - 1] : NULL;
+        uint64_t after = 0, code = 0;
+        BISECT(after, user_count, middle, users[middle].base <= buffers[at])
+        const user *u = after ? &users[after - 1] : NULL;
         if (!u || buffers[at] >= u->end || slabs[u->number].cache != number || (buffers[at] - u->base) % size) {
             code = NOT_MINE;
         } else {
@@ -314,7 +276,7 @@ API int fl_mark_cached(const cache *caches, const slab *slabs, const user *users
             code = *state == CACHED ? IN_MAGAZINE : *state ? ON_LIST : 0;
             *state = *state ? *state : CACHED;
         }
-        if (code && (words_push(wrong, code) || words_push(wrong, at)))
+        if (code && PUSH_ALL(wrong, code, at))
             return NO_MEMORY;
     }
     return DONE;

@@ -16,6 +16,4 @@ typedef struct {
     uint64_t base, end, number;
 } user;
 
-int words_append(words *list, const uint64_t *items, unsigned count);
-
 #endif

@@ -14,13 +14,13 @@ from typing import Any
 import graphs
 import pytest
 
-from findleaks.engine.kernel.library import SIGNATURES, CChain, CRange, CRules, CRunSearch, CWords
-from findleaks.engine.kernel.memory import CPiece, c_array, c_piece, c_pieces
+from findleaks.engine.kernel.library import SIGNATURES, CRules, CRunSearch, CWords
+from findleaks.engine.kernel.memory import CPiece, CRange, c_array, c_piece, c_pieces
 from findleaks.target.base import Piece
 
 SOURCES = Path(__file__).parents[2] / "common/kernel"
 MADE_BY_THE_KERNEL = ("blocks", "graph", "grouping", "dominators", "fields", "tree_walk", "link_walk", "records", "counting")
-WORDS = ("uint64_t", "run", "group", "cache", "slab", "user")  # structures of nothing but words
+WORDS = ("uint64_t", "run", "group", "cache", "slab", "user", "chain")  # structures of nothing but words
 NUMBERS = {
     "uint64_t": ctypes.c_uint64,
     "int64_t": ctypes.c_int64,
@@ -41,7 +41,6 @@ POINTERS: dict[str, tuple[Any, ...]] = {
     "words": (ctypes.POINTER(CWords),),
     "row_rules": (ctypes.POINTER(CRules),),
     "run_search": (ctypes.POINTER(CRunSearch),),
-    "chain": (ctypes.POINTER(CChain),),
     "void*": (ctypes.POINTER(ctypes.c_void_p),),
     "uint8_t*": (ctypes.POINTER(ctypes.c_void_p),),
     "range*": (ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64)),),

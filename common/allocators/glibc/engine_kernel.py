@@ -8,7 +8,7 @@ from findleaks.allocators.glibc import engine as terms
 from findleaks.allocators.glibc.engine import ChunkWalk, SoundChunks
 from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.engine import KernelEngine
-from findleaks.engine.kernel.library import CWords, check, take_words
+from findleaks.engine.kernel.library import CWords
 from findleaks.engine.kernel.memory import c_piece
 from findleaks.target.base import Piece
 
@@ -20,14 +20,12 @@ def walk_chunks(blocks: KernelBlocks, piece: Piece, chunk: int, end: int) -> Chu
         return ChunkWalk(chunk, False, terms.chunk_problem(terms.MISPLACED, chunk, 0, end))
     at, size, done = c_uint64(chunk), c_uint64(), c_bool()
     code = blocks.library.fl_walk_chunks(handle, c_piece(piece), byref(at), end, byref(size), byref(done))
-    problem = terms.chunk_problem(check(code, "blocks"), at.value, size.value, end)
+    problem = terms.chunk_problem(code, at.value, size.value, end)
     return ChunkWalk(at.value, done.value, problem, code == terms.DIFFERS)
 
 
 def sound_chunks(engine: KernelEngine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
     """See engine.py."""
     at, before, count, words = c_uint64(chunk), c_uint64(previous), c_uint64(), CWords()
-    code = engine.library.fl_sound_chunks(c_piece(piece), byref(at), stop, normal, byref(before), byref(count), byref(words))
-    free = take_words(engine.library, words)
-    check(code, "chunks")
-    return SoundChunks(at.value, before.value, count.value, free)
+    engine.library.fl_sound_chunks(c_piece(piece), byref(at), stop, normal, byref(before), byref(count), byref(words))
+    return SoundChunks(at.value, before.value, count.value, engine.library.take(words))

@@ -9,8 +9,8 @@ from ctypes import byref, c_uint64
 from findleaks.allocators.musl import engine as s
 from findleaks.allocators.musl.engine import SlotGroups, SlotRead, TagWalk
 from findleaks.engine.kernel.engine import KernelEngine
-from findleaks.engine.kernel.library import DISORDER, CRange, CWords, check, take_words
-from findleaks.engine.kernel.memory import c_array, c_piece
+from findleaks.engine.kernel.library import DISORDER, CWords
+from findleaks.engine.kernel.memory import c_array, c_piece, c_ranges, zeros
 from findleaks.target.base import Piece, Range
 
 
@@ -19,26 +19,24 @@ def read_groups(
 ) -> SlotGroups:
     """See engine.py."""
     wanted, units = array("Q", areas), array("Q", classes)
-    places = (CRange * len(regions))(*(CRange(*region) for region in regions))
-    sums = array("Q", bytes(8 * len(s.LABELS) * s.CLASSES * s.SUMS))
+    sums = zeros("Q", len(s.LABELS) * s.CLASSES * s.SUMS)
     made = [CWords(), CWords(), CWords()]
-    lists = (c_array(wanted), len(wanted), c_array(units), len(units), places, len(regions))
-    code = engine.library.fl_read_groups(*engine.pass_pieces(pieces), *lists, s.LONE, s.SPAN, *map(byref, made), c_array(sums))
-    records, batches, wrong = (take_words(engine.library, words) for words in made)
-    check(code, "groups")
+    lists = (c_array(wanted), len(wanted), c_array(units), len(units), *c_ranges(regions))
+    engine.library.fl_read_groups(*engine.pass_pieces(pieces), *lists, s.LONE, s.SPAN, *map(byref, made), c_array(sums))
+    records, batches, wrong = map(engine.library.take, made)
     return SlotGroups(records, batches, wrong, sums)
 
 
 def read_slots(engine: KernelEngine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, capacity: int) -> SlotRead:
     """See engine.py."""
-    starts, sizes, states = array("Q", bytes(8 * capacity)), array("Q", bytes(8 * capacity)), array("B", bytes(capacity))
+    starts, sizes, states = zeros("Q", capacity), zeros("Q", capacity), zeros("B", capacity)
     made, troubles = c_uint64(), CWords()
     last = min(last, len(groups.records) // s.GROUP)
     slots = (c_array(groups.records), first, last, capacity)
-    troubled = (byref(made), byref(troubles), c_array(groups.sums))
+    troubled = (byref(made), c_array(groups.sums), byref(troubles))
     code = engine.library.fl_read_slots(*engine.pass_pieces(pieces), *slots, *map(c_array, (starts, sizes, states)), *troubled)
-    wrong = take_words(engine.library, troubles)
-    if check(code, "slots") == DISORDER:
+    wrong = engine.library.take(troubles)
+    if code == DISORDER:
         raise ValueError(f"groups {first} to {last} have more than {capacity} slots, or are no batch")
     if made.value < capacity:
         del starts[made.value :], sizes[made.value :], states[made.value :]
@@ -47,7 +45,7 @@ def read_slots(engine: KernelEngine, pieces: Sequence[Piece], groups: SlotGroups
 
 def walk_tags(engine: KernelEngine, piece: Piece, chunk: int, before: int, limit: int, capacity: int) -> TagWalk:
     """See engine.py."""
-    starts, sizes, states = array("Q", bytes(8 * capacity)), array("Q", bytes(8 * capacity)), array("B", bytes(capacity))
+    starts, sizes, states = zeros("Q", capacity), zeros("Q", capacity), zeros("B", capacity)
     at, last, made = c_uint64(chunk), c_uint64(before), c_uint64()
     bounds = (byref(at), byref(last), limit, capacity)
     code = engine.library.fl_walk_tags(c_piece(piece), *bounds, *map(c_array, (starts, sizes, states)), byref(made))

@@ -13,26 +13,24 @@ from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.engine import KernelEngine
-from findleaks.engine.kernel.library import DISORDER, CRange, CWords, check, take_words
-from findleaks.engine.kernel.memory import c_array
+from findleaks.engine.kernel.library import DISORDER, CWords
+from findleaks.engine.kernel.memory import c_array, c_ranges, zeros
 from findleaks.target.base import Piece, Range
 
 
 def read_slabs(engine: KernelEngine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
     """See engine.Loops."""
     count = len(caches) // s.CACHE
-    places = (CRange * len(regions))(*(CRange(*region) for region in regions))
-    ends, states, chunks = array("Q", bytes(8 * count)), c_void_p(), c_uint64()
+    ends, states, chunks = zeros("Q", count), c_void_p(), c_uint64()
     records, users, wrong = CWords(), CWords(), CWords()
     outputs = (byref(records), c_array(ends), byref(states), byref(chunks), byref(users), byref(wrong))
-    code = engine.library.fl_read_slabs(*engine.pass_pieces(pieces), c_array(caches), count, places, len(regions), *outputs)
-    found, placed, bad = (take_words(engine.library, words) for words in (records, users, wrong))
+    engine.library.fl_read_slabs(*engine.pass_pieces(pieces), c_array(caches), count, *c_ranges(regions), *outputs)
+    found, placed, bad = map(engine.library.take, (records, users, wrong))
     marks = bytearray()
     if states:
         marks += (ctypes.c_ubyte * chunks.value).from_address(states.value or 0)
         engine.library.fl_free(states)
-    check(code, "slabs")
-    sums = array("Q", bytes(8 * s.SUMS * count))
+    sums = zeros("Q", s.SUMS * count)
     named = [
         SlabWrong(kind, cache, slab, 0 if kind in (s.LIST, s.FREE_LIST) else value, shared.list_problem(why, value, nodes))
         for kind, cache, slab, value, why, nodes in zip(*(bad[at::6] for at in range(6)))
@@ -42,11 +40,9 @@ def read_slabs(engine: KernelEngine, pieces: Sequence[Piece], caches: array[int]
 
 def mark_cached(engine: KernelEngine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
     """See engine.Loops."""
-    wanted, wrong = array("Q", buffers), CWords()
+    wanted = array("Q", buffers)
     places = (c_array(slabs.caches), c_array(slabs.records), c_array(slabs.users), len(slabs.users) // s.USER, c_array(slabs.states))
-    code = engine.library.fl_mark_cached(*places, cache, c_array(wanted), len(wanted), byref(wrong))
-    bad = take_words(engine.library, wrong)
-    check(code, "buffers")
+    bad = engine.library.words(engine.library.fl_mark_cached, *places, cache, c_array(wanted), len(wanted))
     return list(zip(bad[::2], bad[1::2]))
 
 
@@ -59,9 +55,9 @@ def read_buffers(
     at, troubles = c_uint64(first), CWords()
     places = map(c_array, (slabs.caches, slabs.records, slabs.users))
     last = min(last, len(slabs.users) // s.USER)
-    arguments = (byref(at), last, c_array(slabs.states), enough, byref(troubles), c_array(slabs.sums))
+    arguments = (byref(at), last, c_array(slabs.states), enough, c_array(slabs.sums), byref(troubles))
     code = engine.library.fl_read_buffers(blocks.open_handle(), *engine.pass_pieces(pieces), *places, *arguments)
-    wrong = take_words(engine.library, troubles)
-    if check(code, "blocks") == DISORDER:
+    wrong = engine.library.take(troubles)
+    if code == DISORDER:
         raise ValueError(f"slabs {first} to {last} do not lie above the blocks before them")
     return BufferRead(wrong, at.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_uint64
@@ -11,8 +10,8 @@ from typing import Optional
 from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel import pages as kernel_pages
-from findleaks.engine.kernel.library import DISORDER, NONE, CWords, check, take_words
-from findleaks.engine.kernel.memory import c_array
+from findleaks.engine.kernel.library import DISORDER, NONE, Handle, Kernel
+from findleaks.engine.kernel.memory import c_array, packed, zeros
 from findleaks.engine.kernel.pointer_runs import KernelPointerRuns
 from findleaks.engine.pages import PageLists, PageRead
 from findleaks.engine.pointer_runs import Bounds
@@ -21,29 +20,18 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
 
-def _packed(typecode: str, values: Sequence[int]) -> array[int]:
-    """As an array; no copy of what is one."""
-    return values if isinstance(values, array) and values.typecode == typecode else array(typecode, values)
-
-
 class KernelBlocks:
     """See contract.Blocks. About 5 bytes a block and 16 a KiB of heap."""
 
-    def __init__(self, library: ctypes.CDLL, arch: Arch, granule: int) -> None:
-        self.handle = 0
+    def __init__(self, library: Kernel, arch: Arch, granule: int) -> None:
         shared.check_granule(granule)
         self.arch = arch
         self.granule = granule
         self.library = library
         self._sealed = False
         self._found = (c_uint64 * 3)()
-        self.handle = library.fl_blocks_new(granule.bit_length() - 1)
-        if not self.handle:
-            raise MemoryError("not enough memory for the directory of blocks")
-
-    def __del__(self) -> None:
-        if self.handle:
-            self.library.fl_blocks_free(self.handle)
+        made = library.fl_blocks_new(granule.bit_length() - 1)
+        self.handle = Handle(made, library.fl_blocks_free, "for the directory of blocks")
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
         """See contract.Blocks; all or nothing."""
@@ -51,15 +39,14 @@ class KernelBlocks:
         code = DISORDER
         if len(starts) == len(sizes) == len(states):
             try:
-                packed = _packed("Q", starts), _packed("Q", sizes), _packed("B", states)
+                columns = packed("Q", starts), packed("Q", sizes), packed("B", states)
             except OverflowError:
                 pass
             else:
-                code = self.library.fl_append(self.handle, *map(c_array, packed), len(starts), byref(c_uint64()))
+                code = self.library.fl_append(self.handle, *map(c_array, columns), len(starts))
         if code == DISORDER:
             floor = self.library.fl_floor(self.handle)
             raise ValueError(shared.check_ascending(starts, sizes, states, self.granule, floor, self.arch.mask))
-        check(code, "blocks")
 
     def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
         """See contract.Blocks; all or nothing."""
@@ -69,7 +56,6 @@ class KernelBlocks:
             code = self.library.fl_append_runs(self.handle, c_array(runs), len(runs) // RUN, bits, len(bits) * 8)
         if code == DISORDER:
             raise ValueError(shared.check_runs(runs, len(bits) * 8, self.granule, self.library.fl_floor(self.handle), self.arch.mask))
-        check(code, "blocks")
 
     def append_blocks(self, other: Blocks, first: int, last: int) -> None:
         """See contract.Blocks."""
@@ -80,7 +66,7 @@ class KernelBlocks:
         if first < last and self.library.fl_append_blocks(self.handle, other.handle, first, last) == DISORDER:
             raise ValueError(f"blocks {first} to {last} of another directory do not lie above those before them, or not on a granule")
 
-    def open_handle(self) -> int:
+    def open_handle(self) -> Handle:
         """For calls of the kernel that append; RuntimeError once sealed."""
         self._open()
         return self.handle
@@ -112,9 +98,8 @@ class KernelBlocks:
     def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
         """See contract.Blocks."""
         self._ready()
-        packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else array("Q", addresses)
-        indices, sizes = array("I", bytes(4 * len(packed))), array("Q", bytes(8 * len(packed)))
-        self.library.fl_holding(self.handle, c_array(packed), len(packed), c_array(indices), c_array(sizes))
+        wanted, indices, sizes = packed("Q", addresses), zeros("I", len(addresses)), zeros("Q", len(addresses))
+        self.library.fl_holding(self.handle, c_array(wanted), len(wanted), c_array(indices), c_array(sizes))
         return indices, sizes
 
     def pointer_runs(self, bounds: Bounds) -> KernelPointerRuns:
@@ -145,8 +130,7 @@ class KernelBlocks:
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         """See contract.Blocks."""
         self._ready()
-        packed = addresses if isinstance(addresses, array) and addresses.typecode == "Q" else None
-        wanted = array("Q", addresses) if packed is None else packed[:]
+        wanted = array("Q", addresses)
         unknown = self.library.fl_set_state(self.handle, c_array(wanted), len(wanted), int(state))
         return wanted[:unknown].tolist()
 
@@ -157,29 +141,18 @@ class KernelBlocks:
         code = self.library.fl_resize(self.handle, index, size) if 0 <= size <= self.arch.mask else DISORDER
         if code == DISORDER:
             raise ValueError(f"block {self.address(index):#x} cannot have {size} bytes")
-        check(code, "blocks")
 
     def totals(self, state: State, start: int = 0, end: int | None = None) -> Totals:
         """See contract.Blocks."""
         self._ready()
-        if start > self.arch.mask or (end is not None and end <= 0):
-            return Totals(0, 0)
         count, size = c_uint64(), c_uint64()
-        bounded = end is not None and end <= self.arch.mask
-        limit = end if end is not None and bounded else 0
-        self.library.fl_totals(self.handle, int(state), max(start, 0), limit, bounded, byref(count), byref(size))
+        self.library.fl_totals(self.handle, int(state), *self._between(start, end), byref(count), byref(size))
         return Totals(count.value, size.value)
 
     def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
         """See contract.Blocks."""
         self._ready()
-        if start > self.arch.mask or (end is not None and end <= 0):
-            return []
-        bounded, words = end is not None and end <= self.arch.mask, CWords()
-        limit = end if end is not None and bounded else 0
-        code = self.library.fl_by_size(self.handle, max(start, 0), limit, bounded, byref(words))
-        found = take_words(self.library, words)
-        check(code, "blocks")
+        found = self.library.words(self.library.fl_by_size, self.handle, *self._between(start, end))
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
 
     def bytes_in(self, ranges: array[int]) -> list[int]:
@@ -192,10 +165,7 @@ class KernelBlocks:
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
         """See contract.Blocks."""
         self._ready()
-        words = CWords()
-        code = self.library.fl_gaps(self.handle, start, end, max(least, 1), byref(words))
-        found = take_words(self.library, words)
-        check(code, "blocks")
+        found = self.library.words(self.library.fl_gaps, self.handle, start, end, max(least, 1))
         return [Range(low, high) for low, high in zip(found[::2], found[1::2])]
 
     def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
@@ -212,6 +182,11 @@ class KernelBlocks:
         """See contract.Blocks."""
         self._ready()
         kernel_pages.page_words(self.library, self.handle, piece, types, where, page, (found, weights))
+
+    def _between(self, start: int, end: int | None) -> tuple[int, int]:
+        """Indices of the blocks that start in [start, end)."""
+        first = self.at_or_after(start)
+        return first, max(first, len(self) if end is None else self.at_or_after(end))
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self):

@@ -3,7 +3,6 @@ hosts."""
 
 from __future__ import annotations
 
-import ctypes
 from array import array
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_uint64
@@ -12,9 +11,9 @@ from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.graph import KernelGraph
-from findleaks.engine.kernel.library import CWords, check, take_words
+from findleaks.engine.kernel.library import CWords, Kernel
 from findleaks.engine.kernel.links import KernelLinkWalk
-from findleaks.engine.kernel.memory import CPieces, c_array, c_piece, c_pieces
+from findleaks.engine.kernel.memory import CPieces, c_array, c_piece, c_pieces, zeros
 from findleaks.engine.kernel.records import KernelRecords
 from findleaks.engine.kernel.trees import KernelTreeWalk
 from findleaks.engine.records import Shape
@@ -29,7 +28,7 @@ class KernelEngine:
 
     name = "kernel"
 
-    def __init__(self, library: ctypes.CDLL, arch: Arch = X86_64) -> None:
+    def __init__(self, library: Kernel, arch: Arch = X86_64) -> None:
         self.library, self.arch = library, arch
         self._pieces: tuple[Piece, ...] = ()  # passed to follow() last
         self._passed: CPieces = c_pieces(())
@@ -50,30 +49,19 @@ class KernelEngine:
         """See contract.Engine; `pieces` ascend (pass the same tuple again for many lists: it is
         converted once). A node is misaligned when its address is no multiple of the word size."""
         at, words = c_uint64(head), CWords()
-        arguments = (byref(at), next_offset, mangled, max(0, limit), byref(words))
-        code = self.library.fl_follow(*self.pass_pieces(pieces), *arguments)
-        nodes = take_words(self.library, words)
-        return nodes, shared.list_problem(check(code, "nodes"), at.value, len(nodes))
+        code = self.library.fl_follow(*self.pass_pieces(pieces), byref(at), next_offset, mangled, max(0, limit), byref(words))
+        nodes = self.library.take(words)
+        return nodes, shared.list_problem(code, at.value, len(nodes))
 
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
         """See contract.Engine; `pieces` as in `follow`."""
-        starts, ends, nodes, problems = array("Q", heads), array("Q", bytes(8 * len(heads))), CWords(), CWords()
+        starts, ends, nodes, problems = array("Q", heads), zeros("Q", len(heads)), CWords(), CWords()
         bounds = array("Q", within)
         if within and len(bounds) != 2 * len(starts):
             raise ValueError(f"{len(bounds)} bounds for {len(starts)} lists")
-        code = self.library.fl_follow_all(
-            *self.pass_pieces(pieces),
-            c_array(starts),
-            len(starts),
-            next_offset,
-            max(0, limit),
-            c_array(bounds) if within else None,
-            byref(nodes),
-            c_array(ends),
-            byref(problems),
-        )
-        found, bad = take_words(self.library, nodes), take_words(self.library, problems)
-        check(code, "nodes")
+        lists = (c_array(starts), len(starts), next_offset, max(0, limit), c_array(bounds) if within else None)
+        self.library.fl_follow_all(*self.pass_pieces(pieces), *lists, byref(nodes), c_array(ends), byref(problems))
+        found, bad = self.library.take(nodes), self.library.take(problems)
         wrong = []
         for number, why, node in zip(bad[::3], bad[1::3], bad[2::3]):
             count = ends[number] - (ends[number - 1] if number else 0)
@@ -92,14 +80,11 @@ class KernelEngine:
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         """See contract.Engine; `pieces` as in `follow`."""
-        wanted, records, missing = array("Q", addresses), bytearray(len(addresses) * size), CWords()
+        wanted, records = array("Q", addresses), bytearray(len(addresses) * size)
         if not records:
             return records, []
-        arguments = (c_array(wanted), len(wanted), size, c_array(records), byref(missing))
-        code = self.library.fl_gather(*self.pass_pieces(pieces), *arguments)
-        absent = take_words(self.library, missing)
-        check(code, "records")
-        return records, absent.tolist()
+        arguments = (*self.pass_pieces(pieces), c_array(wanted), len(wanted), size, c_array(records))
+        return records, self.library.words(self.library.fl_gather, *arguments).tolist()
 
     def pass_pieces(self, pieces: Sequence[Piece]) -> CPieces:
         """`pieces` as the kernel takes them: a tuple's are kept for the next call."""
@@ -110,22 +95,14 @@ class KernelEngine:
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
         """See contract.Engine; `distance` may be negative."""
-        words = CWords()
-        code = self.library.fl_self_pointers(c_piece(piece), distance, byref(words))
-        found = take_words(self.library, words)
-        check(code, "words")
-        return found
+        return self.library.words(self.library.fl_self_pointers, c_piece(piece), distance)
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
         """See contract.Engine."""
         low, high = max(low, 0), min(high, 1 << 64)
         if low >= high:
             return array("Q")
-        words = CWords()
-        code = self.library.fl_search(c_piece(piece), low, high - 1 - low, byref(words))
-        found = take_words(self.library, words)
-        check(code, "words")
-        return found
+        return self.library.words(self.library.fl_search, c_piece(piece), low, high - 1 - low)
 
     def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
         """See contract.Engine."""
@@ -147,8 +124,5 @@ class KernelEngine:
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """See contract.Engine."""
-        wanted, words = array("Q", sorted(set(values))), CWords()
-        code = self.library.fl_search_any(c_piece(piece), c_array(wanted), len(wanted), byref(words))
-        found = take_words(self.library, words)
-        check(code, "words")
-        return found
+        wanted = array("Q", sorted(set(values)))
+        return self.library.words(self.library.fl_search_any, c_piece(piece), c_array(wanted), len(wanted))

@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-import ctypes
 from array import array
 from collections.abc import Sequence
 from ctypes import byref, c_uint32, c_void_p
 
-from findleaks.engine.fields import FieldsTree, Tree
+from findleaks.engine.fields import FieldsTree
 from findleaks.engine.kernel.blocks import KernelBlocks
-from findleaks.engine.kernel.library import CWords, check, take_words
+from findleaks.engine.kernel.library import Handle, Kernel
 from findleaks.engine.kernel.memory import c_array, kernel_array
+from findleaks.engine.retained import Rows, WholeTree
 
 
 class KernelFields(FieldsTree):
     """See dominators.Dominators. 4 bytes for each child that a field reaches, some 12 in the end,
     and 4 of address space for each block."""
 
-    def __init__(self, library: ctypes.CDLL, handle: int, blocks: KernelBlocks, tree: Tree, node: int, fields: int) -> None:
+    def __init__(self, library: Kernel, handle: Handle, blocks: KernelBlocks, tree: WholeTree, node: int, fields: int) -> None:
         """`handle`: the kernel's own of `tree`."""
-        self._handle = 0
-        super().__init__(tree, node, fields)
-        self._library, self._blocks = library, blocks
-        self._handle = library.fl_fields_new(handle, self._first, self._span, fields)
-        if not self._handle:
-            raise MemoryError("not enough memory for the fields of an owner")
-
-    def __del__(self) -> None:
-        if self._handle:
-            self._library.fl_fields_free(self._handle)
+        super().__init__(tree, blocks, node, fields)
+        self._library = library
+        made = library.fl_fields_new(handle, self._first, self._span, fields)
+        self._handle = Handle(made, library.fl_fields_free, "for the fields of an owner")
 
     def root_words(self, words: Sequence[int], root: int) -> None:
         """See dominators.Dominators."""
-        self._before()
-        packed = array("Q", words)
-        check(self._library.fl_fields_words(self._handle, self._root(root), c_array(packed), len(packed)), "blocks")
+        super().root_words(words, root)
+        values = array("Q", words)
+        self._library.fl_fields_words(self._handle, root, c_array(values), len(values))
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         """See dominators.Dominators."""
-        self._before()
-        count = len(self._blocks)
-        for index in blocks:
-            if not 0 <= index < count:
-                raise IndexError(f"no block {index}")
-        packed = array("I", blocks)
-        check(self._library.fl_fields_refer(self._handle, self._root(root), c_array(packed), len(packed)), "blocks")
+        super().refer(root, blocks)
+        indices = array("I", blocks)
+        self._library.fl_fields_refer(self._handle, root, c_array(indices), len(indices))
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""
         self._begun = True
-        if not self._done and not check(self._library.fl_fields_compute(self._handle, max(1, budget)), "blocks"):
+        if not self._done and not self._library.fl_fields_compute(self._handle, max(1, budget)):
             arrays, count = (c_void_p * 6)(), c_uint32()
             self._library.fl_fields_arrays(self._handle, arrays, byref(count))
             self._labels, self._starts = kernel_array(arrays[0], self._span, 4), kernel_array(arrays[1], self.roots + 3, 4)
@@ -63,15 +53,7 @@ class KernelFields(FieldsTree):
         return 1.0 if self._done else min(0.99, self._library.fl_fields_done(self._handle) / (self._span + 1))
 
     def _children(self, field: int, limit: int) -> Sequence[int]:
-        words = CWords()
-        code = self._library.fl_fields_children(self._handle, field, limit, byref(words))
-        found = take_words(self._library, words)
-        check(code, "blocks")
-        return found
+        return self._library.words(self._library.fl_fields_children, self._handle, field, limit)
 
-    def _spread(self, field: int, everything: bool) -> list[Sequence[int]]:
-        words = CWords()
-        code = self._library.fl_fields_spread(self._handle, field, everything, byref(words))
-        found = take_words(self._library, words)
-        check(code, "blocks")
-        return [found[at : at + 5] for at in range(0, len(found), 5)]
+    def _spread(self, field: int, everything: bool) -> Rows:
+        return self._library.rows(5, self._library.fl_fields_spread, self._handle, field, everything)

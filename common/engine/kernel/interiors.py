@@ -2,71 +2,59 @@
 
 from __future__ import annotations
 
-import ctypes
 from array import array
 from collections.abc import Sequence
 from ctypes import byref, c_uint32, c_uint64
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.interiors import Row, Rule
-from findleaks.engine.kernel.library import NONE, CWords, check, take_words
-from findleaks.engine.kernel.memory import c_array
+from findleaks.engine.kernel.library import NONE, Handle, Kernel
+from findleaks.engine.kernel.memory import c_array, zeros
 from findleaks.engine.terms import Totals
 
 
 class KernelInteriors:
     """See interiors.Interiors."""
 
-    def __init__(self, library: ctypes.CDLL, graph: Graph, handle: int) -> None:
+    def __init__(self, library: Kernel, graph: Graph, handle: Handle) -> None:
         # the graph must outlive what is counted of it
         self._library, self._graph, self._handle = library, graph, handle
         self._read, self._accepted = c_uint64(), c_uint64()
-        self._counting = library.fl_interior_count_new(handle)
-        if not self._counting:
-            raise MemoryError("not enough memory for the heap's graph")
-
-    def __del__(self) -> None:
-        if getattr(self, "_counting", 0):
-            self._library.fl_interior_count_free(self._counting)
+        self._counting = Handle(library.fl_interior_count_new(handle), library.fl_interior_count_free, "for the heap's graph")
 
     def keys(self, budget: int) -> tuple[array[int], bool]:
         """See interiors.Interiors."""
-        found, noted = array("Q", bytes(8 * budget)), c_uint64()
+        found, noted = zeros("Q", budget), c_uint64()
         number = self._library.fl_interior_keys(self._handle, byref(self._read), byref(noted), budget, c_array(found))
         return found[:number], self._read.value >= noted.value
 
     def count(self, keys: array[int]) -> None:
         """See interiors.Interiors."""
-        check(self._library.fl_interior_count(self._counting, c_array(keys), len(keys)), "references")
+        self._library.fl_interior_count(self._counting, c_array(keys), len(keys))
 
     def rows(self, least: int) -> list[Row]:
         """See interiors.Interiors."""
-        words = CWords()
-        code = self._library.fl_interior_rows(self._counting, least, byref(words))
-        found = take_words(self._library, words)
-        check(code, "references")
-        return sorted(map(Row, found[0::3], found[1::3], found[2::3]))
+        return sorted(Row(*row) for row in self._library.rows(3, self._library.fl_interior_rows, self._counting, least))
 
     def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
         """See interiors.Interiors."""
         at, packed = c_uint32(first), array("Q", sizes)
-        code = self._library.fl_interior_held(self._handle, c_array(packed), len(packed), c_array(counts), byref(at), budget)
-        check(code, "references")
+        self._library.fl_interior_held(self._handle, c_array(packed), len(packed), c_array(counts), byref(at), budget)
         return at.value
 
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
         """See interiors.Interiors."""
         packed, before = _packed(rules), self._accepted.value
-        check(self._library.fl_interior_accept(self._handle, c_array(packed), len(rules), byref(self._accepted), budget), "references")
+        self._library.fl_interior_accept(self._handle, c_array(packed), len(rules), byref(self._accepted), budget)
         return self._accepted.value - before < budget
 
     def promote(self, budget: int) -> bool:
         """See interiors.Interiors."""
-        return check(self._library.fl_promote(self._handle, max(1, budget)), "blocks") == 0
+        return not self._library.fl_promote(self._handle, max(1, budget))
 
     def effect(self, keys: array[int], rules: Sequence[Rule]) -> list[Totals]:
         """See interiors.Interiors."""
-        packed, sums, last = _packed(rules), array("Q", bytes(16 * len(rules))), c_uint32(NONE)
+        packed, sums, last = _packed(rules), zeros("Q", 2 * len(rules)), c_uint32(NONE)
         self._library.fl_interior_effect(self._handle, c_array(keys), len(keys), c_array(packed), len(rules), c_array(sums), byref(last))
         return [Totals(*pair) for pair in zip(sums[0::2], sums[1::2])]
 

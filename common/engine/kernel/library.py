@@ -6,44 +6,24 @@ from __future__ import annotations
 import ctypes
 import os
 from array import array
-from ctypes import POINTER, Structure, c_bool, c_char_p, c_int, c_int64, c_ubyte, c_uint, c_uint32, c_uint64, c_void_p
+from collections.abc import Callable
+from ctypes import POINTER, Structure, byref, c_bool, c_char_p, c_int, c_int64, c_ubyte, c_uint, c_uint32, c_uint64, c_void_p
+from typing import Any, Optional
 
 from findleaks.engine import shared
-from findleaks.engine.kernel.memory import CPiece
+from findleaks.engine.kernel.memory import CPiece, CRange
 from findleaks.engine.kernel.sources import HERE, wanted
 
 LIBRARY = "_kernel.so"
 
-NO_MEMORY, TOO_MANY, DISORDER = -1, -2, -3  # kernel.h
+NO_MEMORY, TOO_MANY_BLOCKS, DISORDER = -1, -2, -3  # kernel.h; -4: too many edges
 NONE = 0xFFFFFFFF
-
-
-class CRange(Structure):
-    """kernel.h: range."""
-
-    _fields_ = (("start", c_uint64), ("end", c_uint64))
 
 
 class CWords(Structure):
     """kernel.h: words; `items` is to be freed with fl_free."""
 
     _fields_ = (("items", c_void_p), ("count", c_uint64), ("capacity", c_uint64))
-
-
-class CGroup(Structure):
-    """groups.c: group."""
-
-    _fields_ = (
-        *((name, c_uint64) for name in ("type_word", "size", "blocks", "bytes", "indirect_blocks", "indirect_bytes")),
-        ("examples", c_uint64 * 3),
-        *((name, c_uint32) for name in ("kind", "cycle", "least", "most")),
-    )
-
-
-class CChain(Structure):
-    """dominator_queries.c: chain."""
-
-    _fields_ = (("length", c_uint32), ("end", c_uint32), *((name, c_uint64) for name in ("least", "most", "bytes")), ("more", c_bool))
 
 
 class CRules(Structure):
@@ -84,10 +64,10 @@ SIGNATURES = {
     "fl_free": (None, [c_void_p]),
     "fl_blocks_new": (c_void_p, [c_uint]),
     "fl_blocks_free": (None, [_HANDLE]),
-    "fl_append": (c_int, [_HANDLE, _U64S, _U64S, _U8S, c_uint64, _U64S]),
+    "fl_append": (c_int, [_HANDLE, _U64S, _U64S, _U8S, c_uint64]),
     "fl_append_runs": (c_int, [_HANDLE, _U64S, c_uint64, c_char_p, c_uint64]),
     "fl_append_blocks": (c_int, [_HANDLE, _HANDLE, c_uint32, c_uint32]),
-    "fl_by_size": (c_int, [_HANDLE, c_uint64, c_uint64, c_bool, _WORDS]),
+    "fl_by_size": (c_int, [_HANDLE, c_uint32, c_uint32, _WORDS]),
     "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
     "fl_rows": (
         c_int,
@@ -105,7 +85,7 @@ SIGNATURES = {
     "fl_state": (c_ubyte, [_HANDLE, c_uint32]),
     "fl_set_state": (c_uint64, [_HANDLE, _U64S, c_uint64, c_ubyte]),
     "fl_resize": (c_int, [_HANDLE, c_uint32, c_uint64]),
-    "fl_totals": (None, [_HANDLE, c_ubyte, c_uint64, c_uint64, c_bool, _U64S, _U64S]),
+    "fl_totals": (None, [_HANDLE, c_ubyte, c_uint32, c_uint32, _U64S, _U64S]),
     "fl_bytes_in": (None, [_HANDLE, _U64S, c_uint64, _U64S]),
     "fl_gaps": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
     "fl_pages": (None, [_HANDLE, _RANGES, c_uint, POINTER(_U64S), _U64S, _U8S, _U8S, _U32S, _U32S, _U64S]),
@@ -114,8 +94,7 @@ SIGNATURES = {
     "fl_page_words": (None, [_HANDLE, _PIECES, _RANGES, c_uint32, _RANGES, c_uint, _U64S, _U64S]),
     "fl_graph_new": (c_void_p, [_HANDLE, _U8S]),
     "fl_graph_free": (None, [_HANDLE]),
-    "fl_graph_heuristics": (c_int, [_HANDLE, c_uint, _RANGES, c_uint32]),
-    "fl_graph_objects": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_graph_heuristics": (c_int, [_HANDLE, c_uint, _RANGES, c_uint32, _U64S, c_uint64]),
     "fl_graph_leave_out": (None, [_HANDLE, _U8S]),
     "fl_graph_note": (None, [_HANDLE]),
     "fl_interior_keys": (c_uint64, [_HANDLE, _U64S, _U64S, c_uint64, _U64S]),
@@ -133,9 +112,9 @@ SIGNATURES = {
     "fl_mark": (c_int, [_HANDLE, c_int64]),
     "fl_classify": (c_int, [_HANDLE, c_int64]),
     "fl_rooted": (c_bool, [_HANDLE, c_uint32]),
-    "fl_references": (c_uint32, [_HANDLE, c_uint32, _U32S, c_uint32]),
-    "fl_referrers": (c_uint32, [_HANDLE, c_uint32, _U32S, c_uint32]),
-    "fl_path": (c_void_p, [_HANDLE, c_uint32, _U32S]),
+    "fl_references": (c_int, [_HANDLE, c_uint32, _WORDS]),
+    "fl_referrers": (c_int, [_HANDLE, c_uint32, _WORDS]),
+    "fl_path": (c_int, [_HANDLE, c_uint32, _WORDS]),
     "fl_kind_totals": (None, [_HANDLE, c_ubyte, _U64S, _U64S]),
     "fl_leader": (c_uint32, [_HANDLE, c_uint32]),
     "fl_cycle": (c_uint32, [_HANDLE, c_uint32]),
@@ -143,7 +122,7 @@ SIGNATURES = {
     "fl_groups_new": (c_void_p, [_HANDLE, _RANGES, c_uint32]),
     "fl_groups_free": (None, [_HANDLE]),
     "fl_groups_feed": (c_int, [_HANDLE, _PIECES]),
-    "fl_groups_finish": (c_void_p, [_HANDLE, _U64S]),
+    "fl_groups_finish": (c_int, [_HANDLE, _WORDS]),
     "fl_dominators_new": (c_void_p, [_HANDLE, c_uint32, c_bool, _U32S, c_uint32]),
     "fl_dominators_free": (None, [_HANDLE]),
     "fl_dominators_scan": (c_int, [_HANDLE, _PIECES, _U64S, _U32S, c_uint64]),
@@ -157,7 +136,7 @@ SIGNATURES = {
     "fl_dominators_arrays": (None, [_HANDLE, POINTER(c_void_p), _U32S]),
     "fl_dominators_children": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
     "fl_dominators_spread": (c_int, [_HANDLE, c_uint32, c_bool, _WORDS]),
-    "fl_dominators_chain": (None, [_HANDLE, c_uint32, c_bool, c_uint32, POINTER(CChain)]),
+    "fl_dominators_chain": (None, [_HANDLE, c_uint32, c_bool, c_uint32, _U64S]),
     "fl_fields_new": (c_void_p, [_HANDLE, c_uint32, c_uint32, c_uint32]),
     "fl_fields_free": (None, [_HANDLE]),
     "fl_fields_refer": (c_int, [_HANDLE, c_uint32, _U32S, c_uint64]),
@@ -190,7 +169,7 @@ SIGNATURES = {
         c_int,
         [_PIECES, c_uint64, _U64S, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, c_uint64, c_uint64, _WORDS, _WORDS, _WORDS, _U64S],
     ),
-    "fl_read_slots": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S, _WORDS, _U64S]),
+    "fl_read_slots": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S, _U64S, _WORDS]),
     "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
     "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, c_char_p, c_char_p, c_char_p, c_uint64, _RANGES, _U32S, _U32S, _U64S, _WORDS]),
     "fl_read_slabs": (
@@ -198,11 +177,11 @@ SIGNATURES = {
         [_PIECES, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, _WORDS, _U64S, POINTER(c_void_p), _U64S, _WORDS, _WORDS],
     ),
     "fl_mark_cached": (c_int, [_U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _U64S, c_uint64, _WORDS]),
-    "fl_read_buffers": (c_int, [_HANDLE, _PIECES, c_uint64, _U64S, _U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _WORDS, _U64S]),
+    "fl_read_buffers": (c_int, [_HANDLE, _PIECES, c_uint64, _U64S, _U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _U64S, _WORDS]),
     "fl_records_new": (c_void_p, [_U64S, c_uint64, c_uint64]),
     "fl_records_free": (None, [_HANDLE]),
     "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),
-    "fl_records_keys": (c_uint64, [_HANDLE, c_uint64, _U64S, _U64S, _U64S]),
+    "fl_records_keys": (c_int, [_HANDLE, _WORDS, _WORDS, _U64S]),
     "fl_search_any": (c_int, [_PIECES, _U64S, c_uint64, _WORDS]),
 }
 
@@ -212,38 +191,73 @@ class StaleLibrary(OSError):
     arguments."""
 
 
-def library(path: str = "") -> ctypes.CDLL:
+class Kernel(ctypes.CDLL):
+    """The kernel's library. A negative result of its functions is raised as an error, but for
+    DISORDER, which is left to the caller."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(self, name)
+            function.restype = result
+            function.argtypes = arguments
+            if result is c_int:
+                function.errcheck = self._check
+
+    def take(self, words: CWords) -> array[int]:
+        """Copy the words that the kernel allocated, and free them."""
+        made: array[int] = array("Q")
+        if words.items:
+            made.frombytes(ctypes.string_at(words.items, words.count * 8))
+            self.fl_free(words.items)
+        return made
+
+    def words(self, function: Callable[..., int], *arguments: Any) -> array[int]:
+        """The words that a function appends to its last argument."""
+        words = CWords()
+        function(*arguments, byref(words))
+        return self.take(words)
+
+    def rows(self, columns: int, function: Callable[..., int], *arguments: Any) -> list[array[int]]:
+        """The same, so many words a row."""
+        found = self.words(function, *arguments)
+        return [found[at : at + columns] for at in range(0, len(found), columns)]
+
+    def _check(self, code: int, function: Any, arguments: tuple[Any, ...]) -> int:
+        if code >= 0 or code == DISORDER:
+            return code
+        for argument in arguments:
+            words = getattr(argument, "_obj", None)  # what byref() refers to
+            if isinstance(words, CWords):
+                self.take(words)
+        if code == NO_MEMORY:
+            raise MemoryError("not enough memory for the heap's graph")
+        raise shared.TooManyBlocks("blocks" if code == TOO_MANY_BLOCKS else "references")
+
+
+class Handle(c_void_p):
+    """A structure of the kernel's own, which is freed with this."""
+
+    def __init__(self, address: Optional[int], free: Callable[[Handle], None], purpose: str) -> None:
+        """MemoryError, with the purpose, where there is no structure."""
+        if not address:
+            raise MemoryError(f"not enough memory {purpose}")
+        super().__init__(address)
+        self._free = free
+
+    def __del__(self) -> None:
+        if self:
+            self._free(self)
+
+
+def library(path: str = "") -> Kernel:
     """The kernel's library, from `path` or beside this file; OSError where it is missing or of
     another machine, StaleLibrary where its sources are others."""
     path = path or os.path.join(HERE, LIBRARY)
-    loaded = ctypes.CDLL(path)
     try:
-        for name, (result, arguments) in SIGNATURES.items():
-            function = getattr(loaded, name)
-            function.restype = result
-            function.argtypes = arguments
-        right = wanted() in (None, loaded.fl_sources())
+        loaded = Kernel(path)
+        if wanted() in (None, loaded.fl_sources()):
+            return loaded
     except AttributeError:  # it has other functions
-        right = False
-    if not right:
-        raise StaleLibrary(f"{path} was built from other sources")
-    return loaded
-
-
-def check(code: int, what: str) -> int:
-    """Raise the error of a negative result code; `what`: what TOO_MANY are too many of. DISORDER is
-    left to the caller."""
-    if code == NO_MEMORY:
-        raise MemoryError("not enough memory for the heap's graph")
-    if code == TOO_MANY:
-        raise shared.TooManyBlocks(what)
-    return code
-
-
-def take_words(loaded: ctypes.CDLL, words: CWords) -> array[int]:
-    """Copy the words that the kernel allocated, and free them."""
-    made: array[int] = array("Q")
-    if words.items:
-        made.frombytes(ctypes.string_at(words.items, words.count * 8))
-        loaded.fl_free(words.items)
-    return made
+        pass
+    raise StaleLibrary(f"{path} was built from other sources")

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import POINTER, Structure, c_ubyte, c_uint32, c_uint64
 from typing import Any, Union
 
-from findleaks.target.base import Piece
+from findleaks.target.base import Piece, Range
 
 Buffer = Union["array[int]", bytearray]
 CArray = ctypes.Array[Any]
@@ -30,6 +30,12 @@ class CPiece(Structure):
     """kernel.h: piece. Made by `c_piece`; keeps the bytes alive."""
 
     _fields_ = (("address", c_uint64), ("data", POINTER(c_ubyte)), ("length", c_uint64))
+
+
+class CRange(Structure):
+    """kernel.h: range."""
+
+    _fields_ = (("start", c_uint64), ("end", c_uint64))
 
 
 def c_array(buffer: Buffer) -> CArray:
@@ -52,6 +58,21 @@ def c_piece(piece: Piece) -> CPiece:
 def c_pieces(pieces: Sequence[Piece]) -> CPieces:
     """Pieces for the kernel, and their number."""
     return (CPiece * len(pieces))(*map(c_piece, pieces)), len(pieces)
+
+
+def c_ranges(ranges: Sequence[Range]) -> tuple[ctypes.Array[CRange], int]:
+    """Ranges for the kernel, and their number."""
+    return (CRange * len(ranges))(*(CRange(start, end) for start, end in ranges)), len(ranges)
+
+
+def packed(typecode: str, values: Iterable[int]) -> array[int]:
+    """As an array; no copy of what is one."""
+    return values if isinstance(values, array) and values.typecode == typecode else array(typecode, values)
+
+
+def zeros(typecode: str, count: int) -> array[int]:
+    """An array for the kernel to write to."""
+    return array(typecode, bytes(array(typecode).itemsize * count))
 
 
 def kernel_array(address: int | None, count: int, size: int) -> memoryview:

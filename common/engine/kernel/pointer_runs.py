@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from ctypes import byref
 from typing import TYPE_CHECKING
 
-from findleaks.engine.kernel.library import CRunSearch, CWords, check, take_words
+from findleaks.engine.kernel.library import CRunSearch, Kernel
 from findleaks.engine.kernel.memory import c_piece
 from findleaks.engine.pointer_runs import Bounds, PointerRun
 from findleaks.target.base import Piece
@@ -18,17 +17,14 @@ if TYPE_CHECKING:
 class KernelPointerRuns:
     """See PointerRuns."""
 
-    def __init__(self, library: ctypes.CDLL, blocks: KernelBlocks, bounds: Bounds) -> None:
+    def __init__(self, library: Kernel, blocks: KernelBlocks, bounds: Bounds) -> None:
         self._library, self._blocks = library, blocks
         self._search = CRunSearch(bounds.low, max(bounds.low, bounds.high), bounds.least, bounds.gap, 0, 0, 0)
 
     def read(self, piece: Piece) -> list[PointerRun]:
         """See PointerRuns."""
-        words = CWords()
-        code = self._library.fl_pointer_runs(self._blocks.handle, c_piece(piece), byref(self._search), byref(words))
-        found = take_words(self._library, words)
-        check(code, "words")
-        return [PointerRun(*found[at : at + 3]) for at in range(0, len(found), 3)]
+        found = self._library.rows(3, self._library.fl_pointer_runs, self._blocks.handle, c_piece(piece), byref(self._search))
+        return [PointerRun(*row) for row in found]
 
     def finish(self) -> list[PointerRun]:
         """See PointerRuns."""

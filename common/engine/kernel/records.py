@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 from array import array
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_uint64
 
-from findleaks.engine.kernel.library import DISORDER, check
-from findleaks.engine.kernel.memory import c_array, c_piece
-from findleaks.engine.records import COLUMNS, MOST, RUN, Key, Shape, shape_words
+from findleaks.engine.kernel.library import DISORDER, CWords, Handle, Kernel
+from findleaks.engine.kernel.memory import c_array, c_piece, zeros
+from findleaks.engine.records import MOST, RUN, Key, Shape, shape_words
 from findleaks.target.base import Piece
 
 
 class KernelRecords:
     """See Records."""
 
-    def __init__(self, library: ctypes.CDLL, shapes: Mapping[int, Shape], tag_mask: int, most: int = MOST) -> None:
+    def __init__(self, library: Kernel, shapes: Mapping[int, Shape], tag_mask: int, most: int = MOST) -> None:
         self._library = library
         words = shape_words(shapes, tag_mask)
-        self._handle = library.fl_records_new(c_array(words), tag_mask, most)
-        if not self._handle:
-            raise MemoryError("no memory for sorting records")
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.fl_records_free(self._handle)
+        made = library.fl_records_new(c_array(words), tag_mask, most)
+        self._handle = Handle(made, library.fl_records_free, "to sort records")
 
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
         """See Records."""
-        numbers = array("I", bytes(4 * self._count(piece, runs)))
+        numbers = zeros("I", self._count(piece, runs))
         arguments = (c_piece(piece), c_array(runs), len(runs) // RUN, c_array(numbers))
-        if check(self._library.fl_records(self._handle, *arguments), "records") == DISORDER:
+        if self._library.fl_records(self._handle, *arguments) == DISORDER:
             raise ValueError("records do not lie in their piece")
         return numbers
 
@@ -58,9 +52,6 @@ class KernelRecords:
         return self._read()[1].tolist()
 
     def _read(self) -> tuple[array[int], array[int], int]:
-        left = c_uint64()
-        count = self._library.fl_records_keys(self._handle, 0, None, None, byref(left))
-        keys, counts = array("Q", bytes(8 * (1 + COLUMNS) * count)), array("Q", bytes(8 * count))
-        if count:
-            self._library.fl_records_keys(self._handle, 0, c_array(keys), c_array(counts), byref(left))
-        return keys, counts, left.value
+        keys, counts, left = CWords(), CWords(), c_uint64()
+        self._library.fl_records_keys(self._handle, byref(keys), byref(counts), byref(left))
+        return self._library.take(keys), self._library.take(counts), left.value

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from array import array
 from collections.abc import Iterator, Sequence
 from ctypes import byref, c_uint32, c_uint64
 
-from findleaks.engine.kernel.library import CRange, CRules
-from findleaks.engine.kernel.memory import c_array, c_pieces
+from findleaks.engine.kernel.library import CRules, Handle, Kernel
+from findleaks.engine.kernel.memory import c_array, c_pieces, c_ranges, zeros
 from findleaks.engine.rows import RowBatch, RowRules, Selected
-from findleaks.target.base import Piece, Range
+from findleaks.target.base import Piece
 
 TEXT_BYTES = 256 << 10
 """Bytes of text made in one call: about a millisecond."""
@@ -21,18 +20,13 @@ STEPS = 1 << 16
 RARE = 1
 
 
-def _ranges(ranges: Sequence[Range]) -> ctypes.Array[CRange]:
-    return (CRange * max(1, len(ranges)))(*(CRange(start, end) for start, end in ranges))
-
-
 class KernelRows:
-    """See rows.Rows. `graph` and `blocks` are the kernel's own; their owners outlive this."""
+    """See rows.Rows. `graph` and `blocks` are the kernel's own."""
 
-    def __init__(self, library: ctypes.CDLL, graph: int, blocks: int, rules: RowRules) -> None:
+    def __init__(self, library: Kernel, graph: Handle, blocks: Handle, rules: RowRules) -> None:
         self._library, self._graph, self._blocks = library, graph, blocks
         self.rules = rules
-        self._owners, self._tables = _ranges(rules.owners), _ranges(rules.tables)
-        self._mapped = _ranges(rules.mapped)
+        self._owners, self._tables, self._mapped = (c_ranges(ranges)[0] for ranges in (rules.owners, rules.tables, rules.mapped))
         self._pieces = c_pieces(())
         self._out = bytearray(TEXT_BYTES)
         self._view = memoryview(self._out)
@@ -52,14 +46,14 @@ class KernelRows:
     def select(self, at: int, end: int) -> Selected:
         """See rows.Rows."""
         where, left, written, size = c_uint32(at), c_uint64((1 << 64) - 1), c_uint64(), c_uint64()
-        indices = array("I", bytes(4 * min(STEPS, max(end - at, 1))))
+        indices = zeros("I", min(STEPS, max(end - at, 1)))
         out = (None, 0, c_array(indices), byref(written), byref(size))
         code = self._library.fl_rows(self._graph, byref(self._rules()), *self._pieces, None, byref(where), end, STEPS, byref(left), *out)
         return Selected(indices[: written.value], size.value, where.value, code == RARE)
 
     def largest_first(self, indices: array[int]) -> Iterator[array[int]]:
         """See rows.Rows."""
-        made, run = array("I", bytes(4 * len(indices))), 1
+        made, run = zeros("I", len(indices)), 1
         while run < len(indices):
             self._library.fl_largest_first(self._blocks, c_array(indices), c_array(made), len(indices), run)
             indices, made, run = made, indices, 2 * run

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from array import array
-from ctypes import c_uint64
+from ctypes import byref, c_uint64
 
-from findleaks.engine.kernel.library import CWords, check, take_words
+from findleaks.engine.kernel.library import CWords, Handle, Kernel
 from findleaks.engine.kernel.memory import CPieces, c_array
 from findleaks.engine.trees import TreeLayout, tree_problem
 
@@ -14,23 +13,17 @@ from findleaks.engine.trees import TreeLayout, tree_problem
 class KernelTreeWalk:
     """See trees.TreeWalk."""
 
-    def __init__(self, library: ctypes.CDLL, pieces: CPieces, root: int, header: int, layout: TreeLayout, most: int) -> None:
-        self._handle = 0
+    def __init__(self, library: Kernel, pieces: CPieces, root: int, header: int, layout: TreeLayout, most: int) -> None:
         self._library, self._pieces = library, pieces
-        self._handle = library.fl_tree_new(root, header, c_array(array("Q", layout)), most)
-        if not self._handle:
-            raise MemoryError("not enough memory to walk a tree")
-
-    def __del__(self) -> None:
-        if self._handle:
-            self._library.fl_tree_free(self._handle)
+        made = library.fl_tree_new(root, header, c_array(array("Q", layout)), most)
+        self._handle = Handle(made, library.fl_tree_free, "to walk a tree")
 
     def step(self, budget: int) -> bool:
         """See trees.TreeWalk."""
-        return check(self._library.fl_tree_walk(self._handle, *self._pieces, max(1, budget)), "nodes") == 0
+        return not self._library.fl_tree_walk(self._handle, *self._pieces, max(1, budget))
 
     def result(self) -> tuple[array[int], str]:
         """See trees.TreeWalk; once only."""
         nodes, trouble = CWords(), (c_uint64 * 3)()
-        self._library.fl_tree_done(self._handle, ctypes.byref(nodes), trouble)
-        return take_words(self._library, nodes), tree_problem(*trouble)
+        self._library.fl_tree_done(self._handle, byref(nodes), trouble)
+        return self._library.take(nodes), tree_problem(*trouble)

@@ -10,26 +10,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.engine.dominators import (
-    IGNORED,
-    NO_ROOT,
-    SHARED,
-    Chain,
-    Child,
-    Spread,
-    check_bounds,
-    check_containers,
-    check_merged,
-    node_root,
-    root_node,
-)
+from findleaks.engine.dominators import IGNORED, NO_ROOT, SHARED, Chain, check_bounds, node_root, root_node
 from findleaks.engine.python.fields import PureFields
 from findleaks.engine.python.words import words_of
+from findleaks.engine.python.work import run
+from findleaks.engine.retained import NO_PLACE, ROOT_NODE, Rows, WholeTree, node_number
 from findleaks.engine.terms import Kind, Totals
 from findleaks.target.base import Piece
 
@@ -39,7 +28,7 @@ if TYPE_CHECKING:
 _LOST = (Kind.POSSIBLE, Kind.DEFINITE, Kind.INDIRECT)
 
 
-class PureDominators:
+class PureDominators(WholeTree):
     """See dominators.Dominators."""
 
     def __init__(
@@ -52,23 +41,15 @@ class PureDominators:
         priorities: Sequence[int] = (),
     ) -> None:
         check_bounds(roots, bounds, owners, priorities)
-        self.roots = roots
+        super().__init__(roots, graph.blocks, lost)
         self._graph = graph
         self._bounds, self._owners = bounds, owners
-        self._lost = lost
         self._merged: array[int] = array("I")
         self._containers: Optional[tuple[array[int], Sequence[int]]] = None
         self._priorities = [*priorities, roots]  # where each ends
         self._held: dict[int, tuple[int, int]] = {}  # block: priority, and its root or SHARED
         self._work: Iterator[None] | None = None
         self._steps = 0
-        self._done = False
-        # By place in preorder: node, its idom's place, nodes retained and their bytes
-        self._nodes: list[int] = []
-        self._parents: list[int] = []
-        self._counts: list[int] = []
-        self._bytes: list[int] = []
-        self._places: dict[int, int] = {}
 
     def scan_roots(self, piece: Piece) -> None:
         """See dominators.Dominators."""
@@ -83,8 +64,7 @@ class PureDominators:
 
     def root_words(self, words: Sequence[int], root: int) -> None:
         """See dominators.Dominators."""
-        self._before()
-        self._root(root)
+        super().root_words(words, root)
         for value in words:
             edge = self._graph.resolve(value)
             if edge >= 0:
@@ -92,23 +72,15 @@ class PureDominators:
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         """See dominators.Dominators."""
-        self._before()
-        self._root(root)
+        super().refer(root, blocks)
         states = self._graph.blocks.states
-        for index in blocks:
-            if not 0 <= index < len(states):
-                raise IndexError(f"no block {index}")
         for index in blocks:
             if not states[index]:
                 self._hold(index, root)
 
     def refer_lost(self, definite: int, possible: int) -> None:
         """See dominators.Dominators."""
-        self._before()
-        self._root(definite)
-        self._root(possible)
-        if not self._lost:
-            raise RuntimeError("dominators of what is lost only")
+        super().refer_lost(definite, possible)
         graph = self._graph
         for index, kind in enumerate(graph.kinds()):
             if kind == Kind.DEFINITE:
@@ -122,9 +94,7 @@ class PureDominators:
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
         """See dominators.Dominators."""
-        self._before()
-        sound = all(container < len(owners) or container == NO_ROOT for container in set(containers))
-        check_containers(containers, owners, self.roots, len(self._graph.blocks), lambda: sound)
+        super().set_owners(containers, owners)
         self._containers = containers, owners
 
     def edge_ignored(self, index: int, source: int) -> bool:
@@ -138,88 +108,31 @@ class PureDominators:
 
     def merge_into_roots(self, roots: array[int]) -> None:
         """See dominators.Dominators."""
-        self._before()
-        check_merged(roots, self.roots, len(self._graph.blocks))
+        super().merge_into_roots(roots)
         self._merged = roots
 
     def compute(self, budget: int) -> bool:
         """See dominators.Dominators."""
+        self._begun = True
         if self._work is None:
             self._work = self._compute()
-        for _ in range(0 if self._done else max(1, budget)):
-            self._steps += 1
-            if next(self._work, self._work) is self._work:
-                self._done = True
-                break
+        if not self._done:
+            self._steps += max(1, budget)
+            self._done = run(self._work, budget)
         return self._done
 
     def progress(self) -> float:
         """See dominators.Dominators."""
         return 1.0 if self._done else min(0.99, self._steps / (4 * len(self._graph.blocks) + 1))
 
-    def total(self) -> Totals:
-        """See dominators.Dominators."""
-        self._after()
-        return Totals(self._counts[0] - 1 - self.roots, self._bytes[0])
-
-    def shared(self) -> Totals:
-        """See dominators.Dominators."""
-        return self.retained(SHARED)
-
-    def by_root(self) -> list[Totals]:
-        """See dominators.Dominators."""
-        return [self.retained(root_node(root)) for root in range(self.roots)]
-
-    def retained(self, node: int) -> Totals:
-        """See dominators.Dominators."""
-        place = self.place(node)
-        if place is None:
-            return Totals(0, 0)
-        if node == SHARED:
-            roots = self.by_root()
-            blocks, size = self.total()
-            return Totals(blocks - sum(r.blocks for r in roots), size - sum(r.bytes for r in roots))
-        return Totals(self._counts[place] - (node < 0), self._bytes[place])
-
-    def idom(self, index: int) -> Optional[int]:
-        """See dominators.Dominators."""
-        place = self.place(self._graph.index(index))
-        return None if place is None else self._nodes[self._parents[place]]
-
-    def children(self, node: int, limit: int) -> list[Child]:
-        """See dominators.Dominators."""
-        found = [Child(self._nodes[at], self._counts[at], self._bytes[at]) for at in self._below(self.place(node))]
-        return sorted(found, key=lambda child: (-child.bytes, child.block))[: max(0, limit)]
-
-    def spread(self, node: int, limit: int) -> list[Spread]:
-        """See dominators.Dominators."""
-        sizes = self._graph.blocks.sizes
-        found: dict[int, Spread] = {}
-        for at in self._below(self.place(node)):
-            index = self._nodes[at]
-            size = sizes[index]
-            _, children, blocks, total, example = found.get(size, Spread(size, 0, 0, 0, index))
-            found[size] = Spread(size, children + 1, blocks + self._counts[at], total + self._bytes[at], min(example, index))
-        return sorted(found.values(), key=lambda spread: (-spread.bytes, spread.size))[: max(0, limit)]
-
-    def sizes(self, node: int, limit: int) -> list[tuple[int, int]]:
-        """See dominators.Dominators."""
-        sizes = self._graph.blocks.sizes
-        found = Counter(sizes[index] for index in self._retained(node))
-        return sorted(found.items(), key=lambda item: (-item[0] * item[1], item[0]))[: max(0, limit)]
-
-    def members(self, node: int, first: int, limit: int) -> array[int]:
-        """See dominators.Dominators."""
-        return array("I", self._retained(node)[max(0, first) :][: max(0, limit)])
-
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
         """See dominators.Dominators."""
         sizes, nodes, held = self._graph.blocks.sizes, self._nodes, self._bytes
-        place = self.place(self._graph.index(index))
+        place = self.block_place(index)
         size = sizes[index]
         length, least, most, total = 1, size, size, size
         while place is not None:
-            below = [at for at in self._below(place) if not equal or sizes[nodes[at]] == size]
+            below = [at for at in self._children(place, 0) if not equal or sizes[nodes[at]] == size]
             heaviest = min(below, key=lambda at: (-held[at], nodes[at])) if below else None
             if heaviest is None or (not (equal and len(below) == 1) and held[heaviest] * 10 < held[place] * 9):
                 break
@@ -236,17 +149,9 @@ class PureDominators:
             raise ValueError("only a block or a root has fields")
         return PureFields(self._graph, self, node, fields)
 
-    def blocks_at(self, first: int, end: int) -> array[int]:
-        """See fields.Tree."""
-        return array("I", self._nodes[first:end])
-
-    def count_at(self, place: int) -> int:
-        """See fields.Tree."""
-        return self._counts[place]
-
     def parent_at(self, place: int) -> int:
         """The place of the idom of the node there."""
-        return self._parents[place]
+        return self._idoms[place]
 
     def total_at(self, place: int) -> Totals:
         """What the block there retains."""
@@ -368,53 +273,42 @@ class PureDominators:
             free[idoms[number]] += counts[number]
             free[number] = places[number] + 1
         yield
-        self._nodes, self._parents, self._counts = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
+        order = sorted(range(len(nodes)), key=places.__getitem__)  # by place: the number
         sizes = self._graph.blocks.sizes
-        for number, place in enumerate(places):
-            self._nodes[place] = nodes[number]
-            self._parents[place] = places[idoms[number]]
-            self._counts[place] = counts[number]
-        self._bytes = [0 if node < 0 else sizes[node] for node in self._nodes]
-        sums = list(accumulate(self._bytes, initial=0))
+        self._nodes = [node_number(nodes[number]) for number in order]
+        self._idoms = [places[idoms[number]] for number in order]
+        self._counts = [counts[number] for number in order]
+        sums = list(accumulate((0 if node >= ROOT_NODE else sizes[node] for node in self._nodes), initial=0))
         self._bytes = [sums[place + count] - sums[place] for place, count in enumerate(self._counts)]
-        self._places = {node: place for place, node in enumerate(self._nodes)}
+        found = {node: place for place, node in enumerate(self._nodes)}
+        self._numbers = [found.get(index, NO_PLACE) for index in range(len(sizes))]
+        self._roots_at = [found[ROOT_NODE | root] for root in range(self.roots)]
 
-    def place(self, node: int) -> Optional[int]:
-        """See fields.Tree."""
-        self._after()
-        if node >= 0:
-            self._graph.index(node)
-        elif node != SHARED:
-            self._root(node_root(node))
-        return self._places.get(node)
-
-    def _below(self, place: int | None) -> Iterator[int]:
-        """Places of the children of the node there."""
-        if place is None:
-            return
+    def _children(self, place: int, limit: int) -> list[int]:
+        """Places of all children of the node there."""
+        found = []
         at, end = place + 1, place + self._counts[place]
         while at < end:
-            if self._nodes[at] >= 0:
-                yield at
+            if self._nodes[at] < ROOT_NODE:
+                found.append(at)
             at += self._counts[at]
+        return found
 
-    def _retained(self, node: int) -> list[int]:
-        """Blocks, in the order of the tree."""
-        place = self.place(node)
-        if place is None:
-            return []
-        if node == SHARED:
-            return [self._nodes[i] for at in self._below(place) for i in range(at, at + self._counts[at])]
-        return self._nodes[place + (node < 0) : place + self._counts[place]]
+    def _spread(self, place: int, everything: bool) -> Rows:
+        block = everything and self._nodes[place] < ROOT_NODE
+        return self.rows_at([place] if block else self._children(place, 0), everything)
 
-    def _root(self, root: int) -> None:
-        if not 0 <= root < self.roots:
-            raise IndexError(f"no root {root}")
+    def rows_at(self, places: Sequence[int], everything: bool) -> Rows:
+        """The blocks at these places by size, or all that they retain: rows as in
+        retained.spreads."""
+        sizes = self._graph.blocks.sizes
+        found: dict[int, list[int]] = {}
+        for first in places:
+            for place in range(first, first + self._counts[first]) if everything else (first,):
+                index = self._nodes[place]
+                row = found.setdefault(sizes[index], [sizes[index], 0, 0, 0, index])
+                row[1:] = row[1] + 1, row[2] + self._counts[place], row[3] + self._bytes[place], min(row[4], index)
+        return list(found.values())
 
-    def _before(self) -> None:
-        if self._work is not None:
-            raise RuntimeError("roots come before computing")
-
-    def _after(self) -> None:
-        if not self._done:
-            raise RuntimeError("compute first")
+    def _labels_below(self, labels: array[int], most: int) -> bool:
+        return all(label < most or label == NO_ROOT for label in set(labels))

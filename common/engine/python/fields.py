@@ -9,6 +9,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from findleaks.engine.fields import FieldsTree
+from findleaks.engine.python.work import run
+from findleaks.engine.retained import Rows
 
 if TYPE_CHECKING:
     from findleaks.engine.python.dominators import PureDominators
@@ -19,7 +21,7 @@ class PureFields(FieldsTree):
     """See dominators.Dominators."""
 
     def __init__(self, graph: PureGraph, tree: PureDominators, node: int, fields: int) -> None:
-        super().__init__(tree, node, fields)
+        super().__init__(tree, graph.blocks, node, fields)
         self._graph, self._whole, self._node = graph, tree, node
         self._found = array("I", bytes(4 * self._span))
         self._queue: list[int] = []
@@ -28,8 +30,7 @@ class PureFields(FieldsTree):
 
     def root_words(self, words: Sequence[int], root: int) -> None:
         """See dominators.Dominators."""
-        self._before()
-        self._root(root)
+        super().root_words(words, root)
         for value in words:
             edge = self._graph.resolve(value)
             if edge >= 0:
@@ -37,10 +38,7 @@ class PureFields(FieldsTree):
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         """See dominators.Dominators."""
-        self._before()
-        self._root(root)
-        for index in blocks:
-            self._graph.index(index)
+        super().refer(root, blocks)
         for index in blocks:
             self._reach(index, root + 1, self._node)
 
@@ -49,11 +47,9 @@ class PureFields(FieldsTree):
         self._begun = True
         if self._work is None:
             self._work = self._compute()
-        for _ in range(0 if self._done else max(1, budget)):
-            self._steps += 1
-            if next(self._work, self._work) is self._work:
-                self._done = True
-                break
+        if not self._done:
+            self._steps += max(1, budget)
+            self._done = run(self._work, budget)
         return self._done
 
     def progress(self) -> float:
@@ -98,13 +94,5 @@ class PureFields(FieldsTree):
         mine = self._heads[self._starts[field + 1] : self._starts[field + 2]]
         return sorted(mine, key=lambda place: (-self._whole.total_at(place).bytes, self._whole.blocks_at(place, place + 1)[0]))[:limit]
 
-    def _spread(self, field: int, everything: bool) -> list[Sequence[int]]:
-        sizes = self._graph.blocks.sizes
-        found: dict[int, list[int]] = {}
-        for head in self._heads[self._starts[field + 1] : self._starts[field + 2]]:
-            for place in range(head, head + self._whole.count_at(head)) if everything else (head,):
-                index = self._whole.blocks_at(place, place + 1)[0]
-                row = found.setdefault(sizes[index], [sizes[index], 0, 0, 0, index])
-                total = self._whole.total_at(place)
-                row[1:] = row[1] + 1, row[2] + total.blocks, row[3] + total.bytes, min(row[4], index)
-        return list(found.values())
+    def _spread(self, field: int, everything: bool) -> Rows:
+        return self._whole.rows_at(self._heads[self._starts[field + 1] : self._starts[field + 2]], everything)

@@ -18,6 +18,7 @@ from findleaks.engine.python.heuristics import HeuristicFacts
 from findleaks.engine.python.interiors import Noted, PureInteriors
 from findleaks.engine.python.lost import Lost
 from findleaks.engine.python.words import words_of
+from findleaks.engine.python.work import run
 from findleaks.engine.rows import RowRules
 from findleaks.engine.terms import NO_POINTERS, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
@@ -139,7 +140,7 @@ class PureGraph:
         """See contract.Graph."""
         self.settle()
         assert self._marker is not None
-        self._marked = _run(self._marker, budget)
+        self._marked = run(self._marker, budget)
         return self._marked
 
     def interiors(self) -> PureInteriors:
@@ -154,7 +155,7 @@ class PureGraph:
             raise RuntimeError("mark first")
         if self._classifier is None:
             self._classifier = self._lost.classify()
-        self._classified = _run(self._classifier, budget)
+        self._classified = run(self._classifier, budget)
         return self._classified
 
     def kind(self, index: int) -> Kind:
@@ -375,11 +376,3 @@ class PureGraph:
     def _after_classifying(self) -> None:
         if not self._classified:
             raise RuntimeError("classify first")
-
-
-def _run(work: Iterator[None], budget: int) -> bool:
-    """Take `budget` steps (at least one); True when there are no more."""
-    for _ in range(max(1, budget)):
-        if next(work, work) is work:
-            return True
-    return False

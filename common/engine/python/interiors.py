@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.engine.interiors import MAX_OFFSET, Row, Rule
 from findleaks.engine.python.blocks import PureBlocks
+from findleaks.engine.python.work import run
 from findleaks.engine.terms import Kind, Totals
 
 
@@ -97,10 +98,7 @@ class PureInteriors:
         """See interiors.Interiors."""
         if self._promoter is None:
             self._promoter = self._follow()
-        for _ in range(max(1, budget)):
-            if next(self._promoter, self._promoter) is self._promoter:
-                return True
-        return False
+        return run(self._promoter, budget)
 
     def _follow(self) -> Iterator[None]:
         """One step a block."""

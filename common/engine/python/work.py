@@ -1,0 +1,13 @@
+"""Work done in steps, as the engine's callers ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def run(work: Iterator[None], budget: int) -> bool:
+    """Take `budget` steps (at least one); True when there are no more."""
+    for _ in range(max(1, budget)):
+        if next(work, work) is work:
+            return True
+    return False
