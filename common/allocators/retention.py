@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import NamedTuple, Optional, Protocol
 
 from findleaks.formatting import size
-
-if TYPE_CHECKING:
-    from findleaks.allocators.base import Allocator
 
 
 class ArenaUse(NamedTuple):
@@ -77,7 +74,16 @@ class Retention:
     evidence: dict[str, object] = field(default_factory=dict)
 
 
-def explain_retention(free: FreeMemory, allocator: Allocator) -> Retention:
+class Remedies(Protocol):
+    """Ways to make an allocator keep less: attributes of Allocator, documented there."""
+
+    release_call: str
+    releases_free_pages: bool
+    release_settings: Sequence[str]
+    retention_note: str
+
+
+def explain_retention(free: FreeMemory, remedies: Remedies) -> Retention:
     """The explanation for an allocator of which only blocks, spare pages and remedies are known."""
     spare = {sort: amount for sort, amount in free.spare().items() if amount}
     pages = sum(spare.values())
@@ -88,14 +94,14 @@ def explain_retention(free: FreeMemory, allocator: Allocator) -> Retention:
     if 10 * pages >= free.kept:
         sorts.append("page heap")
         causes.append(f"{size(pages)} of free pages {'of the page heap' if 'page heap' in spare else 'without a block in them'}")
-        tries += allocator.release_settings
-        tries += [f"{allocator.release_call} when the process is idle"] if allocator.release_call else []
+        tries += remedies.release_settings
+        tries += [f"{remedies.release_call} when the process is idle"] if remedies.release_call else []
     others, more = explain_free_blocks(free, pages, evidence)
     sorts += others
     causes += more
-    if allocator.retention_note:
-        causes.append(allocator.retention_note)
-    returns = pages if allocator.releases_free_pages else None
+    if remedies.retention_note:
+        causes.append(remedies.retention_note)
+    returns = pages if remedies.releases_free_pages else None
     return Retention(returns, tuple(sorts), "; ".join(causes), tuple(tries), evidence)
 
 

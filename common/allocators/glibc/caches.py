@@ -15,13 +15,13 @@ from findleaks.allocators import base
 from findleaks.allocators.base import Cache, Problem, ThreadCache
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, SMALL_TCACHE_BINS
+from findleaks.allocators.glibc.view import GlibcView
 from findleaks.allocators.mappings import MMAPPED
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Arena
-    from findleaks.allocators.glibc.instance import Glibc
 
 SHORT = 1024
 """Chunks of a bin that are followed in Python. The engine follows longer bins, which needs all of
@@ -59,7 +59,7 @@ class Classes(NamedTuple):
         return f"{max(low, self.small + 1)}-{2 * low - 1}", 0
 
 
-def caches(glibc: Glibc, blocks: Blocks) -> list[Cache]:
+def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
     """The size classes of each arena, ascending; then the chunks that were mapped one by one."""
     classes = Classes(glibc.memory.size, glibc.granule)
     rows: dict[str, list[Cache]] = {arena.name: [] for arena in glibc.instance.arenas}
@@ -88,7 +88,7 @@ def _arena_caches(arena: str, sizes: Sequence[Cache], classes: Classes) -> Itera
         yield Cache(arena, name, size, used, cached, free, used_bytes, cached_bytes, free_bytes, memory)
 
 
-def arenas(glibc: Glibc, listed: Sequence[Free], blocks: Blocks) -> list[base.Arena]:
+def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[base.Arena]:
     """The arenas in the order of their ring, then the chunks that were mapped one by one. `own` has
     what malloc_info prints of each."""
     made = []
@@ -103,7 +103,7 @@ def arenas(glibc: Glibc, listed: Sequence[Free], blocks: Blocks) -> list[base.Ar
     return made
 
 
-def thread_caches(glibc: Glibc, blocks: Blocks) -> list[ThreadCache]:
+def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
     """Each thread's lists, by thread and size. Lists of large chunks (2.42 and later) hold several
     sizes, which are counted in bands."""
     classes = Classes(glibc.memory.size, glibc.granule)
@@ -124,7 +124,7 @@ def thread_caches(glibc: Glibc, blocks: Blocks) -> list[ThreadCache]:
     return made
 
 
-def counted(glibc: Glibc, listed: Sequence[Free]) -> dict[str, int]:
+def counted(glibc: GlibcView, listed: Sequence[Free]) -> dict[str, int]:
     """What mallinfo2 returns (its usmblks is always 0), and the sums that malloc_info ends with."""
     arenas = glibc.instance.arenas
     system = sum(arena.system_mem for arena in arenas)
@@ -198,7 +198,7 @@ def _aspace(arena: Arena) -> tuple[int, int]:
     return sum(heap.end - heap.start for heap in arena.heaps), sum(heap.limit - heap.start for heap in arena.heaps)
 
 
-def follow_lists(glibc: Glibc) -> list[Free]:
+def follow_lists(glibc: GlibcView) -> list[Free]:
     """What every arena's lists hold. Adds a problem where a count of listed chunks differs from the
     walk's."""
     found = [_free(glibc, arena) for arena in glibc.instance.arenas]
@@ -211,7 +211,7 @@ def follow_lists(glibc: Glibc) -> list[Free]:
     return found
 
 
-def _free(glibc: Glibc, arena: Arena) -> Free:
+def _free(glibc: GlibcView, arena: Arena) -> Free:
     """As int_mallinfo and __malloc_info count: top is the one chunk in `rest` that is in no bin."""
     memory = glibc.memory
     top = (memory.word(arena.top + memory.size) or 0) & ~FLAG_BITS
@@ -232,7 +232,7 @@ def _free(glibc: Glibc, arena: Arena) -> Free:
     return Free([*fast, *bins], sum(one.chunks for one in fast), sum(one.total for one in fast), rest, rest_bytes, free_bytes, top)
 
 
-def _sizes(glibc: Glibc, arena: Arena, index: int) -> Sequence[int]:
+def _sizes(glibc: GlibcView, arena: Arena, index: int) -> Sequence[int]:
     """Size words of the chunks in a bin, along `fd`."""
     word, head, chunk = glibc.memory.size, arena.bin_head(index), arena.bins[2 * index]
     sizes: list[int] = []
@@ -247,7 +247,7 @@ def _sizes(glibc: Glibc, arena: Arena, index: int) -> Sequence[int]:
     return sizes
 
 
-def _many_sizes(glibc: Glibc, head: int) -> Sequence[int]:
+def _many_sizes(glibc: GlibcView, head: int) -> Sequence[int]:
     """`_sizes` in bulk, for a list that is long or circular."""
     word, engine, pieces = glibc.memory.size, glibc.engine, glibc.chunk_pieces
     nodes, _ = engine.follow(pieces, glibc.memory.word(head + 2 * word) or 0, 2 * word, False, free_lists.LONGEST)

@@ -8,21 +8,18 @@ the first chunk, and each chunk links to the next (malloc.c of 2.17 to 2.42).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem, any_within, around
+from findleaks.allocators.glibc.view import GlibcView
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 
-if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
-
 MANGLED_BY = 12  # PROTECT_PTR: a link is stored XORed with its own address >> 12
 
 
-def blocks_in_flight(heap: Glibc, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+def blocks_in_flight(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
     """See Allocator.blocks_in_flight: blocks whose headers these words point to, and the blocks
     linked from them as on a free list."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
@@ -48,7 +45,7 @@ def _starts(blocks: Blocks, address: int) -> bool:
     return index >= 0 and blocks.address(index) == address and blocks.state(index) == State.IN_USE
 
 
-def changing(heap: Glibc, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+def changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
     """See Allocator.changing. A problem with an arena as a whole is about its structure and its
     top; one with a thread cache, about that cache; one with the count of mapped chunks, about any
     page where one may begin."""
@@ -61,7 +58,7 @@ def changing(heap: Glibc, problem: Problem, words: Sequence[int], blocks: Blocks
     return any(any_within([word], subtract(anonymous, spans)) for word in words if word and word % page == 0)
 
 
-def _about(heap: Glibc, problem: Problem, blocks: Blocks) -> Iterator[Range]:
+def _about(heap: GlibcView, problem: Problem, blocks: Blocks) -> Iterator[Range]:
     header = 2 * heap.memory.size
     yield from around(problem, blocks, header)
     for arena in heap.instance.arenas:

@@ -10,14 +10,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import NBINS
 from findleaks.allocators.memory import Memory
-
-if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
 
 VOTES = 256
 SHORT = 64  # nodes of a list followed in Python; the engine follows longer ones
@@ -37,7 +34,7 @@ def mangled(memory: Memory, nodes: Iterable[int], valid: Callable[[int], bool]) 
     return votes > 0
 
 
-def follow(glibc: Glibc, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
+def follow(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
     """The user pointers of a list, and "" or why it ended early. `head` and the links are user
     pointers less `shift`: fastbins link chunk headers, two words before."""
     nodes: array[int] = array("Q")
@@ -76,7 +73,7 @@ def added(values: array[int], shift: int) -> array[int]:
     return sums
 
 
-def fastbins(glibc: Glibc, arena: Arena) -> Iterator[tuple[int, array[int], str]]:
+def fastbins(glibc: HeapView, arena: Arena) -> Iterator[tuple[int, array[int], str]]:
     """(number, user pointers, "" or why the list ended early) of each fastbin that is not empty."""
     for number, head in enumerate(arena.fastbins):
         if head:

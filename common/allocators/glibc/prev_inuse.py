@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc import lists
+from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
@@ -22,13 +23,12 @@ from findleaks.target.base import Range
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
-    from findleaks.allocators.glibc.instance import Glibc
 
 SHOWN = 20
 """Problems of one span that are reported one by one."""
 
 
-def settle(heap: Glibc, span: Span, blocks: Blocks) -> Iterator[int]:
+def settle(heap: HeapView, span: Span, blocks: Blocks) -> Iterator[int]:
     """The span's headers in doubt that are right: the chunk before them is free. Reports the wrong
     ones, once."""
     if not span.unsure:

@@ -11,14 +11,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
+from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
 from findleaks.target.base import Thread
 from findleaks.target.ranges import holding
-
-if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
 
 CLOSE = 4 << 10  # bytes of TLS on either side of the thread pointer that are searched first
 WINDOW = 64 << 10
@@ -57,7 +55,7 @@ class Caches(NamedTuple):
     unread: list[int]  # threads whose cache could not be read
 
 
-def find(glibc: Glibc, threads: Sequence[Thread]) -> Caches:
+def find(glibc: HeapView, threads: Sequence[Thread]) -> Caches:
     """Every thread's cache. If a thread pointer is unknown, the caches that are an arena's first
     chunk, which is where the first malloc puts them, are added."""
     known = [thread for thread in threads if thread.thread_pointer]
@@ -82,12 +80,12 @@ def find(glibc: Glibc, threads: Sequence[Thread]) -> Caches:
     return Caches([caches[pointer] for pointer in sorted(caches)], unread)
 
 
-def _first_blocks(glibc: Glibc) -> set[int]:
+def _first_blocks(glibc: HeapView) -> set[int]:
     """User pointers of the heaps' first chunks."""
     return {span.first + 2 * glibc.memory.size for span in glibc.spans}
 
 
-def _offset(glibc: Glibc, threads: Sequence[Thread]) -> Optional[int]:
+def _offset(glibc: HeapView, threads: Sequence[Thread]) -> Optional[int]:
     """The offset from the thread pointer of the pointers to caches, by weight of evidence; None if
     no thread has one."""
     for window in (CLOSE, WINDOW, WIDE):
@@ -105,7 +103,7 @@ def _offset(glibc: Glibc, threads: Sequence[Thread]) -> Optional[int]:
     return None
 
 
-def _evidence(glibc: Glibc, pointer: int, window: int) -> Iterator[tuple[int, int]]:
+def _evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int, int]]:
     """(offset, weight) of the words near a thread pointer that point to a thread cache: below it
     (TLS variant II), or else above it (variant I)."""
     word = glibc.memory.size
@@ -130,7 +128,7 @@ def _evidence(glibc: Glibc, pointer: int, window: int) -> Iterator[tuple[int, in
             return
 
 
-def examine(glibc: Glibc, pointer: int) -> Optional[ThreadCache]:
+def examine(glibc: HeapView, pointer: int) -> Optional[ThreadCache]:
     """The thread cache at `pointer`, in the layout that fits its chunk's size best; None when there
     can be none."""
     memory = glibc.memory
@@ -152,7 +150,7 @@ def examine(glibc: Glibc, pointer: int) -> Optional[ThreadCache]:
     return max(found, key=lambda cache: cache.good - len(cache.bad), default=None)
 
 
-def _read(glibc: Glibc, pointer: int, layout: TcacheLayout) -> Optional[ThreadCache]:
+def _read(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optional[ThreadCache]:
     memory, cache = glibc.memory, ThreadCache(0, pointer, layout)
     words = memory.words(pointer, layout.size // layout.word)
     if words is None:

@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from findleaks.allocators.glibc.view import GlibcView
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
@@ -21,14 +22,13 @@ from findleaks.target.runs import Runs
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
-    from findleaks.allocators.glibc.instance import Glibc
 
 _CHECK_EVERY = 1 << 16
 STEP = 256 << 20
 """Bytes of heap examined between two checks for Ctrl-C: 50 ms where all of it is small blocks."""
 
 
-def trimmed(glibc: Glibc, blocks: Blocks) -> Runs:
+def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
     """The whole pages that malloc_trim(0) would return, resident or not. Raises Interrupted."""
     found: array[int] = array("Q")  # a heap may have a million such chunks
     page, word = glibc.memory.arch.page, glibc.memory.size
@@ -49,7 +49,7 @@ def trimmed(glibc: Glibc, blocks: Blocks) -> Runs:
     return Runs(found)
 
 
-def _at_break(glibc: Glibc, span: Span) -> int:
+def _at_break(glibc: GlibcView, span: Span) -> int:
     """The main arena's top, if systrim would shorten it: it is in this span and ends at the break;
     else 0."""
     arena = span.arena
@@ -60,7 +60,7 @@ def _at_break(glibc: Glibc, span: Span) -> int:
     return arena.top if arena.contiguous and region is not None and region.end == end else 0
 
 
-def _free(glibc: Glibc, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
+def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
     """Ascending runs of adjacent free chunks of a page or more, each from its first chunk's header
     to the header behind it."""
     word, page = glibc.memory.size, glibc.memory.arch.page
@@ -85,7 +85,7 @@ def _free(glibc: Glibc, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]
                 yield low, high
 
 
-def _inner(glibc: Glibc, span: Span, blocks: Blocks) -> list[Range]:
+def _inner(glibc: GlibcView, span: Span, blocks: Blocks) -> list[Range]:
     """The chunks that contain heaps of other allocators."""
     outer = glibc.walked_blocks(span, blocks)
     found = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena
@@ -19,17 +19,15 @@ from findleaks.allocators.glibc.spans import pieces_of
 from findleaks.allocators.glibc.tcache import ThreadCache
 from findleaks.allocators.glibc.verify_bins import Bins
 from findleaks.allocators.glibc.verify_chunks import Headers
+from findleaks.allocators.glibc.view import GlibcView
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, subtract
-
-if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
 
 MAX_PROBLEMS = 100
 """Problems of one sort that are reported one by one."""
 
 
-def verify(heap: Glibc) -> Iterator[Optional[Problem]]:
+def verify(heap: GlibcView) -> Iterator[Optional[Problem]]:
     """Everything that is wrong beyond heap.problems; see Allocator.verify."""
     heap.checked = {
         "chunk headers": 0,
@@ -45,7 +43,7 @@ def verify(heap: Glibc) -> Iterator[Optional[Problem]]:
     yield from _missing_mapped(heap)
 
 
-def _consequences(heap: Glibc) -> None:
+def _consequences(heap: GlibcView) -> None:
     """Remove the problems that follow from damage that is reported already."""
     unread = merged([part for span in heap.spans for part in span.foreign])
 
@@ -58,7 +56,7 @@ def _consequences(heap: Glibc) -> None:
     heap.problems[:] = [problem for problem in heap.problems if not follows(problem)]
 
 
-def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
+def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
     """Compare the headers and bins of one arena with each other; adds the free chunks to
     `free`."""
     memory, word = heap.memory, heap.memory.size
@@ -87,7 +85,7 @@ def _arena(heap: Glibc, arena: Arena, free: set[int]) -> Iterator[Optional[Probl
             yield Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word))
 
 
-def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
+def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
     memory, word = heap.memory, heap.memory.size
     size = (memory.word(chunk + word) or 0) & ~FLAG_BITS
     behind = chunk + size + word
@@ -100,7 +98,7 @@ def _listed_but_used(heap: Glibc, arena: Arena, chunk: int) -> Problem:
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
 
-def _numbers(heap: Glibc, arena: Arena) -> Iterator[Problem]:
+def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
     """Check an arena's counters and pointers."""
     word, layout = heap.memory.size, arena.layout
     at = arena.address + layout.system_mem
@@ -124,7 +122,7 @@ def _numbers(heap: Glibc, arena: Arena) -> Iterator[Problem]:
             yield Problem(at, what, damaged=Range(at + 3 * word, at + 4 * word))
 
 
-def _entries(heap: Glibc, free: set[int]) -> Iterator[Optional[Problem]]:
+def _entries(heap: GlibcView, free: set[int]) -> Iterator[Optional[Problem]]:
     """Check thread caches and fastbins: counts, sizes, keys, and that no block was freed twice."""
     seen: dict[int, str] = {}
     cached: list[tuple[ThreadCache, list[int]]] = []
@@ -152,7 +150,7 @@ def _entries(heap: Glibc, free: set[int]) -> Iterator[Optional[Problem]]:
             yield None
 
 
-def _each(heap: Glibc, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
+def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
     """Check the blocks of one list: chunks of `size` (0: any), in use by their headers, and in no
     other list."""
     word = heap.memory.size
@@ -172,7 +170,7 @@ def _each(heap: Glibc, entries: Sequence[int], where: str, size: int, seen: dict
         seen[block] = where
 
 
-def _heads(heap: Glibc, places: Sequence[int]) -> Sequence[int]:
+def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
     """The words at these places. Many are read in one call, since each is in another page."""
     if len(places) <= SHORT:
         return [heap.memory.word(place) or 0 for place in places]
@@ -180,7 +178,7 @@ def _heads(heap: Glibc, places: Sequence[int]) -> Sequence[int]:
     return heap.memory.arch.unpack(bytes(records))
 
 
-def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
+def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
     """Check the second word of each cached block, a mark by which free() detects double frees: one
     random number for the process (2.34), the address of the cache (2.29 to 2.33), or nothing
     before. The value that most blocks have decides which it is."""
@@ -199,14 +197,14 @@ def _keys(heap: Glibc, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> I
         yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
 
 
-def _in_libc(heap: Glibc, value: int) -> bool:
+def _in_libc(heap: GlibcView, value: int) -> bool:
     """Whether the word is in the memory around main_arena, where tcache_key is."""
     start = heap.instance.main.address & -heap.memory.arch.page
     pieces = heap.target.pieces(start - (64 << 10), start + (256 << 10))
     return any(heap.engine.search(piece, value, value + 1) for piece in pieces)
 
 
-def _missing_mapped(heap: Glibc) -> Iterator[Problem]:
+def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
     """A block that was mapped by itself and whose header is damaged: unclaimed memory of the
     missing size."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
@@ -225,7 +223,7 @@ def _missing_mapped(heap: Glibc) -> Iterator[Problem]:
         yield from _overwritten_header(heap, places[0], header, (words[0], words[1]), missing)
 
 
-def _unclaimed_places(heap: Glibc, size: int) -> list[int]:
+def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
     """Where a mapping of this size may begin: unclaimed memory of that length, or else longer
     memory next to a mapped block."""
     unclaimed = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
@@ -236,7 +234,7 @@ def _unclaimed_places(heap: Glibc, size: int) -> list[int]:
     return places + [part.end - size for part in longer if part.end in starts]
 
 
-def _overwritten_header(heap: Glibc, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
+def _overwritten_header(heap: GlibcView, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
     """Which of the two words of the mapped chunk's header were overwritten; the mapping has `size`
     bytes from `start` on. Before the chunk there is only alignment; 2.43 does not count two words
     at the end in the chunk's size."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Span
 from findleaks.allocators.glibc.blame import Verdict, is_sound, sound_from
 from findleaks.allocators.glibc.engine import ChunkWalk, walk_chunks
+from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, fencepost
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-
-if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
 
 ABSENT = "its memory is absent from the target"
 MAX_PROBLEMS = 20  # problems of one span; if there are more, the whole span is damaged
@@ -45,7 +43,7 @@ def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Option
         chunk = walked.chunk
 
 
-def walk(glibc: Glibc, blocks: Blocks, span: Span) -> None:
+def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
     """Append the blocks of `span`; fill its `foreign`, `last_free` and `unsure`."""
     memory = glibc.memory
     chunk, found = span.first, 0

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import starts
+from findleaks.allocators.jemalloc.view import JemallocView
 from findleaks.engine.contract import Blocks
 
-if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.instance import Jemalloc
 
-
-def blocks_in_flight(heap: Jemalloc, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+def blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
     """See Allocator.blocks_in_flight: all entries on the stacks of caches that a word points into;
     the block of a descriptor that a word points to."""
     for cache in heap.caches_found:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.images import Image
-from findleaks.allocators.jemalloc import arenas, extents, in_flight, profile, report, tcache, tree
-from findleaks.allocators.jemalloc.base import Bases
-from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.extents import Extents
+from findleaks.allocators.jemalloc import arenas, extents, in_flight, profile, report, tcache
+from findleaks.allocators.jemalloc.view import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import RUN, State
@@ -24,21 +21,6 @@ if TYPE_CHECKING:
 
 SHOWN = 16
 """Cached addresses without a block that are reported one by one; the others are only counted."""
-
-
-class Parts(NamedTuple):
-    """The image, the table of small classes, the tree with its leaves (each with the number of its
-    first page), the base allocator, the extents, the arenas and the offsets in them."""
-
-    image: Image
-    classes: Classes
-    root: tree.Root
-    leaves: list[tuple[int, int]]
-    bases: Bases
-    elements: tree.Elements
-    extents: Extents
-    arenas: list[arenas.Arena]
-    shape: arenas.Shape
 
 
 class Jemalloc(Allocator):

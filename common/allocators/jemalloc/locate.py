@@ -11,8 +11,9 @@ from findleaks.allocators.jemalloc import arenas, classes, extents, tree
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
-from findleaks.allocators.jemalloc.instance import Jemalloc, Parts
+from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.allocators.jemalloc.layout import EDATA, EXTENT, KEPT
+from findleaks.allocators.jemalloc.view import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Problem
 from findleaks.allocators.jemalloc import arenas, stats
 from findleaks.allocators.jemalloc.classes import Small
 from findleaks.allocators.jemalloc.layout import ACTIVE, DIRTY, KEPT, MUZZY, RETAINED
-
-if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.instance import Jemalloc
+from findleaks.allocators.jemalloc.view import JemallocView
 
 Key = tuple[int, int, bool]
 """Arena, size class, and whether the blocks are in slabs."""
@@ -26,7 +23,7 @@ class Row:
         self.extents = self.blocks = self.total = self.memory = self.bytes = self.cached = self.internal = 0
 
 
-def rows(allocator: Jemalloc) -> dict[Key, Row]:
+def rows(allocator: JemallocView) -> dict[Key, Row]:
     """Rows by arena and class, with separate rows for slabs and for extents of single blocks."""
     seen = allocator.parts.extents
     found: dict[Key, Row] = {}
@@ -58,7 +55,7 @@ def rows(allocator: Jemalloc) -> dict[Key, Row]:
     return found
 
 
-def caches(allocator: Jemalloc) -> list[base.Cache]:
+def caches(allocator: JemallocView) -> list[base.Cache]:
     """A row for each small class of each arena, as in malloc_stats_print's table of bins; for each
     large class; and for small blocks that the profiler sampled, which have an extent each. A block
     that jemalloc counts as in use (curregs) here is in use, or cached, or (own["internal"]) holds
@@ -110,7 +107,7 @@ def _cache(arena: int, name: str, size: int, each: int, row: Row, own: dict[str,
     return base.Cache(arenas.name(arena), name, size, *counts, *in_bytes, row.memory, own.get("nmalloc"), None, own)
 
 
-def pages(allocator: Jemalloc) -> Counter[tuple[int, int]]:
+def pages(allocator: JemallocView) -> Counter[tuple[int, int]]:
     """Bytes of extents by (arena, state)."""
     seen = allocator.parts.extents
     found: Counter[tuple[int, int]] = Counter()
@@ -119,7 +116,7 @@ def pages(allocator: Jemalloc) -> Counter[tuple[int, int]]:
     return found
 
 
-def of_hugepages(allocator: Jemalloc) -> Counter[int]:
+def of_hugepages(allocator: JemallocView) -> Counter[int]:
     """Bytes of active extents that come from the hugepage allocator, by arena."""
     seen = allocator.parts.extents
     found: Counter[int] = Counter()
@@ -129,7 +126,7 @@ def of_hugepages(allocator: Jemalloc) -> Counter[int]:
     return found
 
 
-def arenas_of(allocator: Jemalloc) -> list[base.Arena]:
+def arenas_of(allocator: JemallocView) -> list[base.Arena]:
     """An arena's bytes: `free` are free regions of slabs, `spare` dirty and muzzy pages. `mapped`
     includes jemalloc's own memory, but not what it returned to the kernel (retained)."""
     parts = allocator.parts
@@ -171,7 +168,7 @@ def arenas_of(allocator: Jemalloc) -> list[base.Arena]:
     return found
 
 
-def totals(allocator: Jemalloc) -> dict[str, int]:
+def totals(allocator: JemallocView) -> dict[str, int]:
     """stats.allocated, active, metadata, resident, mapped, retained, in bytes (ctl.c, ctl_refresh;
     arena.c, arena_stats_merge). Figures that jemalloc computes from counters are computed from the
     extents where possible."""
@@ -197,7 +194,7 @@ def totals(allocator: Jemalloc) -> dict[str, int]:
     }
 
 
-def reconcile(allocator: Jemalloc) -> Iterator[Problem]:
+def reconcile(allocator: JemallocView) -> Iterator[Problem]:
     """Report where an arena's counters and its extents differ: a thread was inside malloc, or one
     of the two was overwritten."""
     parts = allocator.parts
@@ -216,7 +213,7 @@ def reconcile(allocator: Jemalloc) -> Iterator[Problem]:
             yield Problem(arena.address, f"arena {arena.index} counts {off[0]}{more}", False)
 
 
-def summary(allocator: Jemalloc) -> dict[str, object]:
+def summary(allocator: JemallocView) -> dict[str, object]:
     """For `allocators[]` in the JSON."""
     parts = allocator.parts
     return {

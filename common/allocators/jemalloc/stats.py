@@ -5,16 +5,14 @@ Sources: src/stats.c, src/ctl.c, arena_stats_merge.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from findleaks.allocators.jemalloc.arenas import Arena, bin_counters
 from findleaks.allocators.jemalloc.layout import BIN_STATS, INTERNAL
-
-if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.instance import Jemalloc
+from findleaks.allocators.jemalloc.view import JemallocView
 
 
-def bins(allocator: Jemalloc, arena: Arena) -> Optional[list[dict[str, int]]]:
+def bins(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]]:
     """bin_stats_t of every small class of an arena, with shards added up; None where they were not
     found, are not kept, or cannot be read."""
     shape = allocator.parts.shape
@@ -24,7 +22,7 @@ def bins(allocator: Jemalloc, arena: Arena) -> Optional[list[dict[str, int]]]:
     return None if rows is None else [dict(zip(BIN_STATS, row)) for row in rows]
 
 
-def large(allocator: Jemalloc, arena: Arena) -> Optional[list[dict[str, int]]]:
+def large(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]]:
     """The counters of every large class of an arena. Counters that jemalloc only computes when it
     merges statistics are computed in the same way: requests are those served by the arena plus
     those served by thread caches; a fill brings one block."""
@@ -51,7 +49,7 @@ def large(allocator: Jemalloc, arena: Arena) -> Optional[list[dict[str, int]]]:
     return found
 
 
-def internal(allocator: Jemalloc, arena: Arena) -> int:
+def internal(allocator: JemallocView, arena: Arena) -> int:
     """stats.internal of an arena: bytes of blocks that jemalloc made for itself; 0 if unknown."""
     shape = allocator.parts.shape
     for row in INTERNAL:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.jemalloc import stats
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.layout import ACTIVE
+from findleaks.allocators.jemalloc.view import JemallocView
 from findleaks.target.base import Range
 
-if TYPE_CHECKING:
-    from findleaks.allocators.jemalloc.instance import Jemalloc
 
-
-def verify(allocator: Jemalloc) -> Iterator[Problem]:
+def verify(allocator: JemallocView) -> Iterator[Problem]:
     """Run all checks, thread caches first: they show a block freed twice."""
     seen = allocator.parts.extents
     allocator.checked = {
@@ -31,7 +28,7 @@ def verify(allocator: Jemalloc) -> Iterator[Problem]:
     yield from _bins(allocator)
 
 
-def _cached(allocator: Jemalloc) -> Iterator[Problem]:
+def _cached(allocator: JemallocView) -> Iterator[Problem]:
     """Check that each cached block is a region that counts as in use, has the stack's class, and is
     cached once."""
     seen = allocator.parts.extents
@@ -74,7 +71,7 @@ def _bitmaps(seen: Extents) -> Iterator[Problem]:
             yield Problem(seen.descriptors[i], what + ": freed twice, or its descriptor was written over")
 
 
-def _tree(allocator: Jemalloc) -> Iterator[Problem]:
+def _tree(allocator: JemallocView) -> Iterator[Problem]:
     """Check that the tree's elements point to descriptors of the right extents. Slabs have all
     their pages in the tree, other extents the first and last."""
     parts = allocator.parts
@@ -98,7 +95,7 @@ def _tree(allocator: Jemalloc) -> Iterator[Problem]:
                 break
 
 
-def _lists(allocator: Jemalloc) -> Iterator[Problem]:
+def _lists(allocator: JemallocView) -> Iterator[Problem]:
     """Check that the large extents of each arena except the automatic ones form a ring, linked in
     both directions."""
     seen = allocator.parts.extents
@@ -118,7 +115,7 @@ def _lists(allocator: Jemalloc) -> Iterator[Problem]:
             yield Problem(own, f"{at} links back to {before:#x}, which does not link to it")
 
 
-def _bins(allocator: Jemalloc) -> Iterator[Problem]:
+def _bins(allocator: JemallocView) -> Iterator[Problem]:
     """Check that each bin's current slab is of its class and arena, and that its counters add
     up."""
     parts = allocator.parts

@@ -12,23 +12,33 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.aligned import Live
 from findleaks.allocators.mimalloc.layout import Page
-from findleaks.allocators.mimalloc.lists import encode
+from findleaks.allocators.mimalloc.lists import Lists, encode
 from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
-
-if TYPE_CHECKING:
-    from findleaks.allocators.mimalloc.instance import Mimalloc
 
 VOTES, VOTES_A_PAGE = 64, 4  # blocks whose canary is looked at, in all and of one page
 YIELD_SECONDS = 0.1  # seconds between two None that verify() yields
 FILL = 0xDE
 FILLED = 16  # bytes behind a request that are filled with FILL, at most
+
+
+class MimallocView(Protocol):
+    """See instance.Mimalloc. The checks set `checked`, and change nothing else."""
+
+    memory: Memory
+    lists: Lists
+    pages: list[Page]
+    padding: bool
+    checked: dict[str, int]
+
+    @property
+    def live(self) -> Live: ...
 
 
 def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]]:
@@ -69,7 +79,7 @@ def usable(memory: Memory, page: Page, block: int) -> int:
     return page.size - 8 if size is None else size
 
 
-def verify(allocator: Mimalloc, blocks: Blocks) -> Iterator[Optional[Problem]]:
+def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem]]:
     """Compare each page's counts with its lists; find blocks on two lists, and damaged canaries."""
     next_yield = time.monotonic() + YIELD_SECONDS
     checked = allocator.checked = {"pages": 0, "free-list links": 0}
@@ -101,7 +111,7 @@ def verify(allocator: Mimalloc, blocks: Blocks) -> Iterator[Optional[Problem]]:
         yield from overruns
 
 
-def twice(allocator: Mimalloc) -> Iterator[Problem]:
+def twice(allocator: MimallocView) -> Iterator[Problem]:
     """Blocks that are on two lists, or twice on one: they were freed twice."""
     nodes = sorted([*allocator.lists.free, *allocator.lists.remote])
     for before, node in zip(nodes, nodes[1:]):
@@ -110,7 +120,7 @@ def twice(allocator: Mimalloc) -> Iterator[Problem]:
             yield Problem(node, what, damaged=Range(node, node))
 
 
-def _fills(allocator: Mimalloc, page: Page, overruns: list[Problem]) -> int:
+def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
     """How many blocks of a page have their fill intact; problems of the others go to `overruns`."""
     if page.capacity < 2:
         return 0
@@ -131,7 +141,7 @@ def _fills(allocator: Mimalloc, page: Page, overruns: list[Problem]) -> int:
     return right
 
 
-def _canaries(allocator: Mimalloc, page: Page) -> Iterator[Problem]:
+def _canaries(allocator: MimallocView, page: Page) -> Iterator[Problem]:
     free = allocator.live.free(page)
     for block in range(page.start, page.end, page.size):
         if block in free:

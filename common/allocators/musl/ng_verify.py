@@ -9,23 +9,37 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.engine import AREA, HEADER, UNIT
-from findleaks.allocators.musl.groups import Batch, Group
-from findleaks.allocators.musl.layout import CLASSES
+from findleaks.allocators.musl.groups import Batch, Group, Groups
+from findleaks.allocators.musl.layout import CLASSES, LocatedContext, Meta
+from findleaks.allocators.musl.slots import Slots
+from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
-
-if TYPE_CHECKING:
-    from findleaks.allocators.musl.ng import MallocNG
 
 SHOWN = 16
 """Bytes written behind a block that a problem shows at most."""
 
 
-def verify(allocator: MallocNG) -> Iterator[Optional[Problem]]:
+class MallocNGView(Protocol):
+    """See ng.MallocNG. The check sets `checked`, and changes nothing else."""
+
+    memory: Memory
+    engine: Engine
+    context: LocatedContext
+    meta: Meta
+    areas: list[int]
+    groups: Groups
+    slots: Slots
+    problems: list[Problem]
+    checked: dict[str, int]
+
+
+def verify(allocator: MallocNGView) -> Iterator[Optional[Problem]]:
     """Check groups first, then lists, then every slot in ascending order."""
     for number, group in enumerate(allocator.groups.all):
         yield from _group(group)
@@ -53,7 +67,7 @@ def _group(group: Group) -> Iterator[Problem]:
         yield Problem(group.meta, f"{name} has slots available beyond active_idx {group.active}: bits {group.avail:#x}")
 
 
-def _lists(allocator: MallocNG) -> Iterator[Problem]:
+def _lists(allocator: MallocNGView) -> Iterator[Problem]:
     """The rings of groups with free slots, one for each class, and the ring of unused metas: links
     in both directions, and which groups must be on them."""
     memory, context = allocator.memory, allocator.context
@@ -84,7 +98,7 @@ def _lists(allocator: MallocNG) -> Iterator[Problem]:
     allocator.checked["list links"] = len(on_list)
 
 
-def _ring(allocator: MallocNG, head: int, limit: int) -> Iterator[tuple[int, str]]:
+def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int, str]]:
     """(meta, "" or what is wrong with its links) of a ring; ends at the first that is broken."""
     memory = allocator.memory
     areas = set(allocator.areas)
@@ -108,7 +122,7 @@ def _ring(allocator: MallocNG, head: int, limit: int) -> Iterator[tuple[int, str
         node = after
 
 
-def _slots(allocator: MallocNG, batch: Batch) -> Iterator[Problem]:
+def _slots(allocator: MallocNGView, batch: Batch) -> Iterator[Problem]:
     """Every slot: the byte before it, and of blocks in use the header and the bytes behind the
     requested size."""
     read, pieces = allocator.slots.read(batch, again=True)
@@ -147,7 +161,7 @@ def _slots(allocator: MallocNG, batch: Batch) -> Iterator[Problem]:
             number += 1
 
 
-def _block(allocator: MallocNG, group: Group, number: int, address: int, size: int) -> Optional[Problem]:
+def _block(allocator: MallocNGView, group: Group, number: int, address: int, size: int) -> Optional[Problem]:
     """Check a block in use as get_meta and get_nominal_size do when it is freed."""
     memory = allocator.memory
     slot = group.slot(number)
@@ -184,13 +198,13 @@ def _block(allocator: MallocNG, group: Group, number: int, address: int, size: i
     return None
 
 
-def _behind(allocator: MallocNG, at: int, end: int) -> bytes:
+def _behind(allocator: MallocNGView, at: int, end: int) -> bytes:
     """The bytes written at an address, up to the next 0 or the end of the slot."""
     data = bytes(_byte(allocator, place) for place in range(at, min(at + SHOWN, end + 1)))
     return data.partition(b"\0")[0]
 
 
-def _byte(allocator: MallocNG, address: int) -> int:
+def _byte(allocator: MallocNGView, address: int) -> int:
     """A byte; 0 where memory is absent."""
     word = allocator.memory.int32(address & -4)
     return 0 if word is None else word >> 8 * (address & 3) & 0xFF

@@ -9,15 +9,24 @@ src/malloc/malloc.c before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.mappings import Mapped
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.layout import bin_of, number64
+from findleaks.allocators.musl.layout import Mal, bin_of, number64
+from findleaks.allocators.musl.old_heaps import Segment
 from findleaks.engine.terms import State
 
-if TYPE_CHECKING:
-    from findleaks.allocators.musl.old import OldMalloc
+
+class OldMallocView(Protocol):
+    """See old.OldMalloc. The check sets `checked`, and changes nothing else."""
+
+    memory: Memory
+    mal: Mal
+    segments: list[Segment]
+    mapped: list[Mapped]
+    checked: dict[str, int]
 
 
 def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) -> set[int]:
@@ -30,7 +39,7 @@ def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) 
     return found
 
 
-def verify(allocator: OldMalloc) -> Iterator[Optional[Problem]]:
+def verify(allocator: OldMallocView) -> Iterator[Optional[Problem]]:
     """Check each bin's ring in both directions, sizes and the bitmap; then report the free chunks
     that are in no bin."""
     memory, mal, layout = allocator.memory, allocator.mal, allocator.mal.layout

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.pymalloc.pools import carved
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.pymalloc.layout import Layout
+from findleaks.allocators.pymalloc.locate import ArenaObject, State
+from findleaks.allocators.pymalloc.pools import Pools, carved
 
-if TYPE_CHECKING:
-    from findleaks.allocators.pymalloc.instance import Pymalloc
+
+class PymallocView(Protocol):
+    """See instance.Pymalloc. The check only reads it."""
+
+    memory: Memory
+    layout: Layout
+    state: State
+    arena_objects: list[ArenaObject]
+    pools: Pools
 
 
-def verify(allocator: Pymalloc) -> Iterator[Problem]:
+def verify(allocator: PymallocView) -> Iterator[Problem]:
     """Check the rings of pools in use, and the lists of free pools.
 
     Pools that are not full are in the ring of their size class, linked both ways; full ones are in
@@ -22,7 +32,7 @@ def verify(allocator: Pymalloc) -> Iterator[Problem]:
     yield from _free_pools(allocator)
 
 
-def _rings(allocator: Pymalloc) -> Iterator[Problem]:
+def _rings(allocator: PymallocView) -> Iterator[Problem]:
     pools, layout = allocator.pools, allocator.layout
     word = layout.word
     memory = allocator.memory
@@ -39,7 +49,7 @@ def _rings(allocator: Pymalloc) -> Iterator[Problem]:
                 yield Problem(pool, f"{text}: its {other} {says}")
 
 
-def _free_pools(allocator: Pymalloc) -> Iterator[Problem]:
+def _free_pools(allocator: PymallocView) -> Iterator[Problem]:
     memory, size, word = allocator.memory, allocator.state.pool, allocator.layout.word
     in_use = set(allocator.pools.address)
     for arena in allocator.arena_objects:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from findleaks.allocators.base import Problem
+from findleaks.allocators.tcmalloc.heap import TcmallocHeap
 from findleaks.allocators.tcmalloc.layout import COUNTER, MOVES, NORMAL, NUM_SPANS, PAGE_HEAP_STATS, RETURNED, pages_table
 from findleaks.allocators.tcmallocs.page_map import WORD
 
-if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.instance import Tcmalloc
 
-
-def central(one: Tcmalloc, number: int) -> dict[str, int]:
+def central(one: TcmallocHeap, number: int) -> dict[str, int]:
     """What a central list counts (tcmalloc.cc, ExtractStats; central_freelist.cc, OverheadBytes).
 
     Spans; blocks free on them; blocks in chains of its transfer cache; and bytes at the ends of its
@@ -28,13 +24,13 @@ def central(one: Tcmalloc, number: int) -> dict[str, int]:
     return {"central": counter, "transfer": used * moved, "spans": spans, "overhead": spans * rest}
 
 
-def page_heap(one: Tcmalloc) -> dict[str, int]:
+def page_heap(one: TcmallocHeap) -> dict[str, int]:
     """The counters of PageHeap::Stats."""
     at = one.place.root + one.place.layout.stats
     return {name: one.memory.word(at + WORD * number) or 0 for number, name in enumerate(PAGE_HEAP_STATS)}
 
 
-def properties(one: Tcmalloc) -> dict[str, int]:
+def properties(one: TcmallocHeap) -> dict[str, int]:
     """What MallocExtension::GetNumericProperty returns, by property (tcmalloc.cc)."""
     pages = page_heap(one)
     numbers = range(1, len(one.place.sizes))
@@ -56,7 +52,7 @@ def properties(one: Tcmalloc) -> dict[str, int]:
     return found
 
 
-def reconcile(one: Tcmalloc) -> None:
+def reconcile(one: TcmallocHeap) -> None:
     """Report where tcmalloc's counts and the walk differ: a thread stopped in malloc, or damage."""
     pages = page_heap(one)
     found = {"system_bytes": sum(one.page_bytes), "free_bytes": one.page_bytes[NORMAL], "unmapped_bytes": one.page_bytes[RETURNED]}

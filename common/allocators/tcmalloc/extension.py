@@ -13,16 +13,13 @@ pointer to the base's table.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from findleaks.allocators.tcmalloc.heap import TcmallocHeap
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
-
-if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.instance import Tcmalloc
 
 MIN_SLOTS = 20
 """Virtual functions of a MallocExtension, at least: 27 in 2.7, 29 in 2.8 to 2.15.
@@ -33,7 +30,7 @@ This length distinguishes it from classes of a program into which tcmalloc is li
 MAX_VARIABLES = 100_000  # pointers to spans that are looked at
 
 
-def replaced(one: Tcmalloc, blocks: Blocks) -> list[int]:
+def replaced(one: TcmallocHeap, blocks: Blocks) -> list[int]:
     """The address of the lost MallocExtension, if it is there."""
     spans = one.spans_of(1)
     if not spans:
@@ -52,7 +49,7 @@ def replaced(one: Tcmalloc, blocks: Blocks) -> list[int]:
     return []
 
 
-def _bases(one: Tcmalloc, blocks: Blocks) -> Iterator[int]:
+def _bases(one: TcmallocHeap, blocks: Blocks) -> Iterator[int]:
     """Run-time types that are the one base of an object to which a variable of the image refers."""
     memory, module = one.memory, one.place.image.module
     low, high = one.spans[0].start, one.spans[-1].end
@@ -70,7 +67,7 @@ def _bases(one: Tcmalloc, blocks: Blocks) -> Iterator[int]:
                     yield base
 
 
-def _tables(one: Tcmalloc, kind: int) -> Iterator[int]:
+def _tables(one: TcmallocHeap, kind: int) -> Iterator[int]:
     """Tables of virtual functions of this run-time type."""
     module = one.place.image.module
     for region in one.target.regions():
@@ -82,7 +79,7 @@ def _tables(one: Tcmalloc, kind: int) -> Iterator[int]:
                         yield at + WORD
 
 
-def _slots(one: Tcmalloc, table: int) -> bool:
+def _slots(one: TcmallocHeap, table: int) -> bool:
     """Whether a table of at least MIN_SLOTS functions of the image begins here."""
     module = one.place.image.module
     words = one.memory.words(table, MIN_SLOTS)
@@ -92,7 +89,7 @@ def _slots(one: Tcmalloc, table: int) -> bool:
 MMAP = b"MmapSysAllocator"
 
 
-def hints(one: Tcmalloc) -> list[Range]:
+def hints(one: TcmallocHeap) -> list[Range]:
     """The words with the end of MmapSysAllocator's last mapping, where a block may begin.
 
     MmapSysAllocator::hint_ of system-alloc.cc, since 2.16. The allocator is recognised by the name

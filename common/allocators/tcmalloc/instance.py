@@ -14,12 +14,12 @@ from findleaks.allocators.bulk import clusters
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
+from findleaks.allocators.tcmalloc.heap import TcmallocHeap
 from findleaks.allocators.tcmalloc.layout import CACHE, DEBUG_MAGIC, HEADER, IN_USE, NORMAL, RELEASES, RETURNED, SPAN, STACK
 from findleaks.allocators.tcmalloc.lists import follow_spans
 from findleaks.allocators.tcmalloc.locate import Place, locate, size_classes
 from findleaks.allocators.tcmalloc.spans import Span, bridged, read_spans, read_tree, runs, sampled_sizes
 from findleaks.allocators.tcmallocs.caches import FreeList
-from findleaks.allocators.tcmallocs.instance import PageHeap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
@@ -29,7 +29,7 @@ BANNER = re.compile(rb"gperftools (\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)")
 MAX_TEXT = 64 << 20  # of read-only bytes that are searched for it
 
 
-class Tcmalloc(PageHeap[Span]):
+class Tcmalloc(TcmallocHeap):
     """See allocators.base.Allocator."""
 
     name = "tcmalloc"
@@ -37,7 +37,6 @@ class Tcmalloc(PageHeap[Span]):
     release_settings = ("TCMALLOC_RELEASE_RATE=10 (1 is usual, 0: never)", "TCMALLOC_AGGRESSIVE_DECOMMIT=1")
     cache_setting = "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES, or MallocExtension::instance()->MarkThreadIdle() in threads that go idle"
 
-    place: Place
     thread_cache = CACHE
 
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:
@@ -49,7 +48,7 @@ class Tcmalloc(PageHeap[Span]):
         self.sampled = sampled_sizes(target, engine, place, self.spans)
         self.threads, self.release = caches.find(self.memory, engine, place, self.ranges, self.problems)
         self.version = self._version() or self.release
-        self.listed: Counter[int] = Counter()  # blocks on lists of spans, by size class
+        self.listed = Counter()
         self.lists: list[FreeList] = []  # of thread caches and transfer caches
         # blocks of size class 1 that are its own, which it counts as in use
         self.replaced: list[int] = []
@@ -134,25 +133,6 @@ class Tcmalloc(PageHeap[Span]):
     def used_spans(self) -> list[Span]:
         """See PageHeap."""
         return [span for span in self.spans if span.location == IN_USE]
-
-    @cached_property
-    def page_bytes(self) -> list[int]:
-        """Bytes of spans by location."""
-        found = [0, 0, 0]
-        for span in self.spans:
-            found[span.location] += span.end - span.start
-        return found
-
-    @cached_property
-    def _by_class(self) -> dict[int, list[Span]]:
-        found: dict[int, list[Span]] = {}
-        for span in self.spans:
-            found.setdefault(span.number, []).append(span)
-        return found
-
-    def spans_of(self, number: int) -> list[Span]:
-        """The spans of a size class."""
-        return self._by_class.get(number, [])
 
     def locate_pages(self, address: int, span: Optional[Span]) -> str:
         """See PageHeap."""

@@ -6,19 +6,17 @@ The page map inside spans, span lists in both directions, blocks on two lists.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.tcmalloc.heap import TcmallocHeap
 from findleaks.allocators.tcmalloc.layout import EMPTY, IN_USE, NEXT, NONEMPTY, NORMAL, NUM_SPANS, PREV, RETURNED, SPAN
 from findleaks.allocators.tcmalloc.spans import Span
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.target.base import Range
 
-if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.instance import Tcmalloc
 
-
-def verify(one: Tcmalloc) -> Iterator[Optional[Problem]]:
+def verify(one: TcmallocHeap) -> Iterator[Optional[Problem]]:
     """See Allocator.verify."""
     checked = dict.fromkeys(("pages", "spans on lists", "free-list links"), 0)
     one.checked = checked
@@ -39,7 +37,7 @@ def _wrong_page(span: Span, page: int, pointer: int, _: int) -> Problem:
     return Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
 
 
-def _chain(one: Tcmalloc, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
+def _chain(one: TcmallocHeap, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
     """Follow a ring of spans (span.cc, DLL_*) from its header.
 
     `seen` gets the spans whose link back agrees.
@@ -68,7 +66,7 @@ def _chain(one: Tcmalloc, header: int, name: str, limit: int, seen: list[int]) -
         yield Problem(header + PREV, what, damaged=_word(header + PREV), expected=before)
 
 
-def _central(one: Tcmalloc, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _central(one: TcmallocHeap, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """A size class's rings of spans: all of its spans, on the ring that fits."""
     central, size, total = one.place.of_class(number), one.place.sizes[number], 0
     mine = {span.address for span in one.spans_of(number)}
@@ -97,7 +95,7 @@ def _central(one: Tcmalloc, number: int, known: dict[int, Span], checked: dict[s
         yield Problem(central + NUM_SPANS, what, damaged=_word(central + NUM_SPANS), expected=total)
 
 
-def _page_heap(one: Tcmalloc, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
+def _page_heap(one: TcmallocHeap, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
     """Free spans: those of few pages are on rings by length, two sets have the others.
 
     See page_heap.h.
@@ -130,7 +128,7 @@ def _page_heap(one: Tcmalloc, known: dict[int, Span], checked: dict[str, int]) -
             yield Problem(at + 40, f"the page heap's set of {which} has {counted:,}, the page map {large:,}")
 
 
-def _tails(one: Tcmalloc) -> Iterator[Optional[Problem]]:
+def _tails(one: TcmallocHeap) -> Iterator[Optional[Problem]]:
     """The second word of a transfer cache's slot is the last block of its chain."""
     for held in one.held:
         if held.kind == "transfer" and held.blocks:

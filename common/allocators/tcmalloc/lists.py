@@ -8,23 +8,20 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem, first_problems
+from findleaks.allocators.tcmalloc.heap import TcmallocHeap
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.allocators.tcmalloc.spans import Span
 from findleaks.allocators.tcmallocs.caches import damaged_link
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
-if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.instance import Tcmalloc
-
 WINDOW = 32 << 20
 """Bytes of memory in which lists of spans are followed at a time."""
 
 
-def follow_spans(one: Tcmalloc) -> tuple[array[int], Counter[int]]:
+def follow_spans(one: TcmallocHeap) -> tuple[array[int], Counter[int]]:
     """The blocks on lists of spans, without those outside their span; and their number by class."""
     free: array[int] = array("Q")
     listed: Counter[int] = Counter()
@@ -52,7 +49,7 @@ def follow_spans(one: Tcmalloc) -> tuple[array[int], Counter[int]]:
     return free, listed
 
 
-def _windows(one: Tcmalloc) -> Iterator[list[Span]]:
+def _windows(one: TcmallocHeap) -> Iterator[list[Span]]:
     """Groups of spans that have blocks on their lists; a group spans at most WINDOW bytes."""
     window: list[Span] = []
     for span in one.spans:

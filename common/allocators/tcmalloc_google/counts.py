@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.tcmalloc_google.heap import GoogleHeap
 from findleaks.allocators.tcmalloc_google.layout import COUNTER, REQUESTED, RETURNED
-
-if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
 
 KINDS = {
     "cpu": "tcmalloc.cpu_free",
@@ -19,13 +16,13 @@ KINDS = {
 }
 
 
-def central(one: GoogleTcmalloc, number: int) -> dict[str, int]:
+def central(one: GoogleHeap, number: int) -> dict[str, int]:
     """A central list's own counts: free blocks in its spans, and its spans."""
     at, word = one.place.of_class(number), one.memory.word
     return {"central": word(at + COUNTER) or 0, "spans": (word(at + REQUESTED) or 0) - (word(at + RETURNED) or 0)}
 
 
-def properties(one: GoogleTcmalloc) -> dict[str, int]:
+def properties(one: GoogleHeap) -> dict[str, int]:
     """Bytes by name of property (global_stats.cc, ExtractStats and GetNumericProperty).
 
     What spans have behind their last block counts as on the central list.
@@ -43,7 +40,7 @@ def properties(one: GoogleTcmalloc) -> dict[str, int]:
     return {"generic.current_allocated_bytes": pages - sum(found.values()), **found}
 
 
-def reconcile(one: GoogleTcmalloc) -> None:
+def reconcile(one: GoogleHeap) -> None:
     """Report where tcmalloc's counts and the walk differ: a thread stopped in malloc, or damage."""
     known = len(one.place.sizes)
     free, spans = [0] * known, [0] * known
@@ -60,7 +57,7 @@ def reconcile(one: GoogleTcmalloc) -> None:
     one.reconcile_thread_caches()
 
 
-def of_size(one: GoogleTcmalloc, size: int) -> dict[str, int]:
+def of_size(one: GoogleHeap, size: int) -> dict[str, int]:
     """The counts of the classes of this size, for cold memory and for NUMA nodes."""
     numbers = [number for number, other in enumerate(one.place.sizes) if other == size]
     found: Counter[str] = Counter(dict.fromkeys(("central", "spans", *KINDS), 0))

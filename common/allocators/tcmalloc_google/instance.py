@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.base import Arena, Heap, Problem
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google import caches, counts, integrity
+from findleaks.allocators.tcmalloc_google.heap import GoogleHeap
 from findleaks.allocators.tcmalloc_google.layout import HUGE_PAGE, LAYOUTS
 from findleaks.allocators.tcmalloc_google.locate import Place, locate, size_classes
 from findleaks.allocators.tcmalloc_google.lowlevel import region_records
 from findleaks.allocators.tcmalloc_google.spans import Span, Spans, read_tree
-from findleaks.allocators.tcmallocs.instance import PageHeap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
 
-class GoogleTcmalloc(PageHeap[Span]):
+class GoogleTcmalloc(GoogleHeap):
     """See allocators.base.Allocator."""
 
     name = "google-tcmalloc"
     release_call = "MallocExtension::ReleaseMemoryToSystem(SIZE_MAX)"
     release_settings = ("MallocExtension::SetBackgroundReleaseRate, with a thread that runs ProcessBackgroundActions",)
     cache_setting = "MallocExtension::SetMaxPerCpuCacheSize"
-
-    place: Place
 
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:
         super().__init__(target, engine, place)
@@ -128,14 +124,6 @@ class GoogleTcmalloc(PageHeap[Span]):
 
     def _cpus(self) -> int:
         return max((held.owner + 1 for held in self.found.held if held.kind == "cpu"), default=0)
-
-    @cached_property
-    def kept(self) -> Counter[tuple[str, int]]:
-        """Blocks in caches by kind of cache and size class."""
-        found: Counter[tuple[str, int]] = Counter()
-        for held in self.held:
-            found[held.kind, held.number] += len(held.blocks)
-        return found
 
     def own_counts(self, size: int) -> dict[str, int]:
         """See PageHeap."""

@@ -7,22 +7,20 @@ caches or in one of another size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.tcmalloc_google.heap import GoogleHeap
 from findleaks.allocators.tcmalloc_google.layout import LISTS, NUM_LISTS
 from findleaks.allocators.tcmalloc_google.spans import Span
 from findleaks.allocators.tcmallocs.page_map import SPAN_MASK, WORD
 from findleaks.target.base import Range
 
-if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
-
 STEP = 1 << 16
 """Spans looked at between two chances to stop."""
 
 
-def verify(one: GoogleTcmalloc) -> Iterator[Optional[Problem]]:
+def verify(one: GoogleHeap) -> Iterator[Optional[Problem]]:
     """See Allocator.verify."""
     checked = dict.fromkeys(("pages", "bitmaps", "spans on lists", "cached blocks"), 0)
     one.checked = checked
@@ -53,7 +51,7 @@ def _wrong_page(span: Span, page: int, word: int, number: int) -> Problem:
     return Problem(span.address, f"{what} and {word >> 48}; it is of that at {span.address:#x}, size class {span.number}")
 
 
-def _central(one: GoogleTcmalloc, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:
+def _central(one: GoogleHeap, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:
     """Check the rings of spans with free blocks.
 
     They are linked both ways, their spans are of this size class, and each such span is on one

@@ -6,23 +6,20 @@ Redzones, tags, the pattern in freed buffers, counts, links both ways, and hash 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.arenas import Vmem, seg_records
 from findleaks.allocators.umem.caches import Slab, UmemCache
+from findleaks.allocators.umem.view import UmemView
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UnreadableMemory
-
-if TYPE_CHECKING:
-    from findleaks.allocators.umem.instance import Umem
 
 MAX_CHAIN = 1 << 26
 REDZONE_HALF = constants.REDZONE_PATTERN & 0xFFFFFFFF
 
 
-def verify(umem: Umem) -> Iterator[Problem]:
+def verify(umem: UmemView) -> Iterator[Problem]:
     """All problems, by arena, then cache, then slab."""
     for arena in umem.vmem:
         if arena.heap:
@@ -42,12 +39,12 @@ def verify(umem: Umem) -> Iterator[Problem]:
             yield from _buffers(umem, slab)
 
 
-def _poll(umem: Umem) -> None:
+def _poll(umem: UmemView) -> None:
     if umem.target.interrupted():
         raise Interrupted
 
 
-def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
+def _arena(umem: UmemView, arena: Vmem) -> Iterator[Problem]:
     """Segments are linked both ways, tile their spans, and add up to vk_mem_inuse."""
     nodes, values, _ = seg_records(umem.engine, umem.pieces, arena)
     inuse, at, end = 0, 0, 0
@@ -75,7 +72,7 @@ def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
         yield Problem(arena.address, f"libumem: arena {arena.name} counts {arena.inuse:,} bytes in use; its segments have {inuse:,}")
 
 
-def _lists(umem: Umem, cache: UmemCache) -> Iterator[Problem]:
+def _lists(umem: UmemView, cache: UmemCache) -> Iterator[Problem]:
     """Check each slab's links and count of buffers handed out, and that the hash table has them."""
     expected = cache.nullslab
     for slab in map(umem.slabs.slab, umem.slabs.of(cache)):
@@ -108,7 +105,7 @@ def _lists(umem: Umem, cache: UmemCache) -> Iterator[Problem]:
                 yield Problem(buffer, f"libumem: buffer {buffer:#x} of {cache.name} {finding} in the cache's hash table")
 
 
-def _magazines(umem: Umem) -> Iterator[Problem]:
+def _magazines(umem: UmemView) -> Iterator[Problem]:
     """The depot has as many full magazines as it counts."""
     for cache in umem.kept:
         if cache.own:
@@ -118,7 +115,7 @@ def _magazines(umem: Umem) -> Iterator[Problem]:
             yield Problem(cache.address, f"libumem: the depot of {cache.name} counts {cache.full_total:,} full magazines; it has {found:,}")
 
 
-def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
+def _buffers(umem: UmemView, slab: Slab) -> Iterator[Problem]:
     """Tags and patterns in a slab of a cache with debugging."""
     cache, word, order = slab.cache, umem.memory.size, umem.memory.arch.byteorder
     try:
@@ -157,7 +154,7 @@ def _buffers(umem: Umem, slab: Slab) -> Iterator[Problem]:
                 yield _names(cache, buffer, bufctl)
 
 
-def _tag(umem: Umem, slab: Slab, buffer: int, state: State, bufctl: int, stat: int) -> Iterator[Problem]:
+def _tag(umem: UmemView, slab: Slab, buffer: int, state: State, bufctl: int, stat: int) -> Iterator[Problem]:
     wanted = constants.TAG_ALLOC if state == State.IN_USE else constants.TAG_FREE
     if bufctl ^ stat == wanted:
         return
@@ -170,7 +167,7 @@ def _tag(umem: Umem, slab: Slab, buffer: int, state: State, bufctl: int, stat: i
         yield Problem(place, f"{what}: written past its end")
 
 
-def _redzone(umem: Umem, cache: UmemCache, buffer: int, chunk: bytes) -> Iterator[Problem]:
+def _redzone(umem: UmemView, cache: UmemCache, buffer: int, chunk: bytes) -> Iterator[Problem]:
     """The redzone behind a buffer in use.
 
     It has a pattern. In the size classes it also has the requested size, and a byte follows the
@@ -198,7 +195,7 @@ def _redzone(umem: Umem, cache: UmemCache, buffer: int, chunk: bytes) -> Iterato
         )
 
 
-def _bufctls(umem: Umem, slab: Slab, bufctls: Sequence[int]) -> Iterator[Problem]:
+def _bufctls(umem: UmemView, slab: Slab, bufctls: Sequence[int]) -> Iterator[Problem]:
     """Each buffer's bufctl names it and its slab."""
     word, cache = umem.memory.size, slab.cache
     mask = umem.memory.arch.mask

@@ -6,20 +6,18 @@ malloc() puts a tag before its blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.umem.arenas import Segment, Vmem
 from findleaks.allocators.umem.caches import tag_of
 from findleaks.allocators.umem.engine import TROUBLE, UNREADABLE, loops
 from findleaks.allocators.umem.layout import MALLOC_MAGIC, MEMALIGN_MAGIC, OVERSIZE_MAGIC, SECOND_MAGIC, SEG_ALLOC, TAG, WRAP
+from findleaks.allocators.umem.view import UmemView
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.target.base import Piece
-
-if TYPE_CHECKING:
-    from findleaks.allocators.umem.instance import Umem
 
 
 class Large(NamedTuple):
@@ -64,7 +62,7 @@ CHUNKS_AT_ONCE = 1 << 20
 """Chunks that are read between two looks at Ctrl-C."""
 
 
-def append_slabs(umem: Umem, blocks: Blocks, first: int, last: int) -> None:
+def append_slabs(umem: UmemView, blocks: Blocks, first: int, last: int) -> None:
     """Append all chunks of the program's slabs [first, last)."""
     at = first
     while at < last:
@@ -76,7 +74,7 @@ def append_slabs(umem: Umem, blocks: Blocks, first: int, last: int) -> None:
             umem.problems.append(_problem(umem, *read.troubles[place : place + TROUBLE]))
 
 
-def _problem(umem: Umem, code: int, number: int, chunk: int, size: int, status: int) -> Problem:
+def _problem(umem: UmemView, code: int, number: int, chunk: int, size: int, status: int) -> Problem:
     """A damaged buffer as a problem for the user."""
     slab = umem.slabs.slab(number)
     cache = slab.cache

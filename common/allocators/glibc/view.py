@@ -1,0 +1,32 @@
+"""What checks, statistics and remedies know of a glibc malloc whose thread caches were found."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Protocol
+
+from findleaks.allocators.base import Heap
+from findleaks.allocators.glibc.arenas import Span
+from findleaks.allocators.glibc.heap_view import HeapView
+from findleaks.allocators.glibc.reconcile import Balance
+from findleaks.allocators.glibc.tcache import Caches, ThreadCache
+from findleaks.allocators.mappings import Mapped
+from findleaks.engine.contract import Blocks
+from findleaks.target.base import Piece, Range
+
+
+class GlibcView(HeapView, Protocol):
+    """See instance.Glibc. Readers add to `problems` and `checked`, and change nothing else."""
+
+    name: str
+    mapped: list[Mapped]
+    unclaimed: list[Range]
+    tcaches: Caches
+    balances: list[Balance]
+    kept: list[tuple[ThreadCache, int, array[int]]]
+    checked: dict[str, int]
+
+    @property
+    def chunk_pieces(self) -> tuple[Piece, ...]: ...
+    def heaps(self) -> list[Heap]: ...
+    def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks: ...
