@@ -297,8 +297,8 @@ def table(found: dict[str, Any]) -> str:
     lines.append("")
     lines.append(f"  kernel phases (walk … classify): {ratio:.2f} times streaming once and a miss a block, {least:.1f} times streaming")
     held, whole = measured["peak"] / measured["all"], found["find"]["memory"] / measured["all"]
-    told = [f"{name} {times(found, name):.2f}" + (f" (at most {TIMES[name]})" if name in TIMES else "") for name in list(COMMANDS)[1:]]
-    lines.append(f"  times findleaks find, CPU: {', '.join(told)}")
+    reported = [f"{name} {times(found, name):.2f}" + (f" (at most {TIMES[name]})" if name in TIMES else "") for name in list(COMMANDS)[1:]]
+    lines.append(f"  times findleaks find, CPU: {', '.join(reported)}")
     lines.append(f"  memory beyond the page cache, bytes a block of any state: {held:.1f} in the phases, {whole:.1f} in the whole command")
     lines.append(f"  longest slice between two looks at Ctrl-C in mark and classify: {measured['slice'] * 1e3:.0f} ms\n")
     return "\n".join(lines)

@@ -69,8 +69,8 @@ def main(debuggers: list[str]) -> int:
                     running.kill()
             rates = [float(rate) for rate in re.findall(r"^EMPTY ([\d.]+)", output, re.M)]
             empty = sum(rates) / max(1, len(rates))
-            told = re.findall(r"^([\d.]+) s: ([\d,]+) calls", output, re.M)
-            counted = sum(int(calls.replace(",", "")) for _, calls in told) / max(0.1, sum(float(seconds) for seconds, _ in told))
+            reported = re.findall(r"^([\d.]+) s: ([\d,]+) calls", output, re.M)
+            counted = sum(int(calls.replace(",", "")) for _, calls in reported) / max(0.1, sum(float(seconds) for seconds, _ in reported))
             if not empty or not counted:
                 print(f"{debugger}: it did not run:\n{output}")
                 return 1

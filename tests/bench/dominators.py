@@ -59,8 +59,8 @@ def main(words: Sequence[str] | None = None) -> int:
                 f"  {times:10.2f}  {found['bytes']:11.1f}  {found['slice'] * 1e3:8.0f}",
                 flush=True,
             )
-    told = "yes" if good else "NO"
-    print(f"\n  at most {LIMIT} times `find` and {BYTES:.0f} bytes a block on the first heap, {HARD:.0f} times on the others: {told}")
+    reported = "yes" if good else "NO"
+    print(f"\n  at most {LIMIT} times `find` and {BYTES:.0f} bytes a block on the first heap, {HARD:.0f} times on the others: {reported}")
     return 0 if good else 1
 
 

@@ -42,13 +42,13 @@ def main() -> int:
         subprocess.run(["gcc", "-O2", "-o", str(program), str(HERE.parent / "programs" / "busy.c"), "-pthread"], check=True)
         (folder / "closing.js").write_text(CLOSING)
         print(f"{'':34} {'CALLS/s':>10} {'SLOWDOWN':>9}")
-        told("as fast as it can, one thread", [str(program), "1"], "event", folder)
-        told("with work between the calls", [str(program), "1", "500"], "event", folder)
-        told("Node 0.10.21, closing handles", [nodes.get("0.10.21"), "closing.js"], "node::MakeCallback", folder, "--outside-scope", "v8")
+        timed("as fast as it can, one thread", [str(program), "1"], "event", folder)
+        timed("with work between the calls", [str(program), "1", "500"], "event", folder)
+        timed("Node 0.10.21, closing handles", [nodes.get("0.10.21"), "closing.js"], "node::MakeCallback", folder, "--outside-scope", "v8")
     return 0
 
 
-def told(what: str, command: Sequence[str], function: str, folder: Path, *rule: str) -> None:
+def timed(what: str, command: Sequence[str], function: str, folder: Path, *rule: str) -> None:
     """One line."""
     out = folder / "out"
     with open(out, "wb") as output, subprocess.Popen(list(command), stdout=output, cwd=folder) as running:

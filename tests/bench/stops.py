@@ -1,4 +1,4 @@
-"""How long a live process stands still while findleaks looks at it, by the process's own clock, beside a plain copy of what is resident.
+"""How long a live process is stopped while findleaks looks at it, by the process's own clock, beside a plain copy of what is resident.
 
 The best of several tries counts, as on a busy machine whoever waits for a processor stands, too: "idle" is how long that was at the longest
 within as much time as one try takes, with nothing done to the process. So much more than wanted is no failure.

@@ -1,7 +1,7 @@
 """A core with a heap of libumem's, for there is no package of it: slabs as malloc() fills them, written from the documented structures.
 
 Sizes are those of heap.c, and some buffers are free again. What it cannot show is how a real process scatters
-its slabs: these stand in the order of their lists.
+its slabs: these are in the order of their lists.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_other_libcs(build, tmp_path: Path, version: str, threads: int) -> None:
 
 @pytest.mark.parametrize("version", ["", *libcs.SUITES], ids=lambda version: version or "host")
 def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
-    """dlopen'ed libraries' TLS stands in blocks of libc's own, which are held by the DTVs; and dlopen leaves more of its own."""
+    """dlopen'ed libraries' TLS is in blocks of libc's own, which are held by the DTVs; and dlopen leaves more of its own."""
     source, library, program = truth.PROGRAMS / "dynamic_tls.c", tmp_path / "library.so", tmp_path / "program"
     subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", "-DLIBRARY", "-o", str(library), str(source)], check=True)
     if version:
@@ -124,10 +124,10 @@ def test_a_core_without_the_stacks_is_not_trusted(build, tmp_path: Path) -> None
         records = truth.parse(running.output)
         core = running.gcore()
         blocks, warnings = truth.ask(str(core))
-    told = [warning for warning in warnings if "all zeros in this core" in warning]
-    assert bool(told) != truth.compare(records, blocks).perfect, warnings
+    reported = [warning for warning in warnings if "all zeros in this core" in warning]
+    assert bool(reported) != truth.compare(records, blocks).perfect, warnings
     found = ran("find", "--json", str(core), check=True)
-    assert json.loads(found.stdout)["trusted"] is not bool(told)
+    assert json.loads(found.stdout)["trusted"] is not bool(reported)
 
 
 @pytest.mark.matrix

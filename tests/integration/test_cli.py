@@ -110,7 +110,7 @@ def test_options_may_stand_anywhere(core: Path) -> None:
 
 
 def bad_cores(tmp: Path, core: Path) -> Iterator[tuple[str, Path]]:
-    """(what stands in the message, file)."""
+    """(what is in the message, file)."""
     yield "no such file", tmp / "none"
     yield "folder", tmp
     (tmp / "empty").write_bytes(b"")

@@ -25,7 +25,7 @@ from counts import (
     expected,
     places,
     printed,
-    told,
+    reported,
     unharmed,
     until,
 )
@@ -69,7 +69,7 @@ def test_every_call_by_its_stack(door: Words, running: Running, at: Places) -> N
     before = code(running.pid, at)
     counting = Counting(door, ["event", "--events", str(TOTAL), "--json"], running, at)
     (running.folder / "go").touch()
-    (table,) = told(counting.finish())
+    (table,) = reported(counting.finish())
     assert counted(table) == expected(running, 1)
     assert (table["events"], table["matched"], table["end"]) == (TOTAL, TOTAL, "asked")
     assert [one["function"] for one in table["functions"]] == ["event"]
@@ -82,7 +82,7 @@ def test_outside_a_scope_of_ones_own(door: Words, running: Running, at: Places) 
     words = ["event", "--enter", "enter_scope", "--leave", "leave_scope", "--events", str(TOTAL), "--json"]
     counting = Counting(door, words, running, at)
     (running.folder / "go").touch()
-    (table,) = told(counting.finish())
+    (table,) = reported(counting.finish())
     assert counted(table) == expected(running, 2)
     assert table["events"] == TOTAL
     assert table["matched"] == sum(expected(running, 2).values())
@@ -97,7 +97,7 @@ def beside(door: Words, folder: Path, what: str) -> dict[str, Any]:
     with Running([str(program), "3", "100", what], folder / "run") as running:
         counting = Counting(door, ["event", "--events", "300", "--json"], running, places(running.pid, program, ["event"]))
         (running.folder / "go").touch()
-        (table,) = told(counting.finish())
+        (table,) = reported(counting.finish())
         until(lambda: "done" in printed(running), "the calls")
     return table
 
@@ -111,26 +111,26 @@ def test_libraries_come_and_go(door: Words, tmp_path: Path) -> None:
     assert (table["events"], table["end"]) == (300, "asked")
 
 
-def by_gdb_told(pid: int, words: Sequence[str]) -> list[str]:
-    return debugger_told(by_gdb(pid, words), "-ex", "handle SIGSEGV nostop noprint pass")
+def by_gdb_passing(pid: int, words: Sequence[str]) -> list[str]:
+    return debugger_passing(by_gdb(pid, words), "-ex", "handle SIGSEGV nostop noprint pass")
 
 
-def by_lldb_told(pid: int, words: Sequence[str]) -> list[str]:
-    return debugger_told(by_lldb(pid, words), "-o", "process handle SIGSEGV --stop false --notify false --pass true")
+def by_lldb_passing(pid: int, words: Sequence[str]) -> list[str]:
+    return debugger_passing(by_lldb(pid, words), "-o", "process handle SIGSEGV --stop false --notify false --pass true")
 
 
-def debugger_told(command: list[str], *first: str) -> list[str]:
+def debugger_passing(command: list[str], *first: str) -> list[str]:
     """The command with another of the debugger's before ours."""
     at = next(place for place, word in enumerate(command) if word.startswith("leaks count")) - 1
     return [*command[:at], *first, *command[at:]]
 
 
-TOLD = [by_command_line, pytest.param(by_gdb_told, marks=pytest.mark.matrix), by_lldb_told]
+PASSING = [by_command_line, pytest.param(by_gdb_passing, marks=pytest.mark.matrix), by_lldb_passing]
 
 
-@pytest.mark.parametrize("door", TOLD)
+@pytest.mark.parametrize("door", PASSING)
 def test_signals_that_a_program_lives_by(door: Words, tmp_path: Path) -> None:
-    """A JVM takes SIGSEGV where it checks for null: a debugger that was told not to stop for it, goes on counting."""
+    """A JVM takes SIGSEGV where it checks for null: a debugger that was reported not to stop for it, goes on counting."""
     table = beside(door, tmp_path, "faults")
     assert (table["events"], table["end"]) == (300, "asked")
 
@@ -141,7 +141,7 @@ def test_when_and_every(door: Words, running: Running, at: Places) -> None:
     counting = Counting(door, words, running, at)
     time.sleep(1.6)
     (running.folder / "go").touch()
-    tables = told(counting.finish())
+    tables = reported(counting.finish())
     assert len(tables) >= 3
     assert [table["last"] for table in tables] == [False] * (len(tables) - 1) + [True]
     assert [table["events"] for table in tables] == sorted(table["events"] for table in tables)
@@ -169,7 +169,7 @@ def test_calls_while_gdb_is_interrupting_are_counted(tmp_path: Path) -> None:
 
 def test_an_idle_process_ends_in_time(door: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
-    (table,) = told(Counting(door, ["event", "--for", "1", "--json"], running, at).finish())
+    (table,) = reported(Counting(door, ["event", "--for", "1", "--json"], running, at).finish())
     assert (table["events"], table["stacks"], table["end"]) == (0, [], "time")
     assert table["seconds"] >= 1
     unharmed(running, at, before)
@@ -228,7 +228,7 @@ IN_THE_MIDDLE = [pytest.param(gdb_terminal, id="gdb", marks=pytest.mark.matrix),
 
 @pytest.mark.parametrize("terminal", IN_THE_MIDDLE)
 def test_ctrl_c_in_the_middle_of_a_table(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
-    """That table is printed to its end, and a last one follows. The debugger waits meanwhile, as nobody reads what it prints."""
+    """That table is printed to its end, and a last one follows. The debugger waits meanwhile, as nothing reads what it prints."""
     program, stacks = tmp_path / "many", 1024
     subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, truth.PROGRAMS / "counting_many.c"], check=True)
     with Running([str(program), str(stacks)], tmp_path / "run") as running, terminal("-p", str(running.pid)) as debugger:
@@ -263,7 +263,7 @@ def test_the_process_ends(how: str, why: str, door: Words, running: Running, at:
     (running.folder / "go").touch()
     until(lambda: "done" in printed(running), "all calls")
     (running.folder / how).touch()
-    (table,) = told(counting.finish())
+    (table,) = reported(counting.finish())
     assert table["events"] == TOTAL + 1
     assert table["end"] == ("stop" if how == "crash" and door is not by_command_line else why)
     if table["end"] == "stop":

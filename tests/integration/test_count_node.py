@@ -92,7 +92,7 @@ def test_timers_are_counted_without_the_rule(node: tuple[str, int, Path]) -> Non
 
 
 def test_thread_specific_data_of_a_late_key(tmp_path: Path) -> None:
-    """The isolate of a thread then stands in another table."""
+    """The isolate of a thread then is in another table."""
     command = [nodes.get("0.10.21"), str(SCRIPT)]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, env=nodes.late_key(tmp_path)) as process:
         try:

@@ -14,7 +14,7 @@ import mallocs_python as pythons
 import nodes
 import pytest
 import truth
-from counts import DOORS, Counting, Places, Words, by_command_line, code, counted, expected, places, told, unharmed
+from counts import DOORS, Counting, Places, Words, by_command_line, code, counted, expected, places, reported, unharmed
 
 from cores import Running
 from findleaks.runtimes import jni
@@ -103,7 +103,7 @@ def outside(subject: Subject, door: Words) -> None:
     before = code(running.pid, at)
     counting = Counting(door, [subject.function, "--outside-scope", subject.rule, "--events", str(subject.calls), "--json"], running, at)
     (running.folder / "go").touch()
-    (table,) = told(counting.finish())
+    (table,) = reported(counting.finish())
     assert counted(table, subject.whole) == expected(running, 2), table
     assert table["matched"] == sum(expected(running, 2).values())
     assert table["events"] == sum(expected(running, 1).values())
@@ -174,8 +174,8 @@ def test_the_order_of_the_table(tmp_path: Path) -> None:
     of = '#define OF(name) printf("%zu\\n", offsetof(struct JNINativeInterface_, name) / sizeof(void *));'
     source.write_text(f"#include <jni.h>\n#include <stddef.h>\n#include <stdio.h>\n{of}\nint main(void) {{\n{lines}}}\n")
     subprocess.run(["gcc", f"-I{jdk()}/include", f"-I{jdk()}/include/linux", "-o", program, source], check=True)
-    told = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-    assert [int(place) for place in told.split()] == list(range(jni.RESERVED, jni.RESERVED + len(jni.NAMES)))
+    reported = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    assert [int(place) for place in reported.split()] == list(range(jni.RESERVED, jni.RESERVED + len(jni.NAMES)))
 
 
 def by_stub(pid: int, words: Sequence[str]) -> list[str]:

@@ -79,13 +79,13 @@ def test_breakpoints_are_not_code(tmp_path: Path) -> None:
         bytes_ = f"with open('/proc/{pid}/mem', 'rb') as file: print('at', [file.seek(place) and file.read(1).hex() for place in {each}])"
         there = f"at {['cc'] * len(places)}"
         breaks = ["set breakpoint always-inserted on", *(f"break *0x{place}" for place in places)]
-        told = gdb([*breaks, f"python exec({bytes_!r})", SCOPES], "-p", pid)
-        assert there in told
-        assert answer(told) == here
+        reported = gdb([*breaks, f"python exec({bytes_!r})", SCOPES], "-p", pid)
+        assert there in reported
+        assert answer(reported) == here
         breaks = [f"breakpoint set -a 0x{place}" for place in places]
-        told = lldb([*breaks, f"script exec({bytes_!r})", SCOPES], *QUICKLY, "-p", pid)
-        assert there in told
-        assert answer(told) == here
+        reported = lldb([*breaks, f"script exec({bytes_!r})", SCOPES], *QUICKLY, "-p", pid)
+        assert there in reported
+        assert answer(reported) == here
 
 
 PYTHONS = ["3.11", *(pytest.param(version, marks=pytest.mark.matrix) for version in mallocs_python.SUITES if version != "3.11")]

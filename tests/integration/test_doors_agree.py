@@ -41,25 +41,25 @@ def kernel_core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 def test_core_of_the_kernel(program: Path, kernel_core: tuple[Path, Placed]) -> None:
     core, at = kernel_core
-    told = on_core(at, core, "--exe", str(program))
-    check_truth(told, at)
-    assert objects(gdb(inside(at), str(program), str(core))) == told
-    assert objects(lldb(inside(at), str(program), "-c", str(core))) == told
+    reported = on_core(at, core, "--exe", str(program))
+    check_truth(reported, at)
+    assert objects(gdb(inside(at), str(program), str(core))) == reported
+    assert objects(lldb(inside(at), str(program), "-c", str(core))) == reported
 
 
 def test_core_of_gcore(program: Path, running: Running, gcore: Path) -> None:
     at = placed(running.output)
-    told = on_core(at, gcore)
-    check_truth(told, at)
-    assert objects(gdb(inside(at), str(program), str(gcore))) == told
-    assert objects(lldb(inside(at), str(program), "-c", str(gcore))) == told
+    reported = on_core(at, gcore)
+    check_truth(reported, at)
+    assert objects(gdb(inside(at), str(program), str(gcore))) == reported
+    assert objects(lldb(inside(at), str(program), "-c", str(gcore))) == reported
 
 
 def test_core_without_its_program_given(running: Running, gcore: Path) -> None:
     at = placed(running.output)
-    told = on_core(at, gcore)
-    assert objects(gdb(inside(at), "-c", str(gcore))) == told
-    assert objects(lldb(inside(at), "-c", str(gcore))) == told
+    reported = on_core(at, gcore)
+    assert objects(gdb(inside(at), "-c", str(gcore))) == reported
+    assert objects(lldb(inside(at), "-c", str(gcore))) == reported
 
 
 def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
     with Running([str(old)], tmp_path / "run") as run:
         at, core = placed(run.output), run.gcore()
     old.rename(new)
-    told = on_core(at, core, "--exe", str(new))
-    assert told != on_core(at, core)  # without it the names are missing
-    assert objects(gdb(inside(at), str(new), str(core))) == told
-    assert objects(lldb(inside(at), str(new), "-c", str(core))) == told
+    reported = on_core(at, core, "--exe", str(new))
+    assert reported != on_core(at, core)  # without it the names are missing
+    assert objects(gdb(inside(at), str(new), str(core))) == reported
+    assert objects(lldb(inside(at), str(new), "-c", str(core))) == reported
 
 
 def test_truncated_core_warns_alike(program: Path, kernel_core: tuple[Path, Placed], tmp_path: Path) -> None:
@@ -81,23 +81,23 @@ def test_truncated_core_warns_alike(program: Path, kernel_core: tuple[Path, Plac
     cut = tmp_path / "core.cut"
     data = core.read_bytes()
     cut.write_bytes(data[: len(data) * 9 // 10])
-    told = on_core(at, cut, "--exe", str(program))
-    assert any("truncated" in warning for warning in json.loads(told[0])["warnings"])
+    reported = on_core(at, cut, "--exe", str(program))
+    assert any("truncated" in warning for warning in json.loads(reported[0])["warnings"])
     for remedy, printed in (
         ("Type `set sysroot DIR`, and ask again.", gdb(inside(at), str(program), str(cut))),
         ("Load the core again after `platform select --sysroot DIR remote-linux`.", lldb(inside(at), str(program), "-c", str(cut))),
     ):
         assert remedy in printed, "a missing file's warning names this debugger's own command"
-        assert [line.replace(remedy, "Give --sysroot.") for line in objects(printed)] == told
+        assert [line.replace(remedy, "Give --sysroot.") for line in objects(printed)] == reported
 
 
 def test_live_process(running: Running) -> None:
     at = placed(running.output)
     pid = str(running.pid)
-    told = [line for words in questions(at) for line in objects(findleaks(*words, "--pid", pid))]
-    check_truth(told, at)
-    assert objects(gdb(inside(at), "-p", pid)) == told
-    assert objects(lldb(inside(at), "-p", pid)) == told
+    reported = [line for words in questions(at) for line in objects(findleaks(*words, "--pid", pid))]
+    check_truth(reported, at)
+    assert objects(gdb(inside(at), "-p", pid)) == reported
+    assert objects(lldb(inside(at), "-p", pid)) == reported
 
 
 def test_process_runs_on_afterwards(running: Running) -> None:

@@ -95,36 +95,36 @@ def words_of(made: Cores, command: list[str]) -> list[str]:
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_text_shows_every_name_and_obeys_none(made: Cores, command: list[str]) -> None:
     words = words_of(made, command)
-    clean, told = ask(*words, str(made.harmless)), ask(*words, str(made.acting))
+    clean, reported = ask(*words, str(made.harmless)), ask(*words, str(made.acting))
     narrow = ask(*words, str(made.acting), width=80)
-    for printed in (told, narrow):
+    for printed in (reported, narrow):
         check(printed.out, command)
         check(printed.err, command)
-    assert told.status == clean.status == narrow.status
-    assert told.out.count(b"\n") == clean.out.count(b"\n"), (clean.out, told.out)
-    assert b"\\x1b[1m\\x9b" in told.out or b"\\x1b[31m\\x9b2J\\u009b3J\\nFORGED\\r" in told.out or b"\\u202e" in told.out
+    assert reported.status == clean.status == narrow.status
+    assert reported.out.count(b"\n") == clean.out.count(b"\n"), (clean.out, reported.out)
+    assert b"\\x1b[1m\\x9b" in reported.out or b"\\x1b[31m\\x9b2J\\u009b3J\\nFORGED\\r" in reported.out or b"\\u202e" in reported.out
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_json_is_of_the_same_shape(made: Cores, command: list[str]) -> None:
     words = words_of(made, command)
-    clean, told = ask(*words, "--json", str(made.harmless)), ask(*words, "--json", str(made.acting))
-    check(told.out, command)
-    check(told.err, command)
-    assert escapes.shape(told.objects()) == escapes.shape(clean.objects())
+    clean, reported = ask(*words, "--json", str(made.harmless)), ask(*words, "--json", str(made.acting))
+    check(reported.out, command)
+    check(reported.err, command)
+    assert escapes.shape(reported.objects()) == escapes.shape(clean.objects())
 
 
 def test_folded_stacks(made: Cores) -> None:
-    clean, told = ask("stacks", "--folded", str(made.harmless)), ask("stacks", "--folded", str(made.acting))
-    check(told.out, "stacks --folded")
-    assert told.out.count(b"\n") == clean.out.count(b"\n") > 1 and b"\\x1b[31m" in told.out
+    clean, reported = ask("stacks", "--folded", str(made.harmless)), ask("stacks", "--folded", str(made.acting))
+    check(reported.out, "stacks --folded")
+    assert reported.out.count(b"\n") == clean.out.count(b"\n") > 1 and b"\\x1b[31m" in reported.out
 
 
 def test_damage(made: Cores) -> None:
     """What was written over the heap is quoted, and where the heap is."""
-    told = ask("verify", str(made.damaged))
-    check(told.out, "verify")
-    assert told.status == 1 and b"glibc" in told.out and b"(libc\\x1b[1m\\x9b): CORRUPT" in told.out
+    reported = ask("verify", str(made.damaged))
+    check(reported.out, "verify")
+    assert reported.status == 1 and b"glibc" in reported.out and b"(libc\\x1b[1m\\x9b): CORRUPT" in reported.out
     answer = ask("verify", "--json", str(made.damaged))
     check(answer.out, "verify --json")
     assert answer.objects()[0]["allocators"][0]["where"] == "libc\x1b[1m\\x9b"
@@ -152,15 +152,15 @@ def test_pictures(made: Cores, tmp_path: Path, extension: str) -> None:
         file = tmp_path / f"{core.name}.{extension}"
         check(ask("map", "-o", str(file), str(core)).out, "map -o")
         pages.append(file.read_text(encoding="utf-8"))
-    clean, told = pages
-    check(told.encode(), extension)
-    assert told.count("<script") == clean.count("<script")
-    assert [told.count(mark) for mark in "<"] == [clean.count(mark) for mark in "<"]
+    clean, reported = pages
+    check(reported.encode(), extension)
+    assert reported.count("<script") == clean.count("<script")
+    assert [reported.count(mark) for mark in "<"] == [clean.count(mark) for mark in "<"]
     if extension == "svg":
-        title = ElementTree.fromstring(told).find("{http://www.w3.org/2000/svg}title")
+        title = ElementTree.fromstring(reported).find("{http://www.w3.org/2000/svg}title")
         assert title is not None and title.text is not None and "\\x1b[31m" in title.text
     else:
-        meta = re.search(r'<script type="application/json" id="meta">(.*?)</script>', told, re.DOTALL)
+        meta = re.search(r'<script type="application/json" id="meta">(.*?)</script>', reported, re.DOTALL)
         assert meta is not None and "\\u202e" in json.loads(meta[1])["title"]
 
 
@@ -168,9 +168,9 @@ def test_what_to_type_next_can_be_pasted(made: Cores, tmp_path: Path) -> None:
     """The core's own file may be called anything: the suggested line names it, in a shell's words."""
     core = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), b"core " + escapes.ACTING)))
     core.hardlink_to(made.acting) if hasattr(core, "hardlink_to") else os.link(made.acting, core)
-    told = ask("blocks", str(core))
-    check(told.out, "blocks")
-    (line,) = (line for line in told.out.decode().splitlines() if "next: " in line)
+    reported = ask("blocks", str(core))
+    check(reported.out, "blocks")
+    (line,) = (line for line in reported.out.decode().splitlines() if "next: " in line)
     first = line.split("next: ")[1].split(" · ")[0]
     assert first.startswith("findleaks whatis 0x")
     done = subprocess.run(["bash", "-c", first.replace("findleaks", "printf '%s\\0'", 1)], stdout=subprocess.PIPE, check=True)
@@ -181,9 +181,9 @@ def test_what_to_type_next_can_be_pasted(made: Cores, tmp_path: Path) -> None:
 
 
 def test_a_name_is_no_command(made: Cores) -> None:
-    """The root that holds most has a name that quotes would end: pasted, it is one word, or its address stands for it."""
-    told = ask("roots", "--limit", "0", str(made.acting)).out.decode()
-    after = told[told.index("next: ") + len("next: ") :].split(" · ")[0].splitlines()[0]
+    """The root that holds most has a name that quotes would end: pasted, it is one word, or its address represents it."""
+    reported = ask("roots", "--limit", "0", str(made.acting)).out.decode()
+    after = reported[reported.index("next: ") + len("next: ") :].split(" · ")[0].splitlines()[0]
     assert after.startswith("findleaks roots ")
     pasted = after.replace("findleaks", "printf '%s\\0'", 1)
     done = subprocess.run(["bash", "-c", pasted], capture_output=True, check=True)
@@ -197,9 +197,9 @@ def test_a_process(made: Cores) -> None:
     built = escapes.renamed(made.built)
     with escapes.running(built, made.harmless.parent / "live") as one:
         for words in (["find"], ["stacks"], ["verdict", "--json"]):
-            told = ask(*words, "--pid", str(one.pid))
-            check(told.out, words)
-            check(told.err, words)
+            reported = ask(*words, "--pid", str(one.pid))
+            check(reported.out, words)
+            check(reported.err, words)
         found = ask("roots", "--limit", "0", "--json", "--pid", str(one.pid)).objects()[0]["roots"]
         (mapped,) = (row["address"] for row in found if row["sort"] == "mapping" and row["name"].startswith(escapes.DATA[:12]))
         answer = ask("whatis", "--json", mapped, "--pid", str(one.pid)).objects()[0]["answers"][0]
@@ -209,12 +209,12 @@ def test_a_process(made: Cores) -> None:
 def test_count(made: Cores) -> None:
     """Of a function that one with such a name calls."""
     with escapes.running(escapes.renamed(made.built), made.harmless.parent / "ticking", "ticking") as one:
-        told = ask("count", "escapes_tick", "--events", "3", "--pid", str(one.pid))
+        reported = ask("count", "escapes_tick", "--events", "3", "--pid", str(one.pid))
         answer = ask("count", "escapes_tick", "--events", "3", "--json", "--pid", str(one.pid))
-    for printed in (told, answer):
+    for printed in (reported, answer):
         check(printed.out, "count")
         check(printed.err, "count")
-    assert told.out.count(b"Escapes_call\\x1b[31m\\x9b2J\\u009b3J\\nFORGED") == 1
+    assert reported.out.count(b"Escapes_call\\x1b[31m\\x9b2J\\u009b3J\\nFORGED") == 1
     frames = [frame for stack in answer.objects()[-1]["stacks"] for frame in stack["frames"]]
     assert any(escapes.as_json(escapes.acting(escapes.SYMBOLS["caller"])) in (frame["function"] or "") for frame in frames)
 
@@ -236,9 +236,9 @@ def test_in_gdb(made: Cores) -> None:
     words = ["gdb", "-nx", "-batch", "-ex", f"source {debuggers.GDB_LOADER}", "-ex", r"echo \n@@begin\n"]
     for command in INSIDE:
         words += ["-ex", "leaks " + " ".join(words_of(made, command))]
-    told = escapes.printed([*words, "-ex", r"echo \n@@end\n", program, str(made.acting)], debuggers.environment())
-    check(told, "gdb")
-    assert b"\\x1b[31m" in told and b"\\u202e" in told and b"CORRUPT" not in told and b"heap sound" in told
+    reported = escapes.printed([*words, "-ex", r"echo \n@@end\n", program, str(made.acting)], debuggers.environment())
+    check(reported, "gdb")
+    assert b"\\x1b[31m" in reported and b"\\u202e" in reported and b"CORRUPT" not in reported and b"heap sound" in reported
 
 
 def test_in_lldb(made: Cores) -> None:
@@ -247,9 +247,9 @@ def test_in_lldb(made: Cores) -> None:
         file.write("\n".join([r"script print('\n@@begin')", *lines, r"script print('\n@@end')", ""]))
         file.flush()
         words = [debuggers.LLDB, "-x", "--no-use-colors", "-b", "-O", f"command script import {debuggers.LLDB_LOADER}"]
-        told = escapes.printed([*words, "-o", f"command source -e false {file.name}", "-c", str(made.acting)], debuggers.environment())
-    check(told, "lldb")
-    assert b"\\x1b[31m" in told and b"\\u202e" in told and b"heap sound" in told
+        reported = escapes.printed([*words, "-o", f"command source -e false {file.name}", "-c", str(made.acting)], debuggers.environment())
+    check(reported, "lldb")
+    assert b"\\x1b[31m" in reported and b"\\u202e" in reported and b"heap sound" in reported
 
 
 PYTHON = """
@@ -274,12 +274,12 @@ def test_a_managed_runtime(tmp_path: Path) -> None:
         core = one.kernel_core()
     name = escapes.ACTING.decode("utf-8", "ignore")
     plain = name.encode("ascii", "ignore").decode()
-    told = {words: ask(*words.split(), str(core)) for words in ("runtime --limit 0", "runtime --json", "roots")}
-    for words, printed in told.items():
+    reported = {words: ask(*words.split(), str(core)) for words in ("runtime --limit 0", "runtime --json", "roots")}
+    for words, printed in reported.items():
         check(printed.out, words)
         check(printed.err, words)
-    assert b"Evil\\x1b[31m" in told["runtime --limit 0"].out and b"/evil\\x1b[31m" in told["runtime --limit 0"].out
-    (found,) = told["runtime --json"].objects()[0]["runtimes"]
+    assert b"Evil\\x1b[31m" in reported["runtime --limit 0"].out and b"/evil\\x1b[31m" in reported["runtime --limit 0"].out
+    (found,) = reported["runtime --json"].objects()[0]["runtimes"]
     assert any("Evil" + name in row["name"] for row in found["types"])
     assert any("/evil" + plain in frame for site in found["sites"] for frame in site["frames"])
     core.unlink()

@@ -224,7 +224,7 @@ def test_registers_the_user_writes_are_seen(program: Path, tmp_path: Path) -> No
     assert counts(output)[1][1] == counts(output)[0][1] + 1
 
 
-def test_a_running_process_is_told(program: Path) -> None:
+def test_a_running_process_is_reported(program: Path) -> None:
     output = no_traceback(gdb(["run &", "leaks find", "kill"], str(program)))
     assert "leaks: the process is running: stop it first (Ctrl-C, or `interrupt`)" in output.splitlines()
 
@@ -282,7 +282,7 @@ def test_a_process_behind_gdbserver(program: Path, tmp_path: Path) -> None:
     with Running([str(program)], tmp_path) as run:
         at = placed(run.output)
         questions = [["find", "--json"], ["blocks", "--json"], ["path", "--json", at["vector"]], ["whatis", "--json", *at.values()]]
-        told = [line for words in questions for line in objects(findleaks(*words, "--pid", str(run.pid)))]
+        reported = [line for words in questions for line in objects(findleaks(*words, "--pid", str(run.pid)))]
         server = subprocess.Popen(
             ["gdbserver", "--once", "--attach", "127.0.0.1:0", str(run.pid)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
@@ -291,4 +291,4 @@ def test_a_process_behind_gdbserver(program: Path, tmp_path: Path) -> None:
             port = next(line.split()[-1] for line in server.stderr if line.startswith("Listening on port"))
             output = gdb([f"target remote 127.0.0.1:{port}", *["leaks " + " ".join(words) for words in questions], "detach"])
             server.terminate()
-    assert objects(no_traceback(output)) == told
+    assert objects(no_traceback(output)) == reported

@@ -86,17 +86,17 @@ def compare(said: list[list[str]], directory: Directory) -> tuple[int, int]:
 
 def totals(said: list[list[str]], directory: Directory) -> None:
     """mallinfo's figures of the first libc are ours."""
-    told = {words[1]: int(words[2]) for words in said if words[0] == "total"}
-    assert told
+    reported = {words[1]: int(words[2]) for words in said if words[0] == "total"}
+    assert reported
     glibc = next(a for a in directory.allocators if (isinstance(a, Glibc) and a.instance.main.contiguous) or len(directory.allocators) == 1)
     assert isinstance(glibc, Glibc)
     summary = glibc.summary()
     arenas, mapped = summary["arenas"], summary["mmapped"]
     assert isinstance(arenas, list) and isinstance(mapped, dict)
-    assert told["arena"] == sum(arena["system"] for arena in arenas)
-    assert (told["hblks"], told["hblkhd"]) == (mapped["blocks"], mapped["counted_bytes"])
+    assert reported["arena"] == sum(arena["system"] for arena in arenas)
+    assert (reported["hblks"], reported["hblkhd"]) == (mapped["blocks"], mapped["counted_bytes"])
     free = sum(size for span in glibc.spans for size in _free_chunks(glibc, directory, span.start, span.end))
-    assert told["fordblks"] == free + sum(arena["top"] for arena in arenas)
+    assert reported["fordblks"] == free + sum(arena["top"] for arena in arenas)
     assert summary["reconciled"]
 
 

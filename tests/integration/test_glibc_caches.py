@@ -84,10 +84,10 @@ def malloc_info(glibc: Glibc, directory: Directory) -> str:
 def check(printed: str, glibc: Glibc, directory: Directory) -> None:
     """Its own figures to the last byte, and every sum of ours."""
     assert directory.problems == []
-    told = {line.split()[1]: int(line.split()[2]) for line in printed.splitlines() if line.startswith("mallinfo ")}
+    reported = {line.split()[1]: int(line.split()[2]) for line in printed.splitlines() if line.startswith("mallinfo ")}
     counted = glibc.counted()
-    assert {name: counted[name] for name in told} == told
-    assert len(told) == 10 and told["ordblks"] > 20
+    assert {name: counted[name] for name in reported} == reported
+    assert len(reported) == 10 and reported["ordblks"] > 20
     xml = "".join(line + "\n" for line in printed.splitlines() if line.startswith(("<", "  <")))
     assert xml.count("<heap") > 1
     assert malloc_info(glibc, directory) == xml
@@ -106,8 +106,8 @@ def check(printed: str, glibc: Glibc, directory: Directory) -> None:
         mine = [cache for cache in caches if cache.arena == arena.name]
         assert sum(cache.in_use_bytes for cache in mine) == arena.in_use
         assert sum(cache.memory for cache in mine) + arena.spare <= arena.mapped
-    assert sum(arena.mapped for arena in arenas) == told["arena"] + told["hblkhd"]
-    assert sum(cache.memory for cache in caches if cache.arena == "mmapped") == told["hblkhd"]
+    assert sum(arena.mapped for arena in arenas) == reported["arena"] + reported["hblkhd"]
+    assert sum(cache.memory for cache in caches if cache.arena == "mmapped") == reported["hblkhd"]
     # Chunks and tops are everything but headers of arenas and heaps, the thread caches' own chunks, and fenceposts.
     own = sum(arena.mapped - arena.spare for arena in arenas) - sum(cache.memory for cache in caches)
     assert 0 <= own < 4096 * len(arenas)

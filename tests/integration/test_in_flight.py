@@ -166,7 +166,7 @@ def half_changed(stepped: Stepped) -> None:
     raise AssertionError("the heap was whole at all times")
 
 
-def test_damage_elsewhere_is_told(program: Path, tmp_path: Path) -> None:
+def test_damage_elsewhere_is_reported(program: Path, tmp_path: Path) -> None:
     """A size is overwritten of a block that the thread inside malloc has nothing to do with."""
     with Stepped([str(program), "step", "large"]) as stepped:
         half_changed(stepped)

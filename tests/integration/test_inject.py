@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counts import Places, by_command_line, by_gdb, code, places, printed, told, until
+from counts import Places, by_command_line, by_gdb, code, places, printed, reported, until
 from debuggers import PATIENCE, gdb, gdb_terminal, lldb
 from patched import MOVED, NAMES, Working, built, by_line, mappings, stubs
 
@@ -68,7 +68,7 @@ def test_every_call_by_its_stack(door: str, option: str, tmp_path: Path) -> None
         maps = mappings(running.pid)
         working = Working(DOORS[door](running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
         (tmp_path / "go").touch()
-        (table,) = told(working.finish())
+        (table,) = reported(working.finish())
         assert counted(table) == expected(running)
         assert (table["engine"], table["events"], table["matched"], table["end"]) == ("inject", 36000, 36000, "asked")
         assert (table["stack_table_full"], table["undecided"], table["warnings"]) == (0, 0, [])
@@ -84,7 +84,7 @@ def test_moved_instructions_still_work(injected: Path, tmp_path: Path) -> None:
         words = ["moved_*", "--inject", "--json", "--events", str(sum(MOVED.values()))]
         working = Working(by_command_line(running.pid, words), running.pid, at, before)
         (tmp_path / "go").touch()
-        (table,) = told(working.finish())
+        (table,) = reported(working.finish())
         found: Counter[str] = Counter()
         for stack in table["stacks"]:
             found[stack["frames"][0]["function"]] += stack["count"]
@@ -102,7 +102,7 @@ def test_both_engines_name_the_same_stacks(injected: Path, tmp_path: Path) -> No
             words = ["event", "--json", "--events", "2000", *engine]
             working = Working(by_command_line(running.pid, words), running.pid, at, before)
             (folder / "go").touch()
-            (table,) = told(working.finish())
+            (table,) = reported(working.finish())
             assert table["events"] == table["matched"] == 2000
             rows = [[(frame["function"], frame["offset"], frame["module"]) for frame in stack["frames"]] for stack in table["stacks"]]
             found.append(sorted(rows, key=str))
@@ -117,7 +117,7 @@ def test_seccomp_that_allows_it(injected: Path, tmp_path: Path) -> None:
         before = code(running.pid, at)
         working = Working(by_gdb(running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
         (tmp_path / "go").touch()
-        (table,) = told(working.finish())
+        (table,) = reported(working.finish())
         assert counted(table) == expected(running)
         unharmed(running, at, before)
 
@@ -132,7 +132,7 @@ def test_outside_a_scope_of_ones_own(counting: Path, tmp_path: Path) -> None:
         working = Working(by_gdb(running.pid, words), running.pid, at, before)
         assert all(data != before[name] for name, data in code(running.pid, at).items())
         (tmp_path / "go").touch()
-        (table,) = told(working.finish())
+        (table,) = reported(working.finish())
         assert counted(table) == expected(running, 2)
         assert (table["events"], table["matched"]) == (total, sum(expected(running, 2).values()))
         unharmed(running, at, before)
@@ -144,7 +144,7 @@ def test_every_and_for(counting: Path, tmp_path: Path) -> None:
         before = code(running.pid, at)
         working = Working(by_gdb(running.pid, ["event", "--inject", "--every", "0.4", "--for", "1.6", "--json"]), running.pid, at, before)
         (tmp_path / "go").touch()
-        tables = told(working.finish())
+        tables = reported(working.finish())
         assert len(tables) >= 3
         assert [table["last"] for table in tables] == [False] * (len(tables) - 1) + [True]
         assert [table["events"] for table in tables] == sorted(table["events"] for table in tables)
@@ -198,7 +198,7 @@ def test_the_process_ends(how: str, counting: Path, tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         until(lambda: "done" in printed(running), "all calls")
         (tmp_path / how).touch()
-        (table,) = told(working.finish())
+        (table,) = reported(working.finish())
         assert (table["events"], table["matched"], table["end"]) == (781, 781, "ended")
 
 

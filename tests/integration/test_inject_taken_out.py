@@ -13,7 +13,7 @@ from typing import Any
 
 import debuggers_matrix
 import pytest
-from counts import by_command_line, by_gdb, by_lldb, code, places, told, unharmed, until
+from counts import by_command_line, by_gdb, by_lldb, code, places, reported, unharmed, until
 from debuggers import PATIENCE, environment, gdb
 from patched import Busy, Working, built, busy, by_line, mappings, runs, stubs, text_of
 
@@ -36,7 +36,7 @@ def test_put_in_and_taken_out_again_and_again(times: int, running: Busy) -> None
     """Under load: threads are in the function, in the stub and in a signal handler all the time."""
     before, maps = text_of(running), mappings(running.pid)
     output = gdb(["leaks count event --inject --for 0.1 --json"] * times, "-p", str(running.pid))
-    tables = told(output)
+    tables = reported(output)
     assert len(tables) == times
     for table in tables:
         assert table["warnings"] == []
@@ -144,7 +144,7 @@ def test_what_a_killed_debugger_leaves_the_next_one_takes_out(next_: str, runnin
     words = ["event", "--events", "50", "--json", *(["--inject"] if next_ == "inject" else [])]
     command = by_lldb(running.pid, words) if next_ == "lldb" else by_command_line(running.pid, words)
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
-    (table,) = told(done.stdout)
+    (table,) = reported(done.stdout)
     assert table["events"] == table["matched"] == 50
     line = f"an earlier count --inject was killed: its stub at 0x{stub.split('-')[0]} is taken out, 1 function(s) restored"
     assert table["warnings"][0] == line
@@ -174,7 +174,7 @@ def test_breakpoints_of_a_killed_debugger_are_taken_out(door: Any, counting: Pat
 def test_gdbs(name: str, running: Busy) -> None:
     before, maps = text_of(running), mappings(running.pid)
     output = debuggers_matrix.get(name).run(["leaks count event --inject --events 100000 --json"] * 3, pid=running.pid)
-    tables = told(output)
+    tables = reported(output)
     assert len(tables) == 3, output
     for table in tables:
         assert (table["events"], table["matched"], table["warnings"]) == (100000, 100000, [])

@@ -101,8 +101,8 @@ def compare(folder: Path, version: str, conf: str, threads: int = 5) -> None:
             for index, printed_bin in enumerate(arena["bins"]):
                 cache = ours.get((f"arena {name}", index))
                 mine = {"nreslabs" if key == "reslabs" else key: cache.own[key] for key in BINS} if cache else {}
-                told = {key: value for key, value in printed_bin.items() if key in mine or (cache is None and key in BINS)}
-                assert told == (mine or dict.fromkeys(told, 0)), (name, index)
+                reported = {key: value for key, value in printed_bin.items() if key in mine or (cache is None and key in BINS)}
+                assert reported == (mine or dict.fromkeys(reported, 0)), (name, index)
             for index, printed_large in enumerate(arena["lextents"], len(arena["bins"])):
                 cache = ours.get((f"arena {name}", index))
                 own = cache.own["curlextents"] if cache else 0

@@ -56,12 +56,12 @@ def at_stop(running: cores.Running, folder: Path, function: str, *words: str) ->
         until = time.monotonic() + cores.PATIENCE
         while not (folder / "stopping").exists() and time.monotonic() < until:
             time.sleep(0.1)
-        told = jcmd(running.pid, *words)
+        shown = jcmd(running.pid, *words)
         gdb.wait(cores.PATIENCE)
     finally:
         gdb.kill()
         gdb.wait()
-    return told, (folder / "gdb").read_text()
+    return shown, (folder / "gdb").read_text()
 
 
 def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
 def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path) -> None:
     """GDB stops the JVM where it is about to print what it has just counted. Only NMT's own memory has grown by then: by its copy."""
     with java(tmp_path, "-XX:NativeMemoryTracking=detail") as running:
-        told, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", "VM.native_memory", "summary", "scale=b")
-    said = reported(told)
+        shown, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", "VM.native_memory", "summary", "scale=b")
+    said = reported(shown)
     (line,) = debuggers.objects(output)
     (found,) = json.loads(line)["runtimes"]
     counters, own = found["counters"], "Native Memory Tracking"

@@ -59,15 +59,15 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
 
 
 def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
-    """GDB and LLDB; `refs` lists what stands in the eden where no object is, and says that it is dead."""
+    """GDB and LLDB; `refs` lists what is in the eden where no object is, and says that it is dead."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, "-XX:+UseSerialGC", "-Xms64m", "-Xmx64m") as running:
         truth, program = jvms.said(running.output), str(jvms.jdk() / "bin" / "java")
         core = str(running.kernel_core())
     outputs = [debuggers.gdb(["leaks find --json"], program, core), debuggers.lldb(["leaks find --json"], program, "-c", core)]
     totals = [json.loads(debuggers.objects(output)[0])["totals"] for output in outputs]
-    told = json.loads(debuggers.findleaks("find", "--json", core))["totals"]
-    assert totals == [told, told]
-    assert told["definite"]["blocks"] >= 0.9 * MADE["forgotten"]
+    reported = json.loads(debuggers.findleaks("find", "--json", core))["totals"]
+    assert totals == [reported, reported]
+    assert reported["definite"]["blocks"] >= 0.9 * MADE["forgotten"]
     forgotten = [address for address, what in truth.items() if what == "forgotten"]
     answer = json.loads(debuggers.findleaks("refs", "--json", forgotten[COUNT], core))
     assert answer["references"] and answer["live"] == 0
@@ -85,7 +85,7 @@ def test_gcores_core(tmp_path: Path, collector: str) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("collector", ["Z", "Shenandoah"])
-def test_of_other_collectors_nothing_is_told(tmp_path: Path, collector: str) -> None:
+def test_of_other_collectors_nothing_is_reported(tmp_path: Path, collector: str) -> None:
     """Their objects may be moved at any time: what they keep is held, and mostly what they forgot, too."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
         truth = jvms.said(running.output)

@@ -126,13 +126,13 @@ def test_side_file_of_another_process(kernel_core: tuple[Path, Truth], saved: tu
 
 def test_debuggers_say_the_same(program: Path, kernel_core: tuple[Path, Truth], saved: tuple[Path, Path]) -> None:
     core, truth = kernel_core
-    told = objects(findleaks("map", "--json", str(core), "--exe", str(program)))
-    assert objects(gdb(["leaks map --json"], str(program), str(core))) == told
-    assert objects(lldb(["leaks map --json"], str(program), "-c", str(core))) == told
+    reported = objects(findleaks("map", "--json", str(core), "--exe", str(program)))
+    assert objects(gdb(["leaks map --json"], str(program), str(core))) == reported
+    assert objects(lldb(["leaks map --json"], str(program), "-c", str(core))) == reported
     gcore, side = saved
-    told = objects(findleaks("map", "--json", "--residency", str(side), str(gcore)))
-    assert objects(gdb([f"leaks map --json --residency {side}"], str(program), str(gcore))) == told
-    assert objects(lldb([f"leaks map --json --residency {side}"], str(program), "-c", str(gcore))) == told
+    reported = objects(findleaks("map", "--json", "--residency", str(side), str(gcore)))
+    assert objects(gdb([f"leaks map --json --residency {side}"], str(program), str(gcore))) == reported
+    assert objects(lldb([f"leaks map --json --residency {side}"], str(program), "-c", str(gcore))) == reported
     assert truth.trim
 
 
@@ -141,8 +141,8 @@ def test_debuggers_live(program: Path, running: Running, tmp_path: Path) -> None
     for number, debugger in enumerate((gdb, lldb)):
         side = tmp_path / f"side{number}"
         lines = [f"leaks map --save-residency {side}", "leaks map --json"]
-        told = objects(debugger(lines, "-p", str(running.pid)))
-        check(json.loads(told[-1]), truth, "pagemap")
+        reported = objects(debugger(lines, "-p", str(running.pid)))
+        check(json.loads(reported[-1]), truth, "pagemap")
         check(mapped("--residency", str(side), "--pid", str(running.pid)), truth, "side file")
 
 

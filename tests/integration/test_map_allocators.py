@@ -89,10 +89,10 @@ def test_pages_of(which: str, program: Path, tmp_path: Path) -> None:
         core = running.kernel_core()
     ours = [(int(line.split()[1], 16), int(line.split()[2])) for line in running.output.splitlines() if line.startswith("block")]
     used = {page for start, size in ours for page in range(start // PAGE * PAGE, start + size, PAGE)}
-    told = {page for page, state in found.items() if state in (PageState.IN_USE, PageState.UNTOUCHED)}
-    assert used <= told
+    reported = {page for page, state in found.items() if state in (PageState.IN_USE, PageState.UNTOUCHED)}
+    assert used <= reported
     others, size = counted["blocks"]["in_use"] - len(ours), counted["in_use"] - sum(size for _, size in ours)
-    assert len(told - used) <= size // PAGE + 2 * others and others <= 8  # what libraries have of their own
+    assert len(reported - used) <= size // PAGE + 2 * others and others <= 8  # what libraries have of their own
     for page, state in found.items():
         assert truth[page] == (state not in (PageState.UNTOUCHED, PageState.RETURNED)), (hex(page), state)
     free = [state for state in found.values() if state in (PageState.KEPT, PageState.RETURNED)]
@@ -115,7 +115,7 @@ def _states(heap: dict[str, Any]) -> list[tuple[int, PageState]]:
 
 
 def _present(pid: int, pages: list[int]) -> dict[int, bool]:
-    """By the process's pagemap, read here; to root, the zero page is told by its number, which many pages share."""
+    """By the process's pagemap, read here; to root, the zero page is reported by its number, which many pages share."""
     zero = _zero_page()
     found = {}
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:
@@ -136,7 +136,7 @@ def _zero_page() -> int:
         address = ctypes.addressof(ctypes.c_char.from_buffer(page))
         (entry,) = struct.unpack("Q", os.pread(file.fileno(), 8, address // PAGE * 8))
     frame = entry & ((1 << 55) - 1)
-    return int(frame) or -1  # 0: not root, to whom no frame is told
+    return int(frame) or -1  # 0: not root, to whom no frame is reported
 
 
 def resident(pid: int) -> int:

@@ -56,10 +56,10 @@ const at = async address => {
 
 
 def driven(drawn: tuple[Path, Truth], script: str, folder: Path, dark: bool = False) -> Any:
-    told = browser.drive(drawn[0], SEEN + script, folder, dark)
-    assert told["wrong"] == []
-    assert told["loaded"] == []
-    return told["answer"]
+    reported = browser.drive(drawn[0], SEEN + script, folder, dark)
+    assert reported["wrong"] == []
+    assert reported["loaded"] == []
+    return reported["answer"]
 
 
 def cell(state: PageState, dark: bool) -> str:

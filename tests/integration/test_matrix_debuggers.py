@@ -94,7 +94,7 @@ class Asked:
 
     path: Path
     at: doors.Placed
-    told: list[str]
+    reported: list[str]
 
 
 @pytest.fixture(scope="module", params=["kernel", "gdb-13", "gdb-18"])
@@ -127,17 +127,17 @@ def test_cores_without_their_program_given(debugger: Debugger, core: Asked) -> N
 
 def test_doors_on_a_process(debugger: Debugger, running: Running) -> None:
     at, pid = doors.placed(running.output), running.pid
-    told = [line for words in doors.questions(at) for line in objects(findleaks(*words, "--pid", str(pid)))]
-    doors.check_truth(told, at)
-    assert objects(no_traceback(debugger.run(doors.inside(at), pid=pid))) == told
+    reported = [line for words in doors.questions(at) for line in objects(findleaks(*words, "--pid", str(pid)))]
+    doors.check_truth(reported, at)
+    assert objects(no_traceback(debugger.run(doors.inside(at), pid=pid))) == reported
     assert "TracerPid:\t0" in Path(f"/proc/{pid}/status").read_text().splitlines()
 
 
 def test_text(debugger: Debugger, program: Path, running: Running) -> None:
     """What people read is the command line's, too."""
     output = no_traceback(debugger.run(["leaks find", "findleaks"], pid=running.pid))
-    told = findleaks("find", "--pid", str(running.pid)).splitlines()
-    summary = next(line for line in told if "lost for sure" in line)
+    reported = findleaks("find", "--pid", str(running.pid)).splitlines()
+    summary = next(line for line in reported if "lost for sure" in line)
     assert output.splitlines().count(summary) == 2
     assert output.count("· leaks path") == output.count("· findleaks path") == 1  # characters beyond ASCII come through
 
@@ -161,7 +161,7 @@ def test_completion(debugger: Debugger) -> None:
 
 
 def completed(debugger: Debugger, text: str) -> set[str]:
-    """What may stand for the last word of the text."""
+    """What may represent the last word of the text."""
     if debugger.is_gdb:
         return {line.split()[-1] for line in no_traceback(debugger.run([f"complete {text}"])).splitlines()}
     code = (
@@ -230,12 +230,12 @@ def test_full_minidump(program: Path, tmp_path: Path) -> None:
     lldb, dump = debuggers_matrix.get("lldb-23"), tmp_path / "full.dmp"
     with Running([str(program)], tmp_path / "run") as run:
         at = doors.placed(run.output)
-        told = objects(findleaks("blocks", "--json", "--pid", str(run.pid)))
+        reported = objects(findleaks("blocks", "--json", "--pid", str(run.pid)))
         lldb.run([f"process save-core --style full --plugin-name=minidump {dump}"], pid=run.pid)
     find, *blocks = objects(no_traceback(lldb.run(["leaks find --json", "leaks blocks --json"], core=str(dump))))
     warning = "the vector registers of 2 threads are not known to LLDB's minidump: blocks that only they point to count as lost"
     assert warning in json.loads(find)["warnings"]
     assert json.loads(find)["trusted"] is False
-    kinds = [{b["address"]: b["kind"] for b in map(json.loads, lines) if "address" in b} for lines in (blocks, told)]
+    kinds = [{b["address"]: b["kind"] for b in map(json.loads, lines) if "address" in b} for lines in (blocks, reported)]
     assert len(kinds[0]) > 10
     assert kinds[0] == {**kinds[1], at["vector"]: "definite"}

@@ -121,7 +121,7 @@ def test_threads_that_ended_and_storage_in_blocks(compiled, tmp_path: Path, vers
 
 @pytest.mark.parametrize("version", [pytest.param(v, marks=() if v == HERE else pytest.mark.matrix) for v in (*NEW, *OLD)])
 def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
-    """dlopen'ed libraries' TLS stands in blocks of ld.so's own."""
+    """dlopen'ed libraries' TLS is in blocks of ld.so's own."""
     musl, source = mallocs_musl.chosen(version, "dynamic"), SOURCE.with_name("dynamic_tls.c")
     library = musl.library(source, tmp_path / "library.so", "-DLIBRARY")
     program = musl.compile(source, tmp_path / "program", "dynamic")
@@ -241,7 +241,7 @@ def test_verify_says_what_was_written(compiled, tmp_path: Path) -> None:
         block, _ = damage(running.output)
         done = ran("verify", "--json", str(running.kernel_core()))
     assert done.returncode == 1, done.stderr
-    told = json.loads(done.stdout)
-    assert told["sound"] is False
-    assert any(f"{block:#x}" in problem["what"] for problem in told["problems"])
-    assert any("the block it was copied to" in (problem["written"] or {}).get("text", "") for problem in told["problems"])
+    reported = json.loads(done.stdout)
+    assert reported["sound"] is False
+    assert any(f"{block:#x}" in problem["what"] for problem in reported["problems"])
+    assert any("the block it was copied to" in (problem["written"] or {}).get("text", "") for problem in reported["problems"])

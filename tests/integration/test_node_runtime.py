@@ -64,7 +64,7 @@ require('fs').writeSync(1, 'ready\\n');
 
 
 def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
-    """It is said, and what is told stays within bounds."""
+    """It is said, and what is reported stays within bounds."""
     with cores.Running([nodes.get(nodes.NEWEST), "-e", COLLECTS], tmp_path) as running:
         commands = ["handle SIGSEGV nostop noprint pass", "break v8::internal::Heap::PerformGarbageCollection", "continue"]
         output = debuggers.gdb([*commands, "leaks runtime --json", "kill"], "-p", str(running.pid))

@@ -55,16 +55,16 @@ def width(part: Mapping[str, Any]) -> int:
 def everywhere(running: cores.Running, program: str, gcore: bool) -> dict[str, str]:
     """The answer live, of gcore's core if wanted, and of the kernel's; on the command line, in GDB, in LLDB."""
     pid, words = str(running.pid), [f"leaks {' '.join(RUNTIME)} --json"]
-    told = {"live": debuggers.findleaks(*RUNTIME, "--json", "--pid", pid)}
+    reported = {"live": debuggers.findleaks(*RUNTIME, "--json", "--pid", pid)}
     if gcore:
-        told |= {"live, gdb": debuggers.gdb(words, "-p", pid), "live, lldb": debuggers.lldb(words, "-p", pid)}
+        reported |= {"live, gdb": debuggers.gdb(words, "-p", pid), "live, lldb": debuggers.lldb(words, "-p", pid)}
     for name, make in (("gcore", running.gcore), ("kernel", running.kernel_core))[not gcore :]:
         core = make()
-        told[name] = debuggers.findleaks(*RUNTIME, "--json", str(core))
-        told[f"{name}, gdb"] = debuggers.gdb(words, program, str(core))
-        told[f"{name}, lldb"] = debuggers.lldb(words, program, "-c", str(core))
+        reported[name] = debuggers.findleaks(*RUNTIME, "--json", str(core))
+        reported[f"{name}, gdb"] = debuggers.gdb(words, program, str(core))
+        reported[f"{name}, lldb"] = debuggers.lldb(words, program, "-c", str(core))
         core.unlink()  # gcore's has all that is reserved for code
-    return told
+    return reported
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def everywhere(running: cores.Running, program: str, gcore: bool) -> dict[str, s
 def test_what_v8_says_of_each_space(tmp_path: Path, version: str, gcore: bool) -> None:
     """Of three isolates, one to a thread, in every kind of picture and through every door."""
     with filled(tmp_path, version, 2) as running:
-        told = everywhere(running, nodes.get(version), gcore)
+        reported = everywhere(running, nodes.get(version), gcore)
     truths = said(running.output)
     assert len(truths) == 3
-    first, _ = page(told["live"])
-    for name, output in told.items():
+    first, _ = page(reported["live"])
+    for name, output in reported.items():
         found, warnings = page(output)
         assert [warning for warning in warnings if warning.startswith("node:")] == [], name
         exact(found, truths)
@@ -86,7 +86,7 @@ def test_what_v8_says_of_each_space(tmp_path: Path, version: str, gcore: bool) -
 
 
 def test_page_and_places(tmp_path: Path) -> None:
-    """The text has the rows of the JSON that are not empty; an address is told by its space."""
+    """The text has the rows of the JSON that are not empty; an address is reported by its space."""
     with filled(tmp_path, nodes.NEWEST, 0) as running:
         where = ("--pid", str(running.pid))
         found, _ = page(debuggers.findleaks(*RUNTIME, "--json", *where))

@@ -180,17 +180,17 @@ SOME = (alike, wild_many, circle, entry, counter)
     "spoil", [pytest.param(spoil, id=spoil.__name__, marks=() if spoil in SOME else pytest.mark.matrix) for spoil in CASES]
 )
 def test_what_is_wrong_is_said(tmp_path: Path, picture: Picture, spoil: Callable[[Words, Picture], tuple[str, ...]]) -> None:
-    """Spaces that the damage does not concern are told as V8 told them; all chunks are still in some part."""
+    """Spaces that the damage does not concern are reported as V8 told them; all chunks are still in some part."""
     core = Path(shutil.copyfile(picture.core, tmp_path / "core"))
     concerned = spoil(Words(core), picture)
     found, warnings = pages(core)
     core.unlink()
     heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
     isolate = next(part for part in heap["parts"] if part["name"].startswith("isolate"))
-    told = {part["name"]: [part["bytes"], part["used"]] for part in isolate["parts"]}
+    reported = {part["name"]: [part["bytes"], part["used"]] for part in isolate["parts"]}
     expected = {name: sizes for name, sizes in picture.said.items() if sizes[0] and name not in concerned}
-    assert {name: sizes for name, sizes in told.items() if name in expected} == expected
-    assert all(told.get(name) != picture.said[name] for name in concerned)
+    assert {name: sizes for name, sizes in reported.items() if name in expected} == expected
+    assert all(reported.get(name) != picture.said[name] for name in concerned)
     assert sum(part["bytes"] for part in heap["parts"]) == heap["bytes"]
     if spoil is alike:
         assert heap["bytes"] == pages(picture.core)[0]["parts"][0]["bytes"]

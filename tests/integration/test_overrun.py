@@ -35,7 +35,7 @@ OVERRUNS = (
     "numbers 200 24 free -t",
     "ones 40 1 top",
 )
-"""What the block is filled with, what malloc was asked for, bytes past the end, what stands behind, -t: in a thread's arena."""
+"""What the block is filled with, what malloc was asked for, bytes past the end, what follows, -t: in a thread's arena."""
 
 
 def run(session: Session, word: str) -> tuple[dict[str, Any], str]:
@@ -75,21 +75,21 @@ class Told:
 
 @pytest.mark.parametrize("words", OVERRUNS)
 def test_both_name_the_block_whose_header_was_written_over(program: Path, tmp_path: Path, words: str) -> None:
-    told = Told(program, words, tmp_path, live=OVERRUNS.index(words) % 2 == 0)
-    chunk = told.victim - 16
-    assert chunk <= int(told.first["damaged"]["address"], 16) < told.victim, told.first
-    assert hex(told.victim) in told.first["what"] or hex(chunk) in told.first["what"]
-    neighbours = told.first["neighbours"]
-    assert int(neighbours["before"]["address"], 16) == told.culprit, neighbours
-    assert told.first["what"] in told.find["warnings"], "one judgement"
-    assert all(told.first["what"] in text for text in told.texts), "text as JSON"
-    blamed = [problem for problem in told.verify["problems"] if hex(told.culprit - 16) in problem["what"].split(":")[0]]
+    reported = Told(program, words, tmp_path, live=OVERRUNS.index(words) % 2 == 0)
+    chunk = reported.victim - 16
+    assert chunk <= int(reported.first["damaged"]["address"], 16) < reported.victim, reported.first
+    assert hex(reported.victim) in reported.first["what"] or hex(chunk) in reported.first["what"]
+    neighbours = reported.first["neighbours"]
+    assert int(neighbours["before"]["address"], 16) == reported.culprit, neighbours
+    assert reported.first["what"] in reported.find["warnings"], "one judgement"
+    assert all(reported.first["what"] in text for text in reported.texts), "text as JSON"
+    blamed = [problem for problem in reported.verify["problems"] if hex(reported.culprit - 16) in problem["what"].split(":")[0]]
     assert not blamed, "the block that was written past its end has a sound header"
 
 
-def test_what_cannot_be_told_is_said_to_be_so(program: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_reported_is_said_to_be_so(program: Path, tmp_path: Path) -> None:
     """The victim's size became 0x41, an A, which leads into its own text; the chain of sizes bears out either header."""
-    told = Told(program, "A 104 1 used", tmp_path, live=True)
-    assert "which of the two cannot be determined" in told.first["what"] and hex(told.victim) in told.first["what"]
-    assert told.first["what"] in told.find["warnings"]
-    assert all(told.first["what"] in text for text in told.texts)
+    reported = Told(program, "A 104 1 used", tmp_path, live=True)
+    assert "which of the two cannot be determined" in reported.first["what"] and hex(reported.victim) in reported.first["what"]
+    assert reported.first["what"] in reported.find["warnings"]
+    assert all(reported.first["what"] in text for text in reported.texts)

@@ -34,7 +34,7 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict
 
 
 def suggested(output: str, prog: str) -> list[str]:
-    """The commands behind `next:`, each once; lines that go on are told by the program's name that they begin with."""
+    """The commands behind `next:`, each once; lines that go on are reported by the program's name that they begin with."""
     found: dict[str, None] = {}
     for line in output.splitlines():
         begun = re.match(r"^ +(next: )?(?=" + re.escape(prog) + " )", line)

@@ -24,7 +24,7 @@ def build(tmp_path_factory: pytest.TempPathFactory):
 
 
 def poisoned(program: Path, folder: Path, stops: int, blind: bool = False) -> tuple[Outcome, bytes]:
-    """The outcome, and what the program prints when nobody disturbs it."""
+    """The outcome, and what the program prints when nothing disturbs it."""
     plain = subprocess.run([str(program)], capture_output=True, check=True).stdout
     return Poisoned([str(program), "trap"], 1, 40, stops, folder / "out", -1, blind).run(), plain
 

@@ -86,7 +86,7 @@ def test_pyproj_loses_one_object_a_call_and_all_that_hangs_from_it(tmp_path: Pat
     assert found["trusted"], found["warnings"]
     objects = [g for g in found["groups"] if g["size"] in usable(leak.request)]
     assert sum(g["blocks"] for g in objects) == kinds["definite"] >= 0.8 * leak.times
-    # Each drags hundreds of blocks along: that is where the memory went, and they are told as the leader's.
+    # Each drags hundreds of blocks along: that is where the memory went, and they are reported as the leader's.
     assert sum(g["indirect_blocks"] for g in objects) > 500 * leak.times
     assert found["groups"][0] in objects
 
@@ -113,7 +113,7 @@ def _held_by_old_bytes(leak: Published, core: str) -> set[str]:
     return first
 
 
-def test_unprepared_pyproj_is_told_first(tmp_path: Path) -> None:
+def test_unprepared_pyproj_is_reported_first(tmp_path: Path) -> None:
     """Without the settings, old bytes hold a few of the objects, no more than one in twenty, and others hang from these."""
     leak = LEAKS["pyproj"]
     with _start(leak, leak.bad, tmp_path, {}) as running:

@@ -1,4 +1,4 @@
-"""Leaks of released packages whose memory stays reachable: who holds it is told in the bad release, and not in the fixed one."""
+"""Leaks of released packages whose memory stays reachable: who holds it is reported in the bad release, and not in the fixed one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def holders(address: str, core: str) -> list[dict[str, Any]]:
     return [row["from"] for row in found if row["live"] and "from" in row]
 
 
-def test_patterns_that_babel_keeps_are_told(tmp_path: Path) -> None:
+def test_patterns_that_babel_keeps_are_reported(tmp_path: Path) -> None:
     leak = KEPT["babel"]
     with started(leak, leak.bad, tmp_path) as (running, said):
         core = str(running.kernel_core())
@@ -78,7 +78,7 @@ def test_babel_that_bounds_its_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("picture", ["kernel_core", pytest.param("live", marks=pytest.mark.matrix)])
-def test_connections_that_sqlobject_keeps_are_told(picture: str, tmp_path: Path) -> None:
+def test_connections_that_sqlobject_keeps_are_reported(picture: str, tmp_path: Path) -> None:
     leak = KEPT["sqlobject"]
     with started(leak, leak.bad, tmp_path) as (running, said):
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]

@@ -1,5 +1,5 @@
 """Real programs, idle: `find` runs on their cores and on them alive, and what it calls definite is confirmed by Valgrind memcheck on
-the same program. What they lose, and why, stands in docs/real-programs.md."""
+the same program. What they lose, and why, is in docs/real-programs.md."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ KNOWN = {"names": "std::map", "sites": "std::map", "words": "std::set", "counts"
 """What debug information adds."""
 
 BYTES = ("samples", "waiting")
-"""Fields whose length is told in bytes: elements have 8."""
+"""Fields whose length is reported in bytes: elements have 8."""
 
 
 def asked(*words: str) -> Row:
@@ -186,10 +186,10 @@ def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
     assert asked("g_*", str(core))["roots"] == [agent]
     assert asked(agent["name"], str(core))["roots"] == [agent]
     words = [["roots", "--json"], ["roots", "g_agent", "--json", "--limit", "0"], ["roots", "local_sites", "--depth", "1", "--json"]]
-    told = objects("".join(f"{json.dumps(asked(*w[1:], str(core)))}\n" for w in words))
+    reported = objects("".join(f"{json.dumps(asked(*w[1:], str(core)))}\n" for w in words))
     typed = ["leaks " + " ".join(w) for w in words]
-    assert objects(gdb(typed, str(program), str(core))) == told
-    assert objects(lldb(typed, str(program), "-c", str(core))) == told
+    assert objects(gdb(typed, str(program), str(core))) == reported
+    assert objects(lldb(typed, str(program), "-c", str(core))) == reported
     pointer = (
         subprocess.run(
             ["gdb", "-batch", "-nx", "-ex", "p/x (long)g_agent", str(program), str(core)], capture_output=True, text=True, check=True

@@ -58,23 +58,23 @@ def every_picture(running: Running, program: str, check: Callable[[dict[str, Any
     """Live, in gcore's core and in the kernel's; in GDB, in LLDB and on the command line: the same answer, which `check` finds right."""
     words = ["leaks scopes --json"]
     pid = str(running.pid)
-    told = {
+    reported = {
         "live": findleaks("scopes", "--json", "--pid", pid),
         "live, gdb": gdb(words, "-p", pid),
         "live, lldb": lldb(words, "-p", pid),
     }
     for name, make in (("gcore", running.gcore), ("kernel", running.kernel_core)):
         core = str(make())
-        told[name] = findleaks("scopes", "--json", core)
-        told[f"{name}, gdb"] = gdb(words, program, core)
-        told[f"{name}, lldb"] = lldb(words, program, "-c", core)
-    for name, output in told.items():
+        reported[name] = findleaks("scopes", "--json", core)
+        reported[f"{name}, gdb"] = gdb(words, program, core)
+        reported[f"{name}, lldb"] = lldb(words, program, "-c", core)
+    for name, output in reported.items():
         assert objects(output), f"{name}: {output}"
         found = answer(objects(output))
         check(found)
-        assert found["isolates"] == answer(objects(told["live"]))["isolates"], name
+        assert found["isolates"] == answer(objects(reported["live"]))["isolates"], name
         door = name.partition(", ")
-        assert found == answer(objects(told[door[0]])), name
+        assert found == answer(objects(reported[door[0]])), name
 
 
 def closing(folder: Path, version: str, count: int) -> Running:

@@ -157,7 +157,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", [name if name == "a cycle" else pytest.param(name, marks=pytest.mark.matrix) for name in DAMAGE])
 def test_a_damaged_list_of_blocks(damage: str, dumped: Dumped, tmp_path: Path) -> None:
-    """What stands before the damage is counted."""
+    """What precedes the damage is counted."""
     blocks, change, problem = DAMAGE[damage]
     target = open_core(str(dumped.core))
     first = target.word(dumped.vector)

@@ -121,7 +121,7 @@ def test_a_plugin_with_an_allocator_of_its_own(tmp_path: Path, picture: str) -> 
 
 @pytest.mark.parametrize("malloc", ["jemalloc", "tcmalloc"])
 def test_pymalloc_over_another_malloc(embedded: Sequence[str], tmp_path: Path, malloc: str) -> None:
-    """Arenas that a preloaded malloc gave: pymalloc's blocks stand in that one's large blocks."""
+    """Arenas that a preloaded malloc gave: pymalloc's blocks are in that one's large blocks."""
     library = mallocs_jemalloc.get("5.3.0").library if malloc == "jemalloc" else mallocs_tcmalloc.get("2.10").library()
     environment = {**mallocs_python.get(VERSION).environment(), "LD_PRELOAD": str(library)}
     with cores.Running([*embedded, str(CHURN)], tmp_path, environment) as running:

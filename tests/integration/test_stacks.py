@@ -105,9 +105,9 @@ def test_gdb_sees_the_same(program: Path, tmp_path: Path) -> None:
         found = asked("--pid", str(running.pid))
         command = ["gdb", "-batch", "-nx", "-iex", "set debug-file-directory /nonexistent", "-iex", "set auto-load no"]
         command += ["-p", str(running.pid), "-ex", "thread apply all bt"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        reported = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     theirs = {}
-    for part in re.split(r"\nThread ", told)[1:]:
+    for part in re.split(r"\nThread ", reported)[1:]:
         theirs[int(part.split("LWP ")[1].split(")")[0])] = [int(a, 16) for a in re.findall(r"^#\d+\s+0x([0-9a-f]+) in ", part, re.M)]
     assert len(theirs) == 4
     ours = {tid: [int(f["address"], 16) for f in stack["frames"]] for stack in found["stacks"] for tid in stack["threads"]}

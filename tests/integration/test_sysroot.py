@@ -27,7 +27,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     return core, root, at
 
 
-def told(printed: str) -> list[str]:
+def reported(printed: str) -> list[str]:
     """What the warnings say to type, with lines joined that were broken to fit."""
     joined = " ".join(printed.split())
     return re.findall(r"doors: not on this machine: read-only data and symbols are missing\. ([^`]*`[^`]*`|Give --sysroot)", joined)
@@ -35,20 +35,20 @@ def told(printed: str) -> list[str]:
 
 def test_the_command_line(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
-    assert told(findleaks("path", at, str(core))) == ["Give --sysroot"]
-    assert not told(findleaks("path", at, str(core), "--sysroot", str(root)))
+    assert reported(findleaks("path", at, str(core))) == ["Give --sysroot"]
+    assert not reported(findleaks("path", at, str(core), "--sysroot", str(root)))
 
 
 def test_gdb(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
     words = f"leaks path {at}"
     before, after = gdb([words, "echo ====\\n", f"set sysroot {root}", words], "-c", str(core)).split("====")
-    assert told(before) == ["Type `set sysroot DIR`"] and not told(after)
+    assert reported(before) == ["Type `set sysroot DIR`"] and not reported(after)
 
 
 def test_lldb(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
     words = f"leaks path {at}"
-    assert told(lldb([words], "-c", str(core))) == ["Load the core again after `platform select --sysroot DIR remote-linux`"]
+    assert reported(lldb([words], "-c", str(core))) == ["Load the core again after `platform select --sysroot DIR remote-linux`"]
     command = f"platform select --sysroot {root} remote-linux"
-    assert not told(lldb([command, f"target create -c {core}", words]))
+    assert not reported(lldb([command, f"target create -c {core}", words]))

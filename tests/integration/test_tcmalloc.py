@@ -174,10 +174,10 @@ def test_the_debug_variant_is_named(tmp_path: Path) -> None:
     environment = {**os.environ, **malloc.environment(preload=False), "LD_PRELOAD": str(library)}
     with cores.Running([str(program)], tmp_path / "run", environment) as running:
         session = Session(open_core(str(running.kernel_core())))
-    told = [problem.what for problem in session.directory.problems]
+    reported = [problem.what for problem in session.directory.problems]
     session.close()
-    assert len(told) == 1
-    assert "is tcmalloc's debug variant" in told[0]
+    assert len(reported) == 1
+    assert "is tcmalloc's debug variant" in reported[0]
 
 
 def test_thread_caches_belong_to_threads(tmp_path: Path) -> None:

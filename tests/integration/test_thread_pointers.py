@@ -20,18 +20,18 @@ def test_found_in_memory(tmp_path: Path, link: str, threads: int) -> None:
     program = tmp_path / "program"
     subprocess.run(["gcc", link, "-g", "-O1", "-x", "c", "-", "-o", program, "-pthread"], input=agree.SOURCE, text=True, check=True)
     with Running([str(program), str(threads)], tmp_path / "run") as run, LiveTarget(run.pid, stopped=False) as target:
-        told = list(target.threads())
-        assert len({thread.thread_pointer for thread in told} - {0}) == threads + 1
-        assert completed(target, told) == told
+        reported = list(target.threads())
+        assert len({thread.thread_pointer for thread in reported} - {0}) == threads + 1
+        assert completed(target, reported) == reported
         unknown = [
             replace(thread, thread_pointer=0, registers={name: n for name, n in thread.registers.items() if name != "fs_base"})
-            for thread in told
+            for thread in reported
         ]
-        pointers = {thread.tid: thread.thread_pointer for thread in told}
+        pointers = {thread.tid: thread.thread_pointer for thread in reported}
         found = completed(target, unknown)
         assert {thread.tid: thread.thread_pointer for thread in found} == pointers
         assert {thread.tid: thread.registers["fs_base"] for thread in found} == pointers
         assert all(thread.thread_pointer in thread.words for thread in found)
         # As from outside of the process's pid namespace: the threads' ids are not those in its memory.
         renumbered = [replace(thread, tid=thread.tid + 1_000_000_000) for thread in unknown]
-        assert [thread.thread_pointer for thread in completed(target, renumbered)] == [thread.thread_pointer for thread in told]
+        assert [thread.thread_pointer for thread in completed(target, renumbered)] == [thread.thread_pointer for thread in reported]

@@ -123,7 +123,7 @@ def test_hints_and_strings(tmp_path: Path) -> None:
     target.close()
 
 
-def test_without_the_files_the_shape_is_told(tmp_path: Path) -> None:
+def test_without_the_files_the_shape_is_reported(tmp_path: Path) -> None:
     """A core from another machine: names among the program's constants are gone. Vtables are there, the C++ library's names, too, and what
     of a small library's symbols lies in its first page."""
     core, blocks = core_of(tmp_path, Build("g++", stripped=True))

@@ -18,7 +18,7 @@ import nodes
 import pytest
 from debuggers import ROOT, findleaks, gdb, lldb, objects
 from real import PROGRAMS, Idle
-from verdicts import anonymous, build, finding, given_back, near, resident, running, share, sorts, told, verdict
+from verdicts import anonymous, build, finding, given_back, near, reported, resident, running, share, sorts, verdict
 
 from cores import Running
 from findleaks import commands
@@ -53,7 +53,7 @@ def test_plain_leak(program: Path, tmp_path: Path) -> None:
         assert set(sorts(found)) == {"lost"}
 
 
-def test_several_causes_are_all_told(program: Path, tmp_path: Path) -> None:
+def test_several_causes_are_all_reported(program: Path, tmp_path: Path) -> None:
     with running(program, tmp_path / "run", (LOST, KEPT, 40)) as run:
         found = verdict("--pid", str(run.pid))
         assert sorts(found) == ["kept", "lost", "unjoined-threads"]
@@ -167,7 +167,7 @@ def test_threaded_ruby(ruby: Running) -> None:
     size = resident(ruby.pid)
     live = verdict("--pid", str(ruby.pid))
     assert near(live["resident"], size, 0.01)
-    assert told(ruby, signal.SIGUSR2) == ["dumped"]
+    assert reported(ruby, signal.SIGUSR2) == ["dumped"]
     (core,) = ruby.folder.glob("core*")
     dumped = verdict(str(core))
     returned = given_back(ruby)
@@ -271,11 +271,11 @@ def test_doors_agree(program: Path, tmp_path: Path) -> None:
                 assert share(same, sort) == share(alive, sort)
         os.kill(run.pid, signal.SIGCONT)
         core = str(run.kernel_core())
-    told_of_core = objects(findleaks("verdict", "--json", core))
-    assert objects(gdb(["leaks verdict --json"], str(program), core)) == told_of_core
-    assert objects(lldb(["leaks verdict --json"], str(program), "-c", core)) == told_of_core
-    assert objects(findleaks("verdict", "--json", core, FINDLEAKS_PURE="1")) == told_of_core
-    assert near(json.loads(told_of_core[0])["resident"], os.stat(core).st_blocks * 512, 0.01)  # what the kernel wrote of the process
+    of_core = objects(findleaks("verdict", "--json", core))
+    assert objects(gdb(["leaks verdict --json"], str(program), core)) == of_core
+    assert objects(lldb(["leaks verdict --json"], str(program), "-c", core)) == of_core
+    assert objects(findleaks("verdict", "--json", core, FINDLEAKS_PURE="1")) == of_core
+    assert near(json.loads(of_core[0])["resident"], os.stat(core).st_blocks * 512, 0.01)  # what the kernel wrote of the process
     words = " ".join(findleaks("verdict", core).split())
     assert f"{LOST:,} blocks that nothing refers to" in words
     assert "20 threads ended and were never joined" in words

@@ -69,13 +69,13 @@ def check(program: Path, folder: Path, scenario: str, picture: str, thread: bool
     with cores.Running([str(program), *words], folder) as running:
         said = story(running.output)
         target = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
-        told, status = ask(*target)
-    assert status == 1, told
-    assert told["sound"] is False
-    damage = [problem for problem in told["problems"] if problem["corrupt"]]
+        reported, status = ask(*target)
+    assert status == 1, reported
+    assert reported["sound"] is False
+    damage = [problem for problem in reported["problems"] if problem["corrupt"]]
     first = damage[0]
     place = int(first["damaged"]["address"], 16)
-    assert said.damage <= place < said.damage + 8, (hex(said.damage), told["problems"])
+    assert said.damage <= place < said.damage + 8, (hex(said.damage), reported["problems"])
     if first["written"] is not None:
         assert first["written"]["is"] in (DAMAGE[scenario], "pointer") or scenario in ("double", "triangle"), first
     neighbours = first["neighbours"]
@@ -112,9 +112,9 @@ def test_every_damage_and_libc(build: Build, tmp_path: Path, version: str, scena
 def sound(command: list[str], folder: Path, **environment: str) -> None:
     """A healthy program: nothing is wrong with it, and everything was looked at."""
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
-        told, status = ask("--pid", str(running.pid))
-    assert (status, told["sound"], told["problems"]) == (0, True, []), told["problems"][:3]
-    for allocator in told["allocators"]:
+        reported, status = ask("--pid", str(running.pid))
+    assert (status, reported["sound"], reported["problems"]) == (0, True, []), reported["problems"][:3]
+    for allocator in reported["allocators"]:
         assert allocator["sound"]
         assert allocator["checked"]["chunk headers"] > 0.9 * allocator["blocks"] > 0  # the others are mapped one by one
         assert allocator["checked"]["free-list links"] > 0
@@ -141,9 +141,9 @@ def test_programs_for_any_malloc(build: Build, tmp_path: Path, scenario: str) ->
     """The shared programs, with glibc's malloc: the first problem is in the block that was damaged, or the one it was freed behind."""
     with cores.Running([str(build(ANY)), *scenario.split()], tmp_path) as running:
         said = story(running.output)
-        told, status = ask("--pid", str(running.pid))
+        reported, status = ask("--pid", str(running.pid))
     assert status == 1
-    damage = [problem for problem in told["problems"] if problem["corrupt"]]
+    damage = [problem for problem in reported["problems"] if problem["corrupt"]]
     if scenario.startswith("double"):
         assert any("freed twice" in problem["what"] for problem in damage)
     else:
@@ -182,10 +182,10 @@ def test_all_doors_say_the_same(build: Build, tmp_path: Path) -> None:
     program = build(GLIBC)
     with cores.Running([str(program), "uaf", "16", "text", "cached"], tmp_path) as running:
         core = str(running.kernel_core())
-    told = objects(ran("verify", "--json", core).stdout)
-    assert len(told) == 1 and json.loads(told[0])["sound"] is False
-    assert objects(gdb(["leaks verify --json"], str(program), core)) == told
-    assert objects(lldb(["leaks verify --json"], str(program), "-c", core)) == told
+    reported = objects(ran("verify", "--json", core).stdout)
+    assert len(reported) == 1 and json.loads(reported[0])["sound"] is False
+    assert objects(gdb(["leaks verify --json"], str(program), core)) == reported
+    assert objects(lldb(["leaks verify --json"], str(program), "-c", core)) == reported
 
 
 def test_a_core_cut_short_is_not_called_sound(build: Build, tmp_path: Path) -> None:
@@ -193,6 +193,6 @@ def test_a_core_cut_short_is_not_called_sound(build: Build, tmp_path: Path) -> N
         core = running.kernel_core()
     cut = tmp_path / "cut"
     cut.write_bytes(core.read_bytes()[:-8192])
-    told, status = ask(str(cut))
-    assert status == 2 and told["complete"] is False
-    assert not [problem for problem in told["problems"] if problem["corrupt"]]
+    reported, status = ask(str(cut))
+    assert status == 2 and reported["complete"] is False
+    assert not [problem for problem in reported["problems"] if problem["corrupt"]]

@@ -131,13 +131,13 @@ def check(build: Build, malloc: Malloc, folder: Path, scenario: str, written: st
         return
     with cores.Running(command, folder, settings) as running:
         said = damage.story(running.output)
-        told, status = damage.look(running, picture)
-    assert malloc.name.split()[0] in {allocator["name"] for allocator in told["allocators"] if allocator["blocks"]}
+        reported, status = damage.look(running, picture)
+    assert malloc.name.split()[0] in {allocator["name"] for allocator in reported["allocators"] if allocator["blocks"]}
     if kind not in SEEN[malloc.name]:
-        assert (status, told["sound"], told["problems"]) == (0, True, []), told["problems"]
+        assert (status, reported["sound"], reported["problems"]) == (0, True, []), reported["problems"]
         return
-    assert (status, told["sound"]) == (1, False), told
-    first = next(problem for problem in told["problems"] if problem["corrupt"])
+    assert (status, reported["sound"]) == (1, False), reported
+    first = next(problem for problem in reported["problems"] if problem["corrupt"])
     compare(first, kind, said, written)
 
 
@@ -182,9 +182,9 @@ def sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, 
     program, environment = build(malloc, accuracy.SOURCE)
     command = [str(program), str(threads), str(threads + scale), str(scale), "a"]
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
-        told, status = damage.look(running, picture)
-    assert (status, told["sound"], told["problems"]) == (0, True, []), told["problems"][:3]
-    mine = [allocator for allocator in told["allocators"] if allocator["name"] == malloc.name.split()[0]]
+        reported, status = damage.look(running, picture)
+    assert (status, reported["sound"], reported["problems"]) == (0, True, []), reported["problems"][:3]
+    mine = [allocator for allocator in reported["allocators"] if allocator["name"] == malloc.name.split()[0]]
     assert mine and all(allocator["blocks"] and any(allocator["checked"].values()) for allocator in mine)
 
 

@@ -56,17 +56,17 @@ def name(kind):
 gc.collect()
 gc.disable()
 count_interned = getattr(sys, "getunicodeinternedsize", None)  # since 3.12
-told = {"untracked": {"__main__.Price": len(prices), "__main__.Label": len(labels)}}
+truth = {"untracked": {"__main__.Price": len(prices), "__main__.Label": len(labels)}}
 if TRACE:
     snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, __file__, all_frames=False)])
     statistics = snapshot.statistics("traceback")
-    told["sites"] = [[[f"{frame.filename}:{frame.lineno}" for frame in reversed(s.traceback)], s.count, s.size] for s in statistics[:10]]
+    truth["sites"] = [[[f"{frame.filename}:{frame.lineno}" for frame in reversed(s.traceback)], s.count, s.size] for s in statistics[:10]]
     del snapshot, statistics
-json.dumps(told)  # what it makes at its first use is there from here on
+json.dumps(truth)  # what it makes at its first use is there from here on
 tracked, written = {Session: 0}, {Session: 0}  # the collector knows of them
-told["tracked"] = tracked
-told["stats"] = gc.get_stats()
-told["thresholds"] = gc.get_threshold()
+truth["tracked"] = tracked
+truth["stats"] = gc.get_stats()
+truth["thresholds"] = gc.get_threshold()
 objects = gc.get_objects()
 for one in objects:
     kind = type(one)
@@ -76,8 +76,8 @@ written.clear()
 for kind, count in tracked.items():
     label = name(kind)
     written[label] = written.get(label, 0) + count
-told["tracked"] = written
-told["interned"] = count_interned() if count_interned else len(interned)
-os.write(1, json.dumps(told).encode() + b"\nready\n")
+truth["tracked"] = written
+truth["interned"] = count_interned() if count_interned else len(interned)
+os.write(1, json.dumps(truth).encode() + b"\nready\n")
 while True:
     signal.pause()

@@ -81,8 +81,8 @@ def run(words: Sequence[str], environment: Mapping[str, str], merged: bool = Fal
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out if merged else err, env=dict(environment), timeout=PATIENCE
             )
             status = done.returncode
-        told = [_written(output) for output in (out, err)]
-    return subprocess.CompletedProcess(list(words), status, told[0], told[1])
+        reported = [_written(output) for output in (out, err)]
+    return subprocess.CompletedProcess(list(words), status, reported[0], reported[1])
 
 
 def end() -> None:
@@ -97,7 +97,7 @@ def _written(output: IO[bytes]) -> str:
 
 
 def _serve(asked: socket.socket) -> None:
-    """Fork for each command, until nobody asks any more."""
+    """Fork for each command, until nothing asks any more."""
     import findleaks
 
     for module in pkgutil.walk_packages(findleaks.__path__, "findleaks."):

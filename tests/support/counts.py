@@ -70,7 +70,7 @@ def printed(running: Running) -> str:
 
 
 def unharmed(running: Running, at: Places, before: dict[str, bytes]) -> None:
-    """Nobody holds the process, its code is as it was, and it runs through the places that had breakpoints."""
+    """Nothing holds the process, its code is as it was, and it runs through the places that had breakpoints."""
     assert "TracerPid:\t0\n" in Path(f"/proc/{running.pid}/status").read_text()
     assert code(running.pid, at) == before
     (running.folder / "go").touch()
@@ -99,7 +99,7 @@ class Counting:
         return out
 
 
-def told(output: str) -> list[dict[str, Any]]:
+def reported(output: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith('{"schema"')]
 
 

@@ -45,6 +45,6 @@ def look(running: cores.Running, picture: str) -> tuple[dict[str, Any], int]:
     if picture == "live":
         return ask("--pid", str(running.pid))
     core: Path = running.kernel_core()
-    told = ask(str(core))
+    reported = ask(str(core))
     core.unlink()
-    return told
+    return reported

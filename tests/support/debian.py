@@ -110,8 +110,8 @@ def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: b
     run = _apt(suite, folder, "deb")
     wanted = list(packages)
     if dependencies:
-        told = run("install", "--simulate", "--no-install-recommends", *packages)
-        wanted = [line.split()[1] for line in told.splitlines() if line.startswith("Inst ")]
+        reported = run("install", "--simulate", "--no-install-recommends", *packages)
+        wanted = [line.split()[1] for line in reported.splitlines() if line.startswith("Inst ")]
         wanted = [name for name in wanted if name in packages or not _IDLE.fullmatch(name)]
     run("download", *wanted)
     shutil.rmtree(folder / "apt")

@@ -84,9 +84,9 @@ class Debugger:
 
     def gcore(self, pid: int, path: Path) -> Path:
         """A core that this GDB makes of a process, which runs on."""
-        told = self._run([*self.words, "-nx", "-batch", "-ex", f"gcore {path}", "-p", str(pid)], "")
+        reported = self._run([*self.words, "-nx", "-batch", "-ex", f"gcore {path}", "-p", str(pid)], "")
         if not path.exists():
-            raise RuntimeError(f"{self.name} made no core: {told}")
+            raise RuntimeError(f"{self.name} made no core: {reported}")
         return path
 
     def _loaded(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A writer of ELF cores, as the kernel, GDB, or nobody in his right mind would write them.
+"""A writer of ELF cores, as the kernel, GDB, or nothing in his right mind would write them.
 
 Layouts: Linux include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c (NT_FILE); System V gABI for the rest.
 """

@@ -31,7 +31,7 @@ ACTING = (
     b"'\";&$(x)`<script>"
 )
 ACTING_TYPE = b"\xc2\x9b3J\x9b2J\xe2\x80\xae\xe2\x81\xa6\xe2\x80\x8f\xd8\x9c\xe2\x80\xa8\xe2\x80\x8b\xef\xbb\xbf\xf3\xa0\x81\x81"
-"""What may stand in a type's name: no ASCII but letters, digits and the like, or it is taken for none."""
+"""What may are in a type's name: no ASCII but letters, digits and the like, or it is taken for none."""
 
 LONG = 132
 SHORT = "escapes_program"

@@ -35,7 +35,7 @@ def kernel() -> KernelEngine:
 
 
 def pure(arch: Arch = X86_64) -> Engine:
-    """The pure-Python twin. Where a sanitizer's build of the kernel is tested, the kernel that was built beside the sources stands in for
+    """The pure-Python twin. Where a sanitizer's build of the kernel is tested, the kernel that was built beside the sources is in for
     it: the tests that run without a sanitizer hold that to the twin on the same examples, and Python takes five times as long with one."""
     return KernelEngine(loaded()) if SANITIZED else PureEngine(arch)
 

@@ -66,7 +66,7 @@ def built_library(folder: Path) -> Path:
 
 
 def image_of(library: Path, only_first_page: bool = False) -> list[Load]:
-    """The PT_LOADs of a library as they stand in memory at LIBRARY."""
+    """The PT_LOADs of a library as they are in memory at LIBRARY."""
     data = library.read_bytes()
     loads = []
     for s in elf.segments(data, elf.header(data)):
@@ -98,7 +98,7 @@ def core_with(library: Path, path: str, only_first_page: bool = True) -> bytes:
 
 
 def constant_of(core: CoreTarget) -> bool:
-    """Whether the constant that stands in the file only can be read. (The symbol itself may come from the first page.)"""
+    """Whether the constant that is in the file only can be read. (The symbol itself may come from the first page.)"""
     text = core.symbol("text", "lib")
     assert text is not None
     try:

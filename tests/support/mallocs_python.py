@@ -115,8 +115,8 @@ def compare_statistics(session: Session, folder: Path) -> None:
     lost = ("pool headers", "quantization", "arena alignment")
     assert counted["bytes in arenas"] == sum(counted[f"bytes in {n}"] for n in spent) + sum(counted[f"bytes lost to {n}"] for n in lost)
     parts = session.directory.of(allocator)
-    for state, told in ((State.IN_USE, sum(c.in_use for c in caches)), (State.FREE, sum(c.free for c in caches))):
-        assert sum(blocks.totals(state, *part).blocks for part in parts) == told
+    for state, reported in ((State.IN_USE, sum(c.in_use for c in caches)), (State.FREE, sum(c.free for c in caches))):
+        assert sum(blocks.totals(state, *part).blocks for part in parts) == reported
     assert sum(arena.in_use for arena in allocator.arenas(blocks)) == counted["bytes in allocated blocks"]
     assert sum(arena.mapped for arena in allocator.arenas(blocks)) == counted["bytes in arenas"]
     assert list(allocator.verify(blocks)) == []

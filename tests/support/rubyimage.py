@@ -19,7 +19,7 @@ CLASSPATH = 0x1234
 
 
 class Layout:
-    """What differs between versions: bytes of a page, whether pages name their slots' size, where things stand in the object space."""
+    """What differs between versions: bytes of a page, whether pages name their slots' size, where things are in the object space."""
 
     def __init__(self, version: str) -> None:
         self.version = version

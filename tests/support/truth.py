@@ -179,9 +179,9 @@ def compare_leaders(records: Sequence[Record], core: Path) -> list[str]:
             if address != record.leader:
                 sentences.append(f"{record} hangs from {address:#x}, not {record.leader:#x}")
         for address, count in hanging.items():
-            told = graph.indirect_totals(blocks.find(address)).blocks
-            if told != count:
-                sentences.append(f"{told} blocks hang from {address:#x}, not {count}")
+            reported = graph.indirect_totals(blocks.find(address)).blocks
+            if reported != count:
+                sentences.append(f"{reported} blocks hang from {address:#x}, not {count}")
         return sentences
     finally:
         session.close()

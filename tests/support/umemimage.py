@@ -68,7 +68,7 @@ class Cache:
 
 @dataclass
 class Arena:
-    """`segments` are (start, end, type) in order, spans (16) among them; `values` what stands in vm_kstat, where not as they sum up."""
+    """`segments` are (start, end, type) in order, spans (16) among them; `values` what is in vm_kstat, where not as they sum up."""
 
     name: str
     address: int
@@ -248,7 +248,7 @@ class UmemImage:
         raise ValueError(hex(buffer))
 
     def release(self, buffer: int, untag: int = -1, to: str = "slab", cpu: int = 0) -> None:
-        """umem_cache_free(); `untag` is where malloc's tag stands in the buffer (free() spoils it); `to` a list to put it on."""
+        """umem_cache_free(); `untag` is where malloc's tag is in the buffer (free() spoils it); `to` a list to put it on."""
         cache, slab, index = self.owner(buffer)
         if untag >= 0:
             self.put(buffer + untag + 4, struct.pack("<I", 0xDEADBEEF))
@@ -388,7 +388,7 @@ class UmemImage:
         for _ in arena.segments:
             places.append(self.seg0 if arena.name == "mmap_top" else self.take(56))
             self.seg0 += 232 if arena.name == "mmap_top" else 0
-        places.append(seg0 + size)  # the rotor, which stands before vm_seg0 in the ring
+        places.append(seg0 + size)  # the rotor, which precedes vm_seg0 in the ring
         bounds = [(0, 0), *((start, end) for start, end, _ in arena.segments), (0, 0)]
         spans = [place for place, kind in zip(places, kinds) if kind == 16]
         kin = dict(zip(spans, [*spans[1:], spans[0]]))

@@ -126,7 +126,7 @@ class Image:
             self.put(node + 11, b"\x02" if number < 3 else b"\x01")
 
     def _thread(self, number: int, isolate: int) -> None:
-        """In `work`, called by `start`; the scope stands in work's frame."""
+        """In `work`, called by `start`; the scope is in work's frame."""
         stack, storage = STACKS + 0x100000 * number, STORAGE + 0x1000 * number
         self.memory[stack], self.memory[storage] = bytearray(0x1000), bytearray(0x800)
         self.words(storage + 0x400 + TLS, isolate)

@@ -52,7 +52,7 @@ def share(found: dict[str, Any], sort: str, of: str = "") -> int:
     return sum(each["bytes"] for each in found["shares"] if each["share"] == sort and (each["of"] or "").startswith(of))
 
 
-def told(running: Running, number: signal.Signals) -> list[str]:
+def reported(running: Running, number: signal.Signals) -> list[str]:
     """Send a signal; what the program then prints on a line."""
     out = running.folder / "stdout"
     before = out.read_text()
@@ -68,7 +68,7 @@ def told(running: Running, number: signal.Signals) -> list[str]:
 
 def given_back(running: Running) -> int:
     """Bytes by which its anonymous resident size falls when it gives memory back (SIGUSR1)."""
-    before, after = told(running, signal.SIGUSR1)
+    before, after = reported(running, signal.SIGUSR1)
     return (int(before) - int(after)) << 10
 
 

@@ -48,7 +48,7 @@ def row(table: Sequence[object]) -> object:
 
 
 def content(rng: random.Random, size: int, addresses: Sequence[int], own: int) -> bytes:
-    """Something of the sort that stands in blocks, at the edges of what is called text."""
+    """Something of the sort that is in blocks, at the edges of what is called text."""
     text = "".join(rng.choice(rng.choice(ALPHABETS)) for _ in range(rng.randrange(30))).encode("utf-8", "surrogatepass")
     way = rng.randrange(8)
     if way == 0:

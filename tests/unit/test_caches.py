@@ -267,7 +267,7 @@ def test_memory_lent_to_another_allocator_counts_once() -> None:
     assert f"of the {size(150000)} that counting and listed have mapped" in text
 
 
-def test_memory_that_is_free_but_kept_is_told() -> None:
+def test_memory_that_is_free_but_kept_is_reported() -> None:
     """A process that looks large because its allocator does not give back what was freed: that is the first thing to know."""
     caches = [cache("a", 4000, 10, 0, 0, "2048-4095"), cache("a", 1 << 16, 0, 2, 20, "65536-131071")]
     arenas = [Arena("a", 40000, 2 << 16, 20 << 16, 3 << 20, {}, 1 << 20)]
@@ -297,7 +297,7 @@ def test_a_name_out_of_the_target_is_made_safe() -> None:
     assert {(one["arena"], one["name"]) for one in caches} == {("\x1b[31mred", "32"), ("a", "\x1b]0;x")}
 
 
-def test_classes_that_are_not_what_the_heaps_hold_are_told() -> None:
+def test_classes_that_are_not_what_the_heaps_hold_are_reported() -> None:
     wrong = [CACHES[0]._replace(in_use=21, in_use_bytes=21 * 32), *CACHES[1:]]
     made = Counting(HEAP, HEAP + 0x100000, blocks_of(HEAP, CACHES), wrong, ARENAS)
     warnings = run_json(opened(made))["warnings"]

@@ -98,7 +98,7 @@ def test_a_thread_cache_in_a_chunk_that_is_too_long_by_the_smallest() -> None:
 @pytest.mark.parametrize("short", [1024, 1])
 @pytest.mark.parametrize("link", ["itself", "wild", "unmapped", "zero", "used"], ids=lambda link: f"to-{link}")
 def test_a_bin_that_leads_astray(monkeypatch: pytest.MonkeyPatch, link: str, short: int) -> None:
-    """Its counts are short, it is told, and nothing hangs."""
+    """Its counts are short, it is reported, and nothing hangs."""
     monkeypatch.setattr(caches, "SHORT", short)
     made = of_release((2, 36))
     made.chunks = ((0x40, "used"), (0x60, "free"), (0x40, "used"), (0x70, "free"), (0x40, "used"), (0x80, "free"), (0x40, "used"))
@@ -111,8 +111,8 @@ def test_a_bin_that_leads_astray(monkeypatch: pytest.MonkeyPatch, link: str, sho
     add_up(directory, glibc)
     counted = glibc.counted()
     assert 4 <= counted["ordblks"] <= 9
-    told = [problem.what for problem in glibc.problems if "its lists hold" in problem.what]
-    assert told == ["main: its lists hold 2 free blocks, its heaps 3"] or (link in ("itself", "used") and len(told) <= 1)
+    reported = [problem.what for problem in glibc.problems if "its lists hold" in problem.what]
+    assert reported == ["main: its lists hold 2 free blocks, its heaps 3"] or (link in ("itself", "used") and len(reported) <= 1)
 
 
 def test_long_bins_are_followed_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,10 +75,10 @@ def test_few_pages_in_terabytes() -> None:
 
 
 def test_room_is_there_before_it_is_written_to() -> None:
-    made, told = CopyBuffer(300 << 20), list[int]()
+    made, reported = CopyBuffer(300 << 20), list[int]()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    made.ready(8 << 20, 100 << 20, told.append)
-    assert sum(told) == 100 << 20
+    made.ready(8 << 20, 100 << 20, reported.append)
+    assert sum(reported) == 100 << 20
     ready = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     with made.view() as view:
         for at in range(8 << 20, 108 << 20, PAGE):

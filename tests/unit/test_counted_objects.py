@@ -43,15 +43,15 @@ def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], lis
     """The memory in pieces cut at these offsets; what was cut off is asked for again."""
     blocks = built(engine, heap)
     tally = ObjectTally.of(blocks, TYPES, OFFSETS, MARKS, LEAVES, PROGRAM)
-    told: list[int] = []
+    reported: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(heap.memory)]):
         cut = count_objects(engine, blocks, graphs.piece(HEAP + start, bytes(heap.memory[start:end])), tally)
-        told += cut
+        reported += cut
         for address in cut:
             size = min(blocks.size(blocks.find(address)), 160)
             at = address - HEAP
             assert not count_objects(engine, blocks, graphs.piece(address, bytes(heap.memory[at : at + size])), tally)
-    return tally.found.tolist(), tally.merged.tolist(), tally.sums.tolist(), told
+    return tally.found.tolist(), tally.merged.tolist(), tally.sums.tolist(), reported
 
 
 def heap_of(*contents: tuple[int, bytes]) -> Heap:

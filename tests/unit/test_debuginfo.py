@@ -143,7 +143,7 @@ def test_every_variable_as_a_walk_of_all_entries_finds_it(program: Path) -> None
 
 
 def test_members_of_the_same_types_in_every_form(program: Path) -> None:
-    """Types may stand in type units; of bit-fields DWARF 5 has no place in bytes."""
+    """Types may are in type units; of bit-fields DWARF 5 has no place in bytes."""
     data = program.read_bytes()
     known, members = addresses(data), Members(Named(data))
     inner = members.variable(known["_ZN4deep5innerE"])

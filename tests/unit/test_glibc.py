@@ -81,7 +81,7 @@ def test_layouts_are_never_confused() -> None:
     all_right(image, directory)
 
 
-def test_links_are_told_by_what_is_there() -> None:
+def test_links_are_reported_by_what_is_there() -> None:
     image = of_release((2, 36))
     image.mangled = False  # as a distribution might patch it
     directory, glibc = read(image.build())
@@ -109,12 +109,12 @@ def test_corrupt_size_is_named_and_the_walk_goes_on() -> None:
     assert all(part.end <= bad - 8 or part.start >= heap.foreign[0].end for part in directory.claimed()), "what is hidden counts as roots"
 
 
-def doubted(state: str, told: int, links: bool = True, pc: int = 0, held: bool = True) -> tuple[str, list[Problem]]:
+def doubted(state: str, reported: int, links: bool = True, pc: int = 0, held: bool = True) -> tuple[str, list[Problem]]:
     """The state of a block that the header behind calls free, while the word that would repeat its size is `told`; and what is said."""
     image, target = damaged()
     block = image.blocks[state][0]
     behind = block - 16 + (target.word(block - 8) & ~7)
-    target.write_word(behind, told)
+    target.write_word(behind, reported)
     target.write_word(behind + 8, target.word(behind + 8) & ~1)
     if not links:
         target.write(block, b"The quick brown ")
@@ -127,10 +127,10 @@ def doubted(state: str, told: int, links: bool = True, pc: int = 0, held: bool =
     return states(directory, [block]).pop(), [problem for problem in directory.problems if problem.address == behind]
 
 
-@pytest.mark.parametrize("told", [0, 0x6867666564636261])
-def test_a_cleared_bit_makes_no_block_free(told: int) -> None:
+@pytest.mark.parametrize("reported", [0, 0x6867666564636261])
+def test_a_cleared_bit_makes_no_block_free(reported: int) -> None:
     """A string's end one byte past a block: the bit that says that the block is in use is gone, but no bin has it."""
-    state, (problem,) = doubted("used", told)
+    state, (problem,) = doubted("used", reported)
     assert state == "IN_USE" and problem.corrupt and "no free list has that" in problem.what
     assert problem.damaged is not None and problem.damaged.start == problem.address + 8
 
@@ -257,13 +257,13 @@ def test_no_thread_pointer() -> None:
     assert any("thread caches" in problem.what for problem in directory.problems) and glibc.tcaches.unread == [7]
 
 
-@pytest.mark.parametrize(("minor", "told"), [(25, False), (36, True), (42, True)])
-def test_no_thread_at_all(minor: int, told: bool) -> None:
+@pytest.mark.parametrize(("minor", "reported"), [(25, False), (36, True), (42, True)])
+def test_no_thread_at_all(minor: int, reported: bool) -> None:
     """A core cut before its notes: caches are not found, and that is said of every glibc that has some."""
     target = of_release((2, minor)).build()
     target._threads = []
     directory, _ = read(target)
-    assert any("thread caches not looked up: no thread is known" in problem.what for problem in directory.problems) == told
+    assert any("thread caches not looked up: no thread is known" in problem.what for problem in directory.problems) == reported
 
 
 def test_nothing_but_zeros() -> None:
@@ -280,7 +280,7 @@ def test_locate() -> None:
     image = of_release((2, 36))
     _, glibc = read(image.build())
     arena = glibc.instance.arenas[1]
-    told = {
+    reported = {
         image.main + 8: "main_arena",
         image.main - 0x920: "mp_",
         arena.top + 32: "top of arena 1",
@@ -289,4 +289,4 @@ def test_locate() -> None:
         image.blocks["used"][0]: "",
         image.places.pointer + TCACHE_OFFSET: "",
     }
-    assert {address: glibc.locate(address) for address in told} == told
+    assert {address: glibc.locate(address) for address in reported} == reported

@@ -204,7 +204,7 @@ def test_what_no_group_can_be(engine: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "front", "wide", "code"),
+    ("reported", "front", "wide", "code"),
     [
         (0, 1, 0x1C000, 0),
         (0, 1, 0x1C001, slots.NOT_THERE),
@@ -213,7 +213,7 @@ def test_what_no_group_can_be(engine: type) -> None:
         (0xC000, 0, 0x1C000, slots.NOT_THERE),
     ],
 )
-def test_offsets_of_32_bits(told: int, front: int, wide: int, code: int) -> None:
+def test_offsets_of_32_bits(reported: int, front: int, wide: int, code: int) -> None:
     """A block 0x1C0000 bytes into its slot, whose start tells 16 bits of that: 0xC000 units."""
     pages, length = 0x240, 0x240 * AREA - 16
     area, head = bytearray(AREA), bytearray(32)
@@ -224,7 +224,7 @@ def test_offsets_of_32_bits(told: int, front: int, wide: int, code: int) -> None
         graphs.piece(address, data)
         for address, data in (
             (BASE, head),
-            (block - 8, struct.pack("<IBBH", wide, front, 5 << 5, told)),
+            (block - 8, struct.pack("<IBBH", wide, front, 5 << 5, reported)),
             (BASE + 8 + length, struct.pack("<II", 99, 0)),
         )
     )

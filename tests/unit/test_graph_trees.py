@@ -94,8 +94,8 @@ def test_many_addresses_at_once() -> None:
             for address, index, size in zip(asked, indices, sizes):
                 found = blocks.find(address)
                 assert index == (found if found >= 0 else 0xFFFFFFFF)
-                told = (found, blocks.address(found), blocks.size(found), blocks.state(found)) if found >= 0 else None
-                assert blocks.lookup(address) == told
+                reported = (found, blocks.address(found), blocks.size(found), blocks.state(found)) if found >= 0 else None
+                assert blocks.lookup(address) == reported
                 assert size == (blocks.size(found) if found >= 0 else 0)
             labels = array("I", [0xFFFFFFFF]) * len(heap.blocks)
             mine = array("I", sorted({index for index in indices if index != 0xFFFFFFFF}))

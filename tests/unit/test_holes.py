@@ -78,10 +78,10 @@ def test_all_of_the_data_is_looked_through_and_ctrl_c_is_heard() -> None:
     with mmap.mmap(-1, (pages + 2) * PAGE) as memory, memoryview(memory) as view:
         view.cast("Q")[:: PAGE // 8] = memoryview(array("Q", [1]) * (pages + 2))
         view.cast("Q")[pages * PAGE // 8] = 0
-        told: list[float] = []
-        assert page_of_zeros(view, Runs.of([Range(0, len(view))]), PAGE, told.append) == pages * PAGE
-        assert len(told) == 514
-        assert told == sorted(told)
+        reported: list[float] = []
+        assert page_of_zeros(view, Runs.of([Range(0, len(view))]), PAGE, reported.append) == pages * PAGE
+        assert len(reported) == 514
+        assert reported == sorted(reported)
 
         def stop(part: float) -> None:
             if part > 0.5:

@@ -43,7 +43,7 @@ def test_its_bytes_are_made_of_its_source() -> None:
 
 
 def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
-    """Also where it asks, and nobody answers."""
+    """Also where it asks, and nothing answers."""
     for asks in (False, True):
         machine = Machine(library, patience=10**6)
         returning(machine)
@@ -160,7 +160,7 @@ def test_every_stack_apart_however_the_table_collides(library: ctypes.CDLL) -> N
 
 
 def test_two_stacks_of_one_hash(library: ctypes.CDLL) -> None:
-    """Rules, too, are told apart by their whole keys."""
+    """Rules, too, are distinguished by their whole keys."""
     one = 0x7F1234567890
     other = next(pc for pc in range(one + 1, one + 10**7) if place(pc, 1 << 15) == place(one, 1 << 15))
     machine = Machine(library)

@@ -36,7 +36,7 @@ from findleaks.target.arch import X86_64
 
 @pytest.fixture(autouse=True)
 def jemalloc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else's finder looks at the images."""
+    """Nothing else's finder looks at the images."""
     monkeypatch.setattr(directory, "FINDERS", ("findleaks.allocators.jemalloc",))
 
 
@@ -138,9 +138,9 @@ def test_cached_is_no_block() -> None:
     image = Image()
     image.put(image.entries, image.cached[0] + 8, 0x4141414141414141)
     directory, jemalloc = read(image.build())
-    told = [problem.what for problem in directory.problems]
-    assert any("0x4141414141414141, where no block begins" in what for what in told) and any(
-        hex(image.cached[0] + 8) in what for what in told
+    reported = [problem.what for problem in directory.problems]
+    assert any("0x4141414141414141, where no block begins" in what for what in reported) and any(
+        hex(image.cached[0] + 8) in what for what in reported
     )
     found = [problem.what for problem in jemalloc.verify(directory.blocks)]
     assert any("8 bytes inside a block" in what for what in found) and any("which is no block" in what for what in found)
@@ -179,7 +179,7 @@ def test_tree_and_links_against_descriptors() -> None:
     assert any("does not link" in what for what in found)
 
 
-def test_counters_that_differ_are_told() -> None:
+def test_counters_that_differ_are_reported() -> None:
     image = Image()
     row = layout.BINS[0]
     image.put(image.bins + SMALL.index(32) * row.size + row.stats + 24, 129)

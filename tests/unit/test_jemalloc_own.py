@@ -11,7 +11,7 @@ from findleaks.allocators.jemalloc import layout
 
 @pytest.fixture(autouse=True)
 def jemalloc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else's finder looks at the images."""
+    """Nothing else's finder looks at the images."""
     monkeypatch.setattr(directory, "FINDERS", ("findleaks.allocators.jemalloc",))
 
 

@@ -59,7 +59,7 @@ def test_above_the_tops_of_regions(flag: str) -> None:
         Image("Parallel", SPACES, BUFFERS, flag=""),
     ],
 )
-def test_nothing_while_a_collection_goes_on_or_that_cannot_be_told(image: Image) -> None:
+def test_nothing_while_a_collection_goes_on_or_that_cannot_be_reported(image: Image) -> None:
     assert dead(image) == []
 
 

@@ -1,4 +1,4 @@
-"""Lost blocks of one size that hold different things: what is told apart, what rules take away, and when a limit is kept."""
+"""Lost blocks of one size that hold different things: what is distinguished, what rules take away, and when a limit is kept."""
 
 from __future__ import annotations
 

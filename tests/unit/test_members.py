@@ -1,4 +1,4 @@
-"""Members named by debug information of gcc and clang, DWARF 4 and 5; and that damaged information names nothing and hurts nobody."""
+"""Members named by debug information of gcc and clang, DWARF 4 and 5; and that damaged information names nothing and hurts nothing."""
 
 from __future__ import annotations
 

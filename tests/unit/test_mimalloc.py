@@ -168,8 +168,8 @@ def test_a_block_freed_twice(image: Image) -> None:
     image.heads[1] = image.blocks[FREE[1]]
     image.fill()
     directory, found = image.read()
-    told = [problem for problem in found.verify(directory.blocks) if problem]
-    assert any(f"{image.blocks[FREE[1]]:#x} is on its page's free lists twice" in problem.what for problem in told)
+    reported = [problem for problem in found.verify(directory.blocks) if problem]
+    assert any(f"{image.blocks[FREE[1]]:#x} is on its page's free lists twice" in problem.what for problem in reported)
 
 
 def test_a_wrong_count(image: Image) -> None:

@@ -1,4 +1,4 @@
-"""musl's mallocs in made-up images: every place a block can stand in, and every kind of damage."""
+"""musl's mallocs in made-up images: every place a block can are in, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -186,11 +186,11 @@ DAMAGE: dict[str, tuple[Callable[[Image], None], str, int]] = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_is_named_and_the_rest_is_read(name: str, engine: Callable[..., Engine]) -> None:
     image = Image()
-    harm, told, gone = DAMAGE[name]
+    harm, reported, gone = DAMAGE[name]
     harm(image)
     directory, allocator = read(image.target(), engine)
     said = [problem.what for problem in [*directory.problems, *allocator.verify(directory.blocks)] if problem]
-    assert any(told in what for what in said), said
+    assert any(reported in what for what in said), said
     assert len(said) <= 4, said
     used = in_use(directory)
     assert len(image.used.keys() - used.keys()) <= gone
@@ -281,7 +281,7 @@ def old_damage(image: OldImage, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("psize", "was overrun"),
         ("whole header", "the block before it overran"),
@@ -290,12 +290,12 @@ def old_damage(image: OldImage, name: str) -> None:
         ("forward link", "where no free chunk is"),
     ],
 )
-def test_damage_of_oldmalloc_is_named(name: str, told: str) -> None:
+def test_damage_of_oldmalloc_is_named(name: str, reported: str) -> None:
     image = OldImage()
     old_damage(image, name)
     directory, allocator = read(image.target())
     said = [problem.what for problem in [*directory.problems, *allocator.verify(directory.blocks)] if problem]
-    assert any(told in what for what in said), said
+    assert any(reported in what for what in said), said
     assert len(said) <= 4, said
     assert len(image.used.keys() - in_use(directory).keys()) <= 1
 
@@ -330,7 +330,7 @@ def test_bins_and_metas_have_the_sizes_of_the_source() -> None:
 
 
 def test_the_dtv_of_musl_begins_where_its_thread_says() -> None:
-    """glibc's begins two words before; in musl a lost block may stand there."""
+    """glibc's begins two words before; in musl a lost block may are there."""
     tcb, dtv = 0x30000100, 0x30000800
     memory = bytearray(0x1000)
     struct.pack_into("<4Q", memory, 0x100, tcb, dtv, tcb, tcb)

@@ -125,7 +125,7 @@ class Oracle:
                 if holding:
                     inside.append((child, holding[0], s))
                 else:
-                    out += 1  # with whatever stands in it, which no_owner asks for any more
+                    out += 1  # with whatever is in it, which no_owner asks for any more
             for block in {b for _, b, _ in inside}:  # of a block with several, what lies before the first is left
                 del own[block]
                 first = min(s for _, b, s in inside if b == block)
@@ -194,8 +194,8 @@ class TestDirectory:
             ("outer", 0x1920, 0x3000),
         ]
         blocks = made.blocks
-        told = [(blocks.address(i), blocks.size(i), blocks.state(i)) for i in range(len(blocks))]
-        assert told == [
+        reported = [(blocks.address(i), blocks.size(i), blocks.state(i)) for i in range(len(blocks))]
+        assert reported == [
             (0x1010, 0xF0, State.METADATA),
             (0x1100, 16, used),
             (0x1200, 32, State.FREE),

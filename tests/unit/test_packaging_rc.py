@@ -1,4 +1,4 @@
-"""Which LLDB is started, with what, and what a user is told who has none."""
+"""Which LLDB is started, with what, and what a user is reported who has none."""
 
 from __future__ import annotations
 

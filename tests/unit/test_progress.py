@@ -33,7 +33,7 @@ def test_what_still_goes_on_is_never_at_100_percent(part: float, shown: str, mon
 
 
 class Clock:
-    """Time that passes only where it is told to."""
+    """Time that passes only where it is reported to."""
 
     now = 0.0
 

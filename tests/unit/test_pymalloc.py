@@ -146,8 +146,8 @@ class TestCorrupt:
 
     def wrong(self, image: Image, engine: type, words: str) -> tuple[Pymalloc, Blocks]:
         allocator, blocks = image.read(engine)
-        told = [problem.what for problem in (*allocator.problems, *allocator.verify(blocks))]
-        assert any(words in what for what in told), told
+        reported = [problem.what for problem in (*allocator.problems, *allocator.verify(blocks))]
+        assert any(words in what for what in reported), reported
         return allocator, blocks
 
     @pytest.mark.parametrize("offset", [32, 36, 40, 44])

@@ -22,7 +22,7 @@ def target(live: bool = False, constants: bytes = b"\0" * 4096) -> FakeTarget:
 
 
 def nothing() -> None:
-    """Nobody waits."""
+    """Nothing waits."""
 
 
 def test_a_live_process_says_which_addresses_have_no_access() -> None:

@@ -44,7 +44,7 @@ def memory() -> Iterator[tuple[int, list[bool]]]:
         del held
 
 
-def told(memory: tuple[int, list[bool]]) -> tuple[Presence, list[bool]]:
+def reported(memory: tuple[int, list[bool]]) -> tuple[Presence, list[bool]]:
     """What is found of this process, and of each page of the mapping."""
     start, wanted = memory
     found = presence.live("/proc/self", PAGE, lambda part: None)
@@ -53,9 +53,9 @@ def told(memory: tuple[int, list[bool]]) -> tuple[Presence, list[bool]]:
 
 
 def test_this_process(memory: tuple[int, list[bool]]) -> None:
-    found, pages = told(memory)
+    found, pages = reported(memory)
     assert pages == memory[1]
-    assert found.rss is not None and abs(found.resident.total - found.rss) < 1 << 20  # this process does not stand still
+    assert found.rss is not None and abs(found.resident.total - found.rss) < 1 << 20  # this process does not are stopped
 
 
 def _old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,14 +69,14 @@ def test_a_kernel_without_pagemap_scan(memory: tuple[int, list[bool]], monkeypat
     """It tells frames to root, and so the zero page."""
     _old(monkeypatch)
     root = os.geteuid() == 0
-    assert told(memory)[1] == [page % 3 == 0 or (page % 5 == 0 and not root) for page in range(300)]
+    assert reported(memory)[1] == [page % 3 == 0 or (page % 5 == 0 and not root) for page in range(300)]
 
 
 def test_a_kernel_without_pagemap_scan_as_anybody(memory: tuple[int, list[bool]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The zero page cannot be told then; that a mapping has some is said."""
+    """The zero page cannot be reported then; that a mapping has some is said."""
     _old(monkeypatch)
     monkeypatch.setattr(presence, "_zeros", lambda entries, kinds: [])
-    found, pages = told(memory)
+    found, pages = reported(memory)
     assert pages == [page % 3 == 0 or page % 5 == 0 for page in range(300)]
     assert any(part.start <= memory[0] < part.end for part in found.unsure)
 

@@ -44,7 +44,7 @@ def run(session: Session, *words: str) -> tuple[int, str]:
     return commands.execute(lambda: session, words, out), out.getvalue()
 
 
-def told(session: Session, *words: str) -> dict[str, Any]:
+def reported(session: Session, *words: str) -> dict[str, Any]:
     status, text = run(session, "roots", *words, "--json")
     assert status == 0
     answer: dict[str, Any] = json.loads(text)
@@ -54,7 +54,7 @@ def told(session: Session, *words: str) -> dict[str, Any]:
 
 def test_rows(process: tuple[Building, Session]) -> None:
     _, session = process
-    found = told(session, "--limit", "0")
+    found = reported(session, "--limit", "0")
     rows = {row["name"]: (row["sort"], row["retained_blocks"], row["retained_bytes"]) for row in found["roots"]}
     assert rows == {
         "g_map (prog, data)": ("variable", 26, 120 + 20 * 56 + 5 * 40),
@@ -103,7 +103,7 @@ def test_many_blocks_alike_that_two_roots_hold(engine: Callable[[], Engine]) -> 
     for name, at in (("g_one", 0x100), ("g_two", 0x200)):
         made.put(made.variable(name, at, 8), made.block(8 * len(arenas), *arenas))
     session = made.session(engine())
-    shared = told(session)["shared"]
+    shared = reported(session)["shared"]
     assert shared["retained_blocks"] == 3 * 120
     assert shared["sizes"] == [{"size": 4088, "blocks": 120, "retained_blocks": 360, "retained_bytes": 120 * (4088 + 24 + 40)}]
     _, text = run(session, "roots")
@@ -113,30 +113,30 @@ def test_many_blocks_alike_that_two_roots_hold(engine: Callable[[], Engine]) -> 
 
 def test_one_root_one_block(process: tuple[Building, Session]) -> None:
     made, session = process
-    (row,) = told(session, "g_map")["roots"]
+    (row,) = reported(session, "g_map")["roots"]
     assert row["name"] == "g_map (prog, data)"
-    assert [row["name"] for row in told(session, "g_*")["roots"]] == [
+    assert [row["name"] for row in reported(session, "g_*")["roots"]] == [
         "g_list (prog, data)",
         "g_map (prog, data)",
         "g_a (prog, data)",
         "g_b (prog, data)",
     ]
     owner = made.get(DATA + 0x100)
-    (block,) = told(session, hex(owner + 5))["roots"]
+    (block,) = reported(session, hex(owner + 5))["roots"]
     assert (block["address"], block["holder"], block["retained_blocks"]) == (hex(owner), "g_map (prog, data)", 26)
-    (shared,) = told(session, hex(made.get(DATA + 0x300)))["roots"]
+    (shared,) = reported(session, hex(made.get(DATA + 0x300)))["roots"]
     assert (shared["holder"], shared["retained_blocks"]) == ("several roots", 2)
     lone = made.blocks[-1].address
-    (lost,) = told(session, hex(lone))["roots"]
+    (lost,) = reported(session, hex(lone))["roots"]
     assert (lost["holder"], lost["retained_blocks"]) == (None, 0)
-    assert told(session, hex(DATA + 0x104))["roots"] == [row]
+    assert reported(session, hex(DATA + 0x104))["roots"] == [row]
     _, text = run(session, "roots", hex(owner))
     assert "held by g_map (prog, data)" in text
 
 
 def test_lost(process: tuple[Building, Session]) -> None:
     made, session = process
-    found = told(session, "--lost")
+    found = reported(session, "--lost")
     assert [(row["kind"], row["retained_blocks"], row["retained_bytes"]) for row in found["roots"]] == [("definite", 2, 144)]
     assert found["roots"][0]["address"] == hex(made.blocks[-1].address)
     assert found["total"] == {"blocks": 2, "bytes": 144}
@@ -150,7 +150,7 @@ def test_a_list_with_two_ends_is_one_row(process: tuple[Building, Session]) -> N
         made.put(node, before)
     made.put(made.variable("g_first", 0x600, 8), nodes[0])
     made.put(made.variable("g_last", 0x700, 8), nodes[-1])
-    shared = told(made.session(session.engine))["shared"]
+    shared = reported(made.session(session.engine))["shared"]
     assert (shared["retained_blocks"], shared["retained_bytes"]) == (52, 224 + 50 * 40)
     rows = [row for row in shared["children"] if row["container"]]
     assert [(row["container"]["what"], row["container"]["length"], row["retained_bytes"]) for row in rows] == [
@@ -163,7 +163,7 @@ def test_a_stale_pointer_takes_nothing_from_a_map(process: tuple[Building, Sessi
     made, session = process
     owner = made.get(DATA + 0x100)
     made.put(made.variable("g_stale", 0x600, 8), made.get(owner + 16 + 16))  # to the map's root node
-    again = {row["name"]: row["retained_blocks"] for row in told(made.session(session.engine), "--limit", "0")["roots"]}
+    again = {row["name"]: row["retained_blocks"] for row in reported(made.session(session.engine), "--limit", "0")["roots"]}
     assert again["g_map (prog, data)"] == 26
     assert "g_stale (prog, data)" not in again
 

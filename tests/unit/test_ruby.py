@@ -126,7 +126,7 @@ def test_no_ruby_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finder(other, graphs.pure(), build(other, graphs.pure())) == []
 
 
-def test_a_collection_is_told() -> None:
+def test_a_collection_is_reported() -> None:
     for mode, name in ((1, "marking"), (2, "sweeping"), (3, "compacting")):
         image = Image()
         image.flags = 1 << 5 | mode
@@ -179,12 +179,12 @@ def test_damaged_pages_are_named_and_left_out() -> None:
     target.write_word(r.HEADERS - 0x8000 + 8 * 5, r.HEADERS + 0x400)  # the second again
     found = ruby(target)
     assert types(found)["Array"] == 5
-    told = [one.what for one in found.problems]
-    assert len(told) == 4
-    assert f"{r.HEADERS + 0x800:#x} and its page" in told[0]
-    assert "which is no page" in told[1]
-    assert "0x6161616161616161 cannot be read" in told[2]
-    assert told[3] == "1 more pages of Ruby's heap are left out likewise"
+    shown = [one.what for one in found.problems]
+    assert len(shown) == 4
+    assert f"{r.HEADERS + 0x800:#x} and its page" in shown[0]
+    assert "which is no page" in shown[1]
+    assert "0x6161616161616161 cannot be read" in shown[2]
+    assert shown[3] == "1 more pages of Ruby's heap are left out likewise"
 
 
 def test_more_pages_than_there_is_memory_for() -> None:
@@ -245,10 +245,10 @@ def _everything(target: FakeTarget, engine: Engine) -> list[Any]:
     pages: list[Any] = []
     for one in found:
         holders = one.holders()
-        told = [one.reported_bytes(kind.name) for kind in one.types()]
+        shown = [one.reported_bytes(kind.name) for kind in one.types()]
         described = [one.describe(0x7F0000000000 + 8 * n) for n in range(0, 200, 7)]
         held = (list(holders.addresses), list(holders.types), holders.names) if holders else None
-        pages.append([one.counters(), one.parts(), sorted(one.types()), held, told, one.dead(), described, [p.what for p in one.problems]])
+        pages.append([one.counters(), one.parts(), sorted(one.types()), held, shown, one.dead(), described, [p.what for p in one.problems]])
     return pages
 
 
@@ -300,7 +300,7 @@ def test_reports_that_are_taken_back(before: str, offset: int | None, through: s
     assert reported_at(target, kind, adjust) == offset
 
 
-def test_told_is_what_objects_keep_of_their_reports() -> None:
+def test_reported_is_what_objects_keep_of_their_reports() -> None:
     image = Image()
     code = bytes.fromhex("488b7f18 48f7df") + b"\xe8" + (r.CODE + 0x40 - r.EXTENSION - 12).to_bytes(4, "little", signed=True) + b"\xc3"
     image.extra[r.EXTENSION] = code.ljust(0x1000, b"\xc3")

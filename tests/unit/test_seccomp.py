@@ -114,8 +114,8 @@ def test_beside_the_kernel() -> None:
         finally:
             os._exit(0)
     os.close(writing)
-    told = os.read(reading, 1000).decode()
+    reported = os.read(reading, 1000).decode()
     os.close(reading)
     os.waitpid(child, 0)
-    assert told == repr(wanted)
+    assert reported == repr(wanted)
     assert len(set(wanted)) == 3

@@ -109,7 +109,7 @@ def test_a_truncated_core_says_how_many_stacks_are_missing(tmp_path: Path) -> No
     assert core.unread == [(STACK, STACK + 0x1000)]
 
 
-def test_a_core_a_few_bytes_short_is_told_in_bytes(tmp_path: Path) -> None:
+def test_a_core_a_few_bytes_short_is_reported_in_bytes(tmp_path: Path) -> None:
     data = usual()
     core = opened(tmp_path / "core.cut", data[:-3])
     assert f"truncated: {len(data) - 3:,} of {len(data):,} bytes are there" in core.warnings[0]

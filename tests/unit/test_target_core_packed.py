@@ -134,10 +134,10 @@ def test_much_from_little_takes_neither_memory_nor_disk(tmp_path: Path, kind: st
 def test_what_is_no_core_is_not_unpacked(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"core.{kind}"
     path.write_bytes(PACKERS[kind](b"a tar file, say" * 100_000))
-    told: list[float] = []
+    reported: list[float] = []
     with pytest.raises(TargetError, match=f"^core.{kind}: what is packed in it is not an ELF file: a core file is needed$"):
-        unpacked(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], told.append)
-    assert len(told) == 1
+        unpacked(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], reported.append)
+    assert len(reported) == 1
 
 
 def test_the_zstd_program_serves_where_python_has_no_zstd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,16 +157,16 @@ def test_unpacked_zeros_are_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(b"\x7fELF" + bytes(64 << 20) + b"end"))
-    told: list[float] = []
-    fd, warning, in_part = unpacked(os.open(path, os.O_RDONLY), "zeros.gz", path.read_bytes()[:8], told.append)
+    reported: list[float] = []
+    fd, warning, in_part = unpacked(os.open(path, os.O_RDONLY), "zeros.gz", path.read_bytes()[:8], reported.append)
     try:
         info = os.fstat(fd)
         assert (info.st_size, warning, in_part) == ((64 << 20) + 7, "", False)
         assert info.st_blocks * 512 < 1 << 20
         assert os.pread(fd, 3, (64 << 20) + 4) == b"end"
-        assert len(told) > 1000, "as often Ctrl-C is heard"
-        assert told == sorted(told)
-        assert 0 <= told[0] < told[-1] <= 1
+        assert len(reported) > 1000, "as often Ctrl-C is heard"
+        assert reported == sorted(reported)
+        assert 0 <= reported[0] < reported[-1] <= 1
     finally:
         os.close(fd)
     assert os.listdir(tmp_path) == ["zeros.gz"], "the unpacked file has no name"
@@ -185,7 +185,7 @@ def test_no_room_to_unpack_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("limit", ["free", "file"])
 def test_as_much_as_there_is_room_for_is_used(tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of what is free stays free; what the system refuses is told the same way."""
+    """A tenth of what is free stays free; what the system refuses is reported the same way."""
     noise = random.Random(3).randbytes(1 << 20)
     whole = elfcore.core([Load(HEAP, 1 << 20, noise), Load(STACK, 0x1000, page(b"s"))], [Task(100, {"rsp": STACK})])
     path = tmp_path / "core.gz"

@@ -82,7 +82,7 @@ def test_debug_files_are_found_below_the_sysroot_and_compared(tmp_path: Path, li
 
 
 def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, library: Path) -> None:
-    """Nobody ever writes to the FIFO: whoever opens it to read waits."""
+    """Nothing ever writes to the FIFO: whoever opens it to read waits."""
     core = core_named(tmp_path, library, "/libx.so")
     build_id = core.modules()[0].build_id
     debug = tmp_path / f"root/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"

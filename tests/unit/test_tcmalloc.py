@@ -362,8 +362,8 @@ def test_verify_says_what_is_wrong(address: int, value: int, says: Optional[str]
     target = made().target()
     target.write_word(address, value)
     found, blocks = read(target)
-    told = [problem.what for problem in [*found.problems, *filter(None, found.verify(blocks))]]
-    assert [what for what in told if (says or "page") in what], told
+    reported = [problem.what for problem in [*found.problems, *filter(None, found.verify(blocks))]]
+    assert [what for what in reported if (says or "page") in what], reported
 
 
 def test_verify_of_a_list_into_free_pages_with_a_size_class_there_is_none_of() -> None:

@@ -179,7 +179,7 @@ def sample(image: Image) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "reported"),
     [
         (pages, "spans of its size class"),
         (no_pages, "has 0 pages"),
@@ -196,12 +196,12 @@ def sample(image: Image) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_damage_is_named(damage: Damage, told: str) -> None:
+def test_damage_is_named(damage: Damage, reported: str) -> None:
     """And the rest is read."""
     image = made()
     damage(image)
     one, blocks = read(image.target())
-    assert any(told in problem.what for problem in one.problems), one.problems
+    assert any(reported in problem.what for problem in one.problems), one.problems
     assert blocks.size(blocks.find(image.starts["sampled"])) in (512, USUAL.page)
     list(one.verify(blocks))
 
@@ -234,7 +234,7 @@ def other_class(image: Image) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "reported"),
     [
         (wrong_page, "the page map says that page"),
         (bitmap, "1 free by its bitmap"),
@@ -245,11 +245,11 @@ def other_class(image: Image) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_verify(damage: Damage, told: str) -> None:
+def test_verify(damage: Damage, reported: str) -> None:
     image = made()
     damage(image)
     one, blocks = read(image.target())
-    assert any(problem is not None and told in problem.what for problem in one.verify(blocks))
+    assert any(problem is not None and reported in problem.what for problem in one.verify(blocks))
 
 
 @settings(max_examples=150, deadline=None)

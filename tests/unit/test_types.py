@@ -155,7 +155,7 @@ def test_symbols_serve_where_there_is_no_rtti() -> None:
     assert types.name(TEXT + 0x101) == "code in libmade.so"
 
 
-def test_construction_vtables_are_told_from_symbols_only_where_there_can_be_some() -> None:
+def test_construction_vtables_are_reported_from_symbols_only_where_there_can_be_some() -> None:
     image = Image()
     base = image.typeinfo("4Base")
     flags = 0 | 1 << 32  # no flags, one base

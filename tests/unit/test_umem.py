@@ -100,11 +100,11 @@ def test_rows_are_those_of_umastat(debug: int, pure: bool) -> None:
 def test_a_program_that_calls_umem_alloc_itself(debug: int) -> None:
     """No tags of malloc's: a block is the buffer; what was asked for is known where the cache debugs."""
     image = UmemImage(debug=debug)
-    told = bool(debug & 6)
+    reported = bool(debug & 6)
     wanted = {}
     for size in (5, 20, 30, 100, 700):
         buffer = image.umem_alloc(size)
-        wanted[buffer] = size if told else next(c for c in CLASSES if c >= size)
+        wanted[buffer] = size if reported else next(c for c in CLASSES if c >= size)
     wanted[image.umem_alloc(50000)] = 50000
     own = image.cache("conn_cache", 72)
     wanted[image.alloc(own)] = 72

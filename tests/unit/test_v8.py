@@ -35,7 +35,7 @@ def asked(target: FakeTarget, *words: str) -> tuple[int, str]:
     return status, out.getvalue()
 
 
-def told(target: FakeTarget) -> dict[str, Any]:
+def reported(target: FakeTarget) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(asked(target, "--json")[1])
     return answer
 
@@ -46,7 +46,7 @@ def test_offsets_come_from_the_code() -> None:
 
 
 def test_one_isolate() -> None:
-    (isolate,) = told(Image().target())["isolates"]
+    (isolate,) = reported(Image().target())["isolates"]
     assert (isolate["handles"], isolate["blocks"], isolate["bytes"], isolate["level"]) == (EVERY, 4, 4 * HANDLES * 8, 1)
     assert isolate["values"] == [{"value": "undefined", "handles": EVERY, "objects": 1}]
     (scope,) = isolate["scopes"]
@@ -66,7 +66,7 @@ def test_text_names_the_scope_that_hoards() -> None:
 def test_several_isolates() -> None:
     image = Image(isolates=3)
     image.threads.append(thread(9))  # in none
-    found = told(image.target())
+    found = reported(image.target())
     assert [isolate["address"] for isolate in found["isolates"]] == [hex(isolate) for isolate in image.isolates]
     assert [isolate["threads"] for isolate in found["isolates"]] == [[1], [2], [3]]
     assert {isolate["handles"] for isolate in found["isolates"]} == {EVERY}
@@ -78,7 +78,7 @@ def test_what_handles_hold() -> None:
     image = Image(blocks=0, used=6)
     image.words(v8image.OBJECTS + 0x500, v8image.OBJECTS + 0x601)
     image.words(BLOCKS, 8 << 32, 8 << 32, UNDEFINED, v8image.OBJECTS + 0x501, v8image.OBJECTS + 0x501, 0x999999001)
-    (isolate,) = told(image.target())["isolates"]
+    (isolate,) = reported(image.target())["isolates"]
     assert isolate["values"] == [
         {"value": f"objects of map {v8image.OBJECTS + 0x600:#x}", "handles": 2, "objects": 1},
         {"value": "small integers", "handles": 2, "objects": 1},
@@ -147,7 +147,7 @@ def test_nothing_can_be_said(damage: Any, why: str) -> None:
     assert status == 2
     assert why in text
     assert len(text.splitlines()) == 1
-    assert why in told(target)["problem"]
+    assert why in reported(target)["problem"]
 
 
 def twice(image: Image, isolate: int) -> None:
@@ -191,12 +191,12 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("damage", "blocks", "problem"), DAMAGE)
 def test_a_corrupt_list_of_blocks(damage: Any, blocks: int, problem: str) -> None:
-    """What stands before the damage is counted, the damage is told, and the other isolate is not touched by it."""
+    """What precedes the damage is counted, the damage is reported, and the other isolate is not touched by it."""
     image = Image(isolates=2)
     damage(image, image.isolates[0])
     target = image.target()
     listed = [hex(target.word(image.vector(image.isolates[0]) + 8 * number)) for number in range(4)]
-    found = told(target)
+    found = reported(target)
     first, second = found["isolates"]
     assert problem.format(*listed) in first["problem"]
     assert first["problem"].startswith(f"isolate {image.isolates[0]:#x}")
@@ -218,7 +218,7 @@ def test_corrupt_global_handles() -> None:
         image = Image()
         first = image.isolates[0] + 0x20000
         image.words(image.isolates[0] + 0x28000 + 0x2018, first if following == "first" else int(following))
-        found = told(image.target())
+        found = reported(image.target())
         (isolate,) = found["isolates"]
         assert problem.format(first=hex(first)) in isolate["globals"]["problem"]
         assert isolate["globals"]["handles"] == handles
@@ -226,7 +226,7 @@ def test_corrupt_global_handles() -> None:
 
 
 def test_global_handles_that_cannot_be_derived() -> None:
-    found = told(Image().target([v8image.STATS]))
+    found = reported(Image().target([v8image.STATS]))
     (isolate,) = found["isolates"]
     assert isolate["globals"] is None
     assert isolate["handles"] == EVERY
@@ -241,7 +241,7 @@ def test_interrupted() -> None:
 
 
 def test_a_scope_on_the_heap() -> None:
-    """Node-API's stand there; they are told from words left over by the ordinals."""
+    """Node-API's are there; they are reported from words left over by the ordinals."""
     image = Image()
     isolate = image.isolates[0]
     block = image.blocks[isolate][2]
@@ -249,17 +249,17 @@ def test_a_scope_on_the_heap() -> None:
     image.words(v8image.OBJECTS + 0x840, isolate, 0, 0)
     image.words(v8image.OBJECTS + 0x880, isolate, block + 80, block + 8)
     image.words(isolate + v8image.LEVEL, 2)
-    found = told(image.target())
+    found = reported(image.target())
     heap, stack = found["isolates"][0]["scopes"]
     assert (heap["heap"], heap["address"], heap["handles"]) == (True, hex(v8image.OBJECTS + 0x800), HANDLES - 10 + 10)
     assert (stack["function"], stack["handles"]) == ("work", 2 * HANDLES + 10)
     assert found["warnings"] == []
 
 
-def test_a_scope_that_is_not_found_is_told() -> None:
+def test_a_scope_that_is_not_found_is_reported() -> None:
     image = Image()
     image.words(image.isolates[0] + v8image.LEVEL, 3)
-    found = told(image.target())
+    found = reported(image.target())
     assert "has 3 open scopes, 1 were found" in found["warnings"][0]
 
 
@@ -281,7 +281,7 @@ def test_a_library() -> None:
         image.put(place, bytes.fromhex("f30f1efa") + relative(0xFF, 0x25, at=place + 4, to=slots + 8 * number))
     image.put(v8image.WORK, relative(0xE8, at=v8image.WORK, to=stub + 16))
     image.put(v8image.GLOBALIZE + 7, relative(0xE8, at=v8image.GLOBALIZE + 7, to=stub + 32))
-    found = told(image.target())
+    found = reported(image.target())
     (isolate,) = found["isolates"]
     assert derive(image.target()).key == key
     assert [scope["function"] for scope in isolate["scopes"]] == ["work"]
@@ -294,7 +294,7 @@ def test_a_stack_that_cannot_be_followed() -> None:
     image = Image()
     one = image.threads[0]
     image.threads[0] = thread(1, one.sp, {"rip": v8image.CREATE, "rbp": 1}, one.thread_pointer)
-    found = told(image.target())
+    found = reported(image.target())
     (opened,) = found["isolates"][0]["scopes"]
     assert (opened["handles"], opened["thread"], opened["frame"]) == (EVERY, 1, "a frame that could not be reached")
     assert opened["function"] is None
@@ -311,7 +311,7 @@ def test_the_longest_chain_whose_ordinals_never_grow() -> None:
     assert chain([*stale, *real], 1000) == real
     assert chain(real, 450) == real[1:]
     assert chain([], 10) == []
-    # In one frame they may stand in any order.
+    # In one frame they may are in any order.
     assert chain([Candidate(0x2000, 5, True, 1), Candidate(0x1000, 9, True, 1)], 10) == [
         Candidate(0x1000, 9, True, 1),
         Candidate(0x2000, 5, True, 1),
@@ -350,7 +350,7 @@ def test_what_many_handles_of_many_kinds_hold() -> None:
         image.words(place, v8image.OBJECTS + 0x801 + 8 * number)
         held += [place + 1, place + 1, UNDEFINED]
     image.words(BLOCKS, *held)
-    (isolate,) = told(image.target())["isolates"]
+    (isolate,) = reported(image.target())["isolates"]
     assert isolate["values"][0] == {"value": "undefined", "handles": maps, "objects": 1}
     assert {(value["handles"], value["objects"]) for value in isolate["values"][1:]} == {(2, 1)}
     assert len(isolate["values"]) == maps + 1

@@ -58,7 +58,7 @@ def test_every_chunk_has_its_size() -> None:
 
 
 def test_what_is_allocated_is_a_multiple_of_a_page_at_times() -> None:
-    """A smaller number of whole pages that stands before the size is not taken for it."""
+    """A smaller number of whole pages that precedes the size is not taken for it."""
     image = Image(SIZES)
     for number in (2, 5, 20):
         image.put(KNOWN + 512 * number + 8 * ALLOCATED, 8192)

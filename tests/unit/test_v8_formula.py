@@ -122,7 +122,7 @@ def test_by_hand(code: str, result: object) -> None:
 
 
 def test_any_bytes_come_to_an_end() -> None:
-    """Whatever stands there is followed for a bounded number of instructions, and reads nothing that makes a mistake."""
+    """Whatever is there is followed for a bounded number of instructions, and reads nothing that makes a mistake."""
     pick = random.Random(7)
     common = bytes.fromhex("488b8d8903012b29c1e8ffc3505866c9b8050f1e90eb")
     for _ in range(3000):

@@ -1,4 +1,4 @@
-"""`verdict` on made-up memory: every byte counted once, findings only where there is something, and how it is told."""
+"""`verdict` on made-up memory: every byte counted once, findings only where there is something, and how it is reported."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def run(made: Session, *words: str, width: int = 80) -> tuple[int, str]:
     return status, out.getvalue()
 
 
-def told(made: Session, *words: str) -> dict[str, Any]:
+def reported(made: Session, *words: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(run(made, *words, "--json")[1])
     assert sum(share["bytes"] for share in found["shares"]) == (found["mapped"] if found["resident"] is None else found["resident"])
     return found
@@ -119,7 +119,7 @@ def test_every_byte_is_counted_once(engine: Callable[[], Engine]) -> None:
     ]
     spare = [Range(HEAP + 28480, HEAP + 40000)]
     made_ = made(blocks, resident, spare=spare, engine=engine())
-    found = told(made_)
+    found = reported(made_)
     assert found["resident"] == found["rss"] == 8 * PAGE
     in_use = 4000 + (20480 + 8000 - 6 * PAGE)
     free = 2 * PAGE - 4064
@@ -139,7 +139,7 @@ def test_every_byte_is_counted_once(engine: Callable[[], Engine]) -> None:
 
 
 def test_what_mappings_are() -> None:
-    found = told(made([Listed(HEAP + 16, 1000)]))
+    found = reported(made([Listed(HEAP + 16, 1000)]))
     sums = shares(found)
     assert (sums["shared"], sums["kernel"], sums["stacks"], sums["files"]) == (2 * PAGE, PAGE, 8 * PAGE, 4 * PAGE)
     unknown = next(share for share in found["shares"] if share["share"] == "unknown")
@@ -152,7 +152,7 @@ def test_what_mappings_are() -> None:
 def test_residency_that_is_not_known() -> None:
     session_ = made([Listed(HEAP + 16, 1000)])
     session_.target.pages = None  # type: ignore[attr-defined]
-    found = told(session_)
+    found = reported(session_)
     assert found["resident"] is None
     assert found["residency"] == "unknown"
     assert found["mapped"] == (64 + 4 + 3 + 2 + 1 + 8) * PAGE
@@ -160,20 +160,20 @@ def test_residency_that_is_not_known() -> None:
     assert "328 KiB mapped. Which pages were resident is not known of this process" in words
 
 
-def test_pages_that_may_be_the_zero_page_are_told() -> None:
+def test_pages_that_may_be_the_zero_page_are_reported() -> None:
     """An old kernel does not say which pages are the zero page: what is off, and by how much, is said."""
     session_ = made([Listed(HEAP + 16, 1000)])
     whole = session_.target.pages  # type: ignore[attr-defined]
     session_.target.pages = whole._replace(rss=whole.resident.total - 2 * PAGE, unsure=(Range(HEAP, HEAP + PAGE),))  # type: ignore[attr-defined]
-    found = told(session_)
+    found = reported(session_)
     assert found["rss"] == found["resident"] - 2 * PAGE
     assert any("8.0 KiB" in warning and "zero page" in warning for warning in found["warnings"])
 
 
-def test_swapped_pages_are_told() -> None:
+def test_swapped_pages_are_reported() -> None:
     session_ = made([Listed(HEAP + 16, 1000)], [(HEAP, HEAP + PAGE)])
     session_.target.pages = pages([(HEAP, HEAP + PAGE)], [(HEAP, HEAP + 4 * PAGE)], [(HEAP + PAGE, HEAP + 3 * PAGE)])  # type: ignore[attr-defined]
-    assert told(session_)["swapped"] == 2 * PAGE
+    assert reported(session_)["swapped"] == 2 * PAGE
     assert run(session_)[1].startswith("4.0 KiB resident, 8.0 KiB swapped out\n")
 
 
@@ -189,7 +189,7 @@ def sorts(found: dict[str, Any]) -> list[str]:
 def test_nothing_is_wrong() -> None:
     blocks = [Listed(HEAP + 16, 1000), Listed(HEAP + 2000 * 16, 4000, State.FREE), Listed(HEAP + 4000 * 16, 2000, State.CACHED)]
     session_ = made(blocks, root=held(HEAP + 16))
-    found = told(session_)
+    found = reported(session_)
     assert sorts(found) == ["nothing-lost"]
     status, words = run(session_)
     assert status == 0
@@ -197,12 +197,12 @@ def test_nothing_is_wrong() -> None:
     assert "try:" not in words
 
 
-def test_lost_kept_and_cached_are_told_by_size() -> None:
+def test_lost_kept_and_cached_are_reported_by_size() -> None:
     size = 64 * MIB
     blocks = [Listed(HEAP + 16, 1000)]
     blocks += [Listed(HEAP + MIB + i * 256, 200) for i in range(8000)]  # 1.6 MB that nothing refers to
     blocks += [Listed(HEAP + 8 * MIB, 16 * MIB, State.CACHED), Listed(HEAP + 32 * MIB, 30 * MIB, State.FREE)]
-    found = told(made(blocks, size=size, root=held(HEAP + 16)))
+    found = reported(made(blocks, size=size, root=held(HEAP + 16)))
     assert sorts(found) == ["kept", "thread-caches", "lost"]
     kept, cached, lost = found["findings"]
     assert (kept["bytes"], cached["bytes"], lost["bytes"]) == (30 * MIB, 16 * MIB, 8000 * 200)
@@ -217,7 +217,7 @@ def test_free_memory_by_where_it_stands() -> None:
     size = 64 * MIB
     blocks = [Listed(HEAP + i * PAGE + part, 2040, state) for i in range(4096) for part, state in ((16, State.IN_USE), (2064, State.FREE))]
     blocks.append(Listed(HEAP + 20 * MIB, 12 * MIB, State.FREE))
-    found = told(made(blocks, size=size, spare=[Range(HEAP + 40 * MIB, HEAP + 56 * MIB)]))
+    found = reported(made(blocks, size=size, spare=[Range(HEAP + 40 * MIB, HEAP + 56 * MIB)]))
     kept = finding(found, "kept")
     assert kept["evidence"]["causes"] == ["page heap", "between", "fragmentation"]
     assert kept["bytes"] == 4096 * 2040 + 28 * MIB
@@ -234,24 +234,24 @@ def finding(found: dict[str, Any], sort: str) -> dict[str, Any]:
 
 def test_next_to_nothing() -> None:
     blocks = [Listed(HEAP + 16, 8 * MIB), Listed(HEAP + 9 * MIB, 64)]
-    found = told(made(blocks, size=10 * MIB, root=held(HEAP + 16)))
+    found = reported(made(blocks, size=10 * MIB, root=held(HEAP + 16)))
     assert sorts(found)[-1] == "next-to-nothing-lost"
     assert "lost" not in sorts(found)
-    found = told(made([Listed(HEAP + 16, 100), Listed(HEAP + 1024, 64)], root=held(HEAP + 16)))
+    found = reported(made([Listed(HEAP + 16, 100), Listed(HEAP + 1024, 64)], root=held(HEAP + 16)))
     assert sorts(found) == ["lost"]
 
 
 def test_who_holds_most() -> None:
     blocks = [Listed(HEAP + 16, 12 * MIB), Listed(HEAP + 13 * MIB, 1000)]
-    found = told(made(blocks, size=16 * MIB, root=held(HEAP + 16)))
+    found = reported(made(blocks, size=16 * MIB, root=held(HEAP + 16)))
     assert sorts(found)[0] == "held"
     assert found["findings"][0]["bytes"] == 12 * MIB
 
 
-def test_what_many_hold_is_told_by_its_sizes() -> None:
+def test_what_many_hold_is_reported_by_its_sizes() -> None:
     """Three roots with a third of it each: there is no one to name."""
     big = [HEAP + 16 + i * 5 * MIB for i in range(3)]
-    found = told(made([*(Listed(at, 4 * MIB) for at in big), Listed(HEAP + 15 * MIB, 1000)], size=16 * MIB, root=held(*big)))
+    found = reported(made([*(Listed(at, 4 * MIB) for at in big), Listed(HEAP + 15 * MIB, 1000)], size=16 * MIB, root=held(*big)))
     assert sorts(found) == ["held-by-many", "next-to-nothing-lost"]
     (many, _) = found["findings"]
     assert (many["bytes"], many["evidence"]) == (12 * MIB, {"blocks": 3, "size": 4 * MIB, "blocks_of_size": 3})
@@ -267,10 +267,10 @@ def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> No
         def parts(self) -> Sequence[Part]:
             return [Part("heap pages", [Range(MAP, MAP + PAGE)], 100, detail="1 page"), Part("inside", [Range(HEAP, HEAP + PAGE)], 1, True)]
 
-    before = shares(told(made([Listed(HEAP + 16, 1000)])))
+    before = shares(reported(made([Listed(HEAP + 16, 1000)])))
     monkeypatch.setattr("findleaks.session.Session.runtimes", [Ruby()])
     session_ = made([Listed(HEAP + 16, 1000)])
-    after = shares(told(session_))
+    after = shares(reported(session_))
     assert after["runtime"] == PAGE - 100  # the first bytes of the mapping are the allocator's
     assert after["unknown"] == before["unknown"] - after["runtime"]
     assert {**after, "unknown": 0, "runtime": 0} == {**before, "unknown": 0, "runtime": 0}
@@ -303,7 +303,7 @@ def test_lines_fit(width: int) -> None:
     session_ = made(blocks, size=64 * MIB, root=held(HEAP + 16))
     lines = run(session_, width=width)[1].splitlines()
     assert max(map(len, lines)) <= width
-    found = told(session_)
+    found = reported(session_)
     text = " ".join(" ".join(lines).split())
     for each in found["findings"]:
         for sentence in (each["text"], *each["try"]):

@@ -1,4 +1,4 @@
-"""What `verify` finds in made-up glibc heaps, and what it says of the bytes that stand in a damaged place."""
+"""What `verify` finds in made-up glibc heaps, and what it says of the bytes that are in a damaged place."""
 
 from __future__ import annotations
 
@@ -197,8 +197,8 @@ def test_the_command() -> None:
     assert "CORRUPT" in text and "leaks whatis" in text
     assert "\x1b" not in text and "\x07" not in text
     assert all(len(line) <= 80 for line in text.splitlines())
-    (told,) = [problem for problem in body["problems"] if problem["address"] == hex(used[-1] - 8)]  # type: ignore[attr-defined]
-    assert told["neighbours"]["before"]["address"] == hex(used[-2])
+    (reported,) = [problem for problem in body["problems"] if problem["address"] == hex(used[-1] - 8)]  # type: ignore[attr-defined]
+    assert reported["neighbours"]["before"]["address"] == hex(used[-2])
 
 
 def test_limit_counts_for_text_and_json() -> None:
