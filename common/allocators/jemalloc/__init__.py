@@ -19,7 +19,6 @@ MIN_DATA = 128 << 10
 KiB (2 MiB with addresses of 48 bits, 512 KiB with pages of 64 KiB)."""
 
 PAGES = (4 << 10, 8 << 10, 16 << 10, 64 << 10)  # bytes; a slab of class SECOND is one page
-
 SECOND = 32  # bytes; a class of every jemalloc; its neighbours in bin_infos give the others
 
 

@@ -16,7 +16,6 @@ STRIDES = (40, 88)
 bitmaps, whose lowest level comes first."""
 
 LARGEST = 7 << 60  # bytes of the largest size class
-
 MIN_SMALL, MAX_SMALL = 20, 128  # number of small classes
 
 

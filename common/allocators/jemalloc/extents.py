@@ -21,9 +21,7 @@ from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.base import Range
 
 SHOWN = 16  # broken descriptors reported one by one; the others are only counted
-
 HUGE = 2 << 20  # bytes of a pageslab (hpdata.h, 5.3); only its pages in use have descriptors
-
 E_PS = 24  # offset of edata_t's pointer to the pageslab
 
 

@@ -1,7 +1,7 @@
 """Blocks that a thread inside jemalloc refers to by the stack of a cache it fills or flushes. A
-fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) writes
-regions to the stack one by one; they count as cached once all are there. A flush leaves those it
-returns there until all are. In between, a register points into the stack."""
+fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) puts the
+addresses of a slab's regions on the stack one by one; they count as cached once all are there. A
+flush leaves those it returns there until all are. In between, a register points into the stack."""
 
 from __future__ import annotations
 

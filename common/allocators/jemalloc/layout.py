@@ -35,7 +35,6 @@ class Extent(NamedTuple):
 
 
 EDATA = Extent("5.3", 17, 3, 20, 28, 14, 40, 48)  # edata.h, 5.3.0 and 5.3.1
-
 EXTENT = Extent("5.2", 16, 2, 18, 26, -1, 24, 32)  # extent_structs.h, 5.2.0 and 5.2.1
 
 

@@ -58,9 +58,9 @@ def rows(allocator: Jemalloc) -> dict[Key, Row]:
 
 
 def caches(allocator: Jemalloc) -> list[base.Cache]:
-    """A row for each arena and class; small blocks that the profiler sampled, with an extent each,
-    have their own. A block that jemalloc counts as in use (curregs) is here in use, cached, or
-    holds the stacks of thread caches (own["internal"])."""
+    """A row for each arena and class, small ones as in malloc_stats_print's table of bins, and for
+    small blocks that the profiler sampled, with an extent each. What jemalloc counts as in use
+    (curregs) is here in use, cached, or holds thread caches' stacks (own["internal"])."""
     parts = allocator.parts
     table, nbins = parts.classes, len(parts.classes.small)
     by_class = rows(allocator)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def bins(allocator: Jemalloc, arena: Arena) -> Optional[list[dict[str, int]]]:
-    """bin_stats_t of an arena's small classes, shards added up; None if not found or kept."""
+    """bin_stats_t of an arena's small classes, shards added up; None if not available."""
     shape = allocator.parts.shape
     if shape.bins is None or not shape.counts:
         return None

@@ -152,7 +152,8 @@ def _heads_52(classes: Classes, cache: int) -> list[tuple[int, int]]:
 
 
 def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, found: Cache) -> None:
-    """cache_bin.h, 5.2: {low water, number of entries, requests, end of the stack}."""
+    """cache_bin.h, 5.2: {low water, number of entries, requests, end of the stack}; the entries are
+    the last before the end."""
     heads = memory.words(descriptor + 16, 2)
     if heads is None:
         return

@@ -29,7 +29,6 @@ SLAB = 7
 prev; number of its first chunk in `states`."""
 
 USER = 3  # words of a slab of the program's buffers: base; end; number of its slab
-
 SUMS = 6  # words of a cache's sums: blocks and usable bytes in use, cached, free
 
 TROUBLE = 5
@@ -37,7 +36,6 @@ TROUBLE = 5
 
 MAX_SLABS = 1 << 26
 MAX_TAGGED = 1 << 18  # bytes of the largest size class, at most, so also of a size in a tag
-
 ENCODED = 251  # a redzone has the requested size times this, plus 1 (UMEM_SIZE_ENCODE)
 
 # What is wrong with a list or a slab; with a buffer in a magazine; with the buffers of a slab.

@@ -121,7 +121,7 @@ class Umem(Allocator):
         return kept
 
     def _large(self) -> list[Large]:
-        """Blocks that are segments of malloc's own arenas, or of the program's over libumem's."""
+        """Blocks that are segments of malloc's arenas, or of the program's over libumem's heap."""
         bases = self.slabs.bases
         found: list[Large] = []
         for arena in self.vmem:

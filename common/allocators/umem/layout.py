@@ -27,7 +27,6 @@ FREE_PATTERN = 0xDEADBEEFDEADBEEF
 REDZONE_PATTERN = 0xFEEDFACEFEEDFACE
 REDZONE_BYTE = 0xBB
 TAG_ALLOC, TAG_FREE = 0xA110C8ED, 0xF4EEF4EE  # bt_bxstat ^ bt_bufctl
-
 TAG = 8  # bytes of malloc_data_t: size and status, four bytes each
 
 MALLOC_MAGIC, SECOND_MAGIC, OVERSIZE_MAGIC, MEMALIGN_MAGIC = 0x3A10C000, 0x16BA7000, 0x06E47000, 0x3E3A1000
@@ -39,7 +38,6 @@ FREED_STAT = 0xDEADBEEF  # the status that free() writes
 WRAP = 1 << 32
 
 SECOND_ALIGN = 16  # with 8-byte words, requests above (tag included) get two tags, to align to 16
-
 SEG_ALLOC, SEG_FREE, SEG_SPAN, SEG_ROTOR, SEG_WALKER = 1, 2, 0x10, 0x20, 0x40  # vs_type
 HASH_INITIAL, QCACHES = 16, 16  # VMEM_HASH_INITIAL, VMEM_NQCACHE_MAX
 MAX_STACK = 64  # frames of a segment's stack that are tried, at most; VMEM_STACK_DEPTH is 20

@@ -61,7 +61,7 @@ def _arena(umem: Umem, arena: Vmem) -> Iterator[Problem]:
             at, end = start, stop
         elif start < stop:
             if start != at:
-                # A segment in use ends where the request does, the next begins at a quantum.
+                # A segment ends with its request; the next begins at a multiple of the quantum.
                 if not 0 < start - at < max(arena.quantum, 1):
                     yield Problem(node, f"libumem: segment {node:#x} of arena {arena.name} begins at {start:#x}, not {at:#x}")
             at = stop
