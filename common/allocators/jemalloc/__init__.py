@@ -1,11 +1,7 @@
-"""jemalloc 5.2 to 5.3, read without symbols.
-
-It may be a library of its own, part of another (with any prefix), or linked into the program.
-
-Sources: jemalloc 5.2.1, 5.3.0 and 5.3.1 (include/jemalloc/internal: extent_structs.h, edata.h,
-rtree.h, bin.h, cache_bin.h, tcache_structs.h, base.h, arena_structs.h; src/stats.c). layout.py has
-the differences between them.
-"""
+"""jemalloc 5.2 to 5.3, read without symbols: a library of its own, part of another (with any
+prefix), or linked into the program. Sources: 5.2.1, 5.3.0 and 5.3.1 (include/jemalloc/internal:
+extent_structs.h, edata.h, rtree.h, bin.h, cache_bin.h, tcache_structs.h, base.h, arena_structs.h;
+src/stats.c); layout.py has the differences."""
 
 from __future__ import annotations
 
@@ -19,25 +15,18 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
 
 MIN_DATA = 128 << 10
-"""Bytes of writable memory that an image must have to contain jemalloc: the root of its radix tree
-alone takes 256 KiB (2 MiB where addresses have 48 bits, 512 KiB with pages of 64 KiB)."""
+"""Bytes of writable data in an image with jemalloc, at least: the root of its radix tree takes 256
+KiB (2 MiB with addresses of 48 bits, 512 KiB with pages of 64 KiB)."""
 
-PAGES = (4 << 10, 8 << 10, 16 << 10, 64 << 10)
-"""Possible page sizes in bytes: a slab of class SECOND is one page."""
-
-SECOND = 32
-"""A size class that every jemalloc has, as it appears in the table of small classes (bin_infos).
-Its neighbours in the table give the other classes."""
+PAGES = (4 << 10, 8 << 10, 16 << 10, 64 << 10)  # bytes; a slab of class SECOND is one page
+SECOND = 32  # bytes; a class of every jemalloc; its neighbours in bin_infos give the others
 
 
-PART = 256 << 10
-"""Bytes examined at a time: buffers of this size are reused, larger ones would be mapped anew each
-time."""
+PART = 256 << 10  # bytes searched at once: larger buffers would be mapped anew each time
 
 
 def _entry(memory: Memory, piece: Piece, address: int) -> bool:
-    """Whether `address` may hold the table's entry for 32 bytes: size, bytes of a slab (a page),
-    number of regions."""
+    """Whether {32, bytes of a slab (a page), number of regions} may be at `address`."""
     offset = address - piece.address
     if offset + 24 > len(piece.data):  # the entry continues in the next piece
         words = memory.words(address, 3)
@@ -47,8 +36,7 @@ def _entry(memory: Memory, piece: Piece, address: int) -> bool:
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
-    """Every jemalloc in the target; see base.Finder. Without one, the only cost is a search for one
-    value in the data of files whose data is large enough."""
+    """See base.Finder. Without jemalloc the only cost: a search for one value in large images."""
     if target.arch.word != 8 or target.arch.byteorder != "little":
         return []
     places = []

@@ -1,8 +1,6 @@
-"""Arenas (arena_s): their table, and the offsets of bins, counters and thread caches in them.
-
-What precedes the bins depends on how jemalloc was built. So the bins are found by the slabs they
-point to, and the rest by what agrees with the extents.
-"""
+"""Arenas (arena_s): their table, and the offsets of bins, counters and thread caches in them. What
+precedes the bins depends on the build, so they are found by the slabs they point to, and the rest
+by what agrees with the extents."""
 
 from __future__ import annotations
 
@@ -29,16 +27,14 @@ RING = 1 << 16  # thread caches of an arena at most
 
 @dataclass
 class Arena:
-    """arena_s number `index` at `address`."""
-
     index: int
     address: int
     base: Optional[Base]
 
 
 class Shape(NamedTuple):
-    """Offsets in every arena; None where one could not be found. `counts` is False if jemalloc was
-    built without statistics: its counters stay 0, and its arenas list no thread caches."""
+    """Offsets in every arena, None if not found. Without statistics (`counts` False) jemalloc's
+    counters stay 0, and its arenas list no thread caches."""
 
     bins: Optional[int] = None
     bin: Bin = BINS[0]
@@ -49,8 +45,8 @@ class Shape(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts from the extents, by (arena, szind): slabs and regions in use, or large blocks. Small
-    blocks that the profiler sampled count in the smallest large class, as in jemalloc."""
+    """From the extents, by (arena, szind): slabs and regions in use, or large blocks. Small blocks
+    that the profiler sampled count in the smallest large class, as in jemalloc."""
 
     slabs: Counter[tuple[int, int]]
     regions: Counter[tuple[int, int]]
@@ -58,7 +54,6 @@ class Counts(NamedTuple):
 
 
 def count(extents: Extents) -> Counts:
-    """Count the extents with blocks."""
     counts = Counts(Counter(), Counter(), Counter())
     small, layout = extents.classes.small, extents.layout
     szinds, frees = (1 << extents.classes.szind_bits) - 1, (1 << extents.nfree_bits) - 1
@@ -74,14 +69,12 @@ def count(extents: Extents) -> Counts:
 
 
 def name(index: int) -> str:
-    """The arena's name for users."""
     return "no arena" if index == NO_ARENA else f"arena {index}"
 
 
 def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[Arena]:
-    """The arenas in arenas[]. `words` are those of the image's data that point into the base
-    allocator's blocks, ascending: element k points into base k, so all of them agree on where the
-    table begins."""
+    """The arenas in arenas[]. `words`: pointers in the image's data into the base allocator's
+    blocks, ascending. Element k points into base k, so all agree on where the table begins."""
     known = [(address, value, base) for address, value, base in _possible(bases, words, leaves) if base.index < ARENAS]
     votes = Counter(address - 8 * base.index for address, _, base in known)
     if not votes:
@@ -91,13 +84,12 @@ def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> l
 
 
 def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[int]:
-    """Candidates for arena 0 where it is the only one: everything in base 0 that the image's data
-    points to."""
+    """Candidates for arena 0 if it is the only one: what the image's data points to in base 0."""
     return sorted({value for _, value, base in _possible(bases, words, leaves) if base.index == 0})
 
 
 def _possible(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> Iterator[tuple[int, int, Base]]:
-    """(address, value, base) of the words that may point to an arena in this base."""
+    """(address, value, base) of words that may point to an arena in this base."""
     for address, value in words:
         base = bases.base(value) if value not in leaves else None
         if base is not None and value % 64 == 0 and value > base.address:
@@ -105,8 +97,8 @@ def _possible(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) 
 
 
 class Guess(NamedTuple):
-    """A guess that bins of this layout are at `offset` in every arena. `score` is the evidence for
-    it. `zero` is the address of arena 0 then, 0 if that did not show."""
+    """Bins of this layout may be at `offset` in every arena; `score` is the evidence, `zero` the
+    address of arena 0 in that case (0: unknown)."""
 
     score: int
     offset: int
@@ -115,9 +107,8 @@ class Guess(NamedTuple):
 
 
 class Guesses:
-    """Guesses at the offset of the bins. The best is chosen by how many size classes have counters
-    that match the extents (`agreed`), and by how many words point to slabs where one of their bins
-    would (`named`)."""
+    """Guesses at the offset of the bins, the best by how many size classes have matching counters
+    (`agreed`), and by how many words point to slabs where their bins would (`named`)."""
 
     def __init__(self, memory: Memory, extents: Extents) -> None:
         self.memory = memory
@@ -128,8 +119,7 @@ class Guesses:
         self._firsts = [0, *accumulate(small.shards for small in extents.classes.small)]
 
     def look(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> None:
-        """Add the evidence of an arena assumed at this address; `naming` are the words there that
-        point to slabs, with the slabs' numbers."""
+        """Add an arena's evidence; `naming`: words that point to slabs, and the slabs' numbers."""
         votes = self._count(arena, at, naming)
         for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
             if at + offset not in self._scores:
@@ -138,8 +128,7 @@ class Guesses:
             self.named = _better(self.named, votes[offset, row], offset, at, arena, BINS[row])
 
     def _count(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> Counter[tuple[int, int]]:
-        """By offset of the first bin and number of the layout: how many of the words would belong
-        to the slab's own bin."""
+        """Words that fit the slab's own bin, by (offset of the first bin, number of layout)."""
         votes: Counter[tuple[int, int]] = Counter()
         for place, i in naming:
             if self.extents.arena[i] == arena.index:
@@ -153,7 +142,7 @@ class Guesses:
 
 
 def _better(best: Guess, score: int, offset: int, at: int, arena: Arena, layout: Bin) -> Guess:
-    """The better guess. Of several words in base 0, the nearest below the bins is the arena."""
+    """Of several words in base 0, the nearest below the bins is the arena."""
     if (score, -offset) <= (best.score, -best.offset):
         return best
     return Guess(score, offset, at if arena.index == 0 else best.zero, layout)
@@ -194,8 +183,7 @@ def _chosen(memory: Memory, arenas: list[Arena], guesses: Guesses) -> Shape:
 
 
 def bin_counters(memory: Memory, classes: Classes, bins: int, layout: Bin) -> Optional[list[list[int]]]:
-    """BIN_STATS of each small class, its shards added up, of an arena whose bins begin at `bins`;
-    None where they cannot be read."""
+    """BIN_STATS of each small class, shards added up; `bins`: their address. None if unreadable."""
     rows, at = [], bins
     for small in classes.small:
         sums = [0] * len(BIN_STATS)
@@ -210,8 +198,7 @@ def bin_counters(memory: Memory, classes: Classes, bins: int, layout: Bin) -> Op
 
 
 def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bins: int, layout: Bin) -> int:
-    """How many classes of an arena have bins here that count as many slabs and regions as the
-    extents have."""
+    """How many classes of an arena have bins here that fit the extents' slabs and regions."""
     agree = 0
     for szind, sums in enumerate(bin_counters(memory, classes, bins, layout) or ()):
         if sums[8] == counts.slabs[arena, szind] and sums[3] == counts.regions[arena, szind]:
@@ -220,16 +207,14 @@ def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bin
 
 
 def _counting(memory: Memory, classes: Classes, bins: int, layout: Bin) -> bool:
-    """Whether any counter of these bins ever changed. The last two are left out: a wrong guess
-    may take a bin's second pointer to slabs for the first, and then reads the first as one of
-    these."""
+    """Whether any counter of these bins ever changed, except the last two: a wrong guess may take a
+    bin's second pointer to slabs for the first, and reads the first as one of these."""
     number = sum(small.shards for small in classes.small)
     return any(any(memory.words(bins + i * layout.size + layout.stats, len(BIN_STATS) - 2) or ()) for i in range(number))
 
 
 def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Arena], end: int) -> tuple[Optional[int], Large]:
-    """The offset of the counters of large classes: in every class, nmalloc less ndalloc is the
-    number of large blocks."""
+    """The offset of the counters of large classes: nmalloc less ndalloc is the number of blocks."""
     nbins = len(classes.small)
     nlarge = len(classes.sizes) - nbins
     best: tuple[int, Optional[int], Large] = (0, None, LARGES[0])
@@ -255,8 +240,7 @@ def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Ar
 
 
 def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]:
-    """The offset of the heads of an arena's two lists: of thread caches, and of their contents for
-    statistics."""
+    """The offset of an arena's list heads: thread caches, their contents for statistics."""
     for arena in arenas:
         words = memory.words(arena.address, end // 8)
         for i, (head, descriptor) in enumerate(zip(words or (), (words or ())[1:])):
@@ -266,17 +250,15 @@ def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]
 
 
 def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
-    """Whether the two heads point to a thread cache of this arena. In 5.3 its descriptor follows
-    its own link, and the arena follows the descriptor (tcache_slow_s); in 5.2 the bins come first
-    (tcache_s)."""
+    """Whether the two heads point to a thread cache of this arena. In 5.3 (tcache_slow_s) its link,
+    its descriptor and the arena follow each other; in 5.2 (tcache_s) the bins come first."""
     if descriptor - head == 16:
         return memory.word(head + 40) == arena
     return memory.word(descriptor + 32) == arena and memory.word(descriptor + 16) == head + 16
 
 
 def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, int]], str]:
-    """(thread cache, its descriptor) of each cache that the arena lists, by the ring of
-    descriptors; and why the ring ended early, or ""."""
+    """(thread cache, descriptor) of an arena's ring of descriptors; why it ended early, or ""."""
     heads = memory.words(arena.address + tcaches, 2)
     if heads is None or not heads[0]:
         return [], ""

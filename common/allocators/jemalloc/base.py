@@ -1,7 +1,4 @@
-"""The base allocator (src/base.c): blocks that contain jemalloc's own structures.
-
-These are descriptors, arenas and tree nodes. They are never roots.
-"""
+"""The base allocator (src/base.c): blocks of descriptors, arenas and tree nodes, never roots."""
 
 from __future__ import annotations
 
@@ -18,15 +15,14 @@ MAX_FRAMES = 4096  # frames of one block at most: 8 GiB
 MAX_BLOCKS = 1 << 16  # blocks of one base at most
 HEADER = 16  # bytes of size and next, before the descriptor of the block's free rest
 COUNTERS = ((16, 2, 5, 6), (16, 0, 1, 2), (8, 0, 1, 2))
-"""Bytes of a heap of free rests, and indices of the words behind the heaps that are allocated,
-resident and mapped: 5.3.1, 5.3.0, 5.2 (base.h)."""
+"""Bytes of a heap of free rests; which words after the heaps are the counters allocated, resident
+and mapped: 5.3.1, 5.3.0, 5.2 (base.h)."""
 WITHIN = 512  # bytes at the start of base_t that contain its list of blocks
 
 
 @dataclass
 class Base:
-    """A base_t. `blocks` are its blocks, newest first. `allocated`, `resident` and `mapped` are its
-    counters, -1 if not found."""
+    """A base_t. Its blocks are newest first; its counters are -1 if not found."""
 
     address: int
     index: int
@@ -37,8 +33,7 @@ class Base:
 
 
 class Bases:
-    """Every base found. A block is recognised by its header, at an aligned address below the
-    address looked up."""
+    """Every base found. Headers, at aligned addresses, show which block contains an address."""
 
     def __init__(self, memory: Memory, classes: Classes) -> None:
         self.memory = memory
@@ -50,7 +45,6 @@ class Bases:
         self._seen = -1
 
     def block(self, address: int) -> Optional[Range]:
-        """The block that contains `address`."""
         frame = address & -FRAME
         if frame in self._blocks:
             return self._blocks[frame]
@@ -67,7 +61,7 @@ class Bases:
         return found
 
     def _header(self, at: int, words: Sequence[int]) -> Optional[Range]:
-        """size, next, and a descriptor of the free rest: {bits, address, size}."""
+        """`words`: size, next, and a descriptor of the free rest: {bits, address, size}."""
         size, after, _, rest, left = words
         if not size or size % FRAME or size > MAX_FRAMES * FRAME or after % FRAME or after == at:
             return None
@@ -76,7 +70,6 @@ class Bases:
         return Range(at, at + size)
 
     def ranges(self) -> list[Range]:
-        """All blocks found, ascending."""
         return sorted({block for block in self._blocks.values() if block is not None})
 
     def pieces(self) -> tuple[Piece, ...]:
@@ -97,8 +90,7 @@ class Bases:
         return self._first[block.start]
 
     def _read(self, block: Range) -> Optional[Base]:
-        """Read base_t, which is the first thing in a base's first block (base_new): its list of
-        blocks ends with this block."""
+        """The base_t at the start of `block` (base_new), if its list of blocks ends with it."""
         if self.memory.word(block.start + 8) != 0:
             return None
         at = block.start + self.header
@@ -129,8 +121,8 @@ class Bases:
         return []
 
     def _counted(self, base: Base, blocks: int) -> Base:
-        """Add the counters, which follow the heaps of free rests, one for each class, that follow
-        the list. `mapped` can be checked."""
+        """Add the counters: the list is followed by heaps of free rests, one for each class, and
+        these by the counters, of which `mapped` can be checked."""
         total = sum(end - start for start, end in base.blocks)
         for heap, allocated, resident, mapped in COUNTERS:
             words = self.memory.words(blocks + 8 + self.nsizes * heap, 8)

@@ -12,19 +12,15 @@ from findleaks.target.base import Range
 
 PAGES = (12, 13, 14, 16)
 STRIDES = (40, 88)
-"""Bytes of a bin_info_t: with plain bitmaps, and with trees of bitmaps, whose lowest level comes
-first (bitmap.h; from pages of 16 KiB)."""
+"""Bytes of a bin_info_t: with plain bitmaps, or (pages from 16 KiB, bitmap.h) with trees of
+bitmaps, whose lowest level comes first."""
 
-LARGEST = 7 << 60
-"""Bytes of the largest size class."""
-
-MIN_SMALL, MAX_SMALL = 20, 128
-"""Number of small classes."""
+LARGEST = 7 << 60  # bytes of the largest size class
+MIN_SMALL, MAX_SMALL = 20, 128  # number of small classes
 
 
 class Small(NamedTuple):
-    """A class of bin_infos: bytes of a region and of a slab, regions of a slab, and bins that an
-    arena has for it."""
+    """A row of bin_infos: bytes of a region and a slab, regions of a slab, bins of an arena."""
 
     size: int
     slab: int
@@ -34,8 +30,8 @@ class Small(NamedTuple):
 
 @dataclass(frozen=True)
 class Classes:
-    """All size classes. `sizes` are in bytes, by index (szind); the first len(small) are the small
-    classes. `page` is the base-2 logarithm of the page size, `table` the memory of bin_infos."""
+    """All size classes. `table`: memory of bin_infos; `page`: base-2 logarithm of the page size;
+    `sizes`: bytes by index (szind), first the small classes."""
 
     table: Range
     page: int
@@ -94,8 +90,7 @@ def _plausible(entry: Small, page: int) -> bool:
 
 
 def _sizes(first: Sequence[int]) -> Iterator[int]:
-    """sc.c, sc_data_init: tiny classes below the quantum, four multiples of the quantum, then four
-    classes for each doubling."""
+    """sc_data_init (sc.c): tiny classes, four multiples of the quantum, then four per doubling."""
     quantum = first[2] - first[1]
     size = first[0]
     while size < quantum:

@@ -1,7 +1,4 @@
-"""Extents: runs of pages, each with a descriptor (extent_t, edata_t).
-
-They are slabs, large blocks, and free pages in three states.
-"""
+"""Extents: runs of pages with a descriptor (extent_t, edata_t): slabs, large blocks, free pages."""
 
 from __future__ import annotations
 
@@ -23,19 +20,12 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.base import Range
 
-SHOWN = 16
-"""Broken descriptors that are reported one by one; the others are only counted."""
-
-HUGE = 2 << 20
-"""Bytes of a pageslab of the hugepage allocator (hpdata.h, 5.3), of which only those pages that are
-in use have descriptors."""
-
+SHOWN = 16  # broken descriptors reported one by one; the others are only counted
+HUGE = 2 << 20  # bytes of a pageslab (hpdata.h, 5.3); only its pages in use have descriptors
 E_PS = 24  # offset of edata_t's pointer to the pageslab
 
 
 class _Columns(NamedTuple):
-    """The first columns of Extents."""
-
     descriptors: list[int]
     bits: list[int]
     address: list[int]
@@ -43,15 +33,13 @@ class _Columns(NamedTuple):
     record: list[int]
 
     def only(self, kept: Sequence[int]) -> _Columns:
-        """The given rows, in the given order."""
         return _Columns(*([column[i] for i in kept] for column in self))
 
 
 class Extents:
-    """All extents, ascending and disjoint, a column for each attribute. `bits`, `address`, `size`
-    are the descriptor's words. `record` is the index of the descriptor in `raw`, where each takes
-    `length` bytes. `good`: whether the descriptor's statements on blocks are consistent. `blocks`
-    are the numbers of the extents that hold blocks."""
+    """All extents, ascending and disjoint, a column per attribute. `bits`, `address`, `size` are
+    the descriptor's words; `record` is its index in `raw`, where each takes `length` bytes. `good`:
+    what it says of blocks is consistent. `blocks`: numbers of the extents that hold blocks."""
 
     def __init__(self, layout: Extent, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]) -> None:
         self.layout = layout
@@ -75,8 +63,8 @@ class Extents:
         self.pad = self._padding()
 
     def _padding(self) -> int:
-        """Bytes that large extents have beyond their blocks: a page, so that a block can begin
-        anywhere in the first page (sz_large_pad), or 0, depending on the build."""
+        """Bytes of large extents beyond their blocks: a page, so that a block can begin anywhere in
+        the first (sz_large_pad), or 0, depending on the build."""
         page, sizes, small = 1 << self.classes.page, self.classes.sizes, len(self.classes.small)
         for i in self.blocks:
             if not self.slab[i] and self.szind[i] >= small and (self.address[i] % page or self.size[i] > sizes[self.szind[i]]):
@@ -107,30 +95,27 @@ class Extents:
         return self.bits[i] >> self.layout.nfree & (1 << self.nfree_bits) - 1
 
     def bitmap(self, i: int) -> int:
-        """A slab's bitmap as a number: a set bit is a free region. Bits beyond the last region are
-        cleared."""
+        """A slab's bitmap; a set bit is a free region, bits beyond the last region are cleared."""
         count = self.classes.small[self.szind[i]].regions
         at = self.record[i] * self.length + self.layout.bitmap
         return int.from_bytes(self.raw[at : at + (count + 63) // 64 * 8], "little") & (1 << count) - 1
 
     def word(self, i: int, offset: int) -> int:
-        """A word of the descriptor."""
         at = self.record[i] * self.length + offset
         return int.from_bytes(self.raw[at : at + 8], "little")
 
     @cached_property
     def alike(self) -> Mapping[int, int]:
-        """Number of extents with blocks, by the bits that hold arena, class, number of free
-        regions, and slab or not."""
+        """Number of extents with blocks, by the bits of arena, class, free regions, and slab."""
         layout = self.layout
         szinds, frees = (1 << self.classes.szind_bits) - 1, (1 << self.nfree_bits) - 1
         mask, bits = layout.arena_mask | 1 << layout.slab | szinds << layout.szind | frees << layout.nfree, self.bits
         return Counter([bits[i] & mask for i in self.blocks])
 
     def usable(self, i: int) -> int:
-        """Bytes of an active extent's blocks, as malloc_usable_size returns: the class's, or
-        (5.3.1, which rounds large ones up to pages) all except the padding. A small block that the
-        profiler sampled has an extent of its own and its class's size."""
+        """Bytes of an active extent's blocks (malloc_usable_size): the class's, or all but the
+        padding (5.3.1, which rounds large ones up to pages). A small block that the profiler
+        sampled has an extent of its own and its class's size."""
         szind = self.szind[i]
         size = self.classes.sizes[szind]
         return size if self.slab[i] or szind < len(self.classes.small) else min(size, self.size[i] - self.pad)
@@ -156,12 +141,10 @@ class Extents:
 
 
 def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: Extent, problems: list[Problem]) -> Extents:
-    """The extents in the radix tree. Descriptors that do not fit the tree, or overlap others, are
-    left out and reported."""
+    """The extents in the radix tree; those that do not fit it, or overlap, are reported instead."""
     page, inside = classes.page, (1 << classes.page) - 1
     length = layout.bitmap + max(classes.bitmap, 64)
-    # The tree's elements ascend, and so do the addresses of extents in the order of descriptors,
-    # except for broken ones.
+    # The tree's elements ascend, and so do the extents' addresses, except for broken ones.
     wanted = [descriptor for descriptor in dict.fromkeys(elements.descriptors) if descriptor]
     gathered, missing = engine.gather(bases.pieces(), wanted, length)
     raw = bytes(gathered)
@@ -182,8 +165,8 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
 def _known_to_tree(
     bases: Bases, elements: Elements, page: int, columns: _Columns, missing: Sequence[int], bad: list[tuple[int, str]]
 ) -> _Columns:
-    """The descriptors whose first and last page lead to them in the radix tree, by address. Those of
-    index `missing` could not be read. What is wrong with others goes to `bad`."""
+    """The descriptors, by address, to which the tree leads from their first and last page. Those in
+    `missing` (indices) are unreadable; errors go to `bad`."""
     wanted = columns.descriptors
     frames = {descriptor >> 21 for descriptor in wanted}
     outside = {frame for frame in frames if bases.block(frame << 21) is None}
@@ -209,8 +192,7 @@ def _known_to_tree(
 
 
 def _disjoint(columns: _Columns, outside: int, bad: list[tuple[int, str]]) -> _Columns:
-    """The extents, which ascend, without those that overlap one before. `outside`: the bits of an
-    address that give its page."""
+    """Drop extents that overlap one before. `outside`: the bits of an address outside its page."""
     starts = [a & outside for a in columns.address]
     if not any(map(gt, map(add, starts, columns.size), starts[1:])):
         return columns
@@ -225,8 +207,7 @@ def _disjoint(columns: _Columns, outside: int, bad: list[tuple[int, str]]) -> _C
 
 
 def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[int, str]]) -> list[bool]:
-    """Whether each descriptor is consistent. Those with the same class, state and size are right or
-    wrong together."""
+    """Whether each descriptor is consistent, decided once for each class, state and size."""
     inside = (1 << classes.page) - 1
     decides = 1 << layout.slab | (1 << layout.szind + classes.szind_bits) - (1 << layout.state)
     deciding, offsets = [b & decides for b in columns.bits], [a & inside for a in columns.address]
@@ -245,8 +226,7 @@ def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[i
 
 
 def _wrong(classes: Classes, layout: Extent, bits: int, size: int, offset: int) -> str:
-    """What is wrong with an active extent's class or size, or ""; `offset`: of its block in the
-    first page."""
+    """What is wrong with an active extent's class or size, or ""; its block begins at `offset`."""
     szind = bits >> layout.szind & (1 << classes.szind_bits) - 1
     if bits >> layout.state & (1 << layout.state_bits) - 1 != ACTIVE or szind == len(classes.sizes):
         return ""
@@ -282,8 +262,8 @@ def pageslabs(memory: Memory, bases: Bases, seen: Extents) -> list[Range]:
 
 
 def spans(extents: Extents, extra: Sequence[Range]) -> list[tuple[int, int, int]]:
-    """(start, end, arena) of maximal stretches of one arena's extents, ascending; `extra` are
-    pageslabs, whose free pages have no descriptor."""
+    """(start, end, arena) of maximal stretches of an arena's extents, ascending, and of pageslabs
+    (`extra`), whose free pages have no descriptor."""
     found: list[tuple[int, int, int]] = []
     low = high = whose = -1
     hpa = extents.layout.hpa if extra else -1

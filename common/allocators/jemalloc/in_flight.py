@@ -1,10 +1,7 @@
-"""The blocks that a thread inside jemalloc refers to by the stack of a cache it fills or flushes.
-
-A fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) takes
-regions from a slab one after the other and puts their addresses into the cache's stack, where they
-count as cached only when all are there. A flush returns regions whose addresses stay on the stack
-until all are returned. In between, a register points into the stack.
-"""
+"""Blocks that a thread inside jemalloc refers to by the stack of a cache it fills or flushes. A
+fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) puts the
+addresses of a slab's regions on the stack one by one; they count as cached once all are there. A
+flush leaves those it returns there until all are. In between, a register points into the stack."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from findleaks.engine.contract import Blocks
 
 
 def blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator.blocks_in_flight: all entries on the stacks of caches that a word points into;
-    the block of a descriptor that a word points to."""
+    """All entries of stacks that a word points into; blocks of descriptors that one points to."""
     for cache in heap.caches_found:
         low = cache.stacks_at
         for stack in sorted(cache.stacks, key=lambda stack: stack.address):

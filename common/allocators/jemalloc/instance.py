@@ -19,13 +19,10 @@ from findleaks.target.base import Range, Target
 if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
 
-SHOWN = 16
-"""Cached addresses without a block that are reported one by one; the others are only counted."""
+SHOWN = 16  # cached addresses without a block that are reported one by one; others are only counted
 
 
 class Jemalloc(Allocator):
-    """See allocators.base.Allocator."""
-
     name = "jemalloc"
     release_call = 'mallctl("arena.4096.purge")'  # MALLCTL_ARENAS_ALL is 4096
     cache_setting = 'MALLOC_CONF=tcache_max:4096, or mallctl("thread.tcache.flush") in threads that go idle'
@@ -67,7 +64,7 @@ class Jemalloc(Allocator):
             self.problems.append(Problem(address, what))
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: stretches of adjacent extents of one arena, whatever their state."""
+        """Stretches of adjacent extents of one arena, whatever their state."""
         if self._heaps is None:
             seen = self.parts.extents
             self._runs = seen.runs()
@@ -84,8 +81,7 @@ class Jemalloc(Allocator):
         return Heap(start, end, arenas.name(arena), walk)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator: mark the blocks that thread caches hold, and jemalloc's own blocks: those
-        that contain the caches' stacks, and the profiler's."""
+        """Mark cached blocks, and jemalloc's own: the caches' stacks and the profiler's blocks."""
         cached = array("Q", (entry for cache in self.caches_found for entry in cache.entries()))
         unknown = blocks.set_state(cached, State.CACHED) if cached else []
         for entry in unknown[:SHOWN]:
@@ -106,18 +102,16 @@ class Jemalloc(Allocator):
         self.problems += report.reconcile(self)
 
     def metadata(self) -> list[Range]:
-        """See Allocator: the base allocator's blocks, the tree's root, the table of classes, the
-        pointers to arenas, and the thread caches with their cached parts of the tree."""
+        """The base allocator's blocks, the tree's root, the table of classes, and the thread caches
+        with their cached parts of the tree."""
         parts = self.parts
         caches = [part for cache in self.caches_found for part in cache.own]
         return sorted([*parts.bases.ranges(), parts.root.range, parts.classes.table, *caches])
 
     def summary(self) -> dict[str, object]:
-        """See Allocator."""
         return report.summary(self)
 
     def locate(self, address: int) -> str:
-        """See Allocator."""
         parts = self.parts
         seen = parts.extents
         i = seen.at(address)
@@ -138,28 +132,23 @@ class Jemalloc(Allocator):
         return ""
 
     def caches(self, blocks: Blocks) -> list[base.Cache]:
-        """See Allocator."""
         return report.caches(self)
 
     def arenas(self, blocks: Blocks) -> list[base.Arena]:
-        """See Allocator."""
         return report.arenas_of(self)
 
     def spare(self, blocks: Blocks) -> list[base.Spare]:
-        """See Allocator: unused extents."""
         seen = self.parts.extents
         idle = [i for i, state in enumerate(seen.state) if state]
         return [base.Spare(seen.start[i], seen.end(i), extents.state_name(seen.state[i]), arenas.name(seen.arena[i])) for i in idle]
 
     def retention(self, free: FreeMemory) -> Retention:
-        """See Allocator."""
         # only `verdict` needs it
         from findleaks.allocators.jemalloc.retention import explain_retention
 
         return explain_retention(free, self.release_call, self.memory, self.parts.arenas)
 
     def thread_caches(self, blocks: Blocks) -> list[base.ThreadCache]:
-        """See Allocator."""
         sizes = self.parts.classes.sizes
         found = []
         for cache in self.caches_found:
@@ -171,16 +160,14 @@ class Jemalloc(Allocator):
         return found
 
     def counted(self) -> Mapping[str, int]:
-        """See Allocator: stats.* as malloc_stats_print prints them."""
+        """stats.* as malloc_stats_print prints them."""
         return report.totals(self)
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See Allocator: the stacks of caches that the thread fills or flushes, slabs by their
-        descriptors."""
+        """See in_flight."""
         return in_flight.blocks_in_flight(self, words, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
-        """See Allocator."""
         from findleaks.allocators.jemalloc.verify import verify  # only `verify` needs it
 
         return verify(self)

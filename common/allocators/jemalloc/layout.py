@@ -1,16 +1,11 @@
-"""Layouts of jemalloc's structures, release by release, newest first.
-
-The content of memory decides which row fits. Offsets and sizes are bytes. Compared with the DWARF
-of builds of 5.2.1, 5.3.0 and 5.3.1 for x86-64.
-"""
+"""Layouts of jemalloc's structures by release, newest first; memory decides which row fits. Offsets
+and sizes are bytes. Compared with the DWARF of 5.2.1, 5.3.0 and 5.3.1 for x86-64."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-FRAME = 2 << 20
-"""Bytes. Alignment of the base allocator's blocks, whose sizes are multiples of it (base.c,
-HUGEPAGE_CEILING)."""
+FRAME = 2 << 20  # bytes; the base's blocks are aligned multiples of it (base.c, HUGEPAGE_CEILING)
 
 CACHELINE = 64
 BITMAP = 64  # offset of a descriptor's bitmap
@@ -23,9 +18,8 @@ STATES = ("active", "dirty", "muzzy", "retained")
 
 
 class Extent(NamedTuple):
-    """extent_t or edata_t, the descriptor of a run of pages: bits at 0, address at 8, size and esn
-    at 16, the slab's bitmap at 64. The numbers are shifts in the bits; arena is bits 0-11 and slab
-    bit 12."""
+    """extent_t or edata_t, a descriptor of pages: bits at 0, address at 8, size and esn at 16,
+    bitmap at 64. The numbers are shifts in the bits; arena is bits 0-11, slab bit 12."""
 
     name: str
     state: int
@@ -40,16 +34,12 @@ class Extent(NamedTuple):
     slab: int = 12
 
 
-EDATA = Extent("5.3", 17, 3, 20, 28, 14, 40, 48)
-"""edata.h, 5.3.0 and 5.3.1."""
-
-EXTENT = Extent("5.2", 16, 2, 18, 26, -1, 24, 32)
-"""extent_structs.h, 5.2.0 and 5.2.1."""
+EDATA = Extent("5.3", 17, 3, 20, 28, 14, 40, 48)  # edata.h, 5.3.0 and 5.3.1
+EXTENT = Extent("5.2", 16, 2, 18, 26, -1, 24, 32)  # extent_structs.h, 5.2.0 and 5.2.1
 
 
 class Bin(NamedTuple):
-    """bin_t, one for each small class and shard. `stats` is bin_stats_t: nmalloc, ndalloc,
-    nrequests, curregs, nfills, nflushes, nslabs, reslabs, curslabs, nonfull_slabs, a word each."""
+    """bin_t, one for each small class and shard; `stats`: bin_stats_t, a word per BIN_STATS."""
 
     extent: Extent
     size: int
@@ -60,18 +50,15 @@ class Bin(NamedTuple):
 
 
 BINS = (
-    # bin.h, 5.3.0 and 5.3.1
-    Bin(EDATA, 224, 192, 200, 216, 112),
-    # bin.h, 5.2.1
-    Bin(EXTENT, 280, 112, 120, 128, 136),
+    Bin(EDATA, 224, 192, 200, 216, 112),  # bin.h, 5.3.0 and 5.3.1
+    Bin(EXTENT, 280, 112, 120, 128, 136),  # bin.h, 5.2.1
 )
 
 BIN_STATS = ("nmalloc", "ndalloc", "nrequests", "curregs", "nfills", "nflushes", "nslabs", "reslabs", "curslabs", "nonfull_slabs")
 
 
 class Large(NamedTuple):
-    """arena_stats_large_t, one for each large class: nmalloc and ndalloc are its first two
-    words."""
+    """arena_stats_large_t, one for each large class; begins with nmalloc and ndalloc."""
 
     size: int
     nrequests: int
@@ -79,18 +66,15 @@ class Large(NamedTuple):
 
 
 LARGES = (
-    # arena_stats.h, 5.3.1: active_bytes came third
-    Large(56, 24, 40),
-    # 5.2.1 and 5.3.0
-    Large(48, 16, 32),
+    Large(56, 24, 40),  # arena_stats.h, 5.3.1: active_bytes came third
+    Large(48, 16, 32),  # 5.2.1 and 5.3.0
 )
 
 
 class ArenaStats(NamedTuple):
-    """Offsets in arena_s of the bytes that jemalloc took from the arena for itself
-    (stats.internal), by the offsets of its counters of large classes and, behind them, of its list
-    of thread caches. A program without thread caches, or without large blocks, shows only one of
-    the two."""
+    """Offsets in arena_s. `internal`: bytes that jemalloc took for itself (stats.internal);
+    `large`: counters of large classes; `tcaches`, behind them: list of thread caches. Programs
+    without thread caches, or without large blocks, show only one of the latter two."""
 
     large: int
     tcaches: int
@@ -106,9 +90,8 @@ INTERNAL = (
 
 
 class Profile(NamedTuple):
-    """Offsets in the profiler's structures. Of prof_tctx_t, whose first word points to its
-    prof_tdata_t: its prof_gctx_t, and the links of the tree it is in. Of prof_tdata_t: its hash
-    table, and the pointer to a name in a block of its own (0 where it has none)."""
+    """Offsets in prof_tctx_t, whose first word points to its prof_tdata_t: its prof_gctx_t, its
+    tree's links. In prof_tdata_t: its hash table, and the pointer to its name's block (0: none)."""
 
     context: int
     link: int
@@ -125,15 +108,13 @@ PROFILES = (
 
 
 class Levels(NamedTuple):
-    """How the bits of an address lead to its descriptor in the radix tree (rtree.h). `bits` are
-    those of the levels below the root's."""
+    """How the bits of an address lead to its descriptor in the radix tree (rtree.h)."""
 
     address: int  # significant bits of an address, LG_VADDR
     root: int
     inner: tuple[int, ...]  # bits of the levels between root and leaf
     leaf: int
-    # bytes of a leaf's element: one word with the descriptor and its class packed, or two words
-    element: int
+    element: int  # bytes of a leaf's element: descriptor and class packed in a word, or two words
 
     def under_root(self, page: int) -> int:
         """Bits of an address below those that select an element of the root."""
@@ -141,9 +122,8 @@ class Levels(NamedTuple):
 
 
 def levels(page: int) -> list[Levels]:
-    """Possible trees with pages of 2 ** `page` bytes. rtree.h splits the bits into two or three
-    levels and gives the remainder to the later ones. With addresses of 57 bits an element has no
-    space for the size class."""
+    """Possible trees with pages of 2 ** `page` bytes: rtree.h splits the bits into two or three
+    levels, the later with the remainder. An element lacks space for the class at 57 bits."""
     found = []
     for address in (48, 57):
         bits = address - page

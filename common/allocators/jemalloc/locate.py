@@ -61,8 +61,7 @@ def _allocator(
 
 
 def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
-    """The extents in the layout with which most of them are consistent; the newer one if both
-    fit."""
+    """The extents in the layout with which most are consistent; the newer one if both fit."""
     tried: list[tuple[float, Extents, list[Problem]]] = []
     for layout in (EDATA, EXTENT):
         found: list[Problem] = []
@@ -76,8 +75,7 @@ def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Class
 
 
 def _sense(seen: Extents) -> float:
-    """The share of extents that are consistent: active ones have a class that fits their size,
-    slabs as many free regions as their bitmaps."""
+    """The share of consistent extents: class fits size, a slab's free regions fit its bitmap."""
     # States from 6 on do not exist (edata.h), except for KEPT.
     good = sum(seen.good) - sum(6 <= state < KEPT for state in seen.state)
     slabs = [i for i in seen.blocks if seen.slab[i]]

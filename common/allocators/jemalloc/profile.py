@@ -1,9 +1,6 @@
-"""Blocks of the heap profiler (prof:true): its hash tables, and the structures they lead to.
-
-These are ordinary blocks, allocated without thread caches, where the program's own freed blocks
-were, and much of them is never written: what the program left there would count as references.
-Sources: prof_structs.h, prof_data.c (5.2: prof.c), ckh.h.
-"""
+"""Blocks of the heap profiler (prof:true): its hash tables, and the structures they lead to. They
+are ordinary blocks, much of them never written: what the program left there before would count as
+references. Sources: prof_structs.h, prof_data.c (5.2: prof.c), ckh.h."""
 
 from __future__ import annotations
 
@@ -37,8 +34,7 @@ class Table(NamedTuple):
 
 @dataclass
 class Found:
-    """Addresses of the profiler's blocks: `counts` (prof_tctx_t), `threads` (prof_tdata_t), and
-    `others`: the tables' cells, the contexts (prof_gctx_t) and the threads' names."""
+    """Blocks of the profiler: prof_tctx_t, prof_tdata_t, and others (cells, prof_gctx_t, names)."""
 
     counts: set[int] = field(default_factory=set)
     threads: set[int] = field(default_factory=set)
@@ -46,8 +42,7 @@ class Found:
 
 
 def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> set[int]:
-    """The blocks of a profiler that is on. `near`: the ranges where threads keep their pointers to
-    prof_tdata_t, which is near their thread caches."""
+    """The blocks of a profiler that is on. `near`: where threads point to prof_tdata_t."""
     found = Found()
     for table in _tables(memory, engine, image, extents):
         contexts = _contexts(memory, extents, table)
@@ -62,7 +57,6 @@ def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: S
 
 
 def _block(extents: Extents, address: int) -> bool:
-    """Whether a block may begin at `address`."""
     i = extents.at(address) if address and address % 8 == 0 else -1
     return i >= 0 and not extents.state[i] and extents.good[i]
 
@@ -80,8 +74,7 @@ def _table(memory: Memory, address: int) -> Optional[Table]:
 
 
 def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> Iterator[Table]:
-    """Candidates for bt2gctx among the image's variables: functions of this image, and cells in a
-    block."""
+    """Candidates for bt2gctx in the image's data: functions of this image, and cells in a block."""
     if not len(extents):
         return
     module = image.module
@@ -122,7 +115,7 @@ def _row(memory: Memory, table: Table, contexts: set[int]) -> Optional[Profile]:
 
 
 def _trees(memory: Memory, extents: Extents, table: Table, contexts: set[int], row: Profile, found: Found) -> None:
-    """Add the structures that each context leads to: the counts of each thread for it."""
+    """Add what each context leads to: the counts of each thread for it."""
     left = [(context, memory.word(context + TREE) or 0) for context in contexts]
     while left and len(found.counts) < MAX_COUNTS:
         if memory.target.interrupted():
@@ -137,7 +130,7 @@ def _trees(memory: Memory, extents: Extents, table: Table, contexts: set[int], r
 
 
 def _threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Range], row: Profile, found: Found) -> None:
-    """Add the threads, including those without counts, and the structures that each leads to."""
+    """Add the threads, including those without counts, and what each leads to."""
     for start, end in near:
         for _, stored in memory.scan(start, end):
             for word in set(stored):
@@ -153,8 +146,7 @@ def _threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Rang
 
 
 def _count(memory: Memory, row: Profile, table: Table, context: int, at: int) -> Optional[tuple[int, ...]]:
-    """The words of the prof_tctx_t at `at`, if it belongs to this context and to a thread with a
-    table of its own."""
+    """The words of the prof_tctx_t at `at`, if its context and its thread's table fit."""
     words = memory.words(at, row.link // 8 + 2) if at % 8 == 0 else None
     if words is None or words[row.context // 8] != context or memory.words(words[0] + row.table + 24, 2) != table.functions:
         return None

@@ -12,8 +12,7 @@ from findleaks.allocators.jemalloc.classes import Small
 from findleaks.allocators.jemalloc.layout import ACTIVE, DIRTY, KEPT, MUZZY, RETAINED
 from findleaks.allocators.jemalloc.view import JemallocView
 
-Key = tuple[int, int, bool]
-"""Arena, size class, and whether the blocks are in slabs."""
+Key = tuple[int, int, bool]  # arena, size class, whether the blocks are in slabs
 
 
 class Row:
@@ -24,7 +23,7 @@ class Row:
 
 
 def rows(allocator: JemallocView) -> dict[Key, Row]:
-    """Rows by arena and class, with separate rows for slabs and for extents of single blocks."""
+    """Rows by arena and class, separate for slabs and for extents of single blocks."""
     seen = allocator.parts.extents
     found: dict[Key, Row] = {}
     shift, mask = seen.layout.nfree, (1 << seen.nfree_bits) - 1
@@ -56,10 +55,9 @@ def rows(allocator: JemallocView) -> dict[Key, Row]:
 
 
 def caches(allocator: JemallocView) -> list[base.Cache]:
-    """A row for each small class of each arena, as in malloc_stats_print's table of bins; for each
-    large class; and for small blocks that the profiler sampled, which have an extent each. A block
-    that jemalloc counts as in use (curregs) here is in use, or cached, or (own["internal"]) holds
-    the stacks of thread caches."""
+    """A row for each arena and class, small ones as in malloc_stats_print's table of bins, and for
+    small blocks that the profiler sampled, with an extent each. What jemalloc counts as in use
+    (curregs) is here in use, cached, or holds thread caches' stacks (own["internal"])."""
     parts = allocator.parts
     table, nbins = parts.classes, len(parts.classes.small)
     by_class = rows(allocator)
@@ -100,7 +98,7 @@ def _large(arena: int, name: str, szind: int, row: Row, counters: dict[str, int]
 
 
 def _cache(arena: int, name: str, size: int, each: int, row: Row, own: dict[str, int]) -> base.Cache:
-    """A row as a size class; `each` is what a cached, free or internal block counts, in bytes."""
+    """A row as a size class; `each`: bytes that a cached, free or internal block counts."""
     taken, free = row.cached + row.internal, row.total - row.blocks
     counts = row.blocks - taken, row.cached, free
     in_bytes = row.bytes - taken * each, row.cached * each, free * each
@@ -108,7 +106,6 @@ def _cache(arena: int, name: str, size: int, each: int, row: Row, own: dict[str,
 
 
 def pages(allocator: JemallocView) -> Counter[tuple[int, int]]:
-    """Bytes of extents by (arena, state)."""
     seen = allocator.parts.extents
     found: Counter[tuple[int, int]] = Counter()
     for arena, state, size in zip(seen.arena, seen.state, seen.size):
@@ -127,8 +124,8 @@ def of_hugepages(allocator: JemallocView) -> Counter[int]:
 
 
 def arenas_of(allocator: JemallocView) -> list[base.Arena]:
-    """An arena's bytes: `free` are free regions of slabs, `spare` dirty and muzzy pages. `mapped`
-    includes jemalloc's own memory, but not what it returned to the kernel (retained)."""
+    """In bytes: `free` regions of slabs, `spare` dirty and muzzy pages; `mapped` with jemalloc's
+    own memory, without what it returned to the kernel (retained)."""
     parts = allocator.parts
     by_state, hugepages = pages(allocator), of_hugepages(allocator)
     sums: dict[str, list[int]] = {}
@@ -169,9 +166,8 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
 
 
 def totals(allocator: JemallocView) -> dict[str, int]:
-    """stats.allocated, active, metadata, resident, mapped, retained, in bytes (ctl.c, ctl_refresh;
-    arena.c, arena_stats_merge). Figures that jemalloc computes from counters are computed from the
-    extents where possible."""
+    """stats.* in bytes (ctl.c, ctl_refresh; arena.c, arena_stats_merge), by the extents where
+    possible, even where jemalloc uses counters."""
     of_arenas = [arena.own for arena in arenas_of(allocator)]
     if not allocator.parts.shape.counts or not of_arenas or any("base" not in own for own in of_arenas):
         return {}
@@ -181,8 +177,7 @@ def totals(allocator: JemallocView) -> dict[str, int]:
     for (_, szind, slab), row in rows(allocator).items():
         # A sampled small block counts in the smallest large class.
         allocated += row.blocks * allocator.parts.classes.sizes[nbins] if not slab and szind < nbins else row.bytes
-    # Muzzy pages count as resident in 5.2 only: 5.3 takes into account that the kernel may have
-    # reclaimed them (pa_extra.c).
+    # Muzzy pages are resident in 5.2 only; in 5.3 the kernel may have reclaimed them (pa_extra.c).
     muzzy = 0 if allocator.parts.extents.layout.name == "5.2" else sum(own["pmuzzy"] for own in of_arenas) * page
     return {
         "allocated": allocated,

@@ -1,11 +1,8 @@
-"""Why a jemalloc keeps free memory, and what to try.
-
-Free pages wait for their decay time, which only threads that allocate check. decay_t has it
-(decay.h and decay.c of 5.3, arena_structs.h and arena.c of 5.2): a mutex and a flag, then time_ms
-(-1: never purge, 0: at once), interval, epoch, jitter_state, deadline, nunpurged, a word each, and
-a backlog of 200 more. If time_ms is more than 0, decay_reinit sets interval to a 200th of it in
-nanoseconds; otherwise jitter_state keeps its first value, the address of decay_t itself.
-"""
+"""Why a jemalloc keeps free memory, and what to try. Free pages wait for their decay time, checked
+only by threads that allocate. decay_t (decay.h and decay.c of 5.3, arena_structs.h and arena.c of
+5.2) is a mutex and a flag, then a word each: time_ms (-1: never purge, 0: at once), interval,
+epoch, jitter_state, deadline, nunpurged, and a backlog of 200. With time_ms > 0, decay_reinit sets
+interval to a 200th of it in ns; otherwise jitter_state keeps its first value, decay_t's address."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ WORDS = 6 + STEPS  # of decay_t from time_ms on
 
 
 def decay_times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
-    """(dirty, muzzy) decay times of an arena in milliseconds, NEVER if pages are never purged; None
-    where they are not found."""
+    """(dirty, muzzy) decay times of an arena in ms, NEVER if never purged; None if not found."""
     words = memory.words(arena.address, LONGEST // 8) or memory.words(arena.address, LONGEST // 32) or ()
     found: list[int] = []
     at = 0
@@ -39,8 +35,7 @@ def decay_times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
 
 
 def _decay_time(words: Sequence[int], address: int) -> Optional[int]:
-    """The decay time of a decay_t whose time_ms is at `address`, or None; `words`: the first four
-    from there on."""
+    """The time of a decay_t whose time_ms is at `address`; `words`: the four from there on."""
     time, interval, epoch, jitter = words
     if 0 < time < MAX_DECAY:
         return time if interval == time * 1_000_000 // STEPS and epoch else None
@@ -50,8 +45,7 @@ def _decay_time(words: Sequence[int], address: int) -> Optional[int]:
 
 
 def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Sequence[Arena]) -> Retention:
-    """See Allocator.retention; `call` returns free pages. Decay times are those of the arena that
-    has most free pages."""
+    """`call` returns free pages. Decay times are those of the arena with most free pages."""
     spare = free.spare()
     dirty, muzzy = spare.get("dirty", 0), spare.get("muzzy", 0)
     pages = dirty + muzzy

@@ -1,7 +1,4 @@
-"""jemalloc's counters, as malloc_stats_print would print them now.
-
-Sources: src/stats.c, src/ctl.c, arena_stats_merge.
-"""
+"""jemalloc's counters as malloc_stats_print shows them (stats.c, ctl.c, arena_stats_merge)."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ from findleaks.allocators.jemalloc.view import JemallocView
 
 
 def bins(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]]:
-    """bin_stats_t of every small class of an arena, with shards added up; None where they were not
-    found, are not kept, or cannot be read."""
+    """bin_stats_t of an arena's small classes, shards added up; None if not available."""
     shape = allocator.parts.shape
     if shape.bins is None or not shape.counts:
         return None
@@ -23,9 +19,8 @@ def bins(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]
 
 
 def large(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]]:
-    """The counters of every large class of an arena. Counters that jemalloc only computes when it
-    merges statistics are computed in the same way: requests are those served by the arena plus
-    those served by thread caches; a fill brings one block."""
+    """Counters of an arena's large classes, those that jemalloc computes while it merges statistics
+    included: requests are the arena's plus those of thread caches; a fill brings one block."""
     shape, classes = allocator.parts.shape, allocator.parts.classes
     if shape.large is None:
         return None

@@ -1,9 +1,7 @@
 """Thread caches: stacks of freed blocks, one for each size class, and their thread-local part.
 
-They are found through the arenas' lists, which needs no thread pointer; thread pointers only show
-whose they are. Old entries stay above the top of a stack (in 5.2 and 5.3: below). The block that
-holds the stacks is jemalloc's own, so that they are no references.
-"""
+Arenas list them; thread pointers only show whose they are. Old entries remain beyond a stack's top,
+at lower addresses. jemalloc's own block holds the stacks, so they are no references."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ NEAR = 4096  # bytes on either side of a thread cache that may contain rtree_ctx
 
 
 class Stack(NamedTuple):
-    """The cached blocks of a size class; `stashed` are freed ones kept out of use (use-after-free
-    detection)."""
+    """Cached blocks of a size class; `stashed`: freed, out of use (use-after-free detection)."""
 
     szind: int
     address: int
@@ -44,8 +41,8 @@ class Stack(NamedTuple):
 
 @dataclass
 class Cache:
-    """A thread cache at `address`, of thread `tid` (0: unknown, or made by hand). `stacks_at` is an
-    address inside the block that holds its stacks; `own` are parts of thread-local storage."""
+    """`tid` is 0 if unknown or made by hand. `stacks_at` is inside the block that holds the stacks;
+    `own` are parts of thread-local storage."""
 
     tid: int
     address: int
@@ -74,8 +71,8 @@ def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: 
 
 
 def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found: Cache) -> None:
-    """cache_bin.h, 5.3: {top of the stack, requests, low bits of: low water, full, empty; (5.3.1)
-    its length}. The stack grows down."""
+    """cache_bin.h, 5.3: {top of the stack, which grows down, requests, low bits of: low water,
+    full, empty; (5.3.1) its length}."""
     words = memory.words(slow, SLOW // 8) or ()
     last = _last(memory, slow, words)
     bins = words[last] + 8 if last else 0
@@ -90,8 +87,7 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
             break
         top, _, packed = entry
         if not start < top <= start + STACKS:
-            # a class that is not cached has a stack elsewhere, of length 0 (5.3.1), and so does
-            # what follows the last bin
+            # not cached: its stack, elsewhere, has length 0 (5.3.1); or beyond the last bin
             continue
         _, full, empty, length = struct.unpack("<4H", struct.pack("<Q", packed))
         size = (empty - top) & 0xFFFF
@@ -118,8 +114,8 @@ def _last(memory: Memory, slow: int, words: Sequence[int]) -> int:
 def unlisted(
     memory: Memory, engine: Engine, classes: Classes, layout: Extent, threads: Sequence[Thread], arenas: Sequence[Arena]
 ) -> list[tuple[Arena, int, int]]:
-    """For arenas that list no thread caches: (arena, cache, its descriptor) of the caches in
-    threads' static storage that point to one of them, by the arena's index."""
+    """For arenas that list no caches: (arena, cache, descriptor) of caches in threads' static
+    storage that point to one of them, by the arena's index."""
     by_address = {arena.address: arena for arena in arenas}
     found: dict[int, Arena] = {}
     regions = memory.target.regions()
@@ -137,8 +133,7 @@ def unlisted(
 
 
 def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int:
-    """The tcache_slow_s (5.2: tcache_s) whose pointer to its arena is at `place`; 0 if there is
-    none."""
+    """The tcache_slow_s (5.2: tcache_s) whose pointer to its arena is at `place`, or 0."""
     if layout is EDATA:
         slow = place - 40
         return slow if _last(memory, slow, memory.words(slow, SLOW // 8) or ()) else 0
@@ -148,9 +143,9 @@ def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int
 
 
 def _heads_52(classes: Classes, cache: int) -> list[tuple[int, int]]:
-    """(address of an array of bins, number of bins in it) of the small classes and the first large
-    one. Behind the small ones are two links, a flag, the descriptor of 32 bytes, the arena, and a
-    number and a byte for each small class (tcache_s, 5.2.1)."""
+    """(address of an array of bins, index): small ones, first large one. Between them are two
+    links, a flag, the descriptor (32 bytes), the arena, a number and a byte per small class
+    (tcache_s, 5.2.1)."""
     nbins = len(classes.small)
     large = cache + 96 + BIN * nbins + -(-(4 + nbins) // 8) * 8
     return [*((cache + 16, i) for i in range(nbins)), (large, 0)]
@@ -184,9 +179,9 @@ def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, foun
 
 
 def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread], leaves: dict[int, int]) -> None:
-    """Set the threads of these caches: the thread with the next pointer above (its static
-    thread-local storage is below the pointer), or else below. The cache's copy of parts of the tree
-    (rtree_ctx: pairs of a leaf's first address and the leaf) is added to its own memory."""
+    """Set the caches' threads: the one with the next pointer above (static storage is below the
+    pointer), or else below. Adds a cache's copy of parts of the tree (rtree_ctx: pairs of a leaf's
+    first address and the leaf) to its own memory."""
     known = sorted((thread.thread_pointer, thread.tid) for thread in threads if thread.thread_pointer)
     for cache in caches:
         near = [(pointer - cache.address, tid) for pointer, tid in known if 0 <= pointer - cache.address < TLS]
@@ -201,8 +196,7 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
 
 
 def storage(memory: Memory, cache: Cache) -> Range:
-    """The part of thread-local storage around a thread cache that contains jemalloc's variables
-    (tsd_t)."""
+    """The thread-local storage around a thread cache that contains jemalloc's variables (tsd_t)."""
     home = holding(memory.target.regions(), cache.address)
     low = home.start if home is not None else 0
     return Range(max(cache.address - NEAR, low), cache.address + 2 * NEAR)

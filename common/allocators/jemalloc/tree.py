@@ -25,8 +25,6 @@ PART = 64 << 10
 
 
 class Root(NamedTuple):
-    """The root's address, and the shape of the tree."""
-
     address: int
     levels: Levels
 
@@ -36,16 +34,14 @@ class Root(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """The elements of all leaves that point to a descriptor, as two parallel lists: page numbers
-    and addresses of descriptors."""
+    """The elements of all leaves that point to a descriptor, in parallel lists."""
 
     pages: list[int]
     descriptors: list[int]
 
 
 def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> Iterator[tuple[int, int]]:
-    """(address, value) of the words of an image's data that point into the base allocator's
-    blocks."""
+    """(address, value) of words of an image's data that point into the base allocator's blocks."""
     regions = memory.target.regions()
     low, high = regions[0].start, regions[-1].end
     frames: dict[int, bool] = {}
@@ -58,8 +54,8 @@ def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> It
 
 
 def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: Bases, words: Sequence[tuple[int, int]]) -> list[Root]:
-    """The roots in the image. For a pointer to a leaf (or to a node above leaves), the descriptors
-    that the leaf's elements point to determine which element of the root the pointer must be."""
+    """The roots in the image. The descriptors that a leaf's elements point to determine which
+    element of the root a pointer to that leaf (or to a node above it) must be."""
     found: list[Root] = []
     data = merged(image.data)
     for address, value in words:
@@ -75,8 +71,7 @@ def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: 
 
 
 def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, address: int, value: int, shape: Levels) -> Optional[int]:
-    """The address of the root if the word at `address`, which points to `value`, is one of its
-    elements; else None."""
+    """The root, if the word at `address`, which points to `value`, is one of its elements."""
     leaf = value
     for bits in shape.inner:
         block = bases.block(leaf)
@@ -109,8 +104,7 @@ def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tu
 
 
 def _descriptor(word: int, shape: Levels) -> int:
-    """The descriptor that a leaf's element points to: packed elements have the size class above it
-    and flags below (rtree.h)."""
+    """The descriptor of a leaf's element: if packed, with class above, flags below (rtree.h)."""
     if shape.element == 8:
         word &= (1 << shape.address) - 1
         return word & -ALIGNED
@@ -118,8 +112,7 @@ def _descriptor(word: int, shape: Levels) -> int:
 
 
 def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: list[Problem]) -> list[tuple[int, int]]:
-    """(leaf, number of its first page) of every leaf; words that are no pointer to one go to
-    `problems`."""
+    """(leaf, number of its first page) of all leaves; words that lead to none go to `problems`."""
     shape = root.levels
     level, bits = [(root.address, 0)], shape.root
     for below, element in (*((inner, 8) for inner in shape.inner), (shape.leaf, shape.element)):

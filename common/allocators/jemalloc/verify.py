@@ -29,8 +29,7 @@ def verify(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _cached(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that each cached block is a region that counts as in use, has the stack's class, and is
-    cached once."""
+    """Check that cached blocks count as in use, have their stack's class, and are cached once."""
     seen = allocator.parts.extents
     times = Counter(entry for cache in allocator.caches_found for entry in cache.entries())
     for cache in allocator.caches_found:
@@ -59,8 +58,7 @@ def _cached(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _bitmaps(seen: Extents) -> Iterator[Problem]:
-    """Check that a slab has as many free regions as its bitmap has bits, and none beyond its last
-    region."""
+    """Check that slabs have as many free regions as their bitmaps have bits."""
     for i in range(len(seen)):
         if seen.state[i] != ACTIVE or not seen.slab[i] or not seen.good[i]:
             continue
@@ -72,8 +70,8 @@ def _bitmaps(seen: Extents) -> Iterator[Problem]:
 
 
 def _tree(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that the tree's elements point to descriptors of the right extents. Slabs have all
-    their pages in the tree, other extents the first and last."""
+    """Check the descriptors of the tree's elements: slabs have all their pages in the tree, other
+    extents the first and last."""
     parts = allocator.parts
     seen, page = parts.extents, parts.classes.page
     named = dict(zip(parts.elements.pages, parts.elements.descriptors))
@@ -96,8 +94,7 @@ def _tree(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _lists(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that the large extents of each arena except the automatic ones form a ring, linked in
-    both directions."""
+    """Check that large extents form a ring, linked both ways (automatic arenas have none)."""
     seen = allocator.parts.extents
     index = {descriptor: i for i, descriptor in enumerate(seen.descriptors)}
     for i in range(len(seen)):
@@ -116,8 +113,7 @@ def _lists(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _bins(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that each bin's current slab is of its class and arena, and that its counters add
-    up."""
+    """Check that bins' current slabs have their class and arena, and that counters add up."""
     parts = allocator.parts
     seen, shape = parts.extents, parts.shape
     if shape.bins is None:

@@ -1,13 +1,9 @@
-"""Finding mimalloc in a process, without symbols.
+"""mimalloc without symbols, 64-bit, in a library or linked in: 2.0.9 to 2.4 (segments), 3.0 to 3.4
+and 3.6 (a page map). Sources: include/mimalloc/types.h, src/segment.c, src/page.c, src/free.c,
+src/arena.c and src/page-map.c of those versions.
 
-64-bit, in a library or linked in: 2.0.9 to 2.4 (segments), 3.0 to 3.4 and 3.6 (a page map).
-Sources: include/mimalloc/types.h, src/segment.c, src/page.c, src/free.c, src/arena.c and
-src/page-map.c of those versions.
-
-This module is imported for every process and only looks for a possible mimalloc. 2.x has segment
-headers at multiples of 32 MiB. 3.x has a variable that points to a page map, whose first entry
-points right behind the map.
-"""
+This module is imported for every process and only looks for a possible mimalloc: 2.x has segment
+headers at multiples of 32 MiB, 3.x points to a page map whose first entry points to its end."""
 
 from __future__ import annotations
 
@@ -24,13 +20,12 @@ from findleaks.target.ranges import inside, merged, nonzero_pieces
 SEGMENT = 1 << 25  # bytes of a segment of 2.x, and its alignment
 MAP_HEADER = 80  # bytes before the entries of the page map of 3.6 (layout.py)
 MIN_MAP, MAX_MAP = 1 << 12, 1 << 23
-"""Bytes of the first level of the page map: 8 for each 512 MiB of address space."""
+"""Bytes of the first level of the page map, a power of two: 8 for each 512 MiB of address space."""
 
 CANDIDATES = 1 << 12  # pointers of one file that are tried as page maps
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder."""
     if target.arch.word != 8 or target.arch.byteorder != "little":
         return []
     memory = Memory(target)
@@ -45,10 +40,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 
 def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
-    """Multiples of 32 MiB where a segment of 2.x may begin.
-
-    The numbers of its header are plausible; instance.py looks closer.
-    """
+    """Multiples of 32 MiB with a plausible header of a segment of 2.x; instance.py looks closer."""
     reached = 0
     for start, end in (part for whole in writable for part in memory.target.nonzero(*whole)):
         for at in range(max(-(-start // SEGMENT) * SEGMENT, reached), end, SEGMENT):
@@ -56,8 +48,7 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
             words = memory.words(at + 208, 12)
             if words is None or inside(taken, at) is not None:
                 continue
-            # word of `used`, and words from there to segment_slices; info_slices, kind and
-            # slice_entries follow
+            # word of `used`; words to segment_slices; info_slices, kind, slice_entries are next
             for shift, gap in ((0, 1), (1, 3), (1, 2)):
                 used, slices, info, kind, entries = words[shift], *words[shift + 1 + gap : shift + 5 + gap]
                 if used <= 512 and 1 <= info <= 2048 and info <= entries <= 513 and entries <= slices < 1 << 32 and kind <= 1:
@@ -81,8 +72,7 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
 
 
 def _page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """(address, value) of the words in these ranges that point to the beginning of a page within
-    [low, high)."""
+    """(address, value) of words in these ranges that point to a page's beginning in [low, high)."""
     for start, end in ranges:
         for piece in nonzero_pieces(target, start, end):
             addresses, values = pointing(engine, piece, low, high)
@@ -96,8 +86,7 @@ def _page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low:
 
 
 def _is_page_map(memory: Memory, address: int) -> bool:
-    """Whether the map's entry for the lowest addresses points to the end of its first level, which
-    has a power of two bytes."""
+    """Whether the map's entry for the lowest addresses points to the end of its first level."""
     size = (memory.word(address) or 0) - address
     # 3.6: a header, with the bytes of the first level and the map's own address
     if memory.word(address + 16) == address:

@@ -1,24 +1,20 @@
 """Pointers that mimalloc moved inside their blocks for alignment, and how they are found.
 
-For an alignment above 16 mimalloc takes a block that is larger by the alignment and moves the
-pointer inside it (src/alloc-aligned.c). The page is flagged (`has_aligned`), but nothing records
-which blocks, nor by how much. malloc_usable_size gets the moved pointer, and all references point
-there. So, for each block in use, and only in flagged pages:
+For an alignment above 16, mimalloc takes a block larger by the alignment and moves the pointer
+inside it (src/alloc-aligned.c). The page is flagged (`has_aligned`), but neither the block nor the
+distance is recorded. malloc_usable_size gets the moved pointer, and all references point there. So,
+for each block in use, and only in flagged pages:
 
-1. The bytes before a moved pointer belong to no user. The block's first word is still the link it
-   had on the free list (0, or another block of the page), or 0 where the block was cleared. With
-   any other first word the pointer was not moved.
-2. The pointer was not moved if anything live refers to the block's start, or to a place between it
-   and the first place where an alignment could have moved the pointer to. References from the
-   first words of such doubtful blocks do not count, nor do those from before a moved pointer,
-   unless the block that has them is itself found not to have been moved: this finds the nodes of
-   a list, from its head on.
+1. The bytes before a moved pointer belong to no user: the first word is still a free-list link (0,
+   or another block of the page), or cleared (0). With any other, the pointer was not moved.
+2. Nor was it if anything live refers to the block from its start up to the first place where an
+   alignment could have moved it to. References from the first words of such doubtful blocks, and
+   from before a moved pointer, count only once the block that has them is itself found not to be
+   moved: this finds the nodes of a list, from its head on.
 3. Else the pointer is at the lowest of these places (powers of two from 32 to the block's size)
    that anything live refers to.
-4. Else nothing refers to the block at all. Where its first word is a link, the pointer is taken to
-   have been moved to the first of these places, so that the link does not count as a reference.
-   Where it is 0, the block is taken to begin where mimalloc has it.
-"""
+4. Else nothing refers to the block. If its first word is a link, the pointer is taken as moved to
+   the first of these places, so that the link is no reference; if it is 0, as not moved."""
 
 from __future__ import annotations
 
@@ -32,20 +28,14 @@ from findleaks.allocators.search import words_between
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
-UNINITIALISED = 0xD0D0D0D0D0D0D0D0
-"""MI_DEBUG_UNINIT: debug builds fill new blocks with it."""
-
+UNINITIALISED = 0xD0D0D0D0D0D0D0D0  # MI_DEBUG_UNINIT: debug builds fill new blocks with it
 WORDS_BELOW = 64  # words of a block, below the first place, to which references are looked for
 MAX_STARTS = 64  # references kept for each spot of a block
-ROUNDS = 4
-"""Rounds of `_decided`, at most."""
+ROUNDS = 4  # of `_decided`, at most
 
 
 class Live:
-    """Blocks in use: a word of the heaps counts as a reference only where it belongs to one.
-
-    `free` gives a page's free blocks.
-    """
+    """Blocks in use, whose words alone count as references; `free`: a page's other blocks."""
 
     def __init__(self, pages: Sequence[Page], free: Callable[[Page], set[int]]) -> None:
         self.pages = pages
@@ -54,7 +44,6 @@ class Live:
         self._known: dict[int, set[int]] = {}
 
     def free(self, page: Page) -> set[int]:
-        """The page's blocks that are not in use."""
         known = self._known.get(page.meta)
         if known is None:
             known = self._known[page.meta] = self._free(page)
@@ -77,10 +66,7 @@ class Live:
 def moved(
     target: Target, engine: Engine, live: Live, roots: Iterable[Range], heaps: Iterable[Range], registers: Iterable[int], everywhere: bool
 ) -> dict[int, int]:
-    """{block: where its user's pointer is}, for the blocks whose pointer was moved.
-
-    If `everywhere`, pages that are not flagged are looked at too.
-    """
+    """{block: where its user's pointer is} if moved; `everywhere`: in unflagged pages, too."""
     suspects: dict[int, Suspect] = {}
     where: dict[int, list[int]] = {}
     for page in (page for page in live.pages if page.aligned or everywhere):
@@ -105,12 +91,9 @@ def moved(
 
 
 def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
-    """The blocks whose pointer was moved, and where to.
-
-    At first all suspects are taken as moved, and words before their pointers do not count. Words of
-    those that are found not to be moved then count. Where the pointers are and which words count
-    depend on each other, so this is repeated a few times.
-    """
+    """Where moved pointers are, by block. The pointers and the words that count depend on each
+    other: first all suspects are taken as moved, and words before their pointers do not count; then
+    words of those found not to be moved do; this is repeated a few times."""
     around = {at: live.block(at) for suspect in suspects.values() for at in suspect.words() if at}
     plain: set[int] = set()
     for block, suspect in suspects.items():
@@ -148,12 +131,9 @@ def _plain(suspects: dict[int, Suspect], around: dict[int, int]) -> set[int]:
 
 
 class Suspect:
-    """A block whose pointer may have been moved to one of `spots`.
-
-    `link`: its first word is not 0. `starts`: words (addresses in heaps, 0 elsewhere) that refer to
-    its start or to between there and the first spot. `all`: words by the spot that they refer to;
-    `hits`: those of them that count. `spot`: where the pointer is if it was moved.
-    """
+    """A block whose pointer may have been moved to one of `spots`; `spot`: to which. `link`: its
+    first word is not 0. `starts`: words (addresses in heaps, 0 elsewhere) that refer to its bytes
+    before the first spot. `all`: words by the spot that they refer to; `hits`: those that count."""
 
     __slots__ = ("all", "hits", "link", "spot", "spots", "starts")
 
@@ -165,7 +145,7 @@ class Suspect:
         self.spot = spots[0]
 
     def refer(self, value: int, at: int) -> None:
-        """Note that the word at `at` refers to `value`, a spot or an address below the first."""
+        """The word at `at` refers to `value`, a spot or an address below the first."""
         words = self.all.setdefault(value, []) if value in self.spots else self.starts
         if len(words) < MAX_STARTS:
             words.append(at)
@@ -182,7 +162,7 @@ class Suspect:
 
 
 def _spots(block: int, size: int) -> list[int]:
-    """The places that an alignment could have moved the pointer to, ascending."""
+    """Where an alignment could have moved the pointer to, ascending."""
     found: list[int] = []
     alignment = SMALLEST_ALIGNMENT
     while alignment <= size:
@@ -194,10 +174,7 @@ def _spots(block: int, size: int) -> list[int]:
 
 
 def _suspects(target: Target, page: Page, free: set[int]) -> list[tuple[int, bool]]:
-    """(block, whether its first word is not 0) of the suspects of this page.
-
-    A suspect is a block in use whose first word may be a link left over from the free list.
-    """
+    """(block, whether its first word is not 0) of blocks in use whose first word may be a link."""
     found = []
     for piece in target.pieces(page.start, page.end):
         skip = (page.start - piece.address) % page.size

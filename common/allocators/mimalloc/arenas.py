@@ -1,8 +1,7 @@
-"""Arenas of mimalloc 2.x: memory reserved for segments, part of which holds none now (src/arena.c).
+"""Arenas of mimalloc 2.x: memory reserved for segments, part of which has none now (src/arena.c).
 
-mi_arena_t is in the library's data, where memory for the first arenas is set aside. It has in a row
-`start`, `block_count` (blocks of 32 MiB) and `field_count`, the words of a bitmap of blocks.
-"""
+mi_arena_t is in the library's data, which has space for the first arenas. It has in a row `start`,
+`block_count` (blocks of 32 MiB) and `field_count`, the words of a bitmap of blocks."""
 
 from __future__ import annotations
 
@@ -21,10 +20,7 @@ REACH = 1 << 40  # bytes below the first segment within which an arena may begin
 
 
 def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Range]:
-    """The parts of the arenas around these segments (ascending) that no segment takes.
-
-    They are never roots: nothing there is in use.
-    """
+    """The parts of the arenas around `segments` (ascending) without one: unused, so never roots."""
     if not segments:
         return []
     memory = Memory(target)

@@ -1,11 +1,8 @@
-"""What `verify` checks in mimalloc, and the padding of debug and secure builds.
+"""What `verify` checks in mimalloc, and the padding of debug and secure builds (MI_PADDING).
 
-Padding (MI_PADDING, mi_padding_t in mimalloc/types.h): the last 8 bytes of a block are a canary and
-`delta`. The canary is made of the block's address and the page's keys; since 2.2 its lowest byte is
-0. `delta` is the bytes between the block's size and what was requested. Up to 16 of the bytes that
-were not requested are filled with 0xde, except in blocks with a segment of their own
-(mi_verify_padding in free.c).
-"""
+A block's last 8 bytes (mi_padding_t in mimalloc/types.h) are a canary, made of its address and the
+page's keys (since 2.2 the lowest byte is 0), and `delta`, the bytes that were not requested. Up to
+16 of these are 0xde, except in blocks with their own segment (mi_verify_padding in free.c)."""
 
 from __future__ import annotations
 
@@ -42,10 +39,7 @@ class MimallocView(Protocol):
 
 
 def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]]:
-    """(the word at the end of the block, the bytes requested).
-
-    The latter is None where the canary is wrong.
-    """
+    """(the block's last word, bytes requested: None where the canary is wrong)."""
     word = memory.word(block + page.size - 8)
     if word is None:
         return 0, None
@@ -57,10 +51,8 @@ def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]
 
 
 def padded(memory: Memory, pages: Sequence[Page], live: Live) -> bool:
-    """Whether blocks end in a padding: at least a quarter of some blocks in use have their canary.
-
-    Not all do where a list is broken: free blocks then pass for blocks in use.
-    """
+    """Whether blocks end in a padding: at least a quarter of a sample in use have their canary. Not
+    all do where a list is broken: free blocks then pass for blocks in use."""
     votes = count = 0
     for page in pages:
         if not any(page.keys) or not page.used or count >= VOTES:

@@ -1,9 +1,6 @@
-"""One mimalloc in a process: its heaps, its blocks, and what it counts.
-
-A block on a page's own lists (`free`, `local_free`) is FREE. A block that another thread freed is
-CACHED until the page's owner collects it: the page still counts it in `used`. So in use + cached =
-used, and used + free = capacity.
-"""
+"""One mimalloc in a process: its heaps, blocks and counts. A block on a page's own lists (`free`,
+`local_free`) is FREE. One that another thread freed is CACHED until the page's owner collects it:
+the page still counts it in `used`. So in use + cached = used, used + free = capacity."""
 
 from __future__ import annotations
 
@@ -25,12 +22,9 @@ from findleaks.graph.roots import register_words, root_ranges
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
-HEAP_BYTES = 2840
-"""Bytes of mi_heap_t of 2.x, at least."""
-
+HEAP_BYTES = 2840  # bytes of mi_heap_t of 2.x, at least
 MAX_DELAYED = 1 << 20  # nodes of a heap's thread_delayed_free list, at most
-SHOWN = 16
-"""Problems of one kind that are listed one by one."""
+SHOWN = 16  # problems of one kind that are listed one by one
 
 Key = TypeVar("Key")
 
@@ -45,10 +39,7 @@ class Span(NamedTuple):
 
 
 class Mimalloc(Allocator):
-    """See base.Allocator.
-
-    `pages` ascend and do not overlap. `moved` says where the pointers of aligned blocks are.
-    """
+    """`pages` ascend and do not overlap. `moved` says where the pointers of aligned blocks are."""
 
     name = "mimalloc"
     # it gives back all free pages, a part or none, by version and setting
@@ -188,10 +179,7 @@ class Mimalloc(Allocator):
         blocks.append_runs(runs)
 
     def _walk_padded(self, page: Page, blocks: Blocks) -> None:
-        """Append the blocks of a page of a debug or secure build.
-
-        The last 8 bytes of a block say how much of it was requested, and that much is usable.
-        """
+        """Append the blocks of a page of a debug or secure build: usable is what was requested."""
         free = self.live.free(page)
         starts, sizes = [], []
         for block in range(page.start, page.end, page.size):
@@ -203,7 +191,7 @@ class Mimalloc(Allocator):
 
     @cached_property
     def live(self) -> aligned.Live:
-        """The blocks in use, once all lists have been read."""
+        """Blocks in use, once all lists have been read."""
         return self._live()
 
     def sealed(self, blocks: Blocks) -> None:
@@ -280,10 +268,8 @@ class Mimalloc(Allocator):
         ]
 
     def counted(self) -> Mapping[str, int]:
-        """Sums of the pages' own counters; "committed" and "reserved" are bytes.
-
-        "used" includes blocks that other threads freed.
-        """
+        """Sums of the pages' own counters; "committed" and "reserved" are bytes. "used" includes
+        blocks that other threads freed."""
         return {
             "pages": len(self.pages),
             "used": sum(page.used for page in self.pages),
@@ -303,7 +289,6 @@ def _add(rows: dict[Key, list[int]], key: Key, numbers: Sequence[int]) -> None:
 
 
 def thread_ids(target: Target) -> dict[int, int]:
-    """Thread ids by thread pointer."""
     return {thread.thread_pointer: thread.tid for thread in target.threads() if thread.thread_pointer}
 
 

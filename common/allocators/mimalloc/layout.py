@@ -2,8 +2,7 @@
 
 Sources, all 64-bit: include/mimalloc/types.h of mimalloc 2.1.3 to 2.4 and 3.0 to 3.4,
 include/mimalloc-types.h of 2.0. A build that encodes its free lists (MI_SECURE >= 3, MI_DEBUG >= 1)
-has two random keys in each page (`keys`), which move what follows.
-"""
+has two random keys in each page (`keys`), which move what follows."""
 
 from __future__ import annotations
 
@@ -12,35 +11,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-SLICE = 1 << 16
-"""Bytes: MI_SEGMENT_SLICE_SIZE and MI_ARENA_SLICE_SIZE."""
-
-SEGMENT = 1 << 25
-"""Bytes: MI_SEGMENT_SIZE of 2.x, and its alignment."""
+SLICE = 1 << 16  # bytes: MI_SEGMENT_SLICE_SIZE and MI_ARENA_SLICE_SIZE
+SEGMENT = 1 << 25  # bytes: MI_SEGMENT_SIZE of 2.x, and its alignment
 
 SMALLEST_ALIGNMENT = 32
-"""Bytes. Every block is aligned to 16 (MI_MAX_ALIGN_SIZE); larger alignments may move the pointer.
-"""
-
+"""Bytes. Blocks are aligned to 16 (MI_MAX_ALIGN_SIZE); larger alignments may move the pointer."""
 
 MAP_HEADER = 80
-"""Bytes before the entries of the page map of 3.6.
-
-They hold the number of entries, their bytes, memid with the map's own address, …
-"""
+"""Bytes before the entries of 3.6's page map: their number, bytes, memid with its address, …"""
 
 
 class Page(NamedTuple):
     """A mimalloc page: `reserved` blocks of `size` bytes from `start`, `capacity` of them cut.
-
-    `used` counts the blocks in use and those that other threads freed and the owner did not
-    collect. `free`, `local` and `thread` are the heads of the lists, decoded; `keys` are (0, 0)
-    where links are plain.
-
-    `aligned`: some block was given out with its pointer moved inside it. `owner`: the owning
-    thread's pointer (x86-64: fs base), 0 of an abandoned page. `heap`: the (t)heap it belongs to.
-    `memory`: bytes of all its slices.
-    """
+    `used`: blocks in use, and those that other threads freed and the owner did not collect. `free`,
+    `local`, `thread`: heads of lists, decoded; `keys`: (0, 0) where links are plain. `aligned`:
+    some pointer was moved inside its block. `owner`: the owning thread's pointer (x86-64: fs base),
+    0 of an abandoned page. `heap`: its (t)heap. `memory`: bytes of all its slices."""
 
     meta: int
     start: int
@@ -73,11 +59,8 @@ def page_of(
 
 
 class Record:
-    """A structure of named numbers.
-
-    `fields`: the struct module's codes in their order, each but padding with a name, as in
-    "Q free, H used, 6x, Q size". `offsets` are those of the names.
-    """
+    """A structure of named numbers at `offsets`. `fields`: the struct module's codes in order, each
+    but padding with a name, as in "Q free, H used, 6x, Q size"."""
 
     def __init__(self, fields: str) -> None:
         form = "<"
@@ -94,17 +77,13 @@ class Record:
         return dict(zip(self.offsets, self.form.unpack_from(data, offset)))
 
 
-KEYS = ((False, ""), (True, "Q key0, Q key1, "))
-"""Without and with the keys of encoded free lists: the fields."""
+KEYS = ((False, ""), (True, "Q key0, Q key1, "))  # without, with keys of encoded lists
 
 
 @dataclass(frozen=True)
 class Segments:
-    """A 2.x layout: mi_segment_t up to its array of mi_page_t, and mi_page_t (`page`).
-
-    `keyed`: pages have keys. `delayed`: possible offsets of `thread_delayed_free` in mi_heap_t;
-    `thread_id` is the next word.
-    """
+    """A 2.x layout: mi_segment_t up to its array of mi_page_t (`page`, with keys if `keyed`).
+    `delayed`: possible offsets in mi_heap_t of `thread_delayed_free`, followed by `thread_id`."""
 
     version: str
     header: Record
@@ -113,8 +92,7 @@ class Segments:
     delayed: tuple[int, ...]
 
 
-DELAYED_KEYS = 32
-"""Bytes from `thread_delayed_free` to the heap's keys."""
+DELAYED_KEYS = 32  # bytes from `thread_delayed_free` to the heap's keys
 
 
 def _segments() -> Iterator[Segments]:
@@ -136,30 +114,21 @@ SEGMENTS = tuple(_segments())
 
 @dataclass(frozen=True)
 class Pages:
-    """A 3.x layout: mi_page_t (`page`), with keys if `keyed`.
-
-    `pointer`: it has page_start, a pointer; else it has page_woffset, counted from the descriptor.
-    """
+    """A 3.x layout: mi_page_t (`page`), with keys if `keyed`, and a pointer page_start if
+    `pointer`, else page_woffset, counted from the descriptor."""
 
     version: str
     page: Record
     keyed: bool
     pointer: bool
-    unit: int = 8
-    """Bytes in a unit of page_woffset."""
-    arena_kind: int = 7
-    """MI_MEM_ARENA: memid has the arena's address.
-
-    The three kinds before it, MI_MEM_OS, MI_MEM_OS_HUGE and MI_MEM_OS_REMAP, have base and size.
-    """
-    map_header: int = 0
-    """Bytes before the first entry of the page map."""
-    arena_fields: int = 0
-    """Offset in mi_arena_t of start, slice_count and info_slices where they are in a row; else 0.
-    """
+    unit: int = 8  # bytes in a unit of page_woffset
+    arena_kind: int = 7  # MI_MEM_ARENA: memid has the arena's address
+    map_header: int = 0  # bytes before the first entry of the page map
+    arena_fields: int = 0  # offset in mi_arena_t of start, slice_count, info_slices in a row, or 0
 
     @property
     def os_kinds(self) -> tuple[int, ...]:
+        """MI_MEM_OS, MI_MEM_OS_HUGE and MI_MEM_OS_REMAP: memid has base and size."""
         return self.arena_kind - 3, self.arena_kind - 2, self.arena_kind - 1
 
 
@@ -179,5 +148,4 @@ def _pages() -> Iterator[Pages]:
 PAGES = tuple(_pages())
 
 ARENA_SUBPROC = 24
-ARENA_SIZES = (32, 40)
-"""Offsets of mi_arena_t.slice_count: 32 in 3.0 and 3.1; 40 since 3.2, which has arena_idx at 32."""
+ARENA_SIZES = (32, 40)  # offsets of mi_arena_t.slice_count: to 3.1; since 3.2 (arena_idx: 32)

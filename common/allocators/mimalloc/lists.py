@@ -1,9 +1,6 @@
-"""The free lists of mimalloc's pages: `free`, `local_free`, and `xthread_free` of other threads.
-
-A link is in a block's first word. Where the page has keys they encode it (mi_ptr_decode in
-mimalloc/internal.h); the null link is then the encoded address of the page's descriptor. Links
-never leave their page.
-"""
+"""The free lists of mimalloc's pages: `free`, `local_free`, and `xthread_free` of other threads. A
+link is in a block's first word. A page with keys encodes it (mi_ptr_decode in mimalloc/internal.h),
+the null link as the address of its descriptor. Links never leave their page."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ from findleaks.target.base import Range, Target
 
 MASK = (1 << 64) - 1
 WINDOW = 64 << 20  # bytes of pages that are read together
-MAX_PAGE_BLOCKS = 1 << 16
-"""Blocks in a page, at most: `reserved` has 16 bits."""
+MAX_PAGE_BLOCKS = 1 << 16  # blocks in a page, at most: `reserved` has 16 bits
 
 LISTS = ("free", "local_free", "xthread_free")
 
@@ -43,11 +39,8 @@ def encode(pointer: int, keys: tuple[int, int], null: int) -> int:
 
 
 class Lists:
-    """The free blocks of pages.
-
-    `free`: both lists of the owner. `remote`: freed by other threads and not collected yet; the
-    page counts them as used. `counts`: (free, remote) blocks found of each page, by its descriptor.
-    """
+    """Pages' free blocks. `free`: on both lists of the owner; `remote`: freed by other threads, not
+    yet collected and so counted as used. `counts`: (free, remote) by the page's descriptor."""
 
     def __init__(self, target: Target, engine: Engine, problems: list[Problem]) -> None:
         self.free: array[int] = array("Q")
@@ -99,11 +92,8 @@ class Lists:
         return nodes
 
     def _astray(self, page: Page, which: int, nodes: array[int], why: str) -> None:
-        """Report a list that ended early.
-
-        Either the link in its last block is wrong, or the head in the page; or, where the list runs
-        into itself, a block was freed twice.
-        """
+        """Report a list that ended early: the link in its last block or the head in the page is
+        wrong, or a block was freed twice, and the list runs into itself."""
         self.cut.add(page.meta)
         place = Range(page.meta, page.meta)
         if nodes:

@@ -1,10 +1,9 @@
 """mimalloc 3.x: the two-level page map from each 64 KiB of address space to its page's descriptor.
 
 src/page-map.c: an entry of the first level covers 512 MiB and points to 8192 entries, each a
-mi_page_t* or 0. Pages are in arenas (src/arena.c), or in mappings of their own where they are large
-or of large alignment; memid says which. A descriptor is at the start of the page's memory, since
-3.3 in an array at the start of the arena.
-"""
+mi_page_t* or 0. Pages are in arenas (src/arena.c) or, if large or of large alignment, in mappings
+of their own: memid says which. A descriptor is at the start of its page's memory, since 3.3 in an
+array at the start of the arena."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ OLDEST = "3.0-3.1"
 
 @dataclass
 class Arena:
-    """An arena: [start, end), its number in the process's list, and the bytes of its header."""
+    """`number` in the process's list; bytes of its `header`."""
 
     start: int
     end: int
@@ -48,8 +47,7 @@ class Found:
     pages: list[Page]
     own: list[Range]
     problems: list[Problem]
-    forgetful: bool = False
-    """Pages may have aligned blocks without being flagged (see `_read_pages`)."""
+    forgetful: bool = False  # unflagged pages may have aligned blocks (_read_pages)
 
 
 def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[Found]:
@@ -95,10 +93,7 @@ def _indices(writable: Sequence[Range], count: int) -> list[int]:
 
 
 def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterator[tuple[int, Optional[dict[str, int]]]]:
-    """The descriptors at these addresses, None for one that cannot be read.
-
-    Their `start` is made a pointer.
-    """
+    """The descriptors at these addresses, `start` made a pointer; None for an unreadable one."""
     for meta in metas:
         try:
             record = layout.page.read(memory.target.read(meta, layout.page.size))
@@ -111,10 +106,8 @@ def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterator[tu
 
 
 def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pages]:
-    """The layout that fits most of a sample of pages, or None.
-
-    It fits where the first block lies where the map has the page, and memid is plausible.
-    """
+    """The layout that fits most of a sample of pages, or None: the first block lies where the map
+    has the page, and memid is plausible."""
     metas = list(entries)
     sample = metas[:: max(1, len(metas) // SAMPLE)]
     best, most = None, 0
@@ -148,12 +141,9 @@ def _wrong(record: dict[str, int], slice_: int) -> str:
 
 
 class _Records(NamedTuple):
-    """What the map's entries lead to.
-
-    `pages`: (record, its address, the first address of its memory). `arenas`, `mappings`: those
-    that the pages lie in. `bad`: (address, why it is no page, the heap it may be of). `given_back`:
-    some page is empty and has no owner.
-    """
+    """What the map's entries lead to. `pages`: (record, its address, first address of its memory);
+    `arenas`, `mappings`: of these pages; `bad`: (address, why it is no page, its heap perhaps);
+    `given_back`: some page is empty and has no owner."""
 
     pages: list[tuple[dict[str, int], int, int]]
     arenas: set[int]
@@ -163,13 +153,10 @@ class _Records(NamedTuple):
 
 
 def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
-    """Read every page, and the arenas and mappings they lie in.
-
-    3.0.1 has two faults. Its map keeps pages that were given back (page-map.c,
-    _mi_page_map_unregister): they are empty and have no owner, or are overwritten. And a page
-    forgets that it has aligned blocks when its thread ends (mi_page_set_heap). Where the first
-    fault shows, every page is taken as one that may have aligned blocks.
-    """
+    """Read every page, and the arenas and mappings they lie in. 3.0.1 has two faults: its map keeps
+    pages that were given back (page-map.c, _mi_page_map_unregister), empty and without owner, or
+    overwritten; and a page forgets that it has aligned blocks when its thread ends
+    (mi_page_set_heap). Where the first shows, any page may have aligned blocks."""
     layout = found.layout
     records = _sort_records(memory, layout, entries)
     overwritten = _report_bad(memory, found, records)
@@ -213,10 +200,7 @@ def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Re
 
 
 def _report_bad(memory: Memory, found: Found, records: _Records) -> bool:
-    """Report what is no page.
-
-    Returns whether some of these are pages that 3.0.1 gave back and that were overwritten since.
-    """
+    """Report what is no page; whether some are pages that 3.0.1 gave back, overwritten since."""
     homes = {record["heap"] for record, _, _ in records.pages} - {0}
     empty = (0,) * (found.layout.page.size // 8)
     overwritten = False
@@ -236,10 +220,7 @@ def _page(record: dict[str, int], meta: int, slice_: int, label: str) -> Page:
 
 
 def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Problem]) -> list[Arena]:
-    """The arenas that pages name, and the others of their process's list (mi_subproc_t.arenas).
-
-    The latter may hold no page now.
-    """
+    """The arenas that pages name, and others of mi_subproc_t.arenas, which may hold no page now."""
     order: list[int] = []
     for address in sorted(known):
         if address not in order:

@@ -1,9 +1,8 @@
 """mimalloc 2.x: segments of 32 MiB, or of one huge block, whose headers describe the pages inside.
 
-src/segment.c: the header's array `slices` has an entry for each 64 KiB. The first entry of a page
-is its mi_page_t and has the number of its slices. The cookie is the segment's address XOR the
-cookie of the main heap, so this XOR is the same for all segments of an instance.
-"""
+src/segment.c: `slices` in the header has an entry for each 64 KiB, a page's first being its
+mi_page_t with the number of its slices. The cookie is the segment's address XOR the main heap's
+cookie, so this XOR is the same for all segments of an instance."""
 
 from __future__ import annotations
 
@@ -18,15 +17,14 @@ from findleaks.allocators.mimalloc.layout import SEGMENT, SEGMENTS, SLICE, Page,
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 
-HUGE_SIZE = 1 << 31
-"""MI_HUGE_BLOCK_SIZE: what xblock_size says of blocks whose size does not fit in it."""
+HUGE_SIZE = 1 << 31  # MI_HUGE_BLOCK_SIZE, in xblock_size for sizes that do not fit in it
 
 MASK = (1 << 64) - 1
 
 
 @dataclass
 class Segment:
-    """A segment: [start, end), the owning thread (0: abandoned), and its pages, ascending."""
+    """A segment; `thread` is its owner (0: abandoned), its pages ascend."""
 
     start: int
     end: int
@@ -47,10 +45,7 @@ class Found:
 
 
 def read(target: Target, addresses: Iterable[int]) -> list[Found]:
-    """The instances whose segments begin at some of these addresses.
-
-    Addresses that no layout fits are left out.
-    """
+    """The instances of segments at these addresses, without addresses that no layout fits."""
     memory = Memory(target)
     tried: dict[int, dict[int, tuple[Segments, Segment, list[Problem]]]] = {}
     scores: Counter[tuple[int, int]] = Counter()
@@ -66,8 +61,7 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
                 scores[segment.cookie ^ at, number] += len(segment.pages) - len(problems)
                 covered = max(covered, segment.end if segment.pages else 0)
     found: dict[tuple[int, int], Found] = {}
-    # layouts may agree on a header and differ in its pages: take the one that fits the most pages
-    # of the instance
+    # layouts may agree on a header only: the one that fits the most pages of the instance
     for at, fits in tried.items():
         number = max(fits, key=lambda number: (scores[fits[number][1].cookie ^ at, number], -number))
         layout, segment, problems = fits[number]
@@ -78,10 +72,8 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
 
 
 def _settled(found: Iterable[Found]) -> Iterable[Found]:
-    """Merge an instance of one segment into one with many and the same layout.
-
-    Its cookie differs because the segment is corrupt, not because there is another instance.
-    """
+    """Merge an instance of one segment into one with many and the same layout: its cookie differs
+    because it is corrupt, not because there is another instance."""
     entries = sorted(found, key=lambda entry: -sum(len(segment.pages) for segment in entry.segments))
     kept: list[Found] = []
     for entry in entries:
@@ -153,7 +145,7 @@ def _plausible(header: dict[str, int]) -> bool:
 def _page(record: dict[str, int], meta: int, area: int, size: int, thread: int) -> Page:
     block, start = record["size"], record.get("start")
     if start is None:
-        # src/segment.c of 2.0.9: 3 * MI_MAX_ALIGN_GUARANTEE
+        # 2.0.9, src/segment.c: 3 * MI_MAX_ALIGN_GUARANTEE
         start = area + (384 if 8 <= block <= 1024 else 0)
         if block >= HUGE_SIZE:
             block = size
@@ -172,10 +164,8 @@ def _wrong(page: Page, area: int, end: int) -> str:
 
 
 def _settle_starts(segments: Sequence[Segment]) -> None:
-    """Correct the first block of pages of 2.1.0 to 2.1.2, which have the layout of 2.0.9.
-
-    These versions place it elsewhere. The blocks on free lists show which version this is.
-    """
+    """Correct the first block of pages of 2.1.0 to 2.1.2, which differs from 2.0.9, whose layout
+    they have; blocks on free lists show which version this is."""
     votes: Counter[bool] = Counter()
     for page in (page for segment in segments for page in segment.pages):
         head = page.free if not any(page.keys) else 0

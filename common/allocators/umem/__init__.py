@@ -1,7 +1,4 @@
-"""libumem, the Solaris slab allocator, and its ports, read without symbols.
-
-The structures are those of OpenSolaris (see layout.py).
-"""
+"""libumem, the Solaris slab allocator, and its ports (OpenSolaris layout), read without symbols."""
 
 from __future__ import annotations
 
@@ -20,11 +17,8 @@ NAME = "libumem"
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder.
-
-    umem_null_cache is initialised statically with a name, so the name is in a file's own pages: few
-    bytes to search.
-    """
+    """See base.Finder. umem_null_cache is initialised statically with a name, so the name is in a
+    file's own pages: few bytes to search."""
     found: list[Allocator] = []
     for image, address in _names(target):
         from findleaks.allocators.umem.instance import make

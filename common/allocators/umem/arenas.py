@@ -34,18 +34,13 @@ OWN = frozenset(
         *("vmem_internal", "vmem_seg", "vmem_hash", "vmem_vmem", "mmap_top", "mmap_heap", "sbrk_top", "sbrk_heap"),
     )
 )
-"""Arenas from which libumem takes what it then hands out, or which hold its structures.
-
-Sources: umem.c, vmem.c, vmem_mmap.c, vmem_sbrk.c.
-"""
+"""Arenas that libumem hands on or keeps for itself (umem.c, vmem.c, vmem_mmap.c, vmem_sbrk.c)."""
 
 MALLOC = frozenset(("umem_oversize", "umem_memalign"))
 """Arenas whose segments umem_alloc(), malloc() and memalign() hand out as they are."""
 
 
 class Segment(NamedTuple):
-    """A vmem_seg_t: `kind` is its type."""
-
     address: int
     start: int
     end: int
@@ -54,11 +49,7 @@ class Segment(NamedTuple):
 
 @dataclass
 class Vmem:
-    """A vmem_t.
-
-    The counters are those of vm_kstat: bytes in use, imported and in all; allocations, frees and
-    failures.
-    """
+    """A vmem_t with vm_kstat's counters: bytes in use, imported, in all; allocs, frees, fails."""
 
     address: int
     name: str
@@ -80,7 +71,6 @@ class Vmem:
         return self.address + self.layout.seg0
 
     def counters(self) -> dict[str, int]:
-        """The counters, by their names in vm_kstat."""
         return {
             "vk_mem_inuse": self.inuse,
             "vk_mem_import": self.imported,
@@ -92,7 +82,6 @@ class Vmem:
 
 
 def read_arena(memory: Memory, address: int, layout: ArenaLayout) -> Vmem | None:
-    """The arena at `address`, or None if there is none."""
     fields = read_structure(memory, address, layout.kstat_alloc + 32)
     if fields is None or (fields.word(layout.freelist), fields.word(layout.freelist + layout.word)) != (0, 1):
         return None
@@ -104,11 +93,9 @@ def read_arena(memory: Memory, address: int, layout: ArenaLayout) -> Vmem | None
 
 
 def find_arenas(memory: Memory, known: Sequence[int], problems: list[Problem]) -> list[Vmem]:
-    """Every arena: those of `known`, their sources, and all that were made after these.
-
-    `known` has the arena of each cache. Where sources end at several roots, the heap's is the one
-    of most caches: a program may make caches of numbers over arenas of its own.
-    """
+    """The arenas in `known` (one for each cache), their sources, and all arenas made after these.
+    If sources end at several roots, the heap's is the one of most caches: a program may make caches
+    of numbers over arenas of its own."""
     first = known[0] if known else 0
     layout = measure_arena(memory, first)
     if layout is None:
@@ -154,7 +141,6 @@ def find_arenas(memory: Memory, known: Sequence[int], problems: list[Problem]) -
 
 
 def _mark_heap(arena: Vmem, found: dict[int, Vmem]) -> None:
-    """Mark the arenas of a chain of sources that ends in a heap."""
     chain: list[Vmem] = []
     at: Vmem | None = arena
     while at is not None and not at.heap and len(chain) < MAX_ARENAS:
@@ -166,10 +152,7 @@ def _mark_heap(arena: Vmem, found: dict[int, Vmem]) -> None:
 
 
 def spans(memory: Memory, arena: Vmem, problems: list[Problem]) -> list[Range]:
-    """The ranges that the arena spans, adjacent ones joined.
-
-    The spans are linked to vm_seg0 as its kin.
-    """
+    """The arena's spans, which are linked to vm_seg0 as its kin; adjacent ones joined."""
     word = memory.size
     at, ranges = arena.seg0, []
     for _ in range(MAX_SPANS):
@@ -189,7 +172,7 @@ def spans(memory: Memory, arena: Vmem, problems: list[Problem]) -> list[Range]:
 
 
 def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: list[Problem]) -> list[Segment]:
-    """The segments of an arena in its own order: spans included, rotor and walkers left out."""
+    """The arena's segments in its own order: spans included, rotor and walkers left out."""
     nodes, values, why = seg_records(engine, pieces, arena)
     if not nodes or "into itself at" not in why or f"{arena.seg0:#x}" not in why:
         problems.append(Problem(arena.address, f"libumem: the segments of arena {arena.name} are corrupt: {why or 'the list ends'}"))
@@ -208,8 +191,7 @@ def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: lis
 
 
 def seg_records(engine: Engine, pieces: Sequence[Piece], arena: Vmem) -> tuple[array[int], memoryview, str]:
-    """Addresses of the segments in order, from vm_seg0 on; the first seven words of each; and why
-    the list ended, as Engine.follow has it."""
+    """Addresses of the segments from vm_seg0 on, their first seven words, why the list ended."""
     word = arena.layout.word
     nodes, why = engine.follow(pieces, arena.seg0, 4 * word, False, MAX_SEGMENTS)
     records, _ = engine.gather(pieces, nodes, 7 * word)

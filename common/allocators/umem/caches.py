@@ -24,13 +24,9 @@ MAX_ROUNDS = 4096
 
 
 class UmemCache:
-    """A umem_cache_t.
-
-    `magazine`: rounds of a full magazine in the depot. `counters` are its statistics, named without
-    "cache_". `allocs` and `frees` are the sums of cc_alloc and cc_free. `loaded`: (magazine, rounds
-    in it), of each CPU. `own`: it holds libumem's own structures, or memory for the slabs of other
-    caches.
-    """
+    """A umem_cache_t. `magazine`: rounds of a full magazine in the depot; `counters`: statistics,
+    named without "cache_"; `allocs`, `frees`: sums of cc_alloc and cc_free; `loaded`: (magazine,
+    its rounds) of each CPU; `own`: for libumem's structures, or memory for other caches' slabs."""
 
     def __init__(self, layout: CacheLayout, address: int, fields: Structure) -> None:
         word, chunk, null, depot = layout.word, layout.chunksize, layout.nullslab, layout.magtype
@@ -95,8 +91,8 @@ def read_caches(memory: Memory, layout: CacheLayout, null: int, problems: list[P
 
 
 def _linked_caches(memory: Memory, layout: CacheLayout, address: int, seen: set[int], forward: bool) -> tuple[list[UmemCache], int]:
-    """The caches from `address` on that are not in `seen`, which they are added to, by their links
-    to the next or the previous; and the first address that is none."""
+    """The caches linked from `address` on, added to `seen`, and the first address that is in `seen`
+    or no cache; the links are those to the next cache or the previous."""
     found: list[UmemCache] = []
     while address not in seen and len(found) < MAX_CACHES:
         cache = read_cache(memory, layout, address)
@@ -109,10 +105,7 @@ def _linked_caches(memory: Memory, layout: CacheLayout, address: int, seen: set[
 
 
 def read_cache(memory: Memory, layout: CacheLayout, address: int) -> UmemCache | None:
-    """The cache at `address`, or None if there is none.
-
-    Its nullslab must name it, and its sizes must be plausible.
-    """
+    """The cache at `address`; None unless its nullslab names it and its sizes are plausible."""
     fields = read_structure(memory, address, layout.cpus) if address % layout.word == 0 else None
     if fields is None or fields.word(layout.nullslab) != address or not fields.text(layout.name, constants.NAME).isascii():
         return None
@@ -141,10 +134,7 @@ def _read_cpus(memory: Memory, layout: CacheLayout, cache: UmemCache) -> None:
 
 
 class Slabs:
-    """The slabs of all caches, as the engine reads them.
-
-    `bases` and `ends` are those of the program's slabs, ascending; `count` is their number.
-    """
+    """The slabs as the engine reads them; `bases` and `ends`: of the program's, ascending."""
 
     def __init__(self, caches: Sequence[UmemCache], read: SlabRead) -> None:
         self.caches = caches
@@ -164,7 +154,6 @@ class Slabs:
         return map(self.slab, self.read.users[2::USER])
 
     def number(self, cache: UmemCache) -> int:
-        """The number of a cache among `caches`."""
         return self._numbers[cache.address]
 
     def of(self, cache: UmemCache) -> range:
@@ -183,7 +172,6 @@ class Slabs:
         return self.read.sums[number * codes.SUMS : (number + 1) * codes.SUMS]
 
     def holding(self, address: int) -> Slab | None:
-        """The program's slab with the buffer that holds `address`."""
         at = bisect_right(self.bases, address) - 1
         return self.slab(self.read.users[at * USER + 2]) if at >= 0 and address < self.ends[at] else None
 
@@ -207,17 +195,13 @@ def read_slabs(
 
 
 def tag_of(cache: UmemCache, word: int) -> int:
-    """Bytes before what malloc() returns in buffers of this cache.
-
-    Only caches "umem_alloc_N" have such; 0 in others, which malloc() does not use.
-    """
+    """Bytes before what malloc() returns in this cache; 0 unless its name is "umem_alloc_N"."""
     if not cache.name.startswith("umem_alloc_") or cache.own or cache.bufsize < constants.TAG:
         return 0
     return 2 * constants.TAG if word == 8 and cache.bufsize > constants.SECOND_ALIGN else constants.TAG
 
 
 def _wrong(slabs: Slabs, wrong: SlabWrong) -> Problem:
-    """What the engine found wrong, as a problem for the user."""
     code, kind, number, value, why = wrong
     cache, name = slabs.caches[kind], slabs.caches[kind].name
     if code == codes.LIST:
@@ -238,7 +222,7 @@ def _wrong(slabs: Slabs, wrong: SlabWrong) -> Problem:
 
 
 class Rounds(NamedTuple):
-    """Buffers in a magazine of `cache`; `depot`: the magazine is the depot's, not a CPU's."""
+    """Buffers in a magazine of `cache`: the depot's, or a CPU's."""
 
     cache: UmemCache
     magazine: int
@@ -253,8 +237,7 @@ def read_magazines(
     lists = engine.follow_all(pieces, [cache.full for cache in caches], 0, MAX_MAGAZINES)
     for number, why in lists.problems:
         problems.append(Problem(caches[number].address, f"libumem: the depot of cache {caches[number].name} is corrupt: {why}"))
-    # by number of rounds: one call reads all magazines with as many
-    wanted: dict[int, list[tuple[UmemCache, int, bool]]] = {}
+    wanted: dict[int, list[tuple[UmemCache, int, bool]]] = {}  # by rounds: one call reads them all
     begin = 0
     for cache, end in zip(caches, lists.ends):
         if 0 < cache.magazine <= MAX_ROUNDS:
@@ -276,10 +259,7 @@ def read_magazines(
 
 
 def mark_cached(engine: Engine, rounds: Sequence[Rounds], slabs: Slabs, problems: list[Problem]) -> None:
-    """Make the chunks in magazines CACHED.
-
-    Adjacent `rounds` of the same cache take one call of the engine.
-    """
+    """Make the chunks in magazines CACHED, by one call for adjacent `rounds` of the same cache."""
     for _, group in groupby(rounds, key=lambda one: one.cache.address):
         mine = list(group)
         buffers = array("Q", chain.from_iterable(one.buffers for one in mine))

@@ -19,7 +19,6 @@ from findleaks.target.base import Piece, Range
 
 
 def read_slabs(engine: KernelEngine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
-    """See engine.Loops."""
     count = len(caches) // s.CACHE
     ends, states, chunks = zeros("Q", count), c_void_p(), c_uint64()
     records, users, wrong = CWords(), CWords(), CWords()
@@ -39,7 +38,6 @@ def read_slabs(engine: KernelEngine, pieces: Sequence[Piece], caches: array[int]
 
 
 def mark_cached(engine: KernelEngine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-    """See engine.Loops."""
     wanted = array("Q", buffers)
     places = (c_array(slabs.caches), c_array(slabs.records), c_array(slabs.users), len(slabs.users) // s.USER, c_array(slabs.states))
     bad = engine.library.words(engine.library.fl_mark_cached, *places, cache, c_array(wanted), len(wanted))
@@ -49,7 +47,6 @@ def mark_cached(engine: KernelEngine, slabs: SlabRead, cache: int, buffers: Sequ
 def read_buffers(
     engine: KernelEngine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
 ) -> BufferRead:
-    """See engine.Loops; `blocks` must be this engine's."""
     if not isinstance(blocks, KernelBlocks):
         raise TypeError("blocks of another engine")
     at, troubles = c_uint64(first), CWords()

@@ -1,7 +1,4 @@
-"""Slabs and their buffers in pure Python: tests compare the kernel with it.
-
-The kernel's twins are common/kernel/umem_slabs.c and umem_buffers.c.
-"""
+"""Slabs and their buffers in pure Python: the tests' reference for umem_slabs.c, umem_buffers.c."""
 
 from __future__ import annotations
 
@@ -21,12 +18,11 @@ from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import inside
 
 IN_USE, CACHED, FREE = int(State.IN_USE), int(State.CACHED), int(State.FREE)
-_IDLE = bytes((0,)) + bytes((1,)) * 255
-"""Translates a state to 0 where a block is in use, else to 1."""
+_IDLE = bytes((0,)) + bytes((1,)) * 255  # 0 for the state of a block in use, else 1
 
 
 class _Cache(NamedTuple):
-    """A cache as the table of words describes it (engine.CACHE)."""
+    """A row of engine.CACHE's table."""
 
     address: int
     nullslab: int
@@ -46,7 +42,6 @@ def _caches(table: array[int]) -> list[_Cache]:
 
 
 def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
-    """See engine.Loops."""
     word = engine.arch.word
     kinds = _caches(caches)
     read = SlabRead(caches, array("Q"), array("Q"), bytearray(), array("Q"), [], array("Q", bytes(8 * s.SUMS * len(kinds))))
@@ -112,7 +107,6 @@ def _place(read: SlabRead, kinds: Sequence[_Cache], regions: Sequence[Range]) ->
 
 
 def mark_cached(engine: PureEngine, slabs: SlabRead, cache: int, buffers: Sequence[int]) -> list[tuple[int, int]]:
-    """See engine.Loops."""
     size = slabs.caches[cache * CACHE + 3]
     bases, found = slabs.users[::USER], []
     for at, buffer in enumerate(buffers):
@@ -132,7 +126,6 @@ def mark_cached(engine: PureEngine, slabs: SlabRead, cache: int, buffers: Sequen
 def read_buffers(
     engine: PureEngine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
 ) -> BufferRead:
-    """See engine.Loops."""
     reader = _Buffers(pieces, slabs)
     at, last = first, min(last, len(slabs.users) // USER)
     while at < last and len(reader.states) < enough:
@@ -143,8 +136,6 @@ def read_buffers(
 
 
 class _Buffers:
-    """Reads the buffers of slabs, one slab after another."""
-
     def __init__(self, pieces: Sequence[Piece], slabs: SlabRead) -> None:
         self._pieces = pieces
         self._places = [piece.address for piece in pieces]
@@ -154,7 +145,6 @@ class _Buffers:
         self.starts, self.sizes, self.states, self.troubles = array("Q"), array("Q"), bytearray(), array("Q")
 
     def slab(self, number: int) -> None:
-        """Read all chunks of a slab."""
         _, base, kind, chunks, _, _, first = self._slabs.records[number * SLAB : (number + 1) * SLAB]
         cache, states = self._caches[kind], self._slabs.states[first : first + chunks]
         starts: Sequence[int] = range(base + cache.tag, base + cache.tag + chunks * cache.chunksize, cache.chunksize)
@@ -221,10 +211,7 @@ class _Buffers:
         return starts, sizes
 
     def _untagged(self, cache: _Cache, number: int, index: int, buffer: int, chunk: memoryview) -> tuple[int, int]:
-        """(start, size) of a buffer in use without malloc's tag.
-
-        Either umem_alloc() returned it to the program, or its tag is damaged.
-        """
+        """(start, size) of a buffer in use without malloc's tag: from umem_alloc(), or damaged."""
         if cache.tag > TAG and (chunk[0] + chunk[1]) % WRAP == MALLOC_MAGIC and TAG <= chunk[0] <= SECOND_ALIGN:
             return buffer + TAG, chunk[0] - TAG
         at = (cache.tag - TAG) // 4

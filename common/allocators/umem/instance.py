@@ -25,11 +25,8 @@ from findleaks.target.ranges import inside, merged
 
 MAX_FRAMES = 1024  # frames of a buffer's stack, at most
 NEAR = 1 << 20
-"""Bytes around the static arenas within which the library's variables are read.
-
-vmem0 and vmem_seg0 are variables of one source file and take tens of kilobytes. The variables of a
-program linked with it may take gigabytes.
-"""
+"""Bytes around the static arenas where the library's variables are read: vmem0 and vmem_seg0 are of
+one source file, tens of KB; variables of a program linked with it may take gigabytes."""
 
 
 class Unread(Allocator):
@@ -45,7 +42,6 @@ class Unread(Allocator):
         self.problems = [Problem(null, what, False)]
 
     def heaps(self) -> list[Heap]:
-        """None: see the problem."""
         return []
 
 
@@ -64,8 +60,6 @@ def make(target: Target, engine: Engine, image: Image, name: int) -> Optional[Al
 
 
 class Umem(Allocator):
-    """See allocators.base.Allocator."""
-
     name = "libumem"
     release_call = "umem_reap()"
     version = "OpenSolaris layout"
@@ -96,10 +90,8 @@ class Umem(Allocator):
         self._heaps: Optional[list[Heap]] = None
 
     def _all_pieces(self, image: Image) -> tuple[Piece, ...]:
-        """Memory of the heap, and of the library's variables near its first arenas; ascending.
-
-        The first segments of these arenas are there.
-        """
+        """Memory of the heap, and of the library's variables near its first arenas, where these
+        have their first segments; ascending."""
         static = [arena.address for arena in self.vmem if inside(self.roots, arena.address) is None]
         low, high = min(static, default=0) - NEAR, max(static, default=0) + NEAR
         near = [Range(max(start, low), min(end, high)) for start, end in image.data]
@@ -129,10 +121,7 @@ class Umem(Allocator):
         return kept
 
     def _large(self) -> list[Large]:
-        """Blocks that are segments of arenas.
-
-        The arenas are malloc's own, and those that the program made over libumem's heap.
-        """
+        """Blocks that are segments of malloc's arenas, or of the program's over libumem's heap."""
         bases = self.slabs.bases
         found: list[Large] = []
         for arena in self.vmem:
@@ -168,7 +157,7 @@ class Umem(Allocator):
         return kept
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: a heap is a run of memory that the root arena spans."""
+        """A heap is a run of memory that the root arena spans."""
         if self._heaps is None:
             self._heaps = [self._heap(root) for root in self.roots]
         return self._heaps
@@ -188,7 +177,7 @@ class Umem(Allocator):
         return Heap(root.start, root.end, "heap", walk)
 
     def metadata(self) -> list[Range]:
-        """See Allocator: umem_null_cache, and the library's static arenas and segments."""
+        """umem_null_cache, and the library's static arenas and segments."""
         ranges = [Range(self.null, self.null + self.layout.cpu(1)), *self._static_segments()]
         for arena in self.vmem:
             if inside(self.roots, arena.address) is None:
@@ -196,10 +185,7 @@ class Umem(Allocator):
         return merged(ranges)
 
     def _static_segments(self) -> list[Range]:
-        """vmem_seg0: the segments from before there was any heap, which stay in use.
-
-        They are one array, so the range is from the first to the last.
-        """
+        """vmem_seg0: the array of segments from before there was any heap, which stay in use."""
         low, high, size = 0, 0, 0
         arenas = [Range(arena.address, arena.address + arena.layout.size) for arena in self.vmem]
         for arena in self.vmem:
@@ -210,7 +196,6 @@ class Umem(Allocator):
         return [Range(low, high + size)] if low else []
 
     def summary(self) -> dict[str, object]:
-        """See Allocator."""
         flags = 0
         for cache in self.umem_caches:
             flags |= cache.flags
@@ -225,11 +210,8 @@ class Umem(Allocator):
         }
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: ::umastat's rows of the program's caches and of large blocks' arenas.
-
-        `size` is the class's and includes what precedes malloc's blocks; `*_bytes` are usable
-        bytes.
-        """
+        """::umastat's rows of the program's caches and of large blocks' arenas. `size` is the
+        class's and includes what precedes malloc's blocks; `*_bytes` are usable bytes."""
         rows = []
         for cache in self.kept:
             sums = self.slabs.sums(cache)
@@ -242,14 +224,11 @@ class Umem(Allocator):
         return rows
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: vmem's arenas as vm_kstat counts them.
-
-        What an arena imports is also counted in its source.
-        """
+        """vmem's arenas as vm_kstat counts them: what one imports is also counted in its source."""
         return [Arena(arena.name, arena.inuse, 0, arena.total - arena.inuse, arena.total, arena.counters()) for arena in self.vmem]
 
     def counted(self) -> Mapping[str, int]:
-        """See Allocator: sums over the caches of the program's blocks, and large blocks' arenas."""
+        """Sums over the caches of the program's blocks, and large blocks' arenas."""
         users = [cache for cache in self.kept if not cache.own]
         large = [arena for arena in self.vmem if arena.name in vmem.MALLOC]
         return {
@@ -260,7 +239,7 @@ class Umem(Allocator):
         }
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator: compare each cache's counters with its slabs."""
+        """Compare each cache's counters with its slabs."""
         for cache in self.kept:
             found, made = self.slabs.size(cache), cache.counters["slab_create"] - cache.counters["slab_destroy"]
             if found != (made, cache.counters["buftotal"]):
@@ -268,7 +247,6 @@ class Umem(Allocator):
                 self.problems.append(Problem(cache.address, f"{what}; found were {found[0]:,} with {found[1]:,}", False))
 
     def locate(self, address: int) -> str:
-        """See Allocator."""
         if self.null <= address < self.null + self.layout.cpu(1):
             return "umem_null_cache"
         slab = self.slabs.holding(address)
@@ -300,12 +278,9 @@ class Umem(Allocator):
         return 0
 
     def stack(self, address: int) -> Optional[tuple[int, int, list[int]]]:
-        """The last transaction on a buffer: (timestamp, thread, program counters).
-
-        The buffer is the one that holds `address`; where it is in use the transaction is its
-        allocation. None where its cache is not audited. The timestamp is in the library's own unit:
-        nanoseconds since boot on Solaris, seconds << 32 | microseconds since 1970 in ports.
-        """
+        """(timestamp, thread, program counters) of the last transaction on the buffer around
+        `address`: its allocation if in use. None if its cache is not audited. The timestamp is the
+        library's: on Solaris ns since boot, in ports seconds << 32 | microseconds since 1970."""
         slab = self.slabs.holding(address)
         if slab is None or not slab.cache.flags & constants.AUDIT or not slab.cache.hashed:
             return None
@@ -322,7 +297,7 @@ class Umem(Allocator):
         return stamp, head[at], list(frames or ())
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
-        """See Allocator: what ::umem_verify checks, and the lists around it."""
+        """What ::umem_verify checks, and the lists around it."""
         from findleaks.allocators.umem.verify import verify
 
         return verify(self)

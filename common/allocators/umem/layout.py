@@ -1,10 +1,8 @@
-"""Layouts of libumem's structures, from the word size and from measurements in the process.
-
-Source: OpenSolaris onnv-gate usr/src/lib/libumem/common (umem_impl.h, umem.c, vmem_impl_user.h,
-vmem.c, malloc.c). What is read here did not change from 2005 to its ports to Linux. The sizes of
-the system's mutexes and condition variables differ from libc to libc. So offsets behind them are
-measured on structures of known contents: the cache "invalid_cache" and an arena's free lists.
-"""
+"""Layouts of libumem's structures, from the word size and from measurements in the process. Source:
+OpenSolaris onnv-gate usr/src/lib/libumem/common (umem_impl.h, umem.c, vmem_impl_user.h, vmem.c,
+malloc.c), unchanged from 2005 to its ports to Linux in what is read here. Sizes of mutexes and
+condition variables differ from libc to libc, so offsets behind them are measured on structures of
+known contents: the cache "invalid_cache" and an arena's free lists."""
 
 from __future__ import annotations
 
@@ -29,34 +27,23 @@ FREE_PATTERN = 0xDEADBEEFDEADBEEF
 REDZONE_PATTERN = 0xFEEDFACEFEEDFACE
 REDZONE_BYTE = 0xBB
 TAG_ALLOC, TAG_FREE = 0xA110C8ED, 0xF4EEF4EE  # bt_bxstat ^ bt_bufctl
-
-TAG = 8
-"""Bytes of malloc_data_t: size and status, four bytes each."""
+TAG = 8  # bytes of malloc_data_t: size and status, four bytes each
 
 MALLOC_MAGIC, SECOND_MAGIC, OVERSIZE_MAGIC, MEMALIGN_MAGIC = 0x3A10C000, 0x16BA7000, 0x06E47000, 0x3E3A1000
-"""Sums modulo 2^32 of the two words that malloc.c puts before a block.
+"""Sums modulo 2^32 of the two words before a block of malloc.c: its size (tags included) and a
+status. SECOND_MAGIC is the sum of the second tag, where there are two."""
 
-The words are the block's size (tags included) and a status. SECOND_MAGIC is the sum of the second
-tag, where there are two.
-"""
-
-FREED_STAT = 0xDEADBEEF
-"""The status that free() writes."""
+FREED_STAT = 0xDEADBEEF  # the status that free() writes
 
 WRAP = 1 << 32
 
-SECOND_ALIGN = 16
-"""Where words have 8 bytes, a request above this (tag included) gets two tags to align it to 16."""
-
+SECOND_ALIGN = 16  # with 8-byte words, requests above (tag included) get two tags, to align to 16
 SEG_ALLOC, SEG_FREE, SEG_SPAN, SEG_ROTOR, SEG_WALKER = 1, 2, 0x10, 0x20, 0x40  # vs_type
 HASH_INITIAL, QCACHES = 16, 16  # VMEM_HASH_INITIAL, VMEM_NQCACHE_MAX
-MAX_STACK = 64
-"""Frames of a segment's stack that are tried, at most; VMEM_STACK_DEPTH is 20."""
+MAX_STACK = 64  # frames of a segment's stack that are tried, at most; VMEM_STACK_DEPTH is 20
 
 
 class Structure:
-    """The bytes of a structure, read as numbers at offsets."""
-
     def __init__(self, data: bytes, memory: Memory) -> None:
         self.data = data
         self._word = memory.size
@@ -80,7 +67,6 @@ class Structure:
 
 
 def read_structure(memory: Memory, address: int, size: int) -> Optional[Structure]:
-    """The structure of `size` bytes at `address`, or None where it cannot be read."""
     if not 0 < address < memory.arch.mask - size:
         return None
     try:
@@ -109,8 +95,7 @@ class CacheLayout:
         # hash_shift, hash_mask, freelist: a word each
         self.chunksize = self.lock + mutex
         self.nullslab = self.chunksize + 12 * word
-        # cache_bufctl_cache, cache_hash_table
-        self.bufctl_cache = self.nullslab + 7 * word
+        self.bufctl_cache = self.nullslab + 7 * word  # cache_bufctl_cache, cache_hash_table
         # cache_magtype, then cache_full and cache_empty, which have list, total, min, reaplimit,
         # and the 64 bits of ml_alloc
         self.magtype = self.bufctl_cache + 2 * word + mutex
@@ -119,8 +104,7 @@ class CacheLayout:
         # Of umem_cpu_cache_t: cc_loaded, behind cc_alloc and cc_free of four bytes each. cc_ploaded
         # follows, then cc_rounds, cc_prounds, cc_magsize and cc_flags, four bytes each.
         self.loaded = mutex + 8
-        # UMEM_CPU_CACHE_SIZE, a power of two
-        self.stride = 64
+        self.stride = 64  # UMEM_CPU_CACHE_SIZE, a power of two
         while self.stride < self.loaded + 2 * word + 16:
             self.stride *= 2
 
@@ -130,11 +114,8 @@ class CacheLayout:
 
 
 def measure_cache(memory: Memory, name: int) -> Optional[CacheLayout]:
-    """The layout of the library whose umem_null_cache has its name at `name`.
-
-    None where there is no such cache. cache_freelist refers to cache_nullslab, which follows it and
-    is a slab of this cache with a count of -1.
-    """
+    """The layout of the library whose umem_null_cache has its name at `name`, or None.
+    cache_freelist points to cache_nullslab behind it, a slab of this cache with a count of -1."""
     word = memory.size
     cache = name - 8 * len(STATISTICS)
     base = cache + CacheLayout(word, 0).lock
@@ -155,10 +136,8 @@ MAX_COUNTERS = 64  # counters of a cache, at most
 
 
 def other_counters(memory: Memory, name: int) -> int:
-    """How many counters precede the name, in a library with another number of them.
-
-    The rest of the cache must have the layout here. 0 where there is no ring of caches.
-    """
+    """How many counters precede the name in a library with another number of them; the rest of the
+    cache must have the layout here. 0 where there is no ring of caches."""
     word = memory.size
     link = NAME + 7 * word + 16  # from the name to cache_next
     links = memory.words(name + link, 2)
@@ -180,8 +159,7 @@ class ArenaLayout:
         self.freelist = freelist
         self.seg = seg
         self.hash0 = freelist - (HASH_INITIAL + QCACHES) * word
-        # vm_seg0; vm_rotor follows
-        self.seg0 = self.hash0 - 2 * seg
+        self.seg0 = self.hash0 - 2 * seg  # vm_rotor follows
         # vm_quantum, qcache_max, source_alloc, source_free, source, next, nsegfree, segfree,
         # hash_table, hash_mask, hash_shift, freemap: a word each
         self.quantum = self.seg0 - 12 * word
@@ -192,10 +170,8 @@ class ArenaLayout:
 
 
 def measure_arena(memory: Memory, arena: int) -> Optional[ArenaLayout]:
-    """The layout of the vmem_t at `arena`, or None.
-
-    The heads of its free lists have a start of 0, and the powers of two as their ends.
-    """
+    """The layout of the vmem_t at `arena`, or None. The heads of its free lists have a start of 0,
+    and the powers of two as their ends."""
     word = memory.size
     for count in (640, 480, 400):  # as much as can be read: a static arena may end its segment
         words = memory.words(arena, count)
@@ -211,10 +187,7 @@ def measure_arena(memory: Memory, arena: int) -> Optional[ArenaLayout]:
 
 
 def _segments(memory: Memory, arena: int, freelist: int) -> Optional[ArenaLayout]:
-    """The layout with the size of a segment, or None.
-
-    vm_seg0 is a SPAN and vm_rotor, the segment behind it, a ROTOR.
-    """
+    """The layout with the size of a segment: vm_seg0 is a SPAN, the segment behind a ROTOR."""
     word = memory.size
     fixed = 6 * word + max(word, 4) + word + 8
     for depth in (20, *range(MAX_STACK + 1)):

@@ -1,7 +1,5 @@
-"""What ::umem_verify checks, and the lists around it.
-
-Redzones, tags, the pattern in freed buffers, counts, links both ways, and hash tables.
-"""
+"""What ::umem_verify checks, and the lists around it: redzones, tags, the pattern in freed buffers,
+counts, links both ways, and hash tables."""
 
 from __future__ import annotations
 
@@ -60,8 +58,7 @@ def _arena(umem: UmemView, arena: Vmem) -> Iterator[Problem]:
             at, end = start, stop
         elif start < stop:
             if start != at:
-                # A segment in use ends where the request does; the next begins at the following
-                # multiple of the quantum.
+                # A segment ends with its request; the next begins at a multiple of the quantum.
                 if not 0 < start - at < max(arena.quantum, 1):
                     yield Problem(node, f"libumem: segment {node:#x} of arena {arena.name} begins at {start:#x}, not {at:#x}")
             at = stop
@@ -168,11 +165,8 @@ def _tag(umem: UmemView, slab: Slab, buffer: int, state: State, bufctl: int, sta
 
 
 def _redzone(umem: UmemView, cache: UmemCache, buffer: int, chunk: bytes) -> Iterator[Problem]:
-    """The redzone behind a buffer in use.
-
-    It has a pattern. In the size classes it also has the requested size, and a byte follows the
-    requested bytes.
-    """
+    """The redzone behind a buffer in use: a pattern; in the size classes also the requested size,
+    and a byte behind the requested bytes."""
     order = umem.memory.arch.byteorder
     low = int.from_bytes(chunk[cache.buftag : cache.buftag + 4], order)
     encoded = int.from_bytes(chunk[cache.buftag + 4 : cache.buftag + 8], order)

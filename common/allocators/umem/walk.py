@@ -1,7 +1,4 @@
-"""Blocks of slabs and segments: what malloc() or umem_alloc() returned.
-
-malloc() puts a tag before its blocks.
-"""
+"""Blocks of slabs and segments, from malloc(), which puts a tag before them, or umem_alloc()."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ class Large(NamedTuple):
 
 
 def large_blocks(engine: Engine, pieces: Sequence[Piece], arena: Vmem, found: Sequence[Segment], word: int) -> list[Large]:
-    """The blocks of an arena's segments."""
     records, _ = engine.gather(pieces, [segment.start for segment in found], 2 * TAG)
     tags = memoryview(records).cast("I").tolist()
     blocks = []
@@ -58,8 +54,7 @@ def _large_tag(tag: Sequence[int], word: int) -> tuple[int, int]:
     return 0, 0
 
 
-CHUNKS_AT_ONCE = 1 << 20
-"""Chunks that are read between two looks at Ctrl-C."""
+CHUNKS_AT_ONCE = 1 << 20  # chunks that are read between two looks at Ctrl-C
 
 
 def append_slabs(umem: UmemView, blocks: Blocks, first: int, last: int) -> None:
@@ -75,7 +70,6 @@ def append_slabs(umem: UmemView, blocks: Blocks, first: int, last: int) -> None:
 
 
 def _problem(umem: UmemView, code: int, number: int, chunk: int, size: int, status: int) -> Problem:
-    """A damaged buffer as a problem for the user."""
     slab = umem.slabs.slab(number)
     cache = slab.cache
     if code == UNREADABLE:
