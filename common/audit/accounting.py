@@ -92,7 +92,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Accounting:
-    """All shares, the largest first."""
+    """All shares and all reserved addresses, the largest first."""
 
     known: bool  # `total` and the shares are resident bytes, else mapped bytes
     source: str
@@ -105,7 +105,7 @@ class Accounting:
     unjoined_mapped: int  # their mapped bytes in all
     warnings: list[str] = field(default_factory=list)
     native: list[Holdings] = field(default_factory=list)  # blocks in use that managed objects hold
-    reserved: list[Reserved] = field(default_factory=list)  # largest first; only resident pages are shares
+    reserved: list[Reserved] = field(default_factory=list)  # shares count their resident pages only
 
 
 class _Counter:
