@@ -29,7 +29,7 @@ from findleaks.target.ranges import holding, intersection, merged, subtract
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
-STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap an engine call: 50 ms if all small blocks
+STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 
 SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")

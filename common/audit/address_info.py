@@ -151,6 +151,7 @@ class Describer:
         return printable(self.session.types.of_block(blocks.address(index), blocks.size(index))) if used else ""
 
     def answer(self, address: int) -> Answer:
+        """Everything known of `address`."""
         region = self.region(address)
         index = self.session.directory.blocks.find(address)
         if index >= 0:

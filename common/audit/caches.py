@@ -96,6 +96,7 @@ def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> Alloc
 
 
 def amount(caches: Iterable[Cache]) -> Amount:
+    """The sum of these classes."""
     sums = [0] * len(Amount._fields)
     for cache in caches:
         for at, name in enumerate(Amount._fields):

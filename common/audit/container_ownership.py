@@ -28,7 +28,7 @@ from findleaks.target.ranges import inside, merged
 LEAST = 16  # fewest nodes of a container that is considered
 MAX_BYTES = 1 << 26  # most bytes of blocks behind variables that are searched for heads
 MAX_POINTERS = 50_000  # most words of variables examined: about a second
-MAX_BLOCK = 1 << 14  # most bytes of a structure with heads in it; longer blocks are arrays
+MAX_BLOCK = 1 << 14  # most bytes of a structure with heads in it; longer are arrays and buffers
 
 _SURE = (gnu_tree, standard, ring, llvm_tree)
 
@@ -87,8 +87,7 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
 
 
 def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
-    """Containers with heads in a block. A head counts its nodes 2 or 3 words after its first
-    pointer."""
+    """Containers with heads in a block. A head's node count is 2 or 3 words after its first one."""
     try:
         data = reader.target.read(start, size // reader.size * reader.size)
     except UnreadableMemory:

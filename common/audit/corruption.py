@@ -132,8 +132,8 @@ class Explainer:
         return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
     def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Damage]:
-        """Explain problems, ordered by place. Those that one run of bytes caused are part of the
-        first."""
+        """Explain problems, given in the order of their places. Of those that one run of bytes
+        caused, each later one is part of the first."""
         found: list[Damage] = []
         first: Optional[Damage] = None
         for problem in problems:
@@ -274,8 +274,8 @@ class Explainer:
         return neighbour(before), neighbour(index), neighbour(following)
 
     def _in_one_heap(self, one: int, other: int) -> bool:
-        """Whether two addresses are in one heap, or NEAR; `one` is a block's start beside
-        `other`."""
+        """Whether two addresses lie in one heap, or at most NEAR bytes apart. `one`: start of a
+        block before or after `other`."""
         blocks = self.session.directory.blocks
         gap = other - one - blocks.size(blocks.find(one)) if one < other else one - other
         if gap <= NEAR:

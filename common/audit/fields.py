@@ -23,7 +23,7 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
-MOST = 4096  # fields of one owner; beyond, those to blocks of about one size are one field
+MOST = 4096  # most fields of one owner; more are merged by the size of the blocks they lead to
 LOOKED = 8 * MOST  # pointers outside arrays examined; beyond, only their blocks' sizes are known
 CHUNK = 1 << 16  # words grouped by what they lead to between two checks for Ctrl-C
 
@@ -48,7 +48,7 @@ class Field:
     totals: Totals = NOTHING
     node: int = 0  # of Fields.tree
     look: Optional[Callable[[], Optional[Container]]] = None
-    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)  # of all words
+    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)  # of all, if many
     alike: int = 1  # number of fields to blocks of about the same size that are taken together
 
     @property

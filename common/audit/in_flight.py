@@ -1,4 +1,4 @@
-"""Threads stopped inside an allocator: their blocks are in flight, and may look damaged."""
+"""Threads stopped inside an allocator: blocks in flight, and data that may look wrong."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def in_flight_json(session: Session, changed: Sequence[tuple[Problem, Inside]] =
 
 
 def in_flight_line(body: Mapping[str, Any]) -> str:
+    """ "2 threads were stopped inside malloc or free: 3 blocks in flight count as reachable" """
     threads, blocks, changed = len(body["threads"]), body["blocks"], len(body["half_changed"])
     if not threads:
         return ""

@@ -179,6 +179,7 @@ def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
 
 
 def add(a: Leak, b: Leak) -> Leak:
+    """The union of two groups."""
     return Leak(
         kind=a.kind,
         type=a.type if a.type == b.type else "",
@@ -197,7 +198,7 @@ def add(a: Leak, b: Leak) -> Leak:
 
 
 def _merged_hint(a: Leak, b: Leak) -> str:
-    """Of same types and sizes, the lowest example's hint; else the one that both have."""
+    """The lowest example's hint if type and size are the same, else the one that both have."""
     if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):
         return min(a, b, key=lambda leak: leak.examples).hint
     return a.hint if a.hint == b.hint else ""

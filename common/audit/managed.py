@@ -57,6 +57,7 @@ class Holdings(NamedTuple):
 
     @property
     def object_bytes(self) -> int:
+        """Bytes of the objects themselves."""
         return sum(row.type.bytes for row in self.types)
 
     @property

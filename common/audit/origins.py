@@ -30,8 +30,8 @@ class Origin(NamedTuple):
 
 def agreed(found: Container, type_: Optional[Type], place: Optional[Place]) -> Optional[Container]:
     """A container recognised by its structure, corrected by the type of its head. None if that is a
-    pointer to a single structure, which only looks like an array or table. `place`: what it points
-    to.
+    pointer to a single structure, which only looks like an array or table. `place`: what the head's
+    first word points to.
 
     "std::map or set" becomes std::map where debug information says so. Three pointers in a
     program's own structure are no std::vector, though used as one."""

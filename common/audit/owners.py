@@ -123,7 +123,7 @@ def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable
 
 
 def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:
-    """Bounds, ascending, and the owner of what follows each; of overlapping spans, the first."""
+    """Ascending bounds, and the owner of what follows each; where spans overlap, the first's."""
     bounds, numbers = array("Q"), array("I")
     for start, end, number in sorted(spans):
         start = max(start, bounds[-1] if bounds else 0)

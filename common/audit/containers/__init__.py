@@ -1,11 +1,9 @@
 """Containers recognised by their structure alone, without symbols and debug information.
 
 `found_in` finds which words of an owner (a block, a global variable) are the head of a tree, list,
-hash table or vector. Each container is walked whole: lengths are exact, and damage is reported with
-its address.
+hash table or vector. It walks each container whole: lengths are exact, damage has an address.
 
-A *place* is what a word points to: mostly a block's start; in intrusive containers, a link inside a
-node."""
+A *place* is what a word points to: mostly a block's start; in intrusive lists, a link in a node."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _find_link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[
 
 
 def _followed_length(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
-    """Nodes the link leads to, at most LONG from each of the sample; 0 if also to others."""
+    """Nodes the link leads to, LONG at most from each of the sample; 0 if also anything else."""
     length = 0
     for node in sample:
         for _ in range(LONG):

@@ -67,7 +67,7 @@ def _check_back_links(reader: Reader, nodes: array[int], before: int, offset: in
 
 
 def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """The list that pointer `value` at `address` begins; None if its block is no list node."""
+    """The list that begins with pointer `value` at `address`; None if its block is no list node."""
     offset = link_of(reader, place, value)
     if offset is None:
         return None

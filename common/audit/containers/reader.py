@@ -29,8 +29,8 @@ class Place(NamedTuple):
     """What a word points to: byte `offset` of block number `block`."""
 
     block: int
-    start: int
-    size: int
+    start: int  # of the block
+    size: int  # of the block, usable
     offset: int
 
 
@@ -83,6 +83,7 @@ class Reader(Memory):
         return Place(found[0], found[1], found[2], value - found[1]) if found is not None and found[3] == State.IN_USE else None
 
     def places(self, values: Iterable[int]) -> list[Place]:
+        """The blocks in use that these values point into."""
         return [place for place in map(self.place, values) if place is not None]
 
     def alike(self, one: Place, other: Optional[Place]) -> bool:

@@ -29,8 +29,8 @@ def found_in(
     word belongs to two containers.
 
     `wanted`: whether to examine a place that a word points to (default: always). `alone`: whether
-    also as a head of one word (default: always), see `headed`. A word before a container is
-    examined in any case: it might otherwise be taken for part of the container's head."""
+    to try the word at an address also as a head of one word (default: always), see `headed`. A word
+    before a container is examined in any case: it might otherwise be taken for part of its head."""
     found: list[Container] = []
     order = list(words)
     reached = 0
