@@ -1,5 +1,4 @@
-"""Session: a target and everything computed from it, each part once, on demand. It ends when the
-process runs on."""
+"""Session: a target, and everything computed from it on demand, until the process runs on."""
 
 from __future__ import annotations
 
@@ -30,23 +29,14 @@ if TYPE_CHECKING:
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import Runtime
 
-SLICE = 1 << 20
-"""Blocks visited by the C kernel between two checks for Ctrl-C: some 50 ms."""
-
-PURE_SLICE = 1 << 15
-"""The same for the engine in Python."""
-
-MAX_READS = 5
-"""Times that a live process is read, at most, while threads are inside an allocator and its data is
-inconsistent."""
-
-PAUSE = 0.003
-"""Seconds that the process runs between two reads."""
+SLICE = 1 << 20  # blocks the C kernel visits between two checks for Ctrl-C: some 50 ms
+PURE_SLICE = 1 << 15  # the same for the engine in Python
+MAX_READS = 5  # most reads of a live process while allocator data is inconsistent
+PAUSE = 0.003  # seconds that the process runs between two reads
 
 
 class Progress(Protocol):
-    """Progress callback: a phase ("reading the heaps") and the part of it that is done, 0 to 1 (0:
-    unknown)."""
+    """Progress callback: a phase ("reading the heaps"), and the part done, 0 to 1 (0: unknown)."""
 
     def __call__(self, phase: str, part: float) -> None: ...
 
@@ -56,24 +46,20 @@ class Progress(Protocol):
 
 
 class Session:
-    """What every command works on. Everything is computed on first use, and kept.
-
-    Raises Interrupted when the target reports that the user asked to stop."""
+    """What every command works on: computed on first use, and kept. Raises Interrupted when the
+    target reports that the user asked to stop."""
 
     def __init__(self, target: Target, engine: Optional[Engine] = None, progress: Optional[Progress] = None) -> None:
         self.target = target
         self.engine = engine or engines.load(target.arch)
         self.progress = progress
         self.seconds: dict[str, float] = {}
-        # Threads stopped inside an allocator; set by `directory`.
-        self.inside: Sequence[Inside] = []
+        self.inside: Sequence[Inside] = []  # threads stopped in an allocator; set by `directory`
         self.reads = 1
-        # Resident pages, once a command has asked for them; see audit/residency.py.
-        self.presence: Optional[Presence] = None
+        self.presence: Optional[Presence] = None  # once a command has asked: audit/residency.py
         self._graphs: dict[Heuristic, Graph] = {}
         self._learned: dict[Heuristic, Learned] = {}
-        # The graphs that are marked and classified.
-        self._classified_graphs: list[Graph] = []
+        self._classified_graphs: list[Graph] = []  # graphs that are also marked
 
     @cached_property
     def directory(self) -> Directory:
@@ -94,9 +80,8 @@ class Session:
         self.seconds[work] = time.perf_counter() - began
 
     def read_again(self) -> bool:
-        """Let a live process run for PAUSE seconds and stop it again, if a thread inside an
-        allocator may have made the data inconsistent. Drops all that was computed. False if nothing
-        was done."""
+        """Let a live process run for PAUSE seconds if a thread inside an allocator may have made
+        data inconsistent. Drops all that was computed. False if nothing was done."""
         if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
@@ -110,8 +95,8 @@ class Session:
 
     @cached_property
     def in_flight(self) -> dict[int, Inside]:
-        """Blocks in use that threads inside an allocator are working on, by address, each with such
-        a thread. The thread may hold the address in the allocator's own form."""
+        """Blocks in use that threads inside an allocator work on, each with a thread. The thread
+        may hold the address in the allocator's own form."""
         # Before `self.inside`, which `directory` sets.
         blocks = self.directory.blocks
         return held(self.inside, blocks)
@@ -130,8 +115,7 @@ class Session:
 
     @cached_property
     def reserved(self) -> Sequence[Reserved]:
-        """Address ranges that allocators and runtimes reserved for growth, and that hold
-        nothing."""
+        """Address ranges that allocators and runtimes reserved for growth and that hold nothing."""
         owners = [(f"{one.name} {one.version}".strip(), one.reserved()) for one in self.directory.allocators]
         return reserved_by_owner(self.target, [*owners, *((one.name, one.reserved()) for one in self.runtimes)])
 
@@ -149,7 +133,7 @@ class Session:
 
     @cached_property
     def customary(self) -> tuple[Heuristic, list[int]]:
-        """Heuristics for interior pointers that the allocators found always need (references to
+        """Heuristics for interior pointers that allocators found always need (references to
         Python's objects), and type addresses; see Allocator.heuristics."""
         asked = [allocator.heuristics(self.heap_ranges()) for allocator in self.directory.allocators]
         heuristics = Heuristic.NONE
@@ -198,8 +182,7 @@ class Session:
 
     @property
     def latest(self) -> Graph:
-        """The graph asked for last, with any heuristics, so that other commands agree with what
-        `find` showed."""
+        """The graph asked for last, with any heuristics: commands agree with what `find` showed."""
         return self._classified(self.references)
 
     @property
@@ -288,8 +271,7 @@ class Session:
         return graph
 
     def _marked(self, graph: Graph) -> Graph:
-        """The graph, marked. If a learned heuristic explains most of its interior pointers, it is
-        another graph, scanned with that heuristic."""
+        """The marked graph; if a heuristic explains most interior pointers, a new one with that."""
         self._mark(graph)
         asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
         if not asked & Heuristic.AUTO:
@@ -328,11 +310,10 @@ class Session:
         return heuristic_matcher(target.arch.word, read, lambda value: inside(vtables, value) is not None)
 
     def _thread_blocks(self) -> list[int]:
-        """Starts of the blocks that threads run on: stacks of coroutines and alternate signal
-        stacks allocated by malloc, and thread control blocks (musl's ld.so allocates the main
-        thread's with malloc if it has much thread-local storage). Such a block is in use, yet
-        perhaps only the stack pointer or the thread pointer refers to it, and those are
-        interior."""
+        """Starts of the blocks that threads run on: stacks of coroutines, alternate signal stacks,
+        control blocks (musl's ld.so allocates the main thread's with malloc if it has much
+        thread-local storage). They are in use, but perhaps only an interior stack or thread pointer
+        refers to them."""
         blocks = self.directory.blocks
         found = (blocks.find(address) for thread in self.target.threads() for address in (thread.sp, thread.thread_pointer))
         return [blocks.address(index) for index in found if index >= 0]

@@ -1,10 +1,9 @@
 """Accounting of a process's resident memory: each byte is counted once, under one owner.
 
-Residency is known by page, blocks by the byte. A page that blocks in use and free blocks
-share is divided between them, so that all shares add up to the resident total. Memory is claimed in
-this order: allocators' heaps, their other memory, managed runtimes, stacks, and the rest by kind of
-mapping (loaded files, shared memory, the kernel's).
-"""
+Residency is known by page, blocks by the byte: a page that blocks in use and free blocks share is
+divided between them, so that all shares add up to the resident total. Memory is claimed in this
+order: allocators' heaps, their other memory, managed runtimes, stacks, and the rest by kind of
+mapping (loaded files, shared memory, the kernel's)."""
 
 from __future__ import annotations
 
@@ -30,23 +29,20 @@ from findleaks.target.ranges import holding, intersection, merged, subtract
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
-STEP, PURE_STEP = 1 << 30, 16 << 20
-"""Bytes of heap per call of the engine: about 50 ms where all of it is small blocks."""
+STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 
 SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
-NAMED = 5
-"""Mappings of no known owner that are listed, the largest first."""
+NAMED = 5  # mappings without a known owner that are listed, the largest first
 
 
 @dataclass(frozen=True)
 class Store:
-    """An allocator with its arenas. `outside`: resident bytes of its own memory outside its
-    heaps."""
+    """An allocator with its arenas."""
 
     allocator: Allocator
     arenas: list[ArenaUse]
-    outside: int
+    outside: int  # resident bytes of its own memory outside its heaps
 
     @property
     def name(self) -> str:
@@ -70,12 +66,12 @@ class Store:
 
     @property
     def absent(self) -> int:
-        """Bytes of its heaps that are mapped and not resident."""
+        """Bytes of its heaps that are mapped but not resident."""
         return sum(arena.mapped - arena.resident for arena in self.arenas)
 
 
 class Place(NamedTuple):
-    """Resident bytes of a range, with a name."""
+    """Resident bytes of a named range."""
 
     address: int
     name: str
@@ -84,47 +80,36 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """One share of the total. `sort`: what it is ("kept"). `of`: whose it is ("glibc 2.36" or "").
-    `count`: how many blocks, threads, mappings or files it has, 0 where none are counted. `parts`:
-    the largest of them."""
+    """One share of the total."""
 
-    sort: str
-    of: str
+    sort: str  # what it is ("kept")
+    of: str  # whose it is ("glibc 2.36" or "")
     bytes: int
-    count: int = 0
+    count: int = 0  # of blocks, threads, mappings or files; 0 where none are counted
     detail: str = ""
-    parts: tuple[Place, ...] = ()
+    parts: tuple[Place, ...] = ()  # the largest of them
 
 
 @dataclass(frozen=True)
 class Accounting:
-    """All shares, the largest first.
+    """All shares and all reserved addresses, the largest first."""
 
-    `known`: whether `total` and the shares are resident bytes; else they are mapped bytes. `rss`:
-    the resident size that the kernel itself reported, None where it did not. `unjoined`: stacks of
-    threads that ended and were never joined, each with the function that the thread was started
-    with; `unjoined_mapped`: their mapped bytes in all.
-    """
-
-    known: bool
+    known: bool  # `total` and the shares are resident bytes, else mapped bytes
     source: str
     total: int
     swapped: int
-    rss: Optional[int]
+    rss: Optional[int]  # resident size that the kernel itself reported, if it did
     shares: list[Share]
     stores: list[Store]
-    unjoined: list[Place]
-    unjoined_mapped: int
+    unjoined: list[Place]  # stacks of threads that ended and were never joined, by start function
+    unjoined_mapped: int  # their mapped bytes in all
     warnings: list[str] = field(default_factory=list)
-    native: list[Holdings] = field(default_factory=list)
-    """What managed objects hold of the blocks in use."""
-    reserved: list[Reserved] = field(default_factory=list)
-    """Reserved addresses, the largest first. Only those of their pages that are resident count to a
-    share."""
+    native: list[Holdings] = field(default_factory=list)  # blocks in use that managed objects hold
+    reserved: list[Reserved] = field(default_factory=list)  # shares count their resident pages only
 
 
 class _Counter:
-    """Counts resident bytes, or mapped ones where residency is not known."""
+    """Counts resident bytes, or mapped ones if residency is unknown."""
 
     def __init__(self, session: Session, residency: Presence, ranges: Sequence[Range]) -> None:
         self.session = session
@@ -135,7 +120,6 @@ class _Counter:
         return sum(self.whole.bytes(start, end) for start, end in ranges)
 
     def states(self, ranges: Sequence[Range]) -> list[int]:
-        """Resident bytes of the blocks in these ranges, by State."""
         sums = [0] * len(State)
         held: array[int] = array("Q")
         size = 0
@@ -158,7 +142,7 @@ class _Counter:
 
 
 def _clipped(runs: Runs, start: int, end: int) -> array[int]:
-    """Starts and ends of what the runs have in [start, end)."""
+    """Starts and ends of the runs' parts in [start, end)."""
     words = runs.words
     first, last = bisect_right(words, start), bisect_left(words, end)
     part = words[first:last]
@@ -170,11 +154,10 @@ def _clipped(runs: Runs, start: int, end: int) -> array[int]:
 
 
 def account(session: Session, residency: Presence) -> Accounting:
-    """Count all memory. `residency` must have been read before the heaps: reading them makes pages
-    of mapped files resident."""
+    """Count all memory. Read `residency` first: reading the heaps makes pages of files resident."""
     target = session.target
-    # Inaccessible memory is reserved, and does not count as mapped. Where residency is known it is
-    # looked at: pages that were touched before it became inaccessible are resident.
+    # Inaccessible memory is reserved, not mapped. With residency it is examined: pages touched
+    # before it became inaccessible are resident.
     regions = [region for region in target.regions() if residency or region.readable or region.writable or region.executable]
     reserved = _reserved(session, not residency)
     mapped = merged(Range(region.start, region.end) for region in regions)
@@ -208,7 +191,7 @@ def account(session: Session, residency: Presence) -> Accounting:
 
 
 def _reserved(session: Session, flagged: bool) -> list[Reserved]:
-    """Reserved addresses by owner, the largest first; those of no known owner ("") last."""
+    """Reserved addresses by owner, the largest first; those without a known owner ("") last."""
     found = sorted(session.reserved, key=lambda one: -one.bytes)
     others = unowned_reserved(session.target, found, flagged, lambda: session.report_progress("looking for reserved addresses", 0.0))
     return [*found, Reserved("", others)] if others else found
@@ -223,13 +206,13 @@ def _zero_page_warnings(residency: Presence) -> list[str]:
 
 
 class _Claimed:
-    """Memory that has an owner already: each byte is counted once."""
+    """Hands out each byte once: `left` has no owner yet."""
 
     def __init__(self, mapped: Sequence[Range]) -> None:
         self.left = list(mapped)
 
     def take(self, ranges: Iterable[Range]) -> list[Range]:
-        """Claim these ranges; return what of them is mapped and had no owner before."""
+        """Claim these ranges: what of them is mapped and had no owner before."""
         rest = subtract(self.left, ranges)
         taken = subtract(self.left, rest)
         self.left = rest
@@ -237,14 +220,13 @@ class _Claimed:
 
 
 def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Store]:
-    """Every allocator. What its heaps have beside blocks and spare memory is its own: headers,
-    tails, descriptors."""
+    """What heaps have beside blocks and spare memory (headers, tails, descriptors) is their own."""
     directory = session.directory
     parts: dict[tuple[int, str], list[Range]] = {}
     for owned in directory.heaps:
         pieces = subtract([Range(owned.start, owned.end)], owned.heap.foreign)
         parts.setdefault((id(owned.allocator), owned.heap.arena), []).extend(pieces)
-    # The parts are disjoint already: see allocators/nesting.py.
+    # The parts are disjoint already, see allocators/nesting.py.
     claimed.take(part for ranges in parts.values() for part in ranges)
     stores = []
     for allocator in directory.allocators:
@@ -280,8 +262,7 @@ def _store_shares(session: Session, store: Store) -> Iterator[Share]:
 
 
 def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterator[Share]:
-    """Managed heaps. Parts inside an allocator's blocks are left out: their bytes are counted
-    there."""
+    """Managed heaps, without parts inside an allocator's blocks: those are counted there."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:
@@ -290,8 +271,7 @@ def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterato
 
 
 def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> tuple[list[Share], list[Place], int]:
-    """Stacks of live threads; those of threads that ended and were never joined; those that libc
-    keeps for the next thread."""
+    """Stacks of live threads, of ended unjoined ones, and those libc keeps for new threads."""
     target = session.target
     places = [region for region in regions if region.writable]
     of_threads = thread_stacks(target)
@@ -311,7 +291,7 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
 
 
 def _function_name(session: Session, routine: int) -> str:
-    """A function's name; module+offset where it has no symbol, "" where neither is known."""
+    """The function's name, else module+offset, else ""."""
     symbol = session.target.symbolize(routine) if routine else None
     if symbol is not None:
         return printable(symbol.name, 100)

@@ -1,5 +1,4 @@
-"""Descriptions of addresses: a block, a place on a stack, a module's variable, an allocator's own
-memory, or a mapping."""
+"""Descriptions of addresses: a block, a place on a stack, a variable, metadata, or a mapping."""
 
 from __future__ import annotations
 
@@ -20,14 +19,12 @@ from findleaks.target.ranges import holding, inside
 
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
 
-_TLS_GUESS = 0x1000
-"""Bytes below a thread pointer that may be thread-local variables, where their size is not
-known."""
+_TLS_GUESS = 0x1000  # assumed bytes of thread-local variables below a thread pointer
 
 
 @dataclass(frozen=True)
 class BlockInfo:
-    """A block as commands print it. `kind` is "" for a block that is not in use."""
+    """A block as commands print it. `kind`: "" if it is not in use."""
 
     index: int
     address: int
@@ -61,11 +58,10 @@ class BlockInfo:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of one address. `sort`: "block", "stack", "module", "allocator", "mapping" or
-    "unmapped"."""
+    """What is known of one address."""
 
     address: int
-    sort: str
+    sort: str  # "block", "stack", "module", "allocator", "mapping" or "unmapped"
     phrase: str
     block: Optional[BlockInfo] = None
     region: Optional[Region] = None
@@ -98,12 +94,11 @@ def permissions(region: Region) -> str:
 
 
 def static_tls(target: Target) -> Optional[int]:
-    """Upper limit, in bytes, of the modules' thread-local variables below a thread pointer; None
-    where a module's headers are missing.
+    """Upper limit, in bytes, of static thread-local variables below a thread pointer; None where a
+    module's headers are missing.
 
     Each module's PT_TLS segment is placed below the one before it, aligned (glibc elf/dl-tls.c,
-    _dl_determine_tlsoffset). Modules loaded later mostly have theirs elsewhere, and are counted in.
-    """
+    _dl_determine_tlsoffset). Modules loaded later count too, though most have theirs elsewhere."""
     found = []
     for module in target.modules():
         head = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
@@ -129,7 +124,7 @@ class Describer:
         return holding(self._regions, address)
 
     def block(self, index: int) -> BlockInfo:
-        """The block with this index, with its kind, type and a hint of its content."""
+        """The block with its kind, type and a hint of its content."""
         directory = self.session.directory
         blocks = directory.blocks
         address, size, state = blocks.address(index), blocks.size(index), blocks.state(index)
@@ -150,8 +145,7 @@ class Describer:
         )
 
     def type(self, index: int) -> str:
-        """The type of the block in use with this index; "" for other blocks, and where the type is
-        not known."""
+        """The type of a block in use; "" if it is not in use or the type is unknown."""
         blocks = self.session.directory.blocks
         used = blocks.state(index) == State.IN_USE
         return printable(self.session.types.of_block(blocks.address(index), blocks.size(index))) if used else ""
@@ -213,8 +207,7 @@ class Describer:
         return next((f"; {printable(text)}" for text in texts if text), "")
 
     def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
-        """Describe a place on a thread's stack, which has, from its top: the control block at the
-        thread pointer, static TLS below it, then the frames."""
+        """From its top, a stack has the control block (thread pointer), static TLS, then frames."""
         who = f"thread {self._numbers[thread.tid]} (tid {thread.tid})"
         depth = address - thread.sp
         dead = "" if depth >= -self.target.arch.red_zone else ", dead: below the stack pointer"
@@ -237,7 +230,7 @@ class Describer:
         return static_tls(self.target)
 
     def symbol(self, address: int) -> str:
-        """ "g_agent+0x38" with the name as the target has it, or "" """
+        """ "g_agent+0x38", with the name as the target has it, or "" """
         found = self.target.symbolize(address)
         if found is None:
             return ""
@@ -252,8 +245,7 @@ class Describer:
 
     @cached_property
     def _on_region(self) -> dict[int, Thread]:
-        """By the start of each region, the first thread without a known stack whose stack pointer
-        is in it."""
+        """Region start -> the first thread without a known stack whose stack pointer is in it."""
         found: dict[int, Thread] = {}
         for thread in self._threads.values():
             region = self.region(thread.sp)

@@ -1,5 +1,4 @@
-"""Size classes, arenas and thread caches of every allocator in a process, summed up and compared
-with the index of blocks."""
+"""Size classes, arenas and thread caches of all allocators, summed and compared with the blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ COUNTS = {State.IN_USE: "in_use", State.CACHED: "cached", State.FREE: "free"}
 
 
 class Amount(NamedTuple):
-    """Blocks and bytes in each state. `memory`: the bytes that they take with headers and tails."""
+    """Blocks and bytes in each state. `memory`: their bytes with headers and tails."""
 
     in_use: int = 0
     cached: int = 0
@@ -37,22 +36,16 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True)
 class AllocatorCaches:
-    """What one allocator reports. `caches`: one for each size class, or one for each class and
-    arena if asked for by arena.
-
-    `mapped`: the bytes of its arenas (of its heaps, where it has none). `spare`: those that it
-    keeps without having divided them into blocks. `lent`: those that contain heaps of other
-    allocators.
-    """
+    """What one allocator reports."""
 
     allocator: Allocator
-    caches: list[Cache]
+    caches: list[Cache]  # one for each size class, or for each class and arena if asked
     arenas: list[Arena]
     threads: list[ThreadCache]
     total: Amount
-    mapped: int
-    spare: int
-    lent: int
+    mapped: int  # bytes of its arenas, or of its heaps if it has no arenas
+    spare: int  # mapped bytes kept, but not divided into blocks
+    lent: int  # mapped bytes that contain heaps of other allocators
     counted: Mapping[str, int]
     problems: list[str] = field(default_factory=list)
 
@@ -63,8 +56,7 @@ class AllocatorCaches:
 
     @property
     def arena_count(self) -> int:
-        """The number of arenas as `find` counts them: without the entry of `arenas` for blocks that
-        were mapped one by one."""
+        """Arenas as `find` counts them: without the entry for blocks mapped one by one."""
         arenas = self.allocator.summary().get("arenas")
         return arenas if isinstance(arenas, int) else len(arenas) if isinstance(arenas, list) else len(self.arenas)
 
@@ -75,8 +67,7 @@ class AllocatorCaches:
 
 
 def holdings(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[AllocatorCaches]:
-    """The caches of every allocator found, or of those of this name, in the order in which they
-    were found."""
+    """The caches of every allocator, or of those called `name`, in the order they were found."""
     return [_holding_of(session, one, by_arena) for one in session.directory.allocators if name in (None, one.name)]
 
 
@@ -114,8 +105,8 @@ def amount(caches: Iterable[Cache]) -> Amount:
 
 
 def merged(caches: Iterable[Cache]) -> list[Cache]:
-    """The caches of each size class over all arenas as one, ascending by size. `own` counters are
-    kept only of a class that one arena has: not all of them can be summed."""
+    """Sums each size class over all arenas, ascending by size. `own` counters stay only for a class
+    of one arena: not all can be summed."""
     groups: dict[tuple[int, str], list[Cache]] = {}
     for cache in caches:
         groups.setdefault((cache.size, cache.name), []).append(cache)
@@ -128,14 +119,13 @@ def merged(caches: Iterable[Cache]) -> list[Cache]:
 
 
 def _sum_of_known(counts: Iterable[Optional[int]]) -> Optional[int]:
-    """The sum of the known counts, None where none is known."""
+    """The sum of the known counts; None if none is known."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
 def by_size(cache: Cache) -> int:
-    """The size of its blocks; of a class of several sizes their mean, so that it is sorted among
-    the others, with large blocks last."""
+    """A class's block size; the mean where it has several, so that large blocks sort last."""
     bytes_ = cache.in_use_bytes + cache.cached_bytes + cache.free_bytes
     return cache.size or (bytes_ // cache.total if cache.total else 0)
 
@@ -148,7 +138,7 @@ CACHE_KEYS: dict[str, Callable[[Cache], int]] = {
     "cached": lambda cache: -cache.cached_bytes,
     "waste": lambda cache: cache.in_use_bytes - cache.memory,
 }
-"""Sort keys by the value of `--sort`. All but "size" put first the classes with most bytes."""
+"""Sort keys of `--sort`; all but "size" put most bytes first."""
 
 ARENA_KEYS: dict[str, Callable[[Arena], int]] = {
     "size": lambda arena: 0,
@@ -161,8 +151,7 @@ ARENA_KEYS: dict[str, Callable[[Arena], int]] = {
 
 
 def ordered(caches: Sequence[Cache], sort: str) -> list[Cache]:
-    """The caches, sorted; equal ones ascending by size. By "size", the classes of an arena stay
-    together."""
+    """Sorted caches, equal ones ascending by size. By "size", an arena's classes stay together."""
     if sort != "size":
         return sorted(caches, key=lambda cache: (CACHE_KEYS[sort](cache), by_size(cache)))
     arenas = {arena: at for at, arena in enumerate(dict.fromkeys(cache.arena for cache in caches))}
@@ -170,19 +159,19 @@ def ordered(caches: Sequence[Cache], sort: str) -> list[Cache]:
 
 
 def ordered_arenas(arenas: Sequence[Arena], sort: str) -> list[Arena]:
-    """The arenas that hold most first; by "size", in the allocator's order."""
+    """Arenas that hold most first; by "size", in the allocator's order."""
     return sorted(arenas, key=ARENA_KEYS[sort])
 
 
 def ordered_threads(kept: Sequence[ThreadCache], sort: str) -> list[ThreadCache]:
-    """By "size", ascending by thread; else the thread caches that keep most bytes first."""
+    """Thread caches that keep most bytes first; by "size", ascending by thread."""
     if sort != "size":
         return sorted(kept, key=lambda one: (-one.bytes, one.thread))
     return sorted(kept, key=lambda one: one.thread)
 
 
 def _differences(session: Session, holding: AllocatorCaches) -> Iterator[str]:
-    """Differences between an allocator's size classes and the blocks in its heaps."""
+    """How an allocator's size classes differ from the blocks in its heaps."""
     directory, name = session.directory, holding.name
     parts = directory.of(holding.allocator)
     for state, count in COUNTS.items():

@@ -1,11 +1,9 @@
-"""Ownership of containers: intact ones are found in advance, so that stale pointers to their nodes
-are ignored.
+"""Ownership of containers: intact ones are found in advance, so that stale pointers to nodes are
+ignored.
 
-Memory is full of stale pointers: structures that were not cleared, buffers, earlier content of a
-block that was freed and allocated again. A single one to a node of a std::map would make the holder
-of the stale word an owner of the whole map, since its nodes point to their parents. But a map whose
-links are all intact, and whose head counts as many nodes as are found, belongs to that head.
-"""
+A stale pointer (in a structure not cleared, a buffer, a reused block) to one node of a std::map
+would make its holder an owner of the whole map, as nodes point to their parents. But a map whose
+links are all intact, and whose head counts as many nodes as are found, belongs to that head."""
 
 from __future__ import annotations
 
@@ -27,26 +25,17 @@ from findleaks.session import Session
 from findleaks.target.base import Piece
 from findleaks.target.ranges import inside, merged
 
-LEAST = 16
-"""Fewest nodes of a container that is considered."""
-
-MAX_BYTES = 1 << 26
-"""Most bytes of blocks, among those that variables point to, that are searched for heads."""
-
-MAX_POINTERS = 50_000
-"""Most words of variables that are examined: about a second."""
-
-MAX_BLOCK = 1 << 14
-"""Most bytes of a block that may be a structure with heads in it; longer ones are arrays and
-buffers."""
+LEAST = 16  # fewest nodes of a container that is considered
+MAX_BYTES = 1 << 26  # most bytes of blocks behind variables that are searched for heads
+MAX_POINTERS = 50_000  # most words of variables examined: about a second
+MAX_BLOCK = 1 << 14  # most bytes of a structure with heads in it; longer are arrays and buffers
 
 _SURE = (gnu_tree, standard, ring, llvm_tree)
 
 
 def find_container_owners(session: Session, reader: Reader, named: Owners) -> tuple[array[int], list[int]]:
-    """The arguments of Dominators.set_owners, for the nodes of maps, sets, hash tables and lists
-    whose heads are in variables, or in blocks that variables point to. The first is empty where no
-    container has an owner."""
+    """Arguments of Dominators.set_owners for containers with heads in variables or in blocks that
+    variables point to. The first is empty where no container has an owner."""
     parts = array("I")
     container_owners: list[int] = []
     for number, owner in enumerate(named.all):
@@ -98,8 +87,7 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
 
 
 def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
-    """Containers with their heads in a block. Every head has the number of its nodes two or three
-    words after the first pointer."""
+    """Containers with heads in a block. A head's node count is 2 or 3 words after its first one."""
     try:
         data = reader.target.read(start, size // reader.size * reader.size)
     except UnreadableMemory:
@@ -117,7 +105,7 @@ def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
 
 
 def _at(reader: Reader, address: int) -> Iterator[Container]:
-    """The container with its head at this address, if it is intact."""
+    """The container with its head at this address, if intact."""
     made = first_recognised(reader, address, _SURE)
     if made is not None:
         reader.recognised["head", address] = made
@@ -126,6 +114,6 @@ def _at(reader: Reader, address: int) -> Iterator[Container]:
 
 
 def _counts(reader: Reader, address: int) -> bool:
-    """Whether a plausible count of nodes is where the heads have theirs."""
+    """Whether there is a plausible node count where heads have it."""
     words = reader.words(address + 2 * reader.size, 2)
     return words is not None and any(LEAST <= word <= reader.most for word in words)

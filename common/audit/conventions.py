@@ -1,5 +1,4 @@
-"""The program's conventions by which interior pointers count as pointers to a block's start: as
-sentences, and for JSON."""
+"""The program's conventions by which interior pointers hold blocks: as sentences, and for JSON."""
 
 from __future__ import annotations
 
@@ -62,8 +61,8 @@ def names(heuristics: Heuristic) -> list[str]:
 
 
 def conventions_json(session: Session, asked: str) -> dict[str, object]:
-    """`asked`: as the user wrote it. `applied`: the heuristics that count; `conventions`: the
-    offsets; `held`: what is reachable by them and would be possible without."""
+    """`asked`: as the user wrote it. `applied`: heuristics that count; `conventions`: the offsets;
+    `held`: what only these make reachable."""
     learned = session.learned
     return {
         "asked": asked,

@@ -1,5 +1,4 @@
-"""Damaged places of a heap, explained: the blocks around each, and what was probably written over
-it."""
+"""Damaged places of a heap, explained: the blocks around each, and what probably overwrote it."""
 
 from __future__ import annotations
 
@@ -17,18 +16,13 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.encoded_numbers import signed
 
-AROUND = 256
-"""Bytes before and after a damaged place in which the written run is followed."""
-
-NEAR = 64
-"""Most bytes between neighbouring blocks: headers, canaries, alignment."""
+AROUND = 256  # bytes before and after a damaged place in which the written run is followed
+NEAR = 64  # most bytes between neighbouring blocks: headers, canaries, alignment
 
 BARELY = 16
-"""Bytes around the end of a block within which a run may also come from a write before the start of
-the next block."""
+"""Bytes around a block's end where a run may come from a write before the next block's start."""
 
-RUN = 4
-"""Fewest bytes of a run that is called a text or a pattern."""
+RUN = 4  # fewest bytes of a run that is called a text or a pattern
 
 PATTERNS = {
     0xDEADBEEF: "0xdeadbeef, a mark for freed memory",
@@ -45,14 +39,12 @@ _TEXT = re.compile(rb"[\t\n\r\x20-\x7e]+")
 
 @dataclass(frozen=True)
 class Written:
-    """What a damaged place holds. `start`, `end`: the whole run of bytes of one sort, which may
-    begin before the place and end behind it. `sort`: "text", "pattern", "zeros", "pointer", "link",
-    "number" or "bytes". `phrase` describes it to the user."""
+    """What a damaged place holds."""
 
-    start: int
+    start: int  # [start, end): the whole run of one sort, perhaps beyond the place
     end: int
-    sort: str
-    phrase: str
+    sort: str  # "text", "pattern", "zeros", "pointer", "link", "number" or "bytes"
+    phrase: str  # for the user
     value: object = None
 
     def json(self) -> dict[str, object]:
@@ -64,13 +56,11 @@ class Written:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A block beside or around the damage, with a summary of its content."""
+    """A block beside or around the damage."""
 
     info: BlockInfo
-    content: str
-    end: int
-    """Where its memory ends, including what the allocator took of it for itself when it was freed
-    (Allocator.free_footer_words)."""
+    content: str  # a summary
+    end: int  # of its memory, with what the allocator took on freeing (Allocator.free_footer_words)
 
     def json(self) -> dict[str, object]:
         return {**self.info.json(), "content": self.content or None}
@@ -78,13 +68,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Damage:
-    """A problem, explained.
-
-    `past_end`: bytes from the end of the block before to the first damaged byte, None where that is
-    not known. `overrun`: least number of bytes by which the written run extends past that end, 0 if
-    it does not begin in that block. `part_of`: `place` of an earlier problem whose run of bytes
-    reaches this one.
-    """
+    """A problem, explained."""
 
     problem: Problem
     allocator: str
@@ -93,10 +77,10 @@ class Damage:
     after: Optional[Neighbour] = None
     damaged: Optional[Range] = None
     written: Optional[Written] = None
-    past_end: Optional[int] = None
-    overrun: int = 0
+    past_end: Optional[int] = None  # bytes from the end of the block before to the first damaged
+    overrun: int = 0  # least bytes written past that end; 0 if the run begins elsewhere
     cause: str = ""
-    part_of: Optional[int] = None
+    part_of: Optional[int] = None  # `place` of an earlier problem whose run reaches this
 
     @property
     def place(self) -> int:
@@ -131,8 +115,7 @@ class Explainer:
         self.describer = Describer(session)
 
     def explain(self, allocator: str, problem: Problem) -> Damage:
-        """Examine the memory around a problem. One that is no corruption, or has no readable place,
-        is returned without an explanation."""
+        """Examine the memory around a problem, if it is corruption and has a readable place."""
         place = self._place(problem) if problem.corrupt else None
         if place is None:
             return Damage(problem, allocator)
@@ -149,8 +132,8 @@ class Explainer:
         return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
     def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Damage]:
-        """Explain problems, given in the order of their places. Those that one run of bytes caused
-        belong together: each later one is part of the first."""
+        """Explain problems, given in the order of their places. Of those that one run of bytes
+        caused, each later one is part of the first."""
         found: list[Damage] = []
         first: Optional[Damage] = None
         for problem in problems:
@@ -164,8 +147,7 @@ class Explainer:
         return found
 
     def _place(self, problem: Problem) -> Optional[Range]:
-        """Where the wrong bytes are; else the word at the problem's address, if that lies in a
-        heap."""
+        """Where the wrong bytes are, else the word at the problem's address if in a heap."""
         if problem.damaged is not None:
             return problem.damaged if self._read(problem.damaged.start, 1) else None
         word = self.target.arch.word
@@ -212,8 +194,7 @@ class Explainer:
         return self._word(place)
 
     def _word(self, place: Range) -> Written:
-        """A word that is neither text nor a run of equal bytes: a pointer, a number, a known mark,
-        or unknown bytes."""
+        """Neither text nor equal bytes: a pointer, a number, a known mark, or unknown bytes."""
         arch = self.target.arch
         size = arch.word
         data = self._read(place.start, size)
@@ -293,8 +274,8 @@ class Explainer:
         return neighbour(before), neighbour(index), neighbour(following)
 
     def _in_one_heap(self, one: int, other: int) -> bool:
-        """Whether two addresses lie in one heap, or at most NEAR bytes apart. `one` is the start of
-        a block before or after `other`."""
+        """Whether two addresses lie in one heap, or at most NEAR bytes apart. `one`: start of a
+        block before or after `other`."""
         blocks = self.session.directory.blocks
         gap = other - one - blocks.size(blocks.find(one)) if one < other else one - other
         if gap <= NEAR:
@@ -326,8 +307,7 @@ def _same_byte(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
 
 
 def _text(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
-    """The run of text that the changed bytes begin with, if it fills them or is followed by a
-    NUL."""
+    """The text that the changed bytes begin with, if it fills them or a NUL follows."""
     start, end = _run_at(_TEXT, data, first)
     whole = end >= last or data[end : end + 1] == b"\0"
     return (start, end) if whole and end - start >= RUN else None
@@ -358,8 +338,7 @@ def _cause(
 
 
 def first_each(problems: Sequence[Problem]) -> list[Problem]:
-    """One problem for each damaged place: the first that was reported. In order of addresses,
-    corruption before limits of reading."""
+    """The first problem of each damaged place, by address, corruption before limits of reading."""
     kept: dict[tuple[int, int], Problem] = {}
     for problem in problems:
         place = problem.damaged or (problem.address, hash(problem.what))

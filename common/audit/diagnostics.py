@@ -1,5 +1,4 @@
-"""Reasons why a result is uncertain: corruption, totals that do not reconcile, memory of no known
-allocator."""
+"""Reasons why a result is uncertain: corruption, totals that differ, memory of no allocator."""
 
 from __future__ import annotations
 
@@ -19,12 +18,10 @@ from findleaks.target.ranges import merged, region_index, subtract
 OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "libasan", "liblsan", "libtsan", "libtbbmalloc")
 """Modules with a malloc of their own that findleaks cannot read."""
 
-STACK_LOOK = 1 << 20
-"""Bytes examined from a stack pointer up."""
+STACK_LOOK = 1 << 20  # bytes examined from a stack pointer up
 
 UNOWNED = 0.10
-"""Fraction of the resident private memory that anonymous writable memory of no known allocator may
-have without a warning."""
+"""Share of resident private memory that may have no known allocator without a warning."""
 
 
 def result_warnings(session: Session) -> Iterator[str]:
@@ -35,11 +32,8 @@ def result_warnings(session: Session) -> Iterator[str]:
 
 
 def trusted(session: Session) -> bool:
-    """Whether lost blocks can be trusted to be lost.
-
-    False where memory that could hold references, or part of a heap, or every thread is missing.
-    False also where no block was found at all: then nothing is known of leaks.
-    """
+    """Whether lost blocks can be trusted to be lost. False if memory that could hold references,
+    part of a heap, or every thread is missing, or if no block was found at all."""
     target = session.target
     complete = not (target.unread or target.truncated or session.directory.problems)
     complete = complete and session.directory.blocks.totals(State.IN_USE).blocks > 0
@@ -47,17 +41,15 @@ def trusted(session: Session) -> bool:
 
 
 def blank_stacks(target: Target) -> list[int]:
-    """The tids of threads whose stack is all zeros from the stack pointer up, which no running
-    thread's is.
+    """Tids of threads whose stack is all zeros from the stack pointer up; no running thread's is.
 
-    Where GDB 13's gcore finds a page that it cannot read, it writes the rest of that mapping as
-    zeros (gdb/gcore.c, gcore_copy_callback). glibc 2.42 and later guard stacks with such pages
-    (MADV_GUARD_INSTALL) inside one mapping of many stacks.
-    """
+    Where GDB 13's gcore cannot read a page, it writes the rest of that mapping as zeros
+    (gdb/gcore.c, gcore_copy_callback). glibc 2.42 and later guard stacks with such pages
+    (MADV_GUARD_INSTALL) inside one mapping of many stacks."""
     regions = target.regions()
     blank = set()
-    # All bytes from an earlier stack pointer up to `zeros` are zero; if `ended`, the next one is
-    # not. So each byte is examined once.
+    # Bytes from an earlier stack pointer to `zeros` are zero; if `ended`, the next is not. So each
+    # byte is examined once.
     zeros, ended = 0, False
     for thread in sorted(target.threads(), key=lambda thread: thread.sp):
         at = region_index(regions, thread.sp)
@@ -128,17 +120,14 @@ def _managed(session: Session) -> list[Part]:
 
 
 def notes(session: Session) -> list[str]:
-    """What is known of managed runtimes' memory, and what is not: a sentence for each."""
+    """A sentence for each thing known, or not known, of managed runtimes' memory."""
     return list(dict.fromkeys(printable(text) for text in (runtime.note() for runtime in session.runtimes) if text))
 
 
 def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
-    """Resident bytes of unowned memory, and of all private memory. Where residency is not known,
-    mapped memory counts.
-
-    Unowned memory is anonymous and writable, and is no stack, no part of a loaded file, of no known
-    allocator, and in none of the runtime parts `managed`.
-    """
+    """Resident bytes of unowned and of all private memory; mapped ones if residency is unknown.
+    Unowned is what is anonymous and writable, but no stack, no part of a loaded file, of no known
+    allocator, and not in `managed`."""
     target = session.target
     private = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and r.private]
     anonymous = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
@@ -150,7 +139,7 @@ def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
 
 
 def _resident(session: Session, ranges: Sequence[Range]) -> int:
-    """Bytes in memory or in swap, from the residency that the command asked for, if it did."""
+    """Bytes in memory or in swap, by the residency that the command asked for, if it did."""
     found, pages = 0, session.presence
     for start, end in ranges:
         if pages is not None:

@@ -1,8 +1,7 @@
 """Fields of an owner (a block or a root): its words, and what each of them alone retains.
 
-A container's nodes point to one another, so that no node dominates the others: all of them are
-retained by the owner's words. Words that are the head of one container are therefore one field.
-"""
+A container's nodes point to one another, so none dominates the others: the owner's words retain
+them all. Words that are the head of one container are therefore one field."""
 
 from __future__ import annotations
 
@@ -24,53 +23,33 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
-MOST = 4096
-"""Most fields of one owner. Beyond, those that lead to blocks of about the same size are one
-field."""
-
-LOOKED = 8 * MOST
-"""Most pointers outside arrays that are examined one by one. Beyond, only the sizes of the blocks
-that they lead to are known."""
-
-CHUNK = 1 << 16
-"""Words grouped by what they lead to between two checks for Ctrl-C."""
+MOST = 4096  # most fields of one owner; more are merged by the size of the blocks they lead to
+LOOKED = 8 * MOST  # pointers outside arrays examined; beyond, only their blocks' sizes are known
+CHUNK = 1 << 16  # words grouped by what they lead to between two checks for Ctrl-C
 
 RUN = 8
-"""Fewest pointers to blocks alike, with nothing but zeros between them, that may be the buckets of
-a hash table."""
+"""Fewest pointers to blocks alike, only zeros in between, that may be a hash table's buckets."""
 
-ALIKE = 8
-"""Fewest fields that become one row. Of fewer, their names say more."""
-
-RATIO = 2
-"""The largest field of a group retains at most this many times as much as the smallest. Others get
-rows of their own."""
+ALIKE = 8  # fewest fields that become one row; of fewer, their names say more
+RATIO = 2  # a group's largest field retains at most this many times as much as its smallest
 
 NOTHING = Totals(0, 0)
 
 
 @dataclass
 class Field:
-    """Some words of an owner.
+    """Some words of an owner. `look` finds the container that they head only when asked for: it
+    walks all nodes, and most fields are never shown."""
 
-    `spans`: their addresses. `places`: the blocks that they point to. `name`: the register's, for a
-    register. `look` finds the container that has a single word as its head, if there is one. It is
-    called when the container is asked for: it walks all nodes, and most fields are never shown.
-
-    Where there are many words, `values` has the values of all, while `spans` and `places` are only
-    of the first. `alike`: how many fields, which lead to blocks of about the same size, are taken
-    together here.
-    """
-
-    spans: list[Range]
-    places: list[Place]
+    spans: list[Range]  # addresses of the words; if many, only of the first
+    places: list[Place]  # blocks that they point to; if many, only the first
     found: Optional[Container] = None
-    name: str = ""
+    name: str = ""  # the register's, for a register
     totals: Totals = NOTHING
     node: int = 0  # of Fields.tree
     look: Optional[Callable[[], Optional[Container]]] = None
-    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
-    alike: int = 1
+    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)  # of all, if many
+    alike: int = 1  # number of fields to blocks of about the same size that are taken together
 
     @property
     def container(self) -> Optional[Container]:
@@ -81,18 +60,17 @@ class Field:
 
 
 class Fields(NamedTuple):
-    """`all`: the fields, the largest first. `shared`: what only several of them together retain."""
+    """An owner's fields."""
 
-    all: list[Field]
+    all: list[Field]  # the largest first
     tree: Dominators
-    shared: Totals
+    shared: Totals  # what only several of them together retain
 
 
 def fields_of(
     session: Session, reader: Reader, whole: Dominators, node: int, memory: Sequence[Range], registers: Iterable[tuple[str, int]] = ()
 ) -> Fields:
-    """The fields of the owner that is `node` in `whole`. Its words are in `memory` and in
-    `registers` (name, value)."""
+    """Fields of the owner `node` of `whole`; its words: `memory` and `registers` (name, value)."""
     read = read_words(session, reader, memory)
     whole_arrays = [_array_field(reader, *run) for run in read.runs]
     named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
@@ -154,11 +132,8 @@ def _same_target(words: Mapping[int, int], places: Mapping[int, Place]) -> set[i
 
 
 def _near_shared(words: Mapping[int, int], places: Mapping[int, Place], tree: Dominators) -> set[int]:
-    """The words near one whose block is also reached another way.
-
-    One of them may be the head of a list and another its tail, which makes them one field. A head
-    with no such word near it is a field by itself, whatever it is the head of.
-    """
+    """Words near one whose block is also reached another way: perhaps a list's head and tail, which
+    are one field. A head without such a word near it is a field by itself, whatever it heads."""
     order = list(words)
     found: set[int] = set()
     for number, address in enumerate(order):
@@ -168,7 +143,7 @@ def _near_shared(words: Mapping[int, int], places: Mapping[int, Place], tree: Do
 
 
 def _array_field(reader: Reader, run: Range, values: array[int]) -> Field:
-    """The field of an array of pointers inside the owner."""
+    """An array of pointers inside the owner as a field."""
     start, end = run
     made = chained(reader, start, end, (start, end), whole=True) or Container("array of pointers", start, end, len(values), "pointers")
     return Field([run], reader.places(values[:1]), made, values=values)
@@ -223,9 +198,8 @@ def _grouped(
     wanted: Test,
     looked: Set[int],
 ) -> list[Field]:
-    """The words as fields: those of a container together, others by the block that they point to.
-    Words in `looked` are the head of no container; for others that is found out when it is asked
-    for."""
+    """Words as fields: a container's together, others by the block they point to. Words in `looked`
+    head no container; for others that is found out when it is asked for."""
     taken = merged(span for container in containers for span in container.spans)
     order = list(places)
 
@@ -268,9 +242,8 @@ def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
 
 
 def group_fields(fields: Sequence[Field], name: Callable[[Field], str]) -> list[list[Field]]:
-    """The fields one by one, or in groups of at least ALIKE similar ones; the largest group and the
-    largest field of each first. `name`: what a field leads to; it is the same for all of a type or
-    size."""
+    """Fields one by one, or in groups of at least ALIKE; largest groups and fields first. `name`:
+    what a field leads to, the same for all of a type or size."""
     found = [group for same in _by_target(fields, name) for group in _by_amount(same)]
     return sorted(found, key=lambda group: -retained_by(group).bytes)
 
@@ -281,7 +254,7 @@ def retained_by(fields: Iterable[Field]) -> Totals:
 
 
 def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
-    """Fields that lead to the same kind of block, in the order given; the others one by one."""
+    """Fields to the same kind of block, in the order given; the others one by one."""
     by_place: dict[tuple[str, int, int], list[Field]] = {}
     for number, one in enumerate(fields):
         place = one.places[0] if one.places else None
@@ -300,7 +273,7 @@ def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterato
 
 
 def _by_amount(same: Sequence[Field]) -> Iterator[list[Field]]:
-    """Fields of one kind, those that retain about as much together; the others one by one."""
+    """Fields of one kind that retain about as much together; the others one by one."""
     order = sorted(same, key=lambda one: -one.totals.bytes)
     first = 0
     for at in range(1, len(order) + 1):

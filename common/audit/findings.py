@@ -1,9 +1,7 @@
-"""Findings of `verdict`: what is wrong with a process's memory, and what to try. They are lost
-blocks, memory that is held or kept, and threads that were never joined, the largest first.
+"""Findings of `verdict`: what is wrong with a process's memory and what to try, the largest first.
 
-A finding says what was measured and which command shows it, and no more. A process whose memory is
-in order has the one finding "nothing is lost".
-"""
+They are lost blocks, memory held or kept, and unjoined threads. A finding says only what was
+measured and which command shows it. A healthy process has the one finding "nothing is lost"."""
 
 from __future__ import annotations
 
@@ -28,28 +26,21 @@ if TYPE_CHECKING:
     from findleaks.audit.top_retainer import TopRetainer
 
 LEAST, PART = 8 << 20, 0.10
-"""A finding about kept memory, or memory of no known owner, needs LEAST bytes or more that are also
-this fraction of the whole (_denominator)."""
+"""A finding about kept or unowned memory needs LEAST bytes that are also PART of _denominator."""
 
-LEAST_POSSIBLE = 1 << 20
-"""Fewest bytes of possible leaks that are a finding. They must also be PART of the bytes in use."""
-
-WORTH = 1 << 20
-"""Fewest bytes held by the program's conventions that are mentioned."""
+LEAST_POSSIBLE = 1 << 20  # fewest bytes of possible leaks for a finding; also PART of those in use
+WORTH = 1 << 20  # fewest bytes held by the program's conventions that are mentioned
 
 NEXT_TO_NOTHING = 64 << 10
-"""Lost bytes below which a process with 1,000 times as many in use is called healthy. The number is
-shown all the same."""
+"""Fewer lost bytes, with 1,000 times as many in use, are called healthy, though they are shown."""
 
-ENDED = 10
-"""At least this many threads that ended and were never joined are a finding: fewer may be just
-about to be joined."""
+ENDED = 10  # fewest unjoined threads for a finding: fewer may be about to be joined
 
 
 def findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:
-    """All findings, the largest first. What is not wrong but said all the same comes last. Where
-    residency is not known, memory of no known owner comes after what is known to be there: its
-    pages may never have been touched. `measure` examines an allocator's free memory."""
+    """All findings, the largest first; what is not wrong but worth saying comes last. If residency
+    is unknown, memory of no known owner follows what is known to be there, as its pages may never
+    have been touched. `measure` examines an allocator's free memory."""
     found = [*_kept(accounting, measure), *_cached(accounting), *_freed(session, accounting)]
     grown = _top_retainer(session, accounting)
     found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *runtimes.findings(session.target)]
@@ -70,8 +61,8 @@ def _is_significant(amount: int, accounting: Accounting) -> bool:
 
 
 def _denominator(accounting: Accounting) -> int:
-    """Denominator of fractions: resident bytes. Where residency is not known, mapped bytes without
-    stacks and files, most pages of which were never touched."""
+    """Denominator of fractions: resident bytes; if unknown, mapped bytes without stacks and files,
+    most pages of which were never touched."""
     if accounting.known:
         return accounting.total
     return sum(share.bytes for share in accounting.shares if share.sort not in ("stacks", "unjoined", "cached-stacks", "files"))
@@ -87,8 +78,7 @@ def _without_files(accounting: Accounting) -> int:
 
 
 def _lost(session: Session) -> Finding:
-    """The definite leaks, with the blocks that only they hold. Its bytes are 0 where nothing, or
-    next to nothing, is lost."""
+    """Definite leaks with the blocks that only they hold; 0 bytes if next to nothing is lost."""
     in_use = session.directory.blocks.totals(State.IN_USE)
     if not in_use.blocks:
         return Finding("no-blocks", 0, "No block of a known allocator was found: nothing can be said of leaks.")
@@ -131,7 +121,7 @@ def _top(leak: Leak, amount: int) -> str:
 
 
 def _possible(session: Session) -> Iterator[Finding]:
-    """One finding, where much of what is in use may be either lost or held."""
+    """One finding, if much of what is in use may be either lost or held."""
     graph = session.latest
     found = graph.totals(Kind.POSSIBLE)
     in_use = session.directory.blocks.totals(State.IN_USE)
@@ -152,7 +142,7 @@ def _possible(session: Session) -> Iterator[Finding]:
 
 
 def _by_convention(session: Session) -> str:
-    """A sentence about what is held by the program's conventions; "" for less than WORTH."""
+    """What the program's conventions hold, as a sentence; "" for less than WORTH."""
     learned = session.learned
     if learned.held.bytes < WORTH:
         return ""
@@ -199,8 +189,7 @@ def _cached(accounting: Accounting) -> Iterator[Finding]:
 
 
 def _freed(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Resident bytes of the parts of managed heaps that their runtime freed and did not return to
-    the kernel."""
+    """Resident bytes of managed heaps that their runtime freed and did not return to the kernel."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             freed = [one for one in part.parts if one.freed]
@@ -219,8 +208,7 @@ def _freed(session: Session, accounting: Accounting) -> Iterator[Finding]:
 
 
 def _native(accounting: Accounting, grown: Optional[TopRetainer]) -> Iterator[Finding]:
-    """Memory of managed objects and the native memory that they hold; which variables hold the
-    objects, where that is known."""
+    """Managed objects, native memory that they hold, and variables that hold them, if known."""
     for one in accounting.native:
         if one.bytes < HELD or one.bytes < GROWN * _without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
@@ -240,17 +228,15 @@ def _native(accounting: Accounting, grown: Optional[TopRetainer]) -> Iterator[Fi
 # -- held by a root
 
 HELD, GROWN = 8 << 20, 0.25
-"""The root that holds memory is looked for if at least HELD bytes are in use, and this fraction of
-all memory without files."""
+"""Bytes in use, and fraction of memory without files, from which the top root is looked for."""
 
 GROWTH = 0.5
-"""Memory in use of which no single root holds most is a finding if it is at least this fraction of
-the whole (_denominator)."""
+"""Least fraction of _denominator that is in use, mostly under no single root, for a finding."""
 
 
 def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetainer]:
-    """The root that holds most. It takes a dominator tree of all reached blocks, which is only made
-    where it may lead to a finding."""
+    """The root that holds most. It takes a dominator tree of all reached blocks, made only where
+    that may lead to a finding."""
     used = sum(store.in_use for store in accounting.stores)
     if used < HELD or used < GROWN * _without_files(accounting):
         return None
@@ -265,8 +251,7 @@ def _is_variable(grown: TopRetainer) -> bool:
 
 
 def _held(session: Session, accounting: Accounting, found: Optional[TopRetainer]) -> Iterator[Finding]:
-    """What a single root holds most of. Whether that is wrong only its owner can say, so the
-    finding names the owner."""
+    """What a single root holds most of. Only its owner can say if that is wrong, so it is named."""
     used = sum(store.in_use for store in accounting.stores)
     if found is None or not found.is_most:
         half = found is not None and used >= GROWTH * _denominator(accounting)
@@ -314,8 +299,8 @@ def _not_resident(held: int, used: int, accounting: Accounting) -> str:
 
 
 def _held_by_many(session: Session) -> Finding:
-    """Memory in use that no single root holds: of a structure full of references to itself, or of
-    many things. It says which size has most bytes."""
+    """Memory in use that no single root holds (of a structure full of references to itself, or of
+    many things), with the size that has most bytes."""
     reached = session.latest.totals(Kind.REACHABLE)
     most, count = _most_common_size(session)
     title = f"In use, not lost: {size(reached.bytes)} in {blocks(reached.blocks)} are reached, and no one root holds half of it."

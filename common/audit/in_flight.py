@@ -1,5 +1,4 @@
-"""Threads stopped inside an allocator: the blocks that they hold are in flight, and what they were
-changing may look wrong at that moment."""
+"""Threads stopped inside an allocator: blocks in flight, and data that may look wrong."""
 
 from __future__ import annotations
 
@@ -15,9 +14,8 @@ from findleaks.session import Session
 def in_flight_json(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) -> dict[str, object]:
     """Blocks held by threads inside an allocator, which count as reachable.
 
-    `half_changed`: what those threads were just changing; `changed` is more of that. `reads`: how
-    often a live process was read, more than once where the first readings were inconsistent.
-    """
+    `half_changed`: what those threads were changing, including `changed`. `reads`: how often a live
+    process was read, more than once where the first readings were inconsistent."""
     blocks, places = session.directory.blocks, [*session.directory.half_changed, *changed]
     sizes = [blocks.size(blocks.find(address)) for address in session.in_flight]
     return {
@@ -44,7 +42,6 @@ def in_flight_line(body: Mapping[str, Any]) -> str:
 
 
 def holder(session: Session, address: int) -> str:
-    """ "in flight: thread 17 is in libc.so.6 (malloc)", or "" where no thread inside an allocator
-    holds the block at `address`."""
+    """ "in flight: thread 17 is in libc.so.6 (malloc)"; "" if no such thread holds the block."""
     one = session.in_flight.get(address)
     return f"in flight: thread {one.thread} is in {printable(one.where)}" if one is not None else ""

@@ -18,30 +18,25 @@ from findleaks.target.ranges import holding, inside
 
 EXAMPLES = 3
 
-HINT = 64
-"""Bytes of a block that are searched for a readable string."""
+HINT = 64  # bytes of a block searched for a readable string
 
 MANY = 10_000
 """Most lost blocks without a type in their first word that are examined one by one: about 0.1 s. Of
-more, only an example of each group is examined."""
+more, only an example of each group is."""
 
 _LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
 
 
 @dataclass(frozen=True)
 class Leak:
-    """A group of lost blocks alike. `smallest` and `largest`: usable sizes, which differ only where
-    groups of several sizes were merged.
-
-    `cycle`: blocks in the leader's cycle, 1 where there is none, 0 where merged groups differ.
-    """
+    """A group of lost blocks alike."""
 
     kind: Kind
     type: str
     hint: str
-    smallest: int
-    largest: int
-    cycle: int
+    smallest: int  # usable size
+    largest: int  # differs from `smallest` only where groups of several sizes were merged
+    cycle: int  # blocks in the leader's cycle; 1: no cycle; 0: merged groups differ
     blocks: int
     bytes: int
     indirect_blocks: int
@@ -74,13 +69,12 @@ class Leak:
 
 
 def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
-    """Groups of DEFINITE and POSSIBLE blocks, unordered. Suppressed ones are left out, and counted
-    by `suppressions`.
+    """Groups of DEFINITE and POSSIBLE blocks, unordered, without suppressed ones, which
+    `suppressions` counts.
 
-    The engine groups blocks by their first word where that is a type. Others (arrays with a cookie,
+    The engine groups blocks by their first word if it is a type. Others (arrays with a cookie,
     strings, plain structures) are examined one by one: a rule must not suppress a block because
-    another of the same size matches.
-    """
+    another of its size matches."""
     groups = graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
     typed = [_typed(session, group) for group in groups if group.type_word]
     plain = [group for group in groups if not group.type_word]
@@ -112,11 +106,8 @@ def _by_example(session: Session, group: Group) -> Leak:
 
 
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
-    """DEFINITE and POSSIBLE blocks whose first word is no type, each examined. They are grouped by
-    kind, type, size, cycle, and whether they have indirect blocks.
-
-    With `hints` they are also grouped by hint; else a group has the hint of its first block.
-    """
+    """DEFINITE and POSSIBLE blocks whose first word is no type, examined one by one; grouped by
+    kind, type, size, cycle, having indirect blocks, and with `hints` by hint (else the first's)."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds = graph.kinds()
@@ -170,12 +161,8 @@ def _leak(group: Group, name: str, hint: str) -> Leak:
 
 
 def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
-    """Merge groups; the largest first.
-
-    `by` None keeps groups of different kind, type, size or cycle apart, and those with indirect
-    blocks from those without. "type" merges sizes, "size" merges types, "kind" merges all groups of
-    a kind.
-    """
+    """Merge groups; the largest first. `by` None keeps apart kind, type, size, cycle, and whether
+    there are indirect blocks; "type" merges sizes, "size" merges types, "kind" all of a kind."""
     merged: dict[tuple[object, ...], Leak] = {}
     for leak in leaks:
         key: tuple[object, ...]
@@ -211,8 +198,7 @@ def add(a: Leak, b: Leak) -> Leak:
 
 
 def _merged_hint(a: Leak, b: Leak) -> str:
-    """The hint of a merged group: that of the lowest example where type and size are the same, else
-    the one that both have."""
+    """The lowest example's hint if type and size are the same, else the one that both have."""
     if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):
         return min(a, b, key=lambda leak: leak.examples).hint
     return a.hint if a.hint == b.hint else ""

@@ -1,5 +1,4 @@
-"""Native memory held by managed objects: the blocks that would be freed if all objects of one type
-were."""
+"""Native memory held by managed objects: blocks freed if all objects of one type were."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from findleaks.formatting import blocks, number, printable, size
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import Session
 
-STEP = 1 << 19
-"""Objects handled between two checks for Ctrl-C."""
+STEP = 1 << 19  # objects handled between two checks for Ctrl-C
 
 
 class TypeHoldings(NamedTuple):
@@ -28,7 +26,7 @@ class TypeHoldings(NamedTuple):
 
     @property
     def held(self) -> Totals:
-        """`native`, nothing where that is not known."""
+        """`native`, or nothing."""
         return self.native or Totals(0, 0)
 
     @property
@@ -38,13 +36,11 @@ class TypeHoldings(NamedTuple):
 
 
 class Holdings(NamedTuple):
-    """A runtime with its types, largest first by the bytes of the objects and of what they hold.
-    `native`: the sum of what the types hold. Blocks that objects of several types hold together, or
-    objects and something else, are not in it."""
+    """A runtime with its types, largest first by bytes of objects and what they hold."""
 
     runtime: Runtime
     types: list[TypeHoldings]
-    native: Optional[Totals]
+    native: Optional[Totals]  # sum over types; blocks that others hold too are not in it
 
     @property
     def name(self) -> str:
@@ -52,7 +48,7 @@ class Holdings(NamedTuple):
 
     @property
     def held(self) -> Totals:
-        """`native`, nothing where that is not known."""
+        """`native`, or nothing."""
         return self.native or Totals(0, 0)
 
     @property
@@ -71,8 +67,7 @@ class Holdings(NamedTuple):
 
     @property
     def unreported(self) -> int:
-        """Bytes missing from the reports of those types that reported less than half of what they
-        hold."""
+        """Bytes not reported, of types that reported less than half of what they hold."""
         reporting = ((row.held.bytes, row.reported) for row in self.types if row.reported is not None)
         return sum(held - reported for held, reported in reporting if 2 * reported < held)
 
@@ -129,9 +124,8 @@ def _objects(count: int) -> str:
 def runtime_holdings(
     session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str
 ) -> list[Holdings]:
-    """Each runtime's objects by type. Without `native`, the graph of blocks is not made, and what
-    objects hold is not known. Types to which `group` gives one name count as one type, also for
-    what only they hold together."""
+    """Each runtime's objects by type. Without `native` no graph is made, and what objects hold is
+    unknown. Types with one `group` name count as one, also for what only they hold together."""
     holders = [_grouped(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
     totals = held_by_types(session, [one for one in holders if one is not None]) if any(holders) else []
     found, which = [], iter(totals)
@@ -151,13 +145,12 @@ def runtime_holdings(
 
 def package(name: str) -> str:
     """The package, module or outermost class of a type: "sqlite3" of sqlite3.Connection, "PG" of
-    PG::Result; the type itself where it has none."""
+    PG::Result; else the type."""
     return name.partition("::")[0] if "::" in name else name.partition(".")[0]
 
 
 def _types(runtime: Runtime, group: Callable[[str], str]) -> Iterator[tuple[Type, Optional[int]]]:
-    """The runtime's types, or groups of them, each with the bytes reported to the runtime; None
-    where no type of the group reports."""
+    """The runtime's types, grouped, each with the bytes reported to it; None if no type reports."""
     groups: dict[str, list[Type]] = {}
     for kind in runtime.types():
         groups.setdefault(group(kind.name), []).append(kind)
@@ -188,8 +181,8 @@ def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Ho
 
 
 def held_by_types(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
-    """For each runtime and type number, the blocks and bytes that only objects of this type hold.
-    Blocks that contain the objects themselves (CPython's) are left out."""
+    """Per runtime and type number, what only this type's objects hold. Blocks that contain the
+    objects themselves (CPython's) are left out."""
     first = list(accumulate((len(one.names) for one in holders), initial=0))
     rest = first[-1]  # the root of all root memory outside managed objects
     graph = session.graph()
@@ -228,8 +221,7 @@ def _all_bounds(session: Session, holders: Sequence[Holders], first: Sequence[in
 
 
 def _roots_of_blocks(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[int]]:
-    """For each block, the root of the type of the object in it, or NO_ROOT; None where no object is
-    in a block."""
+    """Per block, the root of its object's type, or NO_ROOT; None if no object is in a block."""
     made: Optional[array[int]] = None
     for one, start in zip(holders, first):
         if one.blocks:

@@ -1,5 +1,4 @@
-"""Origins of fields: the block or variable that they belong to, and what debug information says of
-it."""
+"""Origins of fields: the block or variable that they belong to, and its debug information."""
 
 from __future__ import annotations
 
@@ -12,12 +11,11 @@ from findleaks.formatting import printable
 
 
 class Origin(NamedTuple):
-    """What fields belong to: its name, its address (0: its parts lie apart), and its type, if debug
-    information has it."""
+    """What fields belong to."""
 
     name: str
-    start: int
-    type: Optional[Type]
+    start: int  # address; 0: its parts lie apart
+    type: Optional[Type]  # None without debug information
 
     def place(self, offset: int) -> tuple[str, Optional[Type]]:
         """ "Profiler.names" or "Profiler+0x30", and the type of what is there."""
@@ -31,13 +29,12 @@ class Origin(NamedTuple):
 
 
 def agreed(found: Container, type_: Optional[Type], place: Optional[Place]) -> Optional[Container]:
-    """A container recognised by its structure, corrected by the type of its head. None where that
-    is a pointer to a single structure, which only looks like an array or a table.
+    """A container recognised by its structure, corrected by the type of its head. None if that is a
+    pointer to a single structure, which only looks like an array or table. `place`: what the head's
+    first word points to.
 
-    `place`: what the head's first word points to. "std::map or set" becomes std::map where debug
-    information says so. Three pointers in a structure of the program's own are no std::vector,
-    though they are used as one.
-    """
+    "std::map or set" becomes std::map where debug information says so. Three pointers in a
+    program's own structure are no std::vector, though used as one."""
     if type_ is None:
         return found
     kind = type_.name.split("<")[0]

@@ -10,8 +10,8 @@ from findleaks.target.base import Range
 
 
 class Sort(IntEnum):
-    """The sort of a root. Priorities begin at MANAGED, VARIABLE, MAPPING, STACK and REGISTERS;
-    these include the red zone below the stack pointer."""
+    """Sort of a root. Priorities begin at MANAGED, VARIABLE, MAPPING, STACK and REGISTERS (with the
+    red zone below the stack pointer)."""
 
     MANAGED = 0  # a variable of a managed language, which is in a block
     VARIABLE = 1
@@ -24,22 +24,19 @@ class Sort(IntEnum):
 
 WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "stack", "registers")
 
-ThreadName = Callable[[int], str]
-"""tid -> "main thread" or "thread 2"."""
+ThreadName = Callable[[int], str]  # tid -> "main thread" or "thread 2"
 
 
 @dataclass
 class Owner:
-    """A root. `name`: "g_agent"; `where`: "libagent.so, data", or "". `ranges`: its memory,
-    ascending; `words`: values outside `ranges`, such as registers, by name. `thread`: a tid, 0 for
-    none."""
+    """A root."""
 
     sort: Sort
-    name: str
-    where: str = ""
-    thread: int = 0
-    ranges: list[Range] = field(default_factory=list)
-    words: list[tuple[str, int]] = field(default_factory=list)
+    name: str  # "g_agent"
+    where: str = ""  # "libagent.so, data", or ""
+    thread: int = 0  # tid, 0 for none
+    ranges: list[Range] = field(default_factory=list)  # its memory, ascending
+    words: list[tuple[str, int]] = field(default_factory=list)  # values outside `ranges`: registers
     managed: bool = False  # part of a managed runtime's heap
     table: int = 0  # of a managed variable: a block that its value has for itself
 
@@ -50,9 +47,8 @@ class Owner:
 
     @property
     def word(self) -> str:
-        """Its name as a command line takes it, not quoted yet. The address instead, where a
-        debugger would evaluate the name even in quotes, or it would be taken for an option; ""
-        where it has neither."""
+        """Its name for a command line, unquoted; the address if a debugger would evaluate the name
+        even in quotes, or it would be taken for an option; "" if it has neither."""
         if self.name and self.name[0] not in "$&*(-" and "`" not in self.name:
             return self.name
         return hex(self.ranges[0].start) if self.ranges else ""

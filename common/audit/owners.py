@@ -1,11 +1,8 @@
-"""Owners of root memory: the global variable, stack frame, thread-local variable, mapping or
-register that a word belongs to.
+"""Owners of root memory: the variable (or thread-local), frame, mapping or register of a word.
 
-Roots have priorities. What a global variable leads to is owned by the variable, even if a frame or
-a register happens to point to it too. Variables of a managed language (a Python module's) come
-first, then other variables, then mappings; stacks and registers own only what nothing else leads
-to.
-"""
+Roots have priorities: what a variable leads to is the variable's, even if a frame or register also
+points to it. First come variables of a managed language (a Python module's), then other variables,
+then mappings; stacks and registers own only what nothing else leads to."""
 
 from __future__ import annotations
 
@@ -31,8 +28,8 @@ _PRIORITIES = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
 
 
 class Owners:
-    """All owners of a session's roots. `bounds` and `numbers`: as Graph.dominators takes them.
-    `priorities`: the numbers at which the second and later priorities begin."""
+    """All owners of a session's roots. `bounds`, `numbers`: as for Graph.dominators. `priorities`:
+    the numbers at which the second and later priorities begin."""
 
     def __init__(self, found: Iterable[Owner]) -> None:
         self.all = sorted((owner for owner in found if owner.ranges or owner.words), key=lambda owner: owner.sort)
@@ -78,9 +75,8 @@ def _ranges(owners: Iterable[Owner]) -> list[Range]:
 
 
 def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mapping[int, Owner]) -> Iterator[Owner]:
-    """Owners of words outside root memory: registers; pointers to the blocks that hold DTVs and
-    ld.so's table; pointers to the blocks that threads run on. `controls`: the owners of threads'
-    control blocks, which their DTVs are part of."""
+    """Owners of registers, and of pointers to blocks that hold DTVs or ld.so's table, or that
+    threads run on. `controls`: owners of threads' control blocks, which their DTVs are part of."""
     target = session.target
     blocks = session.directory.blocks
     for thread in target.threads():
@@ -127,8 +123,7 @@ def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable
 
 
 def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:
-    """Bounds, ascending, and the owner of what follows each. Where spans overlap, the one that
-    begins first has the words."""
+    """Ascending bounds, and the owner of what follows each; where spans overlap, the first's."""
     bounds, numbers = array("Q"), array("I")
     for start, end, number in sorted(spans):
         start = max(start, bounds[-1] if bounds else 0)

@@ -1,10 +1,7 @@
-"""Heaps page by page: in use, cached, free but kept, or returned to the kernel; and what a call to
-return pages would free.
+"""Heaps by page: in use, cached, free but kept, or returned; and what returning pages would free.
 
-Bytes are counted with their headers: padding no longer than a granule counts to the block before
-it. A page that two heaps share (heaps inside blocks of others need not begin at a page) counts in
-each with the bytes of that heap.
-"""
+Bytes count with headers; padding up to a granule counts to the block before it. A page that two
+heaps share (one in another's block need not begin at a page) counts in each, by its bytes."""
 
 from __future__ import annotations
 
@@ -27,20 +24,18 @@ from findleaks.target.ranges import merged
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
-STEP = 256 << 20
-"""Bytes of heap per call of the engine: about 50 ms where all of it is small blocks."""
+STEP = 256 << 20  # bytes of heap per call of the engine: about 50 ms if all small blocks
 
 PURE_STEP = 4 << 20
 NONE: array[int] = array("Q")
 
 
 class Part(NamedTuple):
-    """A contiguous piece of an area. Its pages have the numbers [first, first + pages) in the area;
-    page `first` contains `start`."""
+    """A contiguous piece of an area."""
 
     start: int
     end: int
-    first: int
+    first: int  # number of the page with `start`; the part has pages [first, first + pages)
     pages: int
 
 
@@ -55,18 +50,16 @@ class PageRun(NamedTuple):
 
 @dataclass
 class Area:
-    """The heaps of an arena. For each page: `states` (PageState), `shares` (0: nothing in use …
-    255: all of it), `used` (bytes in use), and `sizes`, as in engine/pages.py. `sums`: bytes by
-    page state and column (engine/pages.py)."""
+    """An arena's heaps, by page. `sums`: bytes by page state and column (engine/pages.py)."""
 
     allocator: Allocator
     arena: str
     page: int
     parts: list[Part] = field(default_factory=list)
-    states: bytearray = field(default_factory=bytearray)
-    shares: bytearray = field(default_factory=bytearray)
-    used: array[int] = field(default_factory=lambda: array("I"))
-    sizes: array[int] = field(default_factory=lambda: array("I"))
+    states: bytearray = field(default_factory=bytearray)  # PageState
+    shares: bytearray = field(default_factory=bytearray)  # 0: nothing in use … 255: all of it
+    used: array[int] = field(default_factory=lambda: array("I"))  # bytes in use
+    sizes: array[int] = field(default_factory=lambda: array("I"))  # see engine/pages.py
     sums: list[int] = field(default_factory=lambda: [0] * (len(PageState) * COLUMNS))
     resident: Optional[int] = 0
     swapped: int = 0
@@ -88,13 +81,12 @@ class Area:
         return sum(self.sums[state * COLUMNS : (state + 1) * COLUMNS])
 
     def held(self, state: int, *pages: PageState) -> int:
-        """Bytes of blocks in this state (engine.terms.State; FREE includes memory in no block) or
+        """Bytes of blocks in a state (engine.terms.State; FREE: also memory in no block) or
         engine.pages.FOREIGN, in pages of these states (default: all)."""
         return sum(self.sums[page * COLUMNS + state] for page in pages or PageState)
 
     def address(self, number: int) -> int:
-        """The address of a page by its number, or where the area's part begins, if that is
-        later."""
+        """A page's address by its number; where the area's part begins, if that is later."""
         part = self.part_of(number)
         return max(part.start, (part.start // self.page + number - part.first) * self.page)
 
@@ -105,8 +97,7 @@ class Area:
         return self.parts[bisect_right(self._firsts, number) - 1]
 
     def runs(self) -> Iterator[PageRun]:
-        """Adjacent pages in one state, in ascending order. No run crosses from one part into the
-        next."""
+        """Adjacent pages in one state, ascending. No run crosses from one part into the next."""
         for part in self.parts:
             for match in _ALIKE.finditer(self.states, part.first, part.first + part.pages):
                 low, high = match.span()
@@ -120,8 +111,8 @@ _ALIKE = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 def areas(session: Session, residency: Presence, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
-    """Every heap of every allocator that is `wanted`, one area for each allocator and arena, in the
-    order of their first addresses. A few nanoseconds a block, 10 bytes a page."""
+    """Heaps of all `wanted` allocators: an area for each allocator and arena, by first address.
+    Takes a few nanoseconds a block, 10 bytes a page."""
     directory, page = session.directory, session.target.arch.page
     held = residency.resident.words
     if len(residency.swapped):
@@ -161,9 +152,9 @@ def _add(session: Session, area: Area, owned: Owned, residency: Presence, held: 
 
 
 def trimmable(session: Session, allocator: Allocator, residency: Presence) -> Optional[int]:
-    """Bytes by which the resident size falls if the allocator's `release_call` is made. Exact to
-    the page, except for what other threads do meanwhile. None where the allocator cannot predict
-    it, and where residency is not known."""
+    """Bytes that the allocator's `release_call` would take off the resident size: exact to the
+    page, except for what other threads do. None if the allocator cannot predict it or residency is
+    unknown."""
     if not residency:
         return None
     if allocator.release_call:

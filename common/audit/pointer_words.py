@@ -14,24 +14,18 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 
 MANY = 256
-"""At least this many pointers with nothing but zeros between them are an array, and one field,
-whatever they point to."""
+"""Fewest pointers, only zeros between, that are an array and one field, whatever they lead to."""
 
-GAP = 1 << 16
-"""Most bytes of zeros between two pointers of one array."""
-
-MAX_ARRAYS = 1024
-"""Most arrays of one owner: those with most pointers. The words of others are handled one by
-one."""
+GAP = 1 << 16  # most bytes of zeros between two pointers of one array
+MAX_ARRAYS = 1024  # most arrays of one owner, the largest; words of others are handled one by one
 
 
 class Words(NamedTuple):
-    """`addresses` and `values` of the words that are in no array, ascending. `runs`: the arrays,
-    each with its pointers."""
+    """An owner's words that point into heaps."""
 
-    addresses: array[int]
+    addresses: array[int]  # of the words that are in no array, ascending
     values: array[int]
-    runs: list[tuple[Range, array[int]]]
+    runs: list[tuple[Range, array[int]]]  # arrays, each with its pointers
 
 
 class Found(NamedTuple):
@@ -43,8 +37,7 @@ class Found(NamedTuple):
 
 
 def memory_words(session: Session, reader: Reader, memory: Sequence[Range], phase: str, gap: int = GAP) -> Found:
-    """The words in `memory` with values between the lowest and the highest block. It takes 16 bytes
-    a word. `gap`: see pointer_runs."""
+    """The words in `memory` with values from the lowest to the highest block; 16 bytes a word."""
     found = Found(array("Q"), array("Q"), [])
     if reader.low >= reader.high:
         return found

@@ -1,5 +1,4 @@
-"""References to an address: all memory is searched when asked, so that the graph need not store
-where references are."""
+"""References to an address: searched for in all memory, so that the graph need not store them."""
 
 from __future__ import annotations
 
@@ -13,25 +12,19 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside
 
-CHUNK = 4096
-"""References between two checks for Ctrl-C."""
+CHUNK = 4096  # references between two checks for Ctrl-C
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A word at `address` (0: in register `register` of thread `tid`) that holds `value`.
+    """A word that holds `value`."""
 
-    `live`: it can keep something alive, since it is in root memory, a register or a block in use,
-    and not in a dead part of a managed heap. `why`: why not, for words that a thread will not read
-    again.
-    """
-
-    address: int
+    address: int  # 0: in `register` of thread `tid`
     value: int
-    live: bool
+    live: bool  # in root memory, a register or a used block, not in a managed heap's dead part
     register: str = ""
     tid: int = 0
-    why: str = ""
+    why: str = ""  # why it is not live, for words that a thread will not read again
 
 
 def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
@@ -51,8 +44,8 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
 
 
 def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Registers with a value in [low, high), each once: those that will be read again first, then
-    by name. "vector" is a register of which no more is known."""
+    """Registers with a value in [low, high), each once: live ones first, then by name. "vector" is
+    a register of which no more is known."""
     for thread in session.target.threads():
         found = {(not read, name or "vector", value) for name, value, read in session.unread.words(thread) if low <= value < high}
         for unread, name, value in sorted(found):
@@ -60,8 +53,7 @@ def register_references(session: Session, low: int, high: int) -> Iterator[Refer
 
 
 def root_references(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """As `references_to`, but only live registers and root memory: what can keep [low, high) alive
-    directly."""
+    """As `references_to`, but only live registers and roots: what holds [low, high) directly."""
     yield from (reference for reference in register_references(session, low, high) if reference.live)
     word = session.target.arch.word
     order = session.target.arch.byteorder
@@ -72,8 +64,7 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
 
 
 def is_live(session: Session, address: int) -> bool:
-    """Whether a word at `address` can keep something alive: it is in root memory or in a block in
-    use, and not in a part of a managed heap without objects."""
+    """Whether a word can keep something alive: in a root or used block, not dead managed memory."""
     if inside(session.dead, address) is not None:
         return False
     blocks = session.directory.blocks

@@ -1,14 +1,12 @@
-"""Which pages of a target are resident: of a live process from pagemap, of a kernel's core from its
-holes, of any core from a side file.
+"""Which pages of a target are resident: by a live process's pagemap, the holes of a kernel's core,
+or a side file.
 
-Cores of gcore do not say it, and gcore itself reads pages in; so `findleaks map --save-residency
-FILE` saves it beforehand. It is never guessed from the content of pages: zeros do not mean that a
-page is absent.
+gcore's cores do not say it, and gcore itself reads pages in, so `findleaks map --save-residency
+FILE` saves it before. It is never guessed from contents: zeros do not mean that a page is absent.
 
-The side file, "findleaks-residency 1": a line of JSON, then zlib-compressed little-endian 64-bit
-words. The words are three lists of ranges (known, resident, swapped; the JSON has their lengths). A
-range is two words: the pages skipped since the range before, and the pages in it.
-"""
+The side file, "findleaks-residency 1", is a line of JSON, then zlib-compressed little-endian 64-bit
+words: three lists of ranges (known, resident, swapped; their lengths are in the JSON). A range is
+two words: pages skipped since the range before, and pages in it."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ from findleaks.target.notes import AT_BASE, AT_ENTRY, AT_EXECFN, AT_PHDR, AT_RAN
 from findleaks.target.residency.presence import UNKNOWN, Presence
 from findleaks.target.runs import Runs
 
-SUFFIX = ".residency"
-"""Suffix of a core's name: this side file is used without being asked for."""
+SUFFIX = ".residency"  # CORE.residency is used without being asked for
 
 _FORMAT, _VERSION = "findleaks-residency", 1
 _MAX_HEAD_BYTES = 1 << 20  # of the line of JSON
@@ -40,13 +37,11 @@ _IDENTITY = (AT_PHDR, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR)
 
 
 def residency(session: Session, file: str = "") -> Presence:
-    """The residency of the session's target. Ask for it first: reading a live process makes pages
-    of its mapped files resident.
+    """The residency of the session's target, kept for other counts of the command. Ask for it
+    first: reading a live process makes pages of its mapped files resident.
 
-    `file`: a side file that the user named (FindleaksError where it cannot be used). Without it,
-    the side file beside the core is used if it is there and of that process, else what the target
-    itself knows. The session keeps the result for other counts of the same command.
-    """
+    `file`: a side file that the user named (FindleaksError if unusable). Without it: the side file
+    beside the core if it is of that process, else what the target itself knows."""
     found = _residency(session, file)
     if found:
         session.presence = found
@@ -71,8 +66,8 @@ def _residency(session: Session, file: str) -> Presence:
 
 
 def save(session: Session, file: str) -> Presence:
-    """Write the side file, of a live process before gcore, or of a kernel's core before it is
-    compressed. FindleaksError where residency is not known, or the file cannot be written."""
+    """Write the side file, of a live process before gcore, or of a kernel's core before
+    compression. FindleaksError if residency is unknown or the file cannot be written."""
     target = session.target
     found = residency(session)
     if not found:
@@ -118,8 +113,7 @@ def _little_endian(words: array[int]) -> array[int]:
 
 
 def read(file: str, target: Target) -> Presence:
-    """Read a side file that must be of the process of `target`. FindleaksError, in one line, where
-    it is no side file, is damaged, or is of another process."""
+    """Read a side file. FindleaksError, in one line, if none, damaged, or of another process."""
     try:
         with open(file, "rb") as source:
             line = source.readline(_MAX_HEAD_BYTES)
@@ -157,8 +151,7 @@ def _as_list(value: object) -> list[Any]:
 
 
 def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
-    """Refuse a side file of another process: one with another pid, or that the kernel loaded
-    elsewhere."""
+    """Refuse a side file of another process: of another pid, or loaded elsewhere by the kernel."""
     pid = head.get("pid")
     if target.pid is not None and pid != target.pid:
         raise FindleaksError(f"{file}: is of process {printable(str(pid), 20)}, not of {target.pid}: not used")
@@ -191,8 +184,8 @@ def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Run
 
 
 def identity(target: Target) -> str:
-    """A digest that distinguishes a process from others with the same pid: where the kernel put its
-    program, stack, vdso and random bytes (auxiliary vector). "" where that is not known."""
+    """A digest that distinguishes processes of one pid: where the kernel put program, stack, vdso
+    and random bytes (auxiliary vector). "" if unknown."""
     vector = target.auxv
     if not vector:
         return ""

@@ -1,5 +1,4 @@
-"""Rows of `roots`: what several roots hold, the roots that lead to a block, and the leaders of lost
-blocks."""
+"""Rows of `roots`: what several roots hold, which roots lead to a block, leaders of lost blocks."""
 
 from __future__ import annotations
 
@@ -16,25 +15,18 @@ from findleaks.formatting import blocks, size, some
 from findleaks.session import Session
 from findleaks.wildcards import matches
 
-LONG = 16
-"""A block that several roots hold, and that retains fewer blocks than this, may be a node of a list
-that they hold."""
-
-SEARCHED = 5
-"""Blocks held by several roots for which these roots are looked up: each takes a search of all root
-memory."""
+LONG = 16  # a block that several roots hold and that retains fewer may be a node of their list
+SEARCHED = 5  # such blocks whose roots are looked up: each takes a search of all root memory
 
 MANY, PART = 100, 0.1
-"""Blocks of one size are reported together if there are at least MANY, and they retain this
-fraction of what several roots hold."""
+"""Blocks of one size are one row if at least MANY that retain PART of what several roots hold."""
 
 MAX_REFERRERS, FAR = 100, 100
 """Referrers of a shared block that are followed, and most steps up the dominator tree from each."""
 
 
 def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
-    """The row of what no root holds alone, with the blocks that hold most of it. `spread`: the same
-    by size."""
+    """What no root holds alone, with the blocks that hold most of it. `spread`: that by size."""
     tree = builder.tree
     made = RetainedNode("held by several roots", tree.retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(builder.reader.blocks))
@@ -58,8 +50,8 @@ def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence
 
 
 def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
-    """The numbers of the owners with this name or label; else of those whose name matches it as a
-    pattern, or ends in it after "::"."""
+    """Numbers of owners with this name or label; else those whose name or label matches it as a
+    pattern, or whose name ends in it after "::"."""
     exact = [n for n, owner in enumerate(every) if word in (owner.name, owner.label)]
     if exact:
         return exact
@@ -69,8 +61,7 @@ def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
 
 
 def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
-    """The holder of a block: a root by its name, a block with its address; "" where no root reaches
-    it."""
+    """A block's holder: a root's name, a block with its address; "" where no root reaches it."""
     holder = builder.tree.idom(index)
     if holder is None:
         return ""
@@ -81,8 +72,8 @@ def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
 
 
 def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
-    """The labels of the roots that reach a block that no root holds alone: those that refer to it,
-    and those that hold a referrer of it. Only those of the first priority are named."""
+    """Labels of the roots that reach a block no root holds alone: by a reference to it, or by
+    holding a referrer of it. Only those of the first priority are named."""
     reader = builder.reader
     start = reader.blocks.address(index)
     numbers: list[int] = []
@@ -101,8 +92,7 @@ def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
 
 
 def lost_tree(session: Session) -> Dominators:
-    """The dominator tree of the lost blocks: under root 0 what is definitely lost, under root 1
-    what is possibly lost."""
+    """Dominator tree of lost blocks: definitely lost under root 0, possibly lost under root 1."""
     tree = session.latest.dominators(2, lost=True)
     tree.refer_lost(0, 1)
     return session.computed(tree, "who holds what")

@@ -24,17 +24,10 @@ from findleaks.formatting import printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
 
-STEPS = 32
-"""Most blocks with a single field that are skipped on the way to one that is worth a row."""
-
-CHUNK = 1 << 18
-"""Nodes looked up between two checks for Ctrl-C."""
-
-SIZES = 4096
-"""Most sizes of blocks that are counted one by one."""
-
-SAMPLE = 48
-"""Blocks examined to decide whether all of a size are strings."""
+STEPS = 32  # most blocks with a single field that are skipped on the way to one worth a row
+CHUNK = 1 << 18  # nodes looked up between two checks for Ctrl-C
+SIZES = 4096  # most sizes of blocks that are counted one by one
+SAMPLE = 48  # blocks examined to decide whether all of a size are strings
 
 
 class Kept(NamedTuple):
@@ -47,57 +40,51 @@ class Kept(NamedTuple):
 
 @dataclass
 class Contents:
-    """A container and its blocks. `nodes`: how many blocks of its nodes the owner retains; `least`
-    and `most`: their usable sizes. `kept`: the blocks beside nodes and tables, most bytes first."""
+    """A container and its blocks."""
 
     container: Container
-    nodes: int
-    least: int
-    most: int
-    kept: list[Kept]
+    nodes: int  # blocks of nodes that the owner retains
+    least: int  # usable bytes of the smallest node
+    most: int  # and of the largest
+    kept: list[Kept]  # blocks beside nodes and tables, most bytes first
 
 
 class Alike(NamedTuple):
-    """What a row represents where it sums up several fields. Each of the `fields` retains from
-    `least` to `most` blocks; both are 0 where that is not known."""
+    """Several fields in one row."""
 
     fields: int
-    least: int = 0
-    most: int = 0
+    least: int = 0  # fewest blocks that one of them retains; 0: unknown
+    most: int = 0  # most blocks that one retains; 0: unknown
 
 
 @dataclass
 class RetainedNode:
-    """A row of the tree: a root, a field, or a block.
-
-    `place` names the field ("Profiler+0x68"), `what` says what it leads to. `fields`: the rows
-    below, up to the limit; `more`: what the others retain.
-    """
+    """A row of the tree: a root, a field, or a block."""
 
     name: str
     totals: Totals
     sort: str  # "root", "field", "block", "shared"
     owner: Optional[Owner] = None
-    place: str = ""
-    what: str = ""
+    place: str = ""  # names the field ("Profiler+0x68")
+    what: str = ""  # what it leads to
     address: int = 0  # of the block it is about, or of a root's memory
     offset: Optional[int] = None
     contents: Optional[Contents] = None
     sizes: list[tuple[int, int]] = field(default_factory=list)
-    fields: list[RetainedNode] = field(default_factory=list)
+    fields: list[RetainedNode] = field(default_factory=list)  # rows below, to the limit
     left: int = 0  # fields that are not in `fields`
-    more: Totals = NOTHING
+    more: Totals = NOTHING  # what the others retain
     shared: Totals = NOTHING
     holders: list[str] = field(default_factory=list)  # of a shared block: roots that reach it
     alike: Optional[Alike] = None
 
 
 class TreeBuilder:
-    """Makes rows. `tree` is a computed dominator tree. `depth`: levels below the row asked for;
-    `limit`: rows of a level (0: all)."""
+    """Makes rows of the retained tree."""
 
     def __init__(self, session: Session, reader: Reader, tree: Dominators, depth: int, limit: int, least: float = 0.0) -> None:
-        """`least`: fields that retain a smaller fraction of their root get no row of their own."""
+        """`tree` is computed. `depth`: levels below the row asked for; `limit`: rows of a level (0:
+        all); `least`: fields that retain a smaller fraction of their root get no row."""
         self.session, self.reader, self.tree = session, reader, tree
         self.depth, self.limit, self.least = depth, limit, least
         self._bytes = 0
@@ -131,8 +118,8 @@ class TreeBuilder:
         return made
 
     def of_shared_list(self, index: int) -> tuple[Optional[RetainedNode], array[int]]:
-        """The list or tree that begins with a block that several roots hold: a row, and the blocks
-        of its nodes. None where not all its nodes are held by several roots."""
+        """A row for the list or tree that begins with a shared block, and its nodes' blocks. None
+        unless several roots hold all its nodes."""
         block = self.reader.block(index)
         container = begun_at(self.reader, block)
         if container is None:
@@ -150,8 +137,7 @@ class TreeBuilder:
         self._bytes = int(max(row.totals.bytes, self.tree.total().bytes / 4) * self.least)
 
     def name(self, index: int, type_: Optional[Type] = None) -> str:
-        """The name of a block in rows: its type, or its size. `type_`: what the type of a pointer
-        to it says."""
+        """A block's name in rows: its type or size. `type_`: what a pointer's type says it is."""
         block = self.reader.block(index)
         type_name = printable(self.session.types.of_block(block.start, block.size))
         if not type_name and type_ is not None and type_.is_structure and type_.size <= block.size:
@@ -171,8 +157,7 @@ class TreeBuilder:
         return type_.pointee() if type_ is not None and first is not None and (first.block, first.offset) == (index, 0) else None
 
     def _fill(self, row: RetainedNode, found: Fields, origin: Origin, depth: int) -> None:
-        """Set a row's fields. Where a single field leads to a single block, that block's fields are
-        used instead."""
+        """Set a row's fields; where one field leads to one block, that block's fields instead."""
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.shared.blocks else None
             container = self._agreed(only, origin) if only is not None else None
@@ -211,8 +196,7 @@ class TreeBuilder:
         row.more = retained_by(rest)
 
     def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
-        """The container that has a field as its head, unless debug information says that the field
-        is something else."""
+        """The container that a field heads, unless debug information says it is something else."""
         if one.container is not None and one.spans and origin.start:
             one.found = agreed(one.container, origin.place(one.spans[0].start - origin.start)[1], one.places[0] if one.places else None)
         return one.found
@@ -283,8 +267,7 @@ class TreeBuilder:
     def _contents(
         self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]
     ) -> Optional[Contents]:
-        """What a container's blocks are. None where its links turn out to run through something
-        larger."""
+        """A container's blocks; None if its links turn out to run through something larger."""
         blocks = self.reader.blocks
         left = Counter(dict(sizes))
         for table in container.tables:
@@ -302,7 +285,6 @@ class TreeBuilder:
         return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
 
     def _node_sizes(self, container: Container) -> Counter[int]:
-        """How many nodes are in blocks of each size."""
         counted: Counter[int] = Counter()
         for first in range(0, len(container.nodes), CHUNK):
             self.reader.progress()
@@ -312,7 +294,7 @@ class TreeBuilder:
         return counted
 
     def _strings(self, node: int, total: int, tree: Dominators, sizes: Set[int], container: Container, node_sizes: Set[int]) -> set[int]:
-        """Those of the sizes whose blocks, leaving out nodes, are text, judged by a sample."""
+        """Sizes whose blocks, except nodes, are text, judged by a sample."""
         blocks, nodes = self.reader.blocks, container.nodes
         indices = [index for number in range(SAMPLE) for index in tree.members(node, number * total // SAMPLE, 4)]
         sample = [(blocks.address(index), blocks.size(index)) for index in indices]
@@ -353,15 +335,13 @@ def phrase(contents: Contents) -> str:
 
 
 def root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:
-    """A row for each root that retains something, the largest first. The first `expanded` (0: all)
-    have their fields."""
+    """Rows of roots that retain anything, largest first; `expanded` (0: all) have their fields."""
     order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
     return [builder.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]
 
 
 def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
-    """The dominator tree with the owners as roots, computed. Stacks and registers own only what no
-    variable and no mapping leads to."""
+    """Dominator tree of owners; stacks and registers own only what nothing else leads to."""
     tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
     parts, container_owners = find_container_owners(session, reader, named)
     if container_owners:

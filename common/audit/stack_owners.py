@@ -14,8 +14,7 @@ from findleaks.target.ranges import merged, subtract_few
 from findleaks.unwind.frames import Frame, Unwinder
 from findleaks.unwind.stacks import Namer, without_parameters
 
-CONTROL_BLOCK = 2304
-"""Bytes of struct pthread, from the thread pointer up (glibc 2.36: 2,304; 2.31: 2,304)."""
+CONTROL_BLOCK = 2304  # bytes of struct pthread, from the thread pointer up (glibc 2.31, 2.36)
 
 CONTROL_NAME, UNNAMED = "control block", "thread-local data"
 
@@ -60,8 +59,7 @@ def _thread_local(name: str, module: str, tid: int, whose: ThreadName, part: Ran
 
 
 def frames(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Iterator[Owner]:
-    """Every live stack without what is `taken`: an owner for the frames of each function, "" for
-    those of no known function."""
+    """Live stacks without what is `taken`: an owner for each function's frames, "" if unknown."""
     target = session.target
     stacks = thread_stacks(target)
     holes = merged(taken)

@@ -48,8 +48,7 @@ class Rule:
 
 @dataclass
 class Use:
-    """How often a rule matched: the groups that it covered, and the blocks and bytes that the
-    caller added."""
+    """How often a rule matched: groups it covered, and blocks and bytes that the caller added."""
 
     groups: int = 0
     blocks: int = 0
@@ -84,8 +83,7 @@ class Suppressions:
 
 
 def load(path: str) -> Suppressions:
-    """Read a file of rules. UsageError, with file and line, where it cannot be read or
-    understood."""
+    """Read a file of rules. UsageError, with file and line, if it cannot be read or understood."""
     try:
         with open(path, "rb") as file:
             data = file.read(_LARGEST_FILE + 1)

@@ -1,5 +1,4 @@
-"""The top retainer: the root that holds most of the memory in use, and the container that holds
-it."""
+"""The top retainer: the root, and the container in it, that hold most of the memory in use."""
 
 from __future__ import annotations
 
@@ -14,28 +13,23 @@ from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
 from findleaks.session import Session
 
-DEPTH = 3
-"""Levels of fields that are examined below a root."""
+DEPTH = 3  # levels of fields examined below a root
 
 MOST = 0.5
-"""Least fraction of what is reached that a root must retain alone to hold "most". The same fraction
-applies to fields."""
+""" "Most" is at least this fraction of what is reached; for a field, of what its owner retains."""
 
 
-NAMED = 3
-"""Most variables of managed languages that are named."""
+NAMED = 3  # most variables of managed languages that are named
 
 
 class TopRetainer(NamedTuple):
-    """The root `owner`, which retains `totals`, more than any other. `field`: the field that
-    retains most of that, if one does. `variables`: those of managed languages that retain most,
-    with what they retain."""
+    """The root that retains more than any other."""
 
     owner: Owner
     totals: Totals
     reached: Totals
-    field: Optional[RetainedNode]
-    variables: Sequence[tuple[Owner, Totals]]
+    field: Optional[RetainedNode]  # retains most of that, if one does
+    variables: Sequence[tuple[Owner, Totals]]  # of managed languages: those that retain most
 
     @property
     def is_most(self) -> bool:
@@ -69,8 +63,7 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
 
 
 def _deepest(row: RetainedNode) -> Optional[RetainedNode]:
-    """The deepest field that retains most of what its owner does: a container, or a field of a
-    block."""
+    """The deepest field that retains most of its owner: a container, or a field of a block."""
     found = row if row.contents is not None else None
     for _ in range(DEPTH + 1):
         largest_first = sorted(row.fields, key=lambda child: -child.totals.bytes)

@@ -1,5 +1,4 @@
-"""Global variables that point to blocks: by symbol, or by their place in the file where they have
-none."""
+"""Global variables that point to blocks: by symbol, or by place in the file if they have none."""
 
 from __future__ import annotations
 
@@ -18,25 +17,17 @@ from findleaks.session import Session
 from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import inside, merged
 
-RUN = 16
-"""At least this many adjacent words that point to blocks are one array, not several variables."""
+RUN = 16  # fewest adjacent words that point to blocks that are one array, not several variables
 
 EDGE, SAMPLE = 16, 64
-"""Words at either end of an unnamed array that may be variables beside it, and how many of the
-others are sampled to decide that."""
+"""Words at each end of an unnamed array that may be variables beside it; words sampled between."""
 
-NEAR = 64
-"""Most bytes of zeros between two pointers of an unnamed array: after more, another variable may
-begin."""
-
-MAX_UNNAMED = 10_000
-"""Most unnamed variables of one file that are reported one by one; the others are one root
-together."""
+NEAR = 64  # most bytes of zeros in an unnamed array: after more, a variable may begin
+MAX_UNNAMED = 10_000  # unnamed variables of a file that are roots; the others are one together
 
 
 def variables(session: Session, reader: Reader) -> Iterator[Owner]:
-    """Every variable of a loaded file that points to a block. Unnamed ones beyond MAX_UNNAMED are
-    one root for each file."""
+    """Variables that point to blocks; a file's unnamed ones beyond MAX_UNNAMED are one root."""
     roots = session.roots
     heaps = merged(session.heap_ranges())
     if not heaps:
@@ -93,8 +84,7 @@ def _symbol(session: Session, reader: Reader, address: int) -> Optional[Symbol]:
 
 
 def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], first: int, end: int) -> int:
-    """The number of the word at which an unnamed array ends that begins at number `first`: the word
-    at `end`, or the first one in a named variable."""
+    """The word number where an unnamed array ends: at `end`, or at the first named variable."""
     last = bisect_left(addresses, end, first)
     for at in range(first + 1, last):
         if (at - first < RUN or (at - first) % 1024 == 0) and _symbol(session, reader, addresses[at]) is not None:
@@ -103,8 +93,8 @@ def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], f
 
 
 def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple[int, int]:
-    """The bounds of an array of words without the few at its ends that point to larger blocks than
-    any word of a sample: these are variables beside it."""
+    """An array's bounds without the few words at its ends that point to larger blocks than any of a
+    sample: these are variables beside it."""
     step = max((last - first) // SAMPLE, 1)
     _, sizes = reader.blocks.find_all(values[min(first + EDGE, last - 1) : max(last - EDGE, first + 1) : step])
     _, before = reader.blocks.find_all(values[first : first + EDGE])
@@ -142,8 +132,7 @@ def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int
 
 
 def _runs(addresses: Sequence[int], word: int) -> list[Range]:
-    """Ascending addresses of words as ranges: RUN or more adjacent words are one range, others are
-    one each."""
+    """Ascending addresses of words as ranges: one for RUN or more in a row, else one for each."""
     found: list[Range] = []
     for _, numbered in groupby(enumerate(addresses), lambda item: item[1] - item[0] * word):
         run = [address for _, address in numbered]

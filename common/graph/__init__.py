@@ -1,2 +1,1 @@
-"""Blocks, the pointer graph among them, and what it says: reachable, possible, definite,
-indirect."""
+"""Blocks and the pointer graph among them: reachable, possible, definite, indirect."""

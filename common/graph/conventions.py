@@ -1,19 +1,17 @@
-"""Program-specific block headers: offsets at which a program's pointers aim at its blocks, instead
-of their start.
+"""Conventions: offsets at which a program's pointers aim at its blocks, instead of at their start.
 
-SQLite, MariaDB, talloc, C++'s new[] and others put a header before what they return, so that every
-pointer to such a block is interior, and by memcheck's rules the block is *possible*. A convention
-shows in the counts: of the possible blocks that interior pointers lead to, nearly all have one to
-the same offset. Counts are taken for all blocks together and for each usable size, since a
-convention may be that of one library in a program, or of one structure (links inside list nodes).
-An offset found in several sizes is a library's; it then counts in every size, so that rare sizes
-(large buffers) are covered, too.
+SQLite, MariaDB, talloc, C++'s new[] and others put a header before what they return. Every pointer
+to such a block is interior, so by memcheck's rules the block is *possible*. Counts show a
+convention: of the possible blocks that interior pointers lead to, nearly all have one to the same
+offset. It may be a library's, or one structure's (links inside list nodes), so blocks are counted
+together and by usable size. An offset found in several sizes is a library's, and counts in every
+size, to cover rare ones (large buffers).
 
-Most reachable or possible blocks of these sizes must have such a pointer: where few blocks of a
-size are referred to by their middle and most by their start, the middle is no convention.
+Most reachable or possible blocks of these sizes must have such a pointer: where most are referred
+to by their start, the middle is no convention.
 
 Blocks are counted, not pointers: a pool or text buffer with a header has one pointer just after it,
-and hundreds into its contents. Stray pointers favour no offset; MIN_SHARE allows for a few of them.
+and hundreds into its contents. Stray pointers favour no offset; MIN_SHARE allows for a few.
 
 This decides only between possible and reachable, never whether a block is lost."""
 
@@ -29,36 +27,17 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.interiors import MAX_OFFSET, Interiors, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind, Totals
 
-MIN_BLOCKS = 16
-"""Fewest blocks that make an offset a convention: a handful may agree by chance."""
-
-MIN_BLOCKS_A_SIZE = 4
-"""Fewest blocks of one size that make its favourite offset count for all sizes."""
-
-MIN_SHARE_BITS = 18
-"""With 2^18 references and more, sizes and offsets with less than one block in 2^18 are left out: a
-bound on the work."""
-
-MIN_SHARE = 0.9
-"""Share of the examined blocks that must have a pointer to the offset."""
-
-MIN_SIZES = 4
-"""Number of sizes with this favourite offset, and MIN_BLOCKS blocks together, that make it count in
-any size."""
-
-MAX_RULES = 1 << 16
-"""Most rules, the most frequent first: more mean a damaged or contrived heap."""
-
-SAMPLE = 1 << 11
-"""Keys sampled at even distances, whose blocks' contents name a convention."""
-
-MIN_HELD_SHARE = 2 / 3
-"""Share of the reachable and possible blocks of the sizes concerned that must have a pointer to the
-offset."""
+MIN_BLOCKS = 16  # fewest blocks that make an offset a convention: a handful may agree by chance
+MIN_BLOCKS_A_SIZE = 4  # fewest blocks of one size for its favourite offset to count in every size
+MIN_SHARE_BITS = 18  # sizes and offsets with fewer than 1 block in 2^18 are left out, to bound work
+MIN_SHARE = 0.9  # share of the examined blocks that must have a pointer to the offset
+MIN_SIZES = 4  # sizes with one favourite offset (and MIN_BLOCKS blocks) that make it count in any
+MAX_RULES = 1 << 16  # most rules, the most frequent first: more mean a damaged or contrived heap
+SAMPLE = 1 << 11  # keys sampled at even distances, whose blocks' contents name a convention
+MIN_HELD_SHARE = 2 / 3  # least share of a size's reachable and possible blocks with such a pointer
 
 HALF, WORTH = 0.5, 0.1
-"""Shares that a heuristic must explain to be applied to every block: of what no offset explains,
-and of the whole sample."""
+"""Shares of what no offset explains, and of the sample, that a heuristic must explain to apply."""
 
 BY_CONTENT = {
     "length64": Heuristic.LENGTH64,
@@ -70,44 +49,37 @@ BY_CONTENT = {
 
 
 class Convention(NamedTuple):
-    """Pointers to `offset` count as pointers to the start of blocks of these usable sizes (none:
-    any size). `heuristic` is memcheck's name for it if the blocks' contents fit, else "". `blocks`
-    and `bytes`: those that became reachable by it."""
+    """Pointers to `offset` count as pointers to the start of blocks of these sizes."""
 
     offset: int
-    sizes: tuple[int, ...]
-    heuristic: str
-    blocks: int
+    sizes: tuple[int, ...]  # usable; none: any size
+    heuristic: str  # memcheck's name for it if the blocks' contents fit, else ""
+    blocks: int  # and `bytes`: made reachable by it
     bytes: int
 
 
 class Learned(NamedTuple):
-    """The conventions found; `heuristics` were applied to the whole heap, by contents; `held`:
-    blocks that are reachable by all of this and would otherwise be possible, including what only
-    they reach."""
+    """How a program's interior pointers hold its blocks."""
 
     conventions: tuple[Convention, ...] = ()
-    heuristics: Heuristic = Heuristic.NONE
-    held: Totals = Totals(0, 0)
+    heuristics: Heuristic = Heuristic.NONE  # applied to the whole heap, by contents
+    held: Totals = Totals(0, 0)  # blocks reachable only by all this, including what only they reach
 
 
 NO_CONVENTIONS = Learned()
 
 HeuristicMatcher = Callable[[int, int, int], Heuristic]
-"""(address, usable size, offset) -> memcheck's heuristics that fit a pointer to this offset of the
-block."""
+"""(address, usable size, offset) -> memcheck's heuristics that fit a pointer to that offset."""
 
 
 class Candidate(NamedTuple):
-    """An offset that may be a convention, the sizes it was found in, and how many of their blocks
-    have a pointer to it. `common`: it would count in every size. `anywhere`: it shows only in all
-    sizes together."""
+    """An offset that may be a convention."""
 
     offset: int
-    sizes: tuple[int, ...]
-    blocks: int
-    common: bool
-    anywhere: bool = False
+    sizes: tuple[int, ...]  # it was found in
+    blocks: int  # of these sizes, with a pointer to it
+    common: bool  # would count in every size
+    anywhere: bool = False  # shows only in all sizes together
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
@@ -138,8 +110,8 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
 
 
 def rules_of(found: Iterable[Candidate], held: Callable[[int], int]) -> list[Rule]:
-    """Rules for the candidates that most reachable and possible blocks of their sizes have a
-    pointer to, ascending; `held(size)`: the number of such blocks (0: of all sizes)."""
+    """Rules for candidates that most reachable and possible blocks of their sizes have a pointer
+    to, ascending. `held(size)`: number of such blocks (0: of all sizes)."""
     rules: list[Rule] = []
     for one in found:
         every = held(0) if one.anywhere else sum(held(size) for size in one.sizes)
@@ -151,9 +123,9 @@ def rules_of(found: Iterable[Candidate], held: Callable[[int], int]) -> list[Rul
 def learn_conventions(
     graph: Graph, blocks: Blocks, engine: Engine, fits: HeuristicMatcher, budget: int, progress: Callable[[str, float], None]
 ) -> Learned:
-    """Find the conventions of a marked graph made with Heuristic.AUTO, and apply them. If there are
-    none, and one of memcheck's heuristics explains most of a sample, `heuristics` names it and
-    nothing is changed: the graph must be built again with it."""
+    """Find and apply conventions of a marked graph made with Heuristic.AUTO. If there are none, and
+    one of memcheck's heuristics explains most of a sample, nothing is changed, but `heuristics`
+    names it: build the graph again with it."""
     if graph.totals(Kind.POSSIBLE).blocks < MIN_BLOCKS:
         return NO_CONVENTIONS
 
@@ -197,8 +169,7 @@ def _all(interiors: Interiors, engine: Engine, budget: int, report: Callable[[],
 def _held(
     interiors: Interiors, found: Sequence[Candidate], count: int, budget: int, report: Callable[[float], None]
 ) -> Callable[[int], int]:
-    """A function: size -> its reachable and possible blocks, for the sizes of these candidates;
-    size 0: all."""
+    """Candidate's size -> its reachable and possible blocks; 0 -> all."""
     sizes = sorted({size for one in found for size in one.sizes})
     counts = array("Q", bytes(8 * len(sizes) + 8))
     at = 0
@@ -209,12 +180,11 @@ def _held(
 
 
 class Sampled(NamedTuple):
-    """A pointer to this offset of a block. `explained`: by a rule; `fitting`: the heuristics that
-    fit the block's contents."""
+    """A pointer to this offset of a block."""
 
     offset: int
-    explained: bool
-    fitting: Heuristic
+    explained: bool  # by a rule
+    fitting: Heuristic  # heuristics that fit the block's contents
 
 
 def _sampled(blocks: Blocks, keys: Iterable[int], rules: frozenset[Rule], fits: HeuristicMatcher) -> Iterator[Sampled]:
@@ -226,8 +196,8 @@ def _sampled(blocks: Blocks, keys: Iterable[int], rules: frozenset[Rule], fits: 
 
 
 def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
-    """The heuristic that explains most of the sample without a rule, if that is enough: HALF of
-    these, WORTH of the sample, MIN_BLOCKS blocks. `count`: all keys."""
+    """The heuristic that explains most of the sample without a rule, if enough: HALF of these,
+    WORTH of the sample, MIN_BLOCKS blocks. `count`: all keys."""
     left = [one.fitting for one in sample if not one.explained]
     found = Counter(one for fitting in left for one in BY_CONTENT.values() if fitting & one)
     best = max(found, key=lambda one: found[one], default=Heuristic.NONE)
@@ -258,8 +228,8 @@ def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[i
 
 
 def heuristic_matcher(word: int, read: Callable[[int, int], Optional[int]], vtables: Callable[[int], bool]) -> HeuristicMatcher:
-    """A matcher that reads words with `read` (address, bytes; None where memory is missing); see
-    terms.Heuristic. An array's count must be at least 2, as 1 is a common reference count."""
+    """A matcher that reads words by `read` (address, bytes; None if missing); see terms.Heuristic.
+    An array's count must be at least 2, as 1 is a common reference count."""
     slack = shared.SLACK_WORDS * word
 
     def fits(start: int, size: int, offset: int) -> Heuristic:

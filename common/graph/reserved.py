@@ -1,10 +1,9 @@
-"""Reserved address space that has no contents yet: the unopened end of an arena, the part of a
-managed heap that may still grow.
+"""Reserved addresses without contents: an arena's unopened end, a managed heap's space to grow.
 
-It is mapped without access (PROT_NONE), so the kernel gives it no pages. GDB's gcore writes it all
-the same, as zeros, and flags each segment readable: in its cores it is private anonymous memory
-that is readable but not writable. Allocators and runtimes say what they have reserved; other
-reservations are recognised by the mapping, and in such cores by their zeros."""
+They are mapped without access (PROT_NONE), so the kernel gives them no pages. GDB's gcore writes
+them all the same, as zeros, and flags each segment readable: its cores have them as private
+anonymous memory, readable but not writable. Allocators and runtimes say what they reserved; others
+are recognised by the mapping, and in such cores by zeros."""
 
 from __future__ import annotations
 
@@ -14,18 +13,16 @@ from typing import NamedTuple
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
 
-STEP = 1 << 20
-"""Bytes compared with zeros between two checks for Ctrl-C."""
+STEP = 1 << 20  # bytes compared with zeros between two checks for Ctrl-C
 
 _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME)
 
 
 class Reserved(NamedTuple):
-    """Addresses reserved by `owner` ("glibc 2.36", "JVM"; "" where that is not known); `ranges` are
-    sorted and disjoint."""
+    """Addresses reserved by one owner."""
 
-    owner: str
-    ranges: Sequence[Range]
+    owner: str  # "glibc 2.36", "JVM"; "" if unknown
+    ranges: Sequence[Range]  # sorted and disjoint
 
     @property
     def bytes(self) -> int:
@@ -44,8 +41,7 @@ def _is_inaccessible(region: Region) -> bool:
 
 
 def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range]]]) -> list[Reserved]:
-    """The reservations of each owner that the mappings confirm; each address goes to the first
-    owner that claims it."""
+    """Reservations that the mappings confirm; the first owner that claims an address gets it."""
     left = inaccessible_ranges(target.regions(), not target.live)
     found: dict[str, list[Range]] = {}
     for owner, claimed in owners:
@@ -57,9 +53,9 @@ def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range
 
 
 def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, progress: Callable[[], None]) -> list[Range]:
-    """Reserved addresses of no known owner: mappings without access; with `flagged` (a core that
-    may flag all memory readable) also read-only memory of zeros, unless the core is truncated.
-    `progress` is called for each MiB examined, and may raise."""
+    """Reserved addresses of no known owner: mappings without access; with `flagged` (a core may
+    flag all memory readable) also read-only zeros, unless truncated. `progress`: each MiB, may
+    raise."""
     regions = target.regions()
     holes = merged(part for one in taken for part in one.ranges)
     sure = inaccessible_ranges(regions, False)

@@ -1,8 +1,7 @@
 """Roots of the scan: registers, live stacks, and all writable memory that belongs to no allocator.
 
-A root is any memory that the program can read without going through a heap block. Dead stack (below
-the stack pointer of a live thread, or the cached stack of one that ended) is none: the next call
-overwrites it."""
+A root is memory that the program can read without going through a heap block. Dead stack (below a
+live thread's stack pointer, or cached after one ended) is none: the next call overwrites it."""
 
 from __future__ import annotations
 
@@ -21,10 +20,9 @@ _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon
 
 
 def root_regions(regions: Sequence[Region]) -> list[Region]:
-    """Regions in which the program may have stored a pointer.
-
-    Writable ones; anonymous ones made read-only since; and the RELRO part of a module, directly
-    below its writable part: relocated, written by ld.so and constructors, then made read-only."""
+    """Regions in which the program may have stored a pointer: writable ones; anonymous ones made
+    read-only since; and a module's RELRO, right below its writable part: relocated, written by
+    ld.so and constructors, then made read-only."""
     found = []
     for region, after in zip(regions, [*regions[1:], None]):
         if not region.readable or region.name.startswith(_KERNEL_PAGES):
@@ -69,8 +67,7 @@ def dead_ranges(
 
 
 def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
-    """The region of `sp` if it is certainly a stack: the main thread's, or one right above a
-    guard."""
+    """`sp`'s region if certainly a stack: the main thread's, or one right above a guard."""
     index = region_index(regions, sp)
     if index < 0:
         return None
@@ -80,13 +77,12 @@ def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
 
 
 def register_words(target: Target, unread: Unread | None = None) -> list[int]:
-    """Root words: every register of every thread, less those that are `unread`; the address at
-    which each thread's DTV was allocated, and those of ld.so's table of loaded files.
+    """Root words: registers of all threads, less those `unread`; addresses at which threads' DTVs
+    were allocated; those of ld.so's table of loaded files.
 
-    glibc stores in the thread control block a pointer to the *second* entry of the DTV
-    (elf/dl-tls.c, allocate_dtv), the only reference to it: an interior pointer that would make
-    every thread's DTV "possibly lost", as in memcheck. Threads that ended leave theirs behind with
-    their cached stack."""
+    glibc's only reference to a DTV is to its *second* entry, in the thread control block
+    (elf/dl-tls.c, allocate_dtv): interior, so every DTV would be "possibly lost", as in memcheck.
+    Threads that ended leave theirs behind with their cached stack."""
     words: list[int] = []
     for thread in target.threads():
         words += unread.live(thread) if unread is not None else thread.words or thread.registers.values()

@@ -1,7 +1,5 @@
-"""Dead words of threads, which no code reads again: left over in registers, in red zones, and in
-frames that signals interrupted. They are no roots.
-
-Code is only analysed where such a word points into a block in use."""
+"""Dead words of threads: left in registers, red zones, and frames that signals interrupted, never
+read again, so no roots. Code is only analysed where such a word points into a block in use."""
 
 from __future__ import annotations
 
@@ -22,16 +20,14 @@ from findleaks.target.register_words import xsave_words
 KEPT = {"rbx", "rbp", "rsp", "rip", "r12", "r13", "r14", "r15", "fs_base", "gs_base", "orig_rax"}
 """Callee-saved registers, always roots."""
 
-DEEPEST = 1 << 20
-"""Bytes of a stack searched for signal frames."""
+DEEPEST = 1 << 20  # bytes of a stack searched for signal frames
 
-# struct ucontext: uc_mcontext at 40, which begins with these and ends with the address of the FPU's
-# state (Linux arch/x86/include/uapi/asm/sigcontext.h, struct sigcontext_64)
+# struct ucontext: uc_mcontext at 40 begins with these and ends with the address of the FPU's state
+# (Linux arch/x86/include/uapi/asm/sigcontext.h, struct sigcontext_64)
 _CONTEXT = 40
 _SAVED = ("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx")
 _STATE_AT = _CONTEXT + 23 * 8
-# FP_XSTATE_MAGIC1, in the bytes 464 on of that state; extended_size, xfeatures and xstate_size
-# follow
+# FP_XSTATE_MAGIC1, in that state's bytes from 464; extended_size, xfeatures, xstate_size follow
 _MAGIC = 0x46505853
 _CODE = ("libc.", "libc-", "libpthread", "ld-musl")
 _NO_BLOCK = 0xFFFFFFFF
@@ -42,22 +38,20 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Memory that is not read again, and a description: "below the stack pointer of thread 2, not
-    read again"."""
+    """Memory that is not read again."""
 
     start: int
     end: int
-    what: str
+    what: str  # "below the stack pointer of thread 2, not read again"
 
 
 class Unread:
-    """Dead words: `registers`, the names of dead registers of each thread (by tid); `places`,
-    memory, sorted and disjoint. `warning`: "" or why all words count as live."""
+    """Dead words of all threads."""
 
     def __init__(self) -> None:
-        self.registers: dict[int, frozenset[str]] = {}
-        self.places: list[Place] = []
-        self.warning = ""
+        self.registers: dict[int, frozenset[str]] = {}  # tid -> names of dead registers
+        self.places: list[Place] = []  # sorted and disjoint
+        self.warning = ""  # why all words count as live, or ""
         # by the names of words (the tuple's identity) and what is read again
         self.known: dict[tuple[int, int], frozenset[str]] = {}
 
@@ -65,8 +59,7 @@ class Unread:
         return [Range(place.start, place.end) for place in self.places]
 
     def words(self, thread: Thread) -> Iterator[tuple[str, int, bool]]:
-        """(register, value, whether it is live) of all words of a thread; the register is "" where
-        unknown."""
+        """(register, value, whether live) of a thread's words; the register is "" if unknown."""
         dead = self.registers.get(thread.tid, frozenset())
         if not thread.names:
             yield from ((name, value, True) for name, value in thread.registers.items())
@@ -154,8 +147,8 @@ def _judge(found: Unread, reader: LivenessReader, target: Target, blocks: Blocks
 
 
 def _alternate(target: Target, one: Interrupted, thread: Thread) -> Iterator[Range]:
-    """Dead stack of a handler that runs on an alternate stack (uc_stack in its struct ucontext:
-    address, flags, size), and of the stack that it interrupted."""
+    """Dead stack of a handler on an alternate stack (uc_stack in its struct ucontext: address,
+    flags, size), and of the stack that it interrupted."""
     try:
         low, _, size = target.arch.unpack(target.read(one.context + 16, 24))
     except UnreadableMemory:
@@ -172,8 +165,7 @@ def _alternate(target: Target, one: Interrupted, thread: Thread) -> Iterator[Ran
 
 
 def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iterator[bool]:
-    """For each thread, whether a word of its red zone or of a register that may be dead points into
-    a block in use."""
+    """By thread: whether a word of its red zone, or a possibly dead register, points to a block."""
     low = blocks.address(0)
     high = blocks.address(len(blocks) - 1) + blocks.size(len(blocks) - 1)
     for thread in threads:

@@ -1,12 +1,9 @@
-"""Containers recognised by their structure, in any program: without symbols and debug information.
+"""Containers recognised by their structure alone, without symbols and debug information.
 
-`found_in` examines the words of an owner (a block, a global variable) and finds those that are the
-head of a container: a tree, a list, a hash table, a vector. It walks each container whole, so that
-lengths are exact. It checks them on the way, and reports damage with its address.
+`found_in` finds which words of an owner (a block, a global variable) are the head of a tree, list,
+hash table or vector. It walks each container whole: lengths are exact, damage has an address.
 
-What a word points to is a *place*. Mostly that is the start of a block; links of intrusive
-containers point to the link inside the next node.
-"""
+A *place* is what a word points to: mostly a block's start; in intrusive lists, a link in a node."""
 
 from __future__ import annotations
 
@@ -17,30 +14,22 @@ from typing import Optional
 
 from findleaks.target.base import Range
 
-LEAST = 3
-"""Fewest nodes of a list or table: two blocks that point to one another are not enough."""
+LEAST = 3  # fewest nodes of a list or table: two blocks may point to each other by chance
 
 
 @dataclass
 class Container:
-    """A container.
+    """A container."""
 
-    `what`: its kind as rows show it ("std::map or set"). `start`, `end`: the owner's words that are
-    its head. `length`: its elements as walked; `recorded`: the number of elements in its own
-    header, None where that has none. `nodes`: the addresses of its nodes, if it has any. `tables`:
-    blocks that it has beside them (buckets, a vector's array). `unit`: an element, in the plural.
-    `problem`: "" or what is damaged, with the address.
-    """
-
-    what: str
-    start: int
+    what: str  # kind as rows show it ("std::map or set")
+    start: int  # [start, end): the owner's words that are its head
     end: int
-    length: int
-    unit: str = "nodes"
-    recorded: Optional[int] = None
-    nodes: array[int] = field(default_factory=lambda: array("Q"), repr=False)
-    tables: Sequence[int] = ()
-    problem: str = ""
+    length: int  # elements as walked
+    unit: str = "nodes"  # an element, in the plural
+    recorded: Optional[int] = None  # number of elements by its own header
+    nodes: array[int] = field(default_factory=lambda: array("Q"), repr=False)  # addresses
+    tables: Sequence[int] = ()  # its blocks beside nodes: buckets, a vector's array
+    problem: str = ""  # "" or what is damaged, with the address
     words: list[Range] = field(default_factory=list)
     """Other words of the owner that lead into it, such as a list's tail."""
 

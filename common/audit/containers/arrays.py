@@ -9,30 +9,23 @@ from findleaks.audit.containers.hashes import buckets_in
 from findleaks.audit.containers.reader import Buckets, Place, Reader
 
 SLACK = 3
-"""Words by which a block may be longer than the request (glibc's smallest chunk, alignment). Other
+"""Most words by which a block exceeds the request (glibc's smallest chunk, alignment); other
 allocators round up by an eighth."""
 
 
-SURE = 16
-"""A block that holds at least this many pointers and nothing else is an array, whatever they point
-to."""
-
-SAMPLE = 64
-"""Elements examined to find what they are."""
+SURE = 16  # a block of this many pointers and nothing else is an array, whatever they point to
+SAMPLE = 64  # elements examined to find their type
 
 
 def _fits(used: int, size: int, word: int) -> bool:
-    """Whether a block of `size` usable bytes may have been requested for `used` bytes."""
+    """Whether a block of `size` usable bytes may be for a request of `used` bytes."""
     return used <= size <= max(used + SLACK * word, used * 5 // 4 + 2 * word)
 
 
 def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Container]:
     """std::vector with its head {begin, end, end of storage} at `address` (GCC 12
-    bits/stl_vector.h, _Vector_impl_data; libc++ has the same).
-
-    Elements that are pointers or vectors are counted; of others the bytes are. `plain`: do not look
-    at the elements.
-    """
+    bits/stl_vector.h, _Vector_impl_data; libc++ has the same). Counts elements that are pointers or
+    vectors, else bytes; `plain`: bytes, without a look at the elements."""
     size = reader.size
     words = reader.words(address, 3)
     if words is None:
@@ -54,8 +47,7 @@ def _is_vector_or_empty(reader: Reader, address: int) -> bool:
 
 
 def _count_vectors(reader: Reader, start: int, last: int) -> int:
-    """Number of vector heads in [start, last) where that holds nothing else, judged by a sample;
-    else 0."""
+    """Number of vector heads in [start, last); 0 if a sample shows anything else there."""
     each = 3 * reader.size
     count, odd = divmod(last - start, each)
     if odd or count < LEAST:
@@ -71,8 +63,8 @@ def _holds_vector(reader: Reader, table: Place) -> bool:
 
 
 def pointers(reader: Reader, address: int, table: Place) -> Optional[Container]:
-    """The block that the word at `address` points to the start of, if it is only an array of
-    pointers. A few pointers to blocks of different sizes are more likely a structure."""
+    """The block that starts where the word at `address` points, if it is only an array of pointers.
+    A few pointers to blocks of different sizes are more likely a structure."""
     if table.offset or _holds_vector(reader, table):
         return None
     return _elements(reader, "array", address, address + reader.size, table, table.start + table.size)
@@ -84,8 +76,7 @@ def _all_alike(reader: Reader, found: Buckets) -> bool:
 
 
 def _elements(reader: Reader, what: str, start: int, end: int, table: Place, last: int) -> Optional[Container]:
-    """A container with the array `table`, up to `last`. It is one of pointers if all non-zero words
-    point to blocks."""
+    """A container with `table` up to `last`: of pointers if all non-zero words point to blocks."""
     found = buckets_in(reader, table.start, last)
     if len(found.heads) >= LEAST and not found.mixed and (what != "array" or len(found.heads) >= SURE or _all_alike(reader, found)):
         return Container(f"{what} of pointers", start, end, len(found.heads), "pointers", tables=(table.start,))
@@ -95,9 +86,9 @@ def _elements(reader: Reader, what: str, start: int, end: int, table: Place, las
 
 
 def deque(reader: Reader, address: int) -> Optional[Container]:
-    """libstdc++'s std::deque with its head at `address` (GCC 12 bits/stl_deque.h,
-    _Deque_impl_data): {map, map size, start, finish}, where an iterator is {current, first, last,
-    node}. Its chunks have 512 bytes, or one element if that is larger."""
+    """libstdc++'s std::deque at `address`: {map, map size, start, finish}, where an iterator is
+    {current, first, last, node} (GCC 12 bits/stl_deque.h, _Deque_impl_data). Chunks have 512 bytes,
+    or one element if that is larger."""
     size = reader.size
     words = reader.words(address, 10)
     if words is None:

@@ -12,25 +12,22 @@ from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.lists import WORDS
 from findleaks.audit.containers.reader import SLICE, Buckets, Place, Reader
 
-LONG = 16
-"""Most nodes of a chain that are followed to find its link."""
+LONG = 16  # most nodes of a chain followed to find its link
 
 ENTWINED = 2
-"""If more than one in this many nodes is on two chains, they are no chains. Fewer may be damage, or
+"""If more than one node in this many is on two chains, they are no chains; fewer may be damage, or
 a chain of stale nodes that joins another."""
 
-SAMPLE = 64
-"""Buckets that are examined to find the offset of a chain's link."""
+SAMPLE = 64  # buckets examined to find the offset of a chain's link
 
 
 def standard(reader: Reader, address: int) -> Optional[Container]:
     """std::unordered_map, set, multimap or multiset with its head at `address`.
 
     libstdc++ (GCC 12 bits/hashtable.h, _Hashtable): {buckets, bucket count, first node, element
-    count, largest load (float) …}, followed by the single bucket. libc++ (LLVM 16 __hash_table):
-    {buckets, bucket count, first node, size, largest load}. In both all nodes are one list, linked
-    by their first words, and the bucket of the first node holds the address of the pointer to it.
-    """
+    count, largest load (float) …}, then the single bucket. libc++ (LLVM 16 __hash_table): {buckets,
+    bucket count, first node, size, largest load}. In both, all nodes are one list linked by their
+    first words, and the first node's bucket holds the address of the pointer to it."""
     size = reader.size
     words = reader.words(address, 5)
     if words is None:
@@ -57,21 +54,18 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
 
 
 def single(reader: Reader, address: int) -> Optional[Container]:
-    """libstdc++'s table with its single bucket inside itself and its pointer to the first node at
-    `address`."""
+    """libstdc++'s table with its bucket inside; `address` is of its pointer to the first node."""
     size = reader.size
     return standard(reader, address - 2 * size) if reader.word(address - 2 * size) == address + 4 * size else None
 
 
 def _is_gnu(reader: Reader, address: int) -> bool:
-    """Whether it is libstdc++'s: its policy keeps, behind the load, the size at which it grows,
-    which is near the bucket count."""
+    """libstdc++'s policy has, after the load, the size at which it grows: near the bucket count."""
     words = reader.words(address, 6)
     return words is not None and words[1] // 2 <= words[5] <= 1024 * words[1] + 16
 
 
 def _contains_word(reader: Reader, start: int, count: int, value: int) -> bool:
-    """Whether one of the `count` words at `start` is `value`."""
     size = reader.size
     for piece in reader.target.pieces(start, start + count * size):
         reader.progress()
@@ -81,8 +75,7 @@ def _contains_word(reader: Reader, start: int, count: int, value: int) -> bool:
 
 
 def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
-    """The buckets of an array of pointers. The last result is kept: an array that is no hash table
-    may be an array of other pointers."""
+    """Buckets of an array, kept: if it is no hash table, it may be an array of other pointers."""
     kept = reader.last_buckets
     if kept is not None and (kept.start, kept.end) == (start, end):
         return kept
@@ -100,16 +93,13 @@ def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
 
 
 def _spread(values: Sequence[int]) -> list[int]:
-    """Up to SAMPLE of the values, evenly spread."""
+    """Up to SAMPLE values, evenly spaced."""
     return list(values[:: max(len(values) // SAMPLE, 1)][:SAMPLE])
 
 
 def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: bool = False) -> Optional[Container]:
-    """A chained hash table with the array of buckets [start, end): each bucket is 0 or the first
-    node of a chain, and no node is on two chains.
-
-    `head`: the owner's words that are the table's head. `whole`: None where anything is damaged.
-    """
+    """A chained hash table with buckets [start, end), each 0 or the first node of a chain; no node
+    is on two. `head`: the owner's words that are its head. `whole`: None if anything is damaged."""
     found = buckets_in(reader, start, end)
     if len(found.heads) < LEAST or found.mixed:
         return None
@@ -120,7 +110,7 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
     link = _find_link(reader, first, sample)
     if link is None or _entwined(reader, found.heads, sample, link):
         return None
-    # All nodes, each once, level by level: the first of every bucket, then the second, and so on.
+    # All nodes, each once, level by level: the first of each bucket, then the second, and so on.
     sound = reader.linked(found.heads, (link,), 2 * reader.most)
     nodes, problem = (sound, "") if sound is not None else _damaged_chains(reader, found.heads, link)
     if len(nodes) == len(found.heads) or (whole and problem):
@@ -130,8 +120,8 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
 
 
 def _find_link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:
-    """Offset in a node of the link to the next: the word that leads from each of the sample to
-    nodes alike and to an end, and farther than any other."""
+    """Offset in a node of its next link: the word that leads, from each of the sample, to nodes
+    alike and to an end, and farther than any other."""
     size = reader.size
     count = min((first.size - first.offset) // size, WORDS)
     lengths = {offset: _followed_length(reader, first, sample, offset) for offset in range(0, count * size, size)}
@@ -139,8 +129,7 @@ def _find_link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[
 
 
 def _followed_length(reader: Reader, first: Place, sample: Sequence[int], offset: int) -> int:
-    """Number of nodes that the link at `offset` leads to from the sample, at most LONG from each; 0
-    where it leads to anything else."""
+    """Nodes the link leads to, LONG at most from each of the sample; 0 if also anything else."""
     length = 0
     for node in sample:
         for _ in range(LONG):
@@ -155,8 +144,8 @@ def _followed_length(reader: Reader, first: Place, sample: Sequence[int], offset
 
 
 def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: int) -> bool:
-    """Whether the link leads from more than a few of the sample to heads or nodes of other chains.
-    Then these are no chains, but blocks that refer to one another."""
+    """Whether the link leads from more than a few of the sample to heads or nodes of other chains:
+    then these are blocks that refer to one another."""
     met: Counter[int] = Counter()
     for head in sample:
         node: Optional[int] = head
@@ -172,7 +161,7 @@ def _entwined(reader: Reader, heads: array[int], sample: Sequence[int], link: in
 
 
 def _damaged_chains(reader: Reader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """All nodes of chains with damage, each once, and what is wrong."""
+    """All nodes of damaged chains, each once, and what is wrong."""
     nodes, level, problem = array("Q"), array("Q", heads), ""
     while level and not problem:
         below: array[int] = array("Q")

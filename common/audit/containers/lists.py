@@ -1,8 +1,7 @@
-"""Linked lists, with the link anywhere in a node: singly or doubly linked, circular, intrusive.
+"""Linked lists: singly or doubly linked, circular, intrusive; the link may be anywhere in a node.
 
-A link is found by trial: it is the word of the first node that points to the same offset of a block
-of the same size, from which the same link leads on.
-"""
+Links are found by trial: a word of the first node that points to the same offset of a block of the
+same size, from which the same link leads on."""
 
 from __future__ import annotations
 
@@ -13,21 +12,14 @@ from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.reader import SLICE, Place, Reader
 from findleaks.target.base import Range
 
-SURE = 32
-"""A list of at least this many nodes that ends in an invalid link is taken for a damaged list. A
-shorter one may be chance."""
-
-WORDS = 64
-"""Most words of a node that are tried as links."""
-
-SAMPLE = 8
-"""Nodes followed for each such word."""
+SURE = 32  # nodes: a list this long with an invalid end is damaged; a shorter one may be chance
+WORDS = 64  # most words of a node tried as links
+SAMPLE = 8  # nodes followed for each such word
 
 
 def ring(reader: Reader, address: int) -> Optional[Container]:
-    """A circular doubly linked list with its head {next, previous} at `address`: std::list (GCC 12
-    bits/stl_list.h, _List_node_base, _List_node_header: a node count follows), Linux's list_head, a
-    BSD CIRCLEQ."""
+    """A circular list with head {next, previous}: std::list (GCC 12 bits/stl_list.h,
+    _List_node_base, _List_node_header: a node count follows), Linux's list_head, BSD's CIRCLEQ."""
     size = reader.size
     head = reader.words(address, 3) or reader.words(address, 2)
     if head is None:
@@ -47,7 +39,7 @@ def ring(reader: Reader, address: int) -> Optional[Container]:
 
 
 def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[int], str]:
-    """The places from `first` on, linked at `offset`, up to `end`, a node in the owner itself (0:
+    """Places from `first` on, linked at `offset`, up to `end`, a node in the owner itself (0:
     none); and "" or what is wrong."""
     nodes, problem = reader.follow(first, offset, reader.most + 1)
     if end and end in nodes:
@@ -60,8 +52,7 @@ def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[
 
 
 def _check_back_links(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
-    """Check that each node's link back at `offset` is to the node before it; "" or the first that
-    is not."""
+    """The first node whose link back, at `offset`, is not to the node before it, or "" """
     for first in range(0, len(nodes), SLICE):
         reader.progress()
         some = nodes[first : first + SLICE]
@@ -76,8 +67,7 @@ def _check_back_links(reader: Reader, nodes: array[int], before: int, offset: in
 
 
 def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """The list that begins with the pointer `value` at `address`; None where its block is no node
-    of a list."""
+    """The list that begins with pointer `value` at `address`; None if its block is no list node."""
     offset = link_of(reader, place, value)
     if offset is None:
         return None
@@ -95,15 +85,13 @@ def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Co
 
 
 def _end_outside(reader: Reader, nodes: array[int], offset: int) -> bool:
-    """Whether the list ends at a mapped address that is in no block: a sentinel, or a head
-    elsewhere."""
+    """Whether the list ends at a mapped address in no block: a sentinel, or a head elsewhere."""
     end = reader.word(nodes[-1] + offset)
     return end is not None and reader.word(end) is not None and reader.blocks.find(end) < 0
 
 
 def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
-    """Offset from `value` of the link to the next node: the word that leads to most nodes in a
-    sample; None if there is none."""
+    """Offset from `value` of the next link: the word that leads to most nodes of a sample."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = reader.words(value, count) or ()
@@ -113,8 +101,7 @@ def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
 
 
 def _sample_length(reader: Reader, place: Place, value: int, offset: int) -> int:
-    """Length of the list from `value` by the link at `offset`, SAMPLE at most; 0 where the link
-    leads to neither a node nor an end."""
+    """List length from `value`, SAMPLE at most; 0 if the link leads to no node and no end."""
     seen = {value}
     node = value
     while len(seen) < SAMPLE:
@@ -129,7 +116,7 @@ def _sample_length(reader: Reader, place: Place, value: int, offset: int) -> int
 
 
 def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optional[int]:
-    """Offset of the link to a node's predecessor; None where the first few nodes have none."""
+    """Offset of the link to a node's predecessor; None if the first few nodes have none."""
     size = reader.size
     for offset in range(0, min(place.size - place.offset, WORDS * size), size):
         if offset != link and all(reader.word(after + offset) == node for node, after in zip(nodes[: SAMPLE - 1], nodes[1:SAMPLE])):
@@ -138,8 +125,7 @@ def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optio
 
 
 def claimed(reader: Reader, container: Container, pointers: dict[int, int]) -> list[Range]:
-    """Those of the owner's other pointers (address -> value) that lead to nodes of a list: its
-    tail, a cursor."""
+    """The owner's other pointers (address -> value) to nodes of a list: its tail, a cursor."""
     inside, size = reader.among(container.nodes, set(pointers.values())), reader.size
     spans = (Range(at, at + size) for at, value in pointers.items() if value in inside and not container.start <= at < container.end)
     return sorted(spans)

@@ -20,24 +20,17 @@ from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 from findleaks.target.base import Piece
 
-SLICE = 100_000
-"""Nodes between two checks for Ctrl-C."""
-
-FEW = 20_000
-"""Up to this number, nodes of a live process are read one by one; for more, its heaps are read."""
-
-MAX_LIVE = 4 << 30
-"""Most bytes of a live process's heaps that are copied to follow links in. Of larger heaps, nodes
-are read one by one."""
+SLICE = 100_000  # nodes between two checks for Ctrl-C
+FEW = 20_000  # a live process's nodes are read one by one up to this number, else with its heaps
+MAX_LIVE = 4 << 30  # most bytes of live heaps copied; in larger ones, nodes are read one by one
 
 
 class Place(NamedTuple):
-    """What a word points to: block number `block`, its `start` and usable `size`, and the `offset`
-    in it."""
+    """What a word points to: byte `offset` of block number `block`."""
 
     block: int
-    start: int
-    size: int
+    start: int  # of the block
+    size: int  # of the block, usable
     offset: int
 
 
@@ -52,8 +45,7 @@ class Buckets(NamedTuple):
 
 
 class Reader(Memory):
-    """Memory and blocks of one session, for walks of containers. Only Interrupted is raised; what
-    is missing is None."""
+    """Memory and blocks of one session. Raises only Interrupted; what is missing is None."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.target)
@@ -96,15 +88,15 @@ class Reader(Memory):
 
     def alike(self, one: Place, other: Optional[Place]) -> bool:
         """Whether `other` could be a node like `one`: at the same offset of another block of its
-        size. The allocator may have rounded one of them up more."""
+        size, but for what the allocator rounded up."""
         return other is not None and other.offset == one.offset and other.block != one.block and abs(other.size - one.size) <= self.slack
 
     def alike_or_same(self, one: Place, other: Optional[Place]) -> bool:
         return other is not None and ((other.block, other.offset) == (one.block, one.offset) or self.alike(one, other))
 
     def columns(self, places: Sequence[int], offset: int, count: int) -> tuple[list[array[int]], list[int]]:
-        """Columns of the `count` words `offset` bytes from each place, and the numbers of the
-        places whose words cannot be read: these are 0."""
+        """Columns of the `count` words at `offset` from each place, and the numbers of the places
+        that cannot be read: their words are 0."""
         mask = self.target.arch.mask
         wanted = array("Q", [(place + offset) & mask for place in places]) if offset else places
         data, missing = self._gather(wanted, count * self.size)
@@ -137,15 +129,12 @@ class Reader(Memory):
 
     @cached_property
     def _pieces(self) -> tuple[Piece, ...]:
-        """All heaps. Of a core these are parts of the mapped file, and need no copy."""
+        """All heaps. In a core these are parts of the mapped file and need no copy."""
         return tuple(self.session.pieces(self.session.heap_ranges(), "reading containers", whole=True))
 
     def follow(self, head: int, offset: int, most: int) -> tuple[array[int], str]:
-        """Places on the singly linked list from `head`, whose links are at `offset`, up to a null
-        link; and "" or why the list ended before.
-
-        There are no more than `most`, which must be finite: that ends a list that runs into itself.
-        """
+        """Places on the list from `head`, linked at `offset`, up to a null link; and "" or why it
+        ended before. `most`, which must be finite, ends a list that runs into itself."""
         nodes: array[int] = array("Q")
         if self.target.live:
             nodes, head, problem = self._stepwise(head, offset, min(most, FEW))
@@ -177,8 +166,7 @@ class Reader(Memory):
         return nodes, node, ""
 
     def tree(self, root: int, header: int, layout: TreeLayout, about: int) -> tuple[array[int], str]:
-        """The nodes of a search tree, see engine/trees.py. `about`: the expected number of
-        nodes."""
+        """Nodes of a search tree (engine/trees.py). `about`: the expected number."""
         most = self.most + 1
         if self.target.live and (about <= FEW or not self._fits):
             walk: TreeWalk = PureTreeWalk(self.words, root, header, layout, most, self.size)
@@ -189,12 +177,8 @@ class Reader(Memory):
         return walk.result()
 
     def linked(self, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> Optional[array[int]]:
-        """All nodes reached from `heads` along the links at `offsets`, level by level; None unless
-        they are intact.
-
-        They are if each is met once and can be read, and there are at most `most` nodes on at most
-        `deepest` levels (0: any number).
-        """
+        """All nodes from `heads` along the links at `offsets`, by level. None unless each is met
+        once and readable, with at most `most` nodes and `deepest` levels (0: any number)."""
         if self.target.live:
             few = most if not self._fits else min(most, FEW)
             walk: LinkWalk = PureLinkWalk(self.words, heads, offsets, few, deepest, self.target.arch.mask)
@@ -223,5 +207,4 @@ class Reader(Memory):
         return found
 
     def progress(self) -> None:
-        """Report progress and check for Ctrl-C."""
         self.session.report_progress("walking containers", 0.0)

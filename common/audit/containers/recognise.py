@@ -16,8 +16,7 @@ from findleaks.audit.containers.trees import gnu_tree, llvm_tree, plain_tree
 
 Test = Callable[[Place], bool]
 
-NEAR = 64
-"""Pointers on either side of a list's head that may be its tail or a cursor."""
+NEAR = 64  # pointers on either side of a list's head that may be its tail or a cursor
 
 _HEADS = (gnu_tree, standard, single, deque, ring, llvm_tree, vector)
 """Recognisers that go by several words of the head, the most certain first."""
@@ -26,14 +25,12 @@ _HEADS = (gnu_tree, standard, single, deque, ring, llvm_tree, vector)
 def found_in(
     reader: Reader, words: Mapping[int, int], wanted: Optional[Test] = None, alone: Optional[Callable[[int], bool]] = None
 ) -> list[Container]:
-    """The containers whose heads are among the words `words` (address -> value, ascending) that
-    point to blocks. No word belongs to two containers.
+    """Containers with heads among `words` (address -> value, ascending) that point to blocks. No
+    word belongs to two containers.
 
-    `wanted`: whether a place that a word points to is examined at all (default: always). `alone`:
-    whether the word at an address is also examined as a head of one word (default: always), see
-    `headed`. A word before a container is examined in any case, since it might otherwise be taken
-    for part of the container's head.
-    """
+    `wanted`: whether to examine a place that a word points to (default: always). `alone`: whether
+    to try the word at an address also as a head of one word (default: always), see `headed`. A word
+    before a container is examined in any case: it might otherwise be taken for part of its head."""
     found: list[Container] = []
     order = list(words)
     reached = 0
@@ -88,8 +85,8 @@ def _in_words(reader: Reader, address: int) -> Optional[Container]:
 
 
 def headed(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
-    """The container whose head is the single word `value` at `address`, which points to `place`.
-    The place is tried as a node of each kind, and walked where that fits."""
+    """The container whose head is the word `value` alone, which points to `place`; it is tried as a
+    node of each kind, and walked where that fits."""
     return _once(reader, "word", address, lambda: _from_word(reader, address, value, place))
 
 

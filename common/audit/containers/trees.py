@@ -2,14 +2,13 @@
 
 libstdc++ (GCC 12 bits/stl_tree.h, _Rb_tree_node_base, _Rb_tree_header): nodes are {colour, parent,
 left, right, value}. The owner holds {compare (8 bytes, mostly unused), header: colour (red), root,
-leftmost, rightmost, node count}, and the root's parent is the header.
+leftmost, rightmost, node count}; the root's parent is the header.
 
 libc++ (LLVM 16 __tree): nodes are {left, right, parent, black, value}. The owner holds {leftmost,
-end node: root, size}, and the root's parent is the end node.
+end node: root, size}; the root's parent is the end node.
 
-The header points to the leftmost and rightmost nodes, too, and each node to its parent. So no node
-dominates another, and a tree is retained by the owner's words alone.
-"""
+The header also points to the leftmost and rightmost nodes, and each node to its parent. So no node
+dominates another, and the owner's words alone retain the tree."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ DEEPEST = 200
 """Most levels of a binary tree: one of a billion nodes inserted at random has some 130. What is
 deeper is a list with side branches."""
 
-SAMPLE = 32
-"""Nodes of a tree examined to find the words that lead to children."""
+SAMPLE = 32  # nodes of a tree examined to find the words that lead to children
 
 
 GNU = TreeLayout(2, 3, 1, 0, 4, 0xFFFFFFFF)  # an enum; the padding after it may hold anything
@@ -54,8 +52,7 @@ def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
 
 
 def llvm_tree(reader: Reader, address: int) -> Optional[Container]:
-    """libc++'s tree with its head, which begins with the pointer to the leftmost node, at
-    `address`."""
+    """libc++'s tree with its head, which begins with the leftmost node's pointer, at `address`."""
     size = reader.size
     words = reader.words(address, 3)
     if words is None or words[0] == address + size:
@@ -81,8 +78,7 @@ def _is_black(reader: Reader, node: int, layout: TreeLayout) -> bool:
 
 
 def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Container:
-    """Check that the tree holds the ends that its header names, and as many nodes as that counts.
-    Else `problem` says so."""
+    """Set `problem` unless the tree holds the ends that its header names, and its node count."""
     if not made.problem and made.recorded != made.length:
         made.problem = f"it says that it has {made.recorded:,} nodes, but {made.length:,} hang in it"
     for end in (leftmost, rightmost):
@@ -92,12 +88,9 @@ def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Container:
 
 
 def plain_tree(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """A tree of nodes with two children each and any other content, as C programs make them
-    (tsearch, GTree). `value` at `address` points to its root.
-
-    The children are the first two words that lead from node to node, and never to the same node
-    twice.
-    """
+    """A tree of nodes with two children and any other content, as C programs make (tsearch, GTree),
+    whose root `value` at `address` points to. The children are the first two words that lead from
+    node to node, and never to the same node twice."""
     pair = _children_of(reader, place, value)
     if pair is None:
         return None
@@ -108,8 +101,8 @@ def plain_tree(reader: Reader, address: int, place: Place, value: int) -> Option
 
 
 def _children_of(reader: Reader, place: Place, value: int) -> Optional[tuple[int, int]]:
-    """The offsets of the two words that are 0 or point to nodes alike in all of a sample of nodes
-    from `value` on, and are both set in at least one of them."""
+    """Offsets of the two words that, in a sample of nodes from `value` on, are 0 or point to nodes
+    alike, and are both set in at least one."""
     size = reader.size
     count = min((place.size - place.offset) // size, 16)
     sample, columns = [value], list(range(count))
