@@ -4,8 +4,7 @@ pyelftools is asked for single units and entries only, at offsets that are looke
 walks have no bounds: over units to find one by a reference, over all type units to find one by its
 signature, over children by their DW_AT_sibling, which in a damaged file may lead back.
 Sources: DWARF 5, 7.5.1 (headers of units), 7.5.3 (entries), 3.1.4 (type units); DWARF 4, 7.5.1.2
-(type units in .debug_types).
-"""
+(type units in .debug_types)."""
 
 from __future__ import annotations
 
@@ -24,15 +23,11 @@ Progress = Callable[[str, float], None]
 """Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
 
 PHASE = "reading debug information"
-MIN_READS = 1 << 12
-"""Reads allowed for one question, in addition to those for the size of the file."""
+MIN_READS = 1 << 12  # reads allowed for one question, beyond those for the size of the file
 MAX_UNITS = 1 << 20
 MAX_CHILDREN = 1 << 14
-MAX_FAILURES = 8
-"""Questions that took too many reads, after which a file is not read any more."""
-
-MAX_KEPT = 1 << 21
-"""Reads after which pyelftools' caches are dropped: they take some 200 MB then."""
+MAX_FAILURES = 8  # questions that took too many reads, after which a file is not read any more
+MAX_KEPT = 1 << 21  # reads after which pyelftools' caches, then some 200 MB, are dropped
 
 _USED = ["debug_abbrev", "debug_addr", "debug_aranges", "debug_line", "debug_line_str", "debug_loc", "debug_loclists"]
 _USED += ["debug_ranges", "debug_rnglists", "debug_str", "debug_str_offsets"]
@@ -42,10 +37,8 @@ IN_ANOTHER_FILE = ("DW_FORM_GNU_ref_alt", "DW_FORM_ref_sup4", "DW_FORM_ref_sup8"
 _UT_TYPE, _UT_SKELETON = 2, 4
 
 Answer = TypeVar("Answer")
-DIE = Any
-"""elftools.dwarf.die.DIE: a debugging information entry."""
-Unit = Any
-"""elftools.dwarf.compileunit.CompileUnit."""
+DIE = Any  # elftools.dwarf.die.DIE: a debugging information entry
+Unit = Any  # elftools.dwarf.compileunit.CompileUnit
 
 
 def has_debug_info(data: elf.Buffer) -> bool:
@@ -67,15 +60,12 @@ def open_dwarf(data: elf.Buffer, progress: Progress = lambda phase, part: None) 
 
 
 class _Part:
-    """A section of units: .debug_info, or DWARF 4's .debug_types.
-
-    `starts` are the offsets of the units, `types` those of type units by signature.
-    """
+    """A section of units: .debug_info, or DWARF 4's .debug_types."""
 
     def __init__(self, data: elf.Buffer) -> None:
         self.data = data
-        self.starts: array[int] = array("Q")
-        self.types: dict[int, int] = {}
+        self.starts: array[int] = array("Q")  # offsets of the units
+        self.types: dict[int, int] = {}  # offsets of type units by signature
         self.end = 0  # of the last unit with a valid header
         self.skeleton: Optional[int] = None  # offset of the first unit that may be of split DWARF
         self.info: Any = None  # a DWARFInfo
@@ -83,9 +73,7 @@ class _Part:
 
 class DebugFile:
     """One file's debug information. `sections` are all its sections, by name.
-
-    Whatever reads it has to be passed to `ask`, which handles pyelftools' many kinds of errors.
-    """
+    Whatever reads it must be passed to `ask`, which handles pyelftools' many kinds of errors."""
 
     def __init__(self, data: elf.Buffer, elftools: Any, progress: Progress) -> None:
         self.progress, self._elftools = progress, elftools
@@ -111,11 +99,8 @@ class DebugFile:
         return top is not None and ("DW_AT_dwo_name" in top.attributes or "DW_AT_GNU_dwo_name" in top.attributes)
 
     def ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:
-        """The answer, or `otherwise` if the information is damaged or it would take too many reads.
-        Interrupted is passed on.
-
-        A question may ask others, which count towards its limit of reads.
-        """
+        """The answer, or `otherwise` if the information is damaged or too many reads are needed.
+        Interrupted is passed on. A question's own questions count towards its limit of reads."""
         if self._failures >= MAX_FAILURES:
             return otherwise
         outer, self._asking = self._asking, True
@@ -154,8 +139,8 @@ class DebugFile:
         return None if data is None else descriptor(Stream(data, self._meter), "", 0, len(data), 0)
 
     def _part(self, name: str, old_types: bool) -> _Part:
-        """One pass over the headers of a section's units, up to the first that is not valid:
-        pyelftools would make, and cache, parsers for any version that a header claims."""
+        """One pass over a section's unit headers, up to the first that is not valid: pyelftools
+        would make, and cache, parsers for any version that a header claims."""
         part = _Part(self.sections.get(name, b""))
         data, at = part.data, 0
         while at + 12 <= len(data) and len(part.starts) < MAX_UNITS:
@@ -193,8 +178,7 @@ class DebugFile:
             raise LookupError(offset)
         unit = part.info.get_CU_at(part.starts[index])
         if part is self._parts[1] and not unit.has_top_DIE():
-            # pyelftools reads it as a unit of .debug_info, whose header is the same but for a
-            # signature and an offset after it.
+            # pyelftools reads it as one of .debug_info, whose header lacks its last two fields.
             unit.cu_die_offset = part.starts[index] + (23 if unit.dwarf_format() == 32 else 39)
         unit.get_top_DIE()
         return unit
@@ -209,9 +193,7 @@ class DebugFile:
 
     def walk(self, unit: Unit, at: int, past: Optional[int] = None) -> Iterator[DIE]:
         """The unit's entries in order from `at` on, with the null entries that end siblings.
-
-        Where siblings are linked, descendants that end before `past` are skipped (None: all are).
-        """
+        Where siblings are linked, descendants ending before `past` are skipped (None: all)."""
         while at < unit.cu_offset + unit.size:
             die = self.entry(unit, at)
             yield die
@@ -267,8 +249,7 @@ class DebugFile:
 
 
 def text(die: DIE, attribute: str) -> str:
-    """An attribute's string; "" if it is missing, or in another file (where pyelftools gives an
-    offset)."""
+    """An attribute's string; "" if missing, or in another file (pyelftools gives an offset)."""
     value = die.attributes.get(attribute)
     return value.value.decode("utf-8", "replace") if value is not None and isinstance(value.value, bytes) else ""
 

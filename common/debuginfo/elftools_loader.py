@@ -1,7 +1,4 @@
-"""Loads pyelftools, if this Python has it.
-
-On the command line, and inside GDB and LLDB, where `findleaks.bootstrap` finds it.
-"""
+"""Loads pyelftools if this Python has it; in GDB and LLDB, `findleaks.bootstrap` finds it."""
 
 from __future__ import annotations
 
@@ -10,26 +7,19 @@ from types import ModuleType
 from findleaks.libraries import in_working_folder
 
 OLDEST, NEXT = (0, 30), (0, 33)
-"""The first supported release, and the first that is not: before 0.30 it does not resolve DWARF 5's
-indexed forms; 0.33 needs Python 3.10."""
+"""The first supported release and the first unsupported one: before 0.30 it does not resolve DWARF
+5's indexed forms; 0.33 needs Python 3.10."""
 
 ELFTOOLS_MISSING = (
     "Python's pyelftools is missing or does not load: "
     "pip install 'pyelftools>=0.30,<0.33' where findleaks is installed, or make venv in a checkout"
-)
-"""The end of a warning, after what is missing without pyelftools and a colon; one line, no full
-stop."""
+)  # a warning's end, after what is missing without it and a colon: one line, no full stop
 
 
 def load_elftools() -> ModuleType | None:
     """The package `elftools` with `elftools.dwarf.dwarfinfo` loaded; None if it is missing, of
-    another release, or fails to load.
-
-    A package in the working folder is not loaded.
-
-    Takes some 45 ms the first time: call it where there is debug information to read, never while
-    importing.
-    """
+    another release, in the working folder only, or fails to load.
+    Takes some 45 ms at first: call it where there is debug information, never while importing."""
     try:
         if in_working_folder("elftools"):
             return None

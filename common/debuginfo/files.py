@@ -11,8 +11,8 @@ from findleaks.target.base import Module, Target
 
 
 class DebugFiles:
-    """Files with debug information, by module. `warning` says in one line why names are missing
-    that may exist; "": none are known to be."""
+    """Files with debug information, by module.
+    `warning`: why names that may exist are missing, in one line; "": none are known to be."""
 
     def __init__(self, target: Target, progress: Progress = lambda phase, part: None) -> None:
         self._target, self._progress = target, progress

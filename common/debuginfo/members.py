@@ -11,12 +11,11 @@ from findleaks.debuginfo.files import DebugFiles
 from findleaks.debuginfo.variables import Variables
 from findleaks.target.base import Target
 
-MAX_LEVELS = 16
-"""Levels of typedefs and qualifiers around a type, and of members within members, at most."""
+MAX_LEVELS = 16  # of typedefs and qualifiers around a type; of members within members
 
 MAX_DECLARATIONS = 4
 """Entries of one variable that are followed, at most: its definition, the declaration that this
-completes (DW_AT_specification), and the entry that it was inlined from (DW_AT_abstract_origin)."""
+completes (DW_AT_specification), the entry that it was inlined from (DW_AT_abstract_origin)."""
 
 _BARE = {f"DW_TAG_{word}_type" for word in ("const", "volatile", "restrict", "atomic")} | {"DW_TAG_typedef"}
 _STRUCTURES = {f"DW_TAG_{word}_type" for word in ("structure", "class", "union")}
@@ -53,11 +52,9 @@ class Type:
         return _type_of(self.file, self.die) if self.die.tag in _POINTERS else None
 
     def at(self, offset: int) -> tuple[str, Optional[Type]]:
-        """The member at `offset`, as an expression and its type.
-
-        The expression is like ".jobs.next" or "[3]"; "" for the beginning of a type without
-        members. Members of the standard library's types are not named.
-        """
+        """The member at `offset`, as an expression like ".jobs.next" or "[3]", and its type.
+        The expression is "" for the beginning of a type without members. Members of the standard
+        library's types are not named."""
         path = ""
         here: Optional[Type] = self
         for _ in range(MAX_LEVELS):

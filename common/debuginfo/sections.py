@@ -3,8 +3,7 @@
 pyelftools does not check lengths and counts, which in a damaged file can make it read gigabytes. So
 the streams of a file share a `Meter`, which stops it after a number of reads and lets the user
 interrupt it. It reads field by field: a limit of reads bounds both time and memory, some 5 µs and
-at most some 100 bytes each.
-"""
+at most some 100 bytes each."""
 
 from __future__ import annotations
 
@@ -15,31 +14,17 @@ from typing import Optional
 
 from findleaks.target import elf
 
-MAX_READS = 1 << 18
-"""Reads for one question, at most: some 1.5 s. In a large C++ program a variable takes a few
-thousand."""
-
-MAX_BYTES = 1 << 28
-"""Bytes read for one question, at most."""
-
-MAX_LEB128 = 1 << 10
-"""Consecutive one-byte reads of 0x80 or more, at most: pyelftools bounds no LEB128's length."""
-
-READS_BETWEEN_POLLS = 1 << 11
-"""Reads between two polls for an interrupt: some 10 ms."""
-
-MAX_DECOMPRESSED = 1 << 30
-"""Bytes of all compressed sections of a file together, once inflated, at most."""
+MAX_READS = 1 << 18  # for one question, some 1.5 s; a variable in large C++ takes a few thousand
+MAX_BYTES = 1 << 28  # bytes read for one question
+MAX_LEB128 = 1 << 10  # one-byte reads of 0x80 or more in a row: pyelftools bounds no LEB128
+READS_BETWEEN_POLLS = 1 << 11  # for an interrupt: some 10 ms
+MAX_DECOMPRESSED = 1 << 30  # bytes of all compressed sections of a file together, once inflated
 
 MAX_RATIO, ANY_RATIO_BYTES = 64, 1 << 24
-"""Inflated size over compressed size, at most, for sections inflated to more than ANY_RATIO_BYTES.
+"""Inflated size over compressed size, at most, for sections inflated to more than ANY_RATIO_BYTES:
+zlib reaches 1,032, debug information about 10; but units may share tables of abbreviations."""
 
-zlib reaches 1,032, debug information about 10; but each unit may have the same table of
-abbreviations.
-"""
-
-SLICE_BYTES = 1 << 16
-"""Compressed bytes inflated between two polls for an interrupt."""
+SLICE_BYTES = 1 << 16  # compressed bytes inflated between two polls for an interrupt
 
 SHF_COMPRESSED, ELFCOMPRESS_ZLIB = 0x800, 1
 
@@ -49,11 +34,8 @@ class TooMuch(Exception):
 
 
 class Meter:
-    """Counts and limits the reads of a file's streams.
-
-    pyelftools turns what a stream raises into its own errors, so `stopped` keeps the reason, and
-    further reads fail as well.
-    """
+    """Counts and limits the reads of a file's streams. `stopped` keeps why it stopped them, which
+    pyelftools turns into its own errors; further reads fail as well."""
 
     def __init__(self, poll: Callable[[], None]) -> None:
         """`poll` raises if the user asked to stop."""
@@ -114,11 +96,8 @@ class Stream:
 
 
 def debug_sections(data: elf.Buffer, head: elf.Header, poll: Callable[[], None]) -> dict[str, elf.Buffer]:
-    """A file's sections of debug information, inflated, by name.
-
-    ".zdebug_info" is named ".debug_info", and so on. Sections compressed otherwise than by zlib are
-    empty; those of implausible size are left out.
-    """
+    """A file's sections of debug information, inflated, by name (".debug_info" for ".zdebug_info").
+    Those compressed otherwise than by zlib are empty; those of implausible size are left out."""
     found: dict[str, elf.Buffer] = {}
     left = MAX_DECOMPRESSED
     for section in elf.sections(data, head):
@@ -137,8 +116,7 @@ def debug_sections(data: elf.Buffer, head: elf.Header, poll: Callable[[], None])
 
 
 def _size(raw: memoryview, head: elf.Header) -> tuple[int, int]:
-    """(size of the header, inflated size of the section: 0 if it cannot be inflated), from its
-    Elf_Chdr (gABI, chapter 4)."""
+    """Sizes of the Elf_Chdr (gABI, chapter 4) and of the section inflated, 0 if it cannot be."""
     # 64 bits: type, reserved, size, alignment; 32 bits: type, size, alignment
     form = struct.Struct(head.prefix + ("IIQQ" if head.bits == 64 else "III"))
     fields = form.unpack_from(raw) if len(raw) >= form.size else (0, 0, 0)
@@ -146,8 +124,7 @@ def _size(raw: memoryview, head: elf.Header) -> tuple[int, int]:
 
 
 def _gnu_size(raw: memoryview) -> tuple[int, int]:
-    """The same for .zdebug_…: its header is "ZLIB", and the size in 8 bytes, big-endian (binutils,
-    bfd/compress.c)."""
+    """Likewise for .zdebug_…: "ZLIB", size in 8 bytes, big-endian (binutils, bfd/compress.c)."""
     return 12, int.from_bytes(raw[4:12], "big") if bytes(raw[:4]) == b"ZLIB" else 0
 
 

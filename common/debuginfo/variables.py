@@ -4,13 +4,11 @@ Debug information has no table for that: .debug_names, .gdb_index and the like a
 A variable's entry has its location as DW_OP_addr and the address or, by clang since DWARF 5, as
 DW_OP_addrx and an index into .debug_addr. One pass over the bytes of .debug_info, once a file,
 records the offsets of what looks like such a location.
-
-From a location the entry's beginning has to be found, which nothing marks. An entry begins with the
-number of its abbreviation, which gives its layout. So each offset shortly before the location that
-has the number of a variable's abbreviation is tried: mostly only one gives an entry whose location
-is there and which refers to a type. If several do, the unit is walked.
-Sources: DWARF 5, 2.6.1.1.2 (DW_OP_addr, DW_OP_addrx), 7.5.5 (exprloc), 7.27 (.debug_addr).
-"""
+Nothing marks the beginning of the location's entry, but an entry begins with the number of its
+abbreviation, which gives its layout. So each offset shortly before the location that has the number
+of a variable's abbreviation is tried: mostly only one gives an entry whose location is there and
+which refers to a type. If several do, the unit is walked.
+Sources: DWARF 5, 2.6.1.1.2 (DW_OP_addr, DW_OP_addrx), 7.5.5 (exprloc), 7.27 (.debug_addr)."""
 
 from __future__ import annotations
 
@@ -26,19 +24,14 @@ from findleaks.debuginfo.dwarf import DIE, IN_ANOTHER_FILE, PHASE, DebugFile, Un
 from findleaks.target.elf import occurrences
 
 OP_ADDR, OP_ADDRX = 0x03, 0xA1
-MAX_LOCATIONS = 1 << 20
-"""Locations recorded of a file, at most; some 100 bytes each."""
-
-WINDOW = 1 << 16
-"""Bytes searched between two polls for an interrupt: some 0.1 ms, or 100 ms in a file made to be
-slow."""
+MAX_LOCATIONS = 1 << 20  # recorded of a file; some 100 bytes each
+WINDOW = 1 << 16  # bytes between polls for an interrupt: some 0.1 ms, 100 ms in a malicious file
 
 MAX_TRIED = 1 << 12
 """Locations tried for one address, at most, 0.1 ms each. An address has several as an argument of
 calls, and a template's variable one in each unit."""
 
-BEFORE = 64
-"""Bytes before a location in which its entry has to begin: most begin 10 to 20 before."""
+BEFORE = 64  # bytes before a location in which its entry has to begin: most begin 10 to 20 before
 
 AFTER = 256
 """Bytes after a location's beginning in which its entry has to end: what is read where no entry
@@ -121,8 +114,7 @@ class Variables:
         return None
 
     def _beginnings(self, unit: Unit, place: int) -> Iterator[DIE]:
-        """Entries parsed from where a variable's may begin: at each number of an abbreviation of
-        variables."""
+        """Entries from where a variable's may begin: at each number of its abbreviations."""
         begin = max(place - BEFORE, unit.cu_die_offset)
         data = bytes(self._info[begin:place])
         for code in self._codes(unit):
@@ -132,8 +124,7 @@ class Variables:
                     yield found
 
     def _refers(self, die: DIE) -> bool:
-        """Whether a variable's entry refers to what it should: a type or, if that is in another
-        entry, a variable."""
+        """Whether an entry refers to a type or, if that is in another entry, a variable."""
         for attribute, suffixes in _REFERENCES.items():
             if attribute in die.attributes:
                 if die.attributes[attribute].form in IN_ANOTHER_FILE:
@@ -143,8 +134,7 @@ class Variables:
         return False
 
     def _codes(self, unit: Unit) -> list[bytes]:
-        """The numbers of the abbreviations of variables with a location, as LEB128. Compilers
-        number abbreviations from 1."""
+        """Numbers of abbreviations of variables with a location, as LEB128; they count from 1."""
         table = unit.get_abbrev_table()
         if table.offset not in self._abbreviations:
             found = []
@@ -158,8 +148,7 @@ class Variables:
         return self._abbreviations[table.offset]
 
     def _by_number(self, address: int) -> Optional[DIE]:
-        """The entry of the variable at this address, by an index into .debug_addr; each unit's
-        indexes count from its own part of that section."""
+        """The variable at this address, by an index into its unit's own part of .debug_addr."""
         size, table = self._file.word, self._file.sections.get(".debug_addr", b"")
         wanted = re.compile(re.escape(address.to_bytes(size, self._file.order)))
         for _, match in zip(range(MAX_TRIED), wanted.finditer(table)):
@@ -187,9 +176,7 @@ class Variables:
 
     def _of_base(self, places: list[int], base: int) -> list[int]:
         """Those of `places`, ascending, that are in units with this part of .debug_addr.
-
-        Linkers put units and parts in the same order, so that few units have to be read.
-        """
+        Linkers put units and parts in the same order, so that few units have to be read."""
 
         def base_at(place: int) -> int:
             return number(self._file.unit_of(place).get_top_DIE(), "DW_AT_addr_base") or 0
@@ -215,7 +202,6 @@ def _uleb128(coded: bytes) -> int:
 
 
 def _to_uleb128(value: int) -> bytes:
-    """A value as unsigned LEB128."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

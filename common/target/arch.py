@@ -1,8 +1,6 @@
 """Architectures: the one table of what differs between them. No other file may assume x86-64.
-
-Register positions are those of the kernel's elf_gregset_t, as in an NT_PRSTATUS note (Linux
-arch/x86/include/asm/user_64.h, struct user_regs_struct).
-"""
+Register positions are the kernel's in elf_gregset_t, as in an NT_PRSTATUS note (Linux
+arch/x86/include/asm/user_64.h, struct user_regs_struct)."""
 
 from __future__ import annotations
 
@@ -13,27 +11,19 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Arch:
-    """One architecture.
-
-    `word` is the pointer size in bytes; `red_zone` the bytes below the stack pointer that may be
-    in use.
-    """
-
     name: str
     machine: int  # e_machine
-    word: int
+    word: int  # bytes of a pointer
     byteorder: Literal["little", "big"]
-    red_zone: int
+    red_zone: int  # bytes below the stack pointer that may be in use
     prstatus_tid: int  # offset of pr_pid in NT_PRSTATUS
     prstatus_registers: int  # offset of pr_reg
     registers: tuple[str, ...]
     sp: str
     pc: str
     thread_pointer: str  # the register that holds the thread pointer; "" where a separate note does
-    # Types of the notes with vector registers, whose aligned words may hold pointers.
-    extra_register_notes: tuple[int, ...]
-    # Of the DTV pointer from the thread pointer (glibc sysdeps/ARCH/nptl/tls.h, tcbhead_t).
-    dtv_offset: int
+    extra_register_notes: tuple[int, ...]  # types; of vector registers, which may hold pointers
+    dtv_offset: int  # of glibc's DTV from the thread pointer (sysdeps/ARCH/nptl/tls.h, tcbhead_t)
     page: int = 4096
 
     @property

@@ -1,9 +1,7 @@
 """Memory that findleaks may use, by the system, its control groups and its own limits.
-
 Sources: Linux Documentation/filesystems/proc.rst (MemAvailable), admin-guide/cgroup-v2.rst
 (memory.max, memory.high, memory.current, memory.stat), admin-guide/cgroup-v1/memory.rst,
-getrlimit(2) (RLIMIT_AS, RLIMIT_DATA).
-"""
+getrlimit(2) (RLIMIT_AS, RLIMIT_DATA)."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ import resource
 from collections.abc import Iterator
 from typing import Optional
 
-_UNLIMITED = 1 << 60
-"""Bytes from which a limit is none: cgroup v1 gives a little below 1 << 63 for no limit."""
+_UNLIMITED = 1 << 60  # bytes; as much is no limit: cgroup v1 then gives a little below 1 << 63
 _V2 = (("memory.max", "memory.current"), ("memory.high", "memory.current"))
 _V1 = (("memory.limit_in_bytes", "memory.usage_in_bytes"),)
 
@@ -34,10 +31,8 @@ def available(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
 
 
 def _groups(proc: str, root: str) -> Iterator[int]:
-    """The bytes left in findleaks' control group and in those that contain it.
-
-    Pages of files that the kernel can drop count as free.
-    """
+    """The bytes left in findleaks' control group and in those that contain it. Pages of files that
+    the kernel can drop count as free."""
     for line in (_text(f"{proc}/self/cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

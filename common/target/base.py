@@ -1,8 +1,5 @@
-"""The Target protocol, of core files, live processes, GDB's and LLDB's, and a test's fakes.
-
-All addresses are integers in the target's address space, all sizes are bytes, and ranges are half
-open [start, end).
-"""
+"""The Target protocol, of cores, live processes, GDB's and LLDB's, and a test's fakes.
+Addresses are integers in the target's address space, sizes bytes, ranges half open [start, end)."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 Buffer = Union[bytes, bytearray, memoryview]
 
 PIECE = 16 << 20
-"""Longest piece of `Target.pieces`, in bytes: one kernel call on it takes well under 200 ms."""
+"""Bytes of the longest piece of `Target.pieces`: one kernel call on it takes well under 200 ms."""
 
 
 class Range(NamedTuple):
@@ -30,10 +27,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Region:
-    """One mapped range.
-
-    `name` is a file path, a kernel label such as "[stack]", or "" for anonymous memory.
-    """
+    """A mapped range. `name`: a file's path, a label like "[stack]", or "" (anonymous memory)."""
 
     start: int
     end: int
@@ -59,10 +53,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Module:
-    """A loaded ELF file.
-
-    `bias` is added to the file's own addresses (p_vaddr, st_value) to get the target's.
-    """
+    """A loaded ELF file. Its own addresses (p_vaddr, st_value) plus `bias` are the target's."""
 
     path: str
     bias: int
@@ -83,31 +74,23 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread at the moment of the stop.
-
-    `registers` has the general registers under the architecture's own names. `words` has every
-    aligned word of the general and the vector registers: those that the thread may read again are
-    roots. `names` has the register of each word, where it is known ("" or no entry: not known).
-    Vector registers are named by their parts: "xmm3" is the low 128 bits, "ymm3" the next 128,
-    "zmm3" the upper 256. `sp`, `pc` and `thread_pointer` are among the words where the
-    architecture has them (`thread_pointer` 0: unknown).
-    """
+    """A thread at the stop. Its registers' words that it may read again are roots. Vector registers
+    are named by part: "xmm3" is the low 128 bits, "ymm3" the next 128, "zmm3" the upper 256."""
 
     tid: int
-    registers: dict[str, int]
+    registers: dict[str, int]  # the general ones, under the architecture's own names
     sp: int
     pc: int
-    thread_pointer: int
+    thread_pointer: int  # 0: unknown
+    # Every aligned word of the general and the vector registers: also `sp`, `pc`, `thread_pointer`.
     words: Sequence[int] = field(default=(), repr=False)
-    names: Sequence[str] = field(default=(), repr=False)
+    names: Sequence[str] = field(default=(), repr=False)  # of the words; "" or no entry: not known
 
 
 class Piece(NamedTuple):
-    """Bytes of the target in findleaks' own memory.
-
-    `data` is a contiguous memoryview of format 'B'. It is writable only so that ctypes can take
-    its address without a copy. It must not be written to, and a write would not reach the target.
-    """
+    """Bytes of the target in findleaks' own memory: a contiguous memoryview of format 'B'.
+    Writable only so that ctypes takes its address without a copy: a write would not reach the
+    target, and must not be made."""
 
     address: int
     data: memoryview
@@ -135,10 +118,7 @@ class Mapped(Protocol):
 
 class Target(Mapped, Protocol):
     """A process image, read only.
-
-    The optional parts have default answers: nothing is known but memory, modules and threads, and
-    no debugger holds the process.
-    """
+    Optional parts have default answers: not known, or no debugger holds the process."""
 
     description: str  # one line: "core of ./server (pid 4711), 5 threads"
     pid: Optional[int]
@@ -146,8 +126,7 @@ class Target(Mapped, Protocol):
     path: str = ""  # of the core file; "" for a live process
     unread: list[Range]  # writable memory that was mapped and cannot be read
     truncated: bool = False  # the core file ends before its headers say
-    # What the user must know: unread memory, a truncated core, files that do not match.
-    warnings: list[str]
+    warnings: list[str]  # of unread memory, a truncated core, files that do not match
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
     exe_path: str = ""  # the program's path when it ran; "" where that is not known
 
@@ -161,27 +140,19 @@ class Target(Mapped, Protocol):
 
     def nonzero(self, start: int, end: int) -> Iterator[Range]:
         """The parts of [start, end) that may hold anything but zeros, ascending, for searches.
-
-        Left out are memory that is absent from a core, and long holes of the core file, which read
-        as zeros. The bytes themselves are not looked at.
-        """
+        Leaves out what a core lacks, and long holes of its file (zeros), without reading bytes."""
         return iter((Range(start, end),))
 
     def resident(self, start: int, end: int) -> Optional[int]:
         """Bytes of [start, end) that were in memory or in swap at the stop; None: not known.
-
-        Of a live process: of private anonymous memory only. A core shows it by the holes in its
-        file: the kernel leaves one for each page that was never touched, or was given back. Copied
-        and compressed cores have lost the holes.
-        """
+        Of a live process: of private anonymous memory only. Of a core: by the holes that the kernel
+        leaves for pages never touched, or given back; copied and compressed cores lack them."""
         return None
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
         """Residency page by page, for every mapping, at one moment; None where it is not known.
-
-        Of a live process it comes from pagemap and smaps, of a core from its holes. `progress` is
-        called at least every 200 ms with the part that is done (0: unknown), and may raise.
-        """
+        Of a live process: from pagemap and smaps; of a core: from its holes. `progress` is called
+        at least every 200 ms with the part that is done (0: unknown), and may raise."""
         return None
 
     @property
@@ -194,10 +165,8 @@ class Target(Mapped, Protocol):
         return []
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
-        """The symbol of exactly this (mangled) name, from .symtab or .dynsym.
-
-        Any module is searched, or only those whose basename starts with `module`.
-        """
+        """The symbol of exactly this (mangled) name, from .symtab or .dynsym of any module, or only
+        of those whose basename starts with `module`."""
         ...
 
     def symbols_starting(self, prefix: str) -> Sequence[Symbol]:
@@ -209,48 +178,31 @@ class Target(Mapped, Protocol):
         ...
 
     def thread_locals(self, module: Module) -> Sequence[Symbol]:
-        """A module's thread-local variables, ascending.
-
-        Their addresses are offsets into the module's block of a thread's storage.
-        """
+        """A module's thread-local variables, by offset into its block of a thread's storage."""
         return []
 
     def debug_data(self, module: Module) -> Sequence[Buffer]:
-        """The files that may have a module's debug information.
-
-        These are the module's own file, where it is proven to be the one that was loaded, and the
-        separate debug file of its build-id.
-        """
+        """The files that may have a module's debug information: its own, where proven to be the one
+        that was loaded, and the separate debug file of its build-id."""
         return []
 
     def threads(self) -> Sequence[Thread]: ...
 
     def thread_names(self) -> Mapping[int, str]:
-        """tid -> the name that the thread was given (prctl PR_SET_NAME).
-
-        Known for processes of this machine only: cores do not have the names, and give {}.
-        """
+        """Names by tid (prctl PR_SET_NAME), of this machine's processes: cores have none."""
         return {}
 
     def run_on(self, seconds: float) -> bool:
         """Let the process run for so many seconds, and stop it: what was read before is invalid.
-
-        False, and nothing is done, for a core, or where findleaks may not let the process run.
-        """
+        False, and nothing is done, for a core, or where findleaks may not let the process run."""
         return False
 
     def breakpoint_host(self) -> Optional[BreakpointHost]:
-        """The process, to be run and stopped at breakpoints by the debugger that holds it.
-
-        None where no debugger on this machine holds it.
-        """
+        """The process, which a debugger here can run to breakpoints; None where none holds it."""
         return None
 
     def injection_host(self) -> Optional[InjectionHost]:
-        """The process, to be changed and run by the debugger that holds it.
-
-        None where no debugger that can do so holds it.
-        """
+        """The process, which a debugger can change and run; None where no such one holds it."""
         return None
 
     def interrupted(self) -> bool:

@@ -1,9 +1,7 @@
 """Compressed cores, unpacked into an unnamed temporary file, which disappears when it is closed.
-
-A small file may unpack to a very large one, by mistake or to do harm. So unpacking proceeds in
-steps of bounded size, runs of zeros take no space on disk, and a part of the disk's free space
-stays free. What was unpacked before damage is used, like a truncated core.
-"""
+A small file may unpack to a very large one, by mistake or to do harm. So each step is of bounded
+size, runs of zeros take no space on disk, and a part of the disk's free space stays free. What was
+unpacked before damage is used, like a truncated core."""
 
 from __future__ import annotations
 
@@ -20,15 +18,11 @@ from findleaks.formatting import size as human
 from findleaks.target.zstd import Damaged, Frames, Trailing
 
 _STEP = 1 << 16
-"""Most bytes unpacked in one step (zstd: a block, 128 KiB).
-
-As much may be lost before damage, and Ctrl-C is noticed this often.
-"""
-_BLOCK = 1 << 16
-"""Bytes of a block that becomes a hole where all of them are zero."""
+"""Most bytes unpacked in one step (zstd: a block, 128 KiB). As much may be lost before damage, and
+Ctrl-C is noticed this often."""
+_BLOCK = 1 << 16  # bytes of a block that becomes a hole where all of them are zero
 _ZERO = bytes(_BLOCK)
-_KEPT_FREE = 10
-"""One part in so many of the disk's free space is left free."""
+_KEPT_FREE = 10  # one part in so many of the disk's free space is left free
 
 
 class _Stream(Protocol):
@@ -41,13 +35,10 @@ class _Stream(Protocol):
 
 def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None] = lambda part: None) -> tuple[int, str, bool]:
     """Unpack a core. `fd` is taken over and closed; `start` are the file's first bytes.
-
     Returns a descriptor of the unpacked core; what is wrong with the compressed file ("": nothing);
-    and whether a part of the core is missing or may be wrong.
-
-    `progress` is called at each step with the part that is done, and may raise. TargetError if the
-    format is not known, the content is no core, or nothing can be unpacked.
-    """
+    and whether a part of the core is missing or may be wrong. `progress` is called at each step
+    with the part that is done, and may raise. TargetError if the format is not known, the content
+    is no core, or nothing can be unpacked."""
     with io.FileIO(fd) as file:
         stream, errors = _stream(file, name, start)
         try:
@@ -65,10 +56,7 @@ def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None]
 
 
 _Errors = tuple[type[Exception], ...]
-"""What a stream raises for bad compressed data, beside OSError, which any may raise.
-
-EOFError, for data that are cut off, is not an OSError.
-"""
+"""What a stream raises for bad data, beside OSError; EOFError is for data that are cut off."""
 
 
 def _stream(file: io.FileIO, name: str, start: bytes) -> tuple[_Stream, _Errors]:
@@ -136,7 +124,6 @@ class _Program:
         return data
 
     def close(self) -> None:
-        """Kill the program, if it still runs."""
         if self._child.poll() is None:
             self._child.kill()
         with self._child:

@@ -1,8 +1,5 @@
 """What a debugger can do with a process besides reading it: run it, set breakpoints, change it.
-
-`Target.breakpoint_host` and `Target.injection_host` give these to `count`; the front ends
-implement them.
-"""
+Front ends implement these; `count` gets them by `Target.breakpoint_host`, `injection_host`."""
 
 from __future__ import annotations
 
@@ -16,19 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Why the process stopped.
-
-    `why` is "asked" (the callback said so), "time", "interrupt" (the user's Ctrl-C), "stop"
-    (something else stopped it) or "ended". `text` says more about the last two.
-    """
+    """Why the process stopped: "asked" (by the callback), "time", "interrupt" (the user's Ctrl-C),
+    "stop" (by something else) or "ended". `text` says more about the last two."""
 
     why: str
     text: str = ""
 
 
 class ThreadPosition(NamedTuple):
-    """The position of a stopped thread."""
-
     tid: int
     pc: int
     sp: int
@@ -49,18 +41,12 @@ class ProcessHost(Protocol):
 
 
 class BreakpointHost(ProcessHost, Protocol):
-    """A process that a debugger holds stopped.
-
-    Between `arm` and `disarm` it has findleaks' breakpoints. `disarm` may be called at any time,
-    and again.
-    """
+    """A process that a debugger holds stopped. Between `arm` and `disarm`, which may be called at
+    any time, and again, it has findleaks' breakpoints."""
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
-        """Set a breakpoint at each address.
-
-        `hit` is called with the address of a breakpoint that a thread has reached; true asks to
-        stop.
-        """
+        """Set a breakpoint at each address. `hit` is called with that of a breakpoint that a thread
+        has reached; true asks to stop."""
         ...
 
     def disarm(self) -> None:
@@ -95,15 +81,10 @@ class PatchHost(ProcessHost, Protocol):
         """Change code; TargetError when that is not permitted."""
         ...
 
-    def places(self) -> list[ThreadPosition]:
-        """The positions of the threads."""
-        ...
+    def places(self) -> list[ThreadPosition]: ...
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """The result of a system call that a thread is made to execute.
-
-        The thread is pointed at the `syscall` instruction at `instruction`.
-        """
+        """The result of a system call, by a thread pointed at the `syscall` at `instruction`."""
         ...
 
 

@@ -28,8 +28,7 @@ from findleaks.target.stopped import Plan, Stop, extents_of, joined
 PIECE = 4 << 20  # bytes of a mapped file that are read at once
 _SPARE = 64 << 20
 """Bytes to leave free beside the copy and a quarter of it: the analysis needs memory, too."""
-_SMALL = 16 << 20
-"""Bytes of pages added since the plan, up to which available memory is not checked again."""
+_SMALL = 16 << 20  # bytes added since the plan, up to which available memory is not checked again
 
 Progress = Callable[[float], None]
 """Progress callback: takes the part of the work that is done (0: unknown), and may raise."""
@@ -40,10 +39,8 @@ class NoMemory(Exception):
 
 
 class CopiedProcess(ExtentReader, LocalProcess):
-    """A process by pid, which is stopped, copied and released in the constructor.
-
-    NoMemory where there is no memory for the copy.
-    """
+    """A process by pid, stopped, copied and released in the constructor.
+    NoMemory where there is no memory for the copy."""
 
     def __init__(self, pid: int, progress: Optional[Progress] = None) -> None:
         LocalProcess.__init__(self, pid, stopped=False)
@@ -181,7 +178,6 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return super()._sliced(extent, low, high)
 
     def resident(self, start: int, end: int) -> Optional[int]:
-        """See Target."""
         found = self._presence
         return None if found is None else found.resident.bytes(start, end) + found.swapped.bytes(start, end)
 
@@ -193,7 +189,6 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return self._threads
 
     def thread_names(self) -> dict[int, str]:
-        """See Target."""
         return self._names
 
     @property
@@ -203,9 +198,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
     def run_on(self, seconds: float) -> bool:
         """See Target. The process is running already, and is copied once more.
-
-        False where it has ended, or memory has become scarce.
-        """
+        False where it has ended, or memory has become scarce."""
         before = sum(source_size(extent) for extent in self._extents)
         if ended(self._pid) or available() + before < before + before // 4 + _SPARE:
             return False
@@ -253,10 +246,7 @@ def _no_memory(pid: int, size: int, found: int) -> NoMemory:
 
 def attach(pid: int, progress: Optional[Progress] = None) -> Union[CopiedProcess, LiveTarget]:
     """A process as a target: a copy of it, while it runs on.
-
-    Where memory for a copy is lacking, the process itself, stopped until `close()` (or the end of
-    a `with` block).
-    """
+    Without memory for a copy, the process itself, stopped until `close()` or the end of `with`."""
     try:
         return CopiedProcess(pid, progress)
     except NoMemory as lacking:

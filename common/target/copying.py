@@ -1,12 +1,9 @@
 """Copies the pages of a stopped process into a buffer that was prepared before the stop.
 
-The buffer has a window for each part of the process's memory that has pages. A page lies at the
-same offset in the window as in that part. Where the process has no page, the buffer's page stays
-untouched, too: it reads as zeros, as in the process, and takes no memory.
-
-Sources: process_vm_readv(2), madvise(2) (MADV_POPULATE_WRITE since Linux 5.14), proc(5)
-(/proc/PID/mem).
-"""
+The buffer has a window for each part of the process's memory that has pages, each page at the same
+offset as in that part. Where the process has no page, the buffer's stays untouched, too: it reads
+as zeros, as in the process, and takes no memory.
+Sources: process_vm_readv(2), madvise(2), proc(5) (/proc/PID/mem)."""
 
 from __future__ import annotations
 
@@ -24,20 +21,15 @@ from findleaks.target.base import Range, Region
 from findleaks.target.moment import Moment
 from findleaks.target.reader import MAP_NORESERVE
 
-KERNELS = ("[vdso", "[vvar", "[vsyscall")
-"""Prefixes of the names of mappings that the kernel makes in each process."""
+KERNELS = ("[vdso", "[vvar", "[vsyscall")  # prefixes of names of the kernel's mappings
 _HOLES = (16 << 20, 1 << 20, 64 << 10, 0)
-"""Longest gap without pages, in bytes, that a window spans: candidates.
-
-`windows` takes the first with which all windows together are at most `_SPREAD` times as large as
-the pages.
-"""
+"""Candidates for the longest gap without pages, in bytes, that a window spans. `windows` takes the
+first with which all windows are at most `_SPREAD` times as large as the pages."""
 _SPREAD = 16
 _LEAST = 64 << 20  # bytes: windows of this size in all are never too large
-_POPULATE_WRITE, _HUGE, _NO_HUGE = 23, 14, 15  # MADV_…
+_POPULATE_WRITE, _HUGE, _NO_HUGE = 23, 14, 15  # MADV_…; the first since Linux 5.14
 _HUGE_PAGE = 2 << 20  # bytes
-_STEP = 64 << 20
-"""Bytes copied, or populated, between two checks for Ctrl-C: some 30 ms."""
+_STEP = 64 << 20  # bytes copied or populated between two checks for Ctrl-C: some 30 ms
 _LONGEST = 16 << 20  # bytes of a run that process_vm_readv is given as one element
 _VECTOR = 1024  # UIO_MAXIOV
 _MOST_BAD = 1024  # pages in a row that cannot be read, after which the rest of a run is given up
@@ -69,11 +61,8 @@ class Copied(NamedTuple):
 
 
 def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
-    """The pages to copy, region by region, as start and end of each run in one flat array.
-
-    They are the process's own pages, and the shared pages that it can write to. Everything else
-    can be read after the stop, from the mapped files.
-    """
+    """The pages to copy, region by region, as start and end of each run in one flat array: the
+    process's own, and writable shared ones. The rest is read later, from the mapped files."""
     for region in regions:
         if not region.name.startswith(KERNELS) and (region.private or region.writable):
             yield region, (at.own if region.private else at.shared).cut(region.start, region.end)
@@ -113,9 +102,7 @@ def _windows(rows: Sequence[tuple[Region, array[int]]], hole: int) -> list[Windo
 
 class CopyBuffer:
     """A buffer that takes no memory until it is populated by `ready`, or written to.
-
-    OSError where the system refuses it.
-    """
+    OSError where the system refuses it."""
 
     def __init__(self, size: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
@@ -130,9 +117,7 @@ class CopyBuffer:
 
     def ready(self, offset: int, size: int, progress: Callable[[int], None]) -> None:
         """Populate a part of the buffer before it is written to.
-
-        `progress` is called after each step with the bytes populated in it, and may raise.
-        """
+        `progress` is called after each step with the bytes populated in it, and may raise."""
         low, high = -(-offset // _HUGE_PAGE) * _HUGE_PAGE, (offset + size) // _HUGE_PAGE * _HUGE_PAGE
         if high - low >= 2 * _HUGE_PAGE:
             self._advise(_HUGE, low, high - low)
@@ -189,11 +174,8 @@ class Layout:
 
 
 class Transfer:
-    """Copies memory out of a process.
-
-    The process is named by the id of one of its threads; `memory` is a descriptor of
-    /proc/PID/mem. `look` is called now and then, and may raise.
-    """
+    """Copies memory out of a process, which `pid`, the id of one of its threads, names.
+    `memory` is a descriptor of /proc/PID/mem. `look` is called now and then, and may raise."""
 
     def __init__(self, pid: int, memory: int, page: int, look: Callable[[], None]) -> None:
         self._pid, self._memory, self._page, self._look = pid, memory, page, look
@@ -206,9 +188,7 @@ class Transfer:
 
     def run(self, wanted: Copied) -> None:
         """Copy these runs, adding parts that cannot be read to `absent`.
-
-        ProcessLookupError when the process is gone.
-        """
+        ProcessLookupError when the process is gone."""
         source, destination, size = _split_long(wanted)
         at, count = 0, len(source)
         bad = 0
@@ -251,9 +231,7 @@ class Transfer:
 
     def _read_page(self, source: int, destination: int, size: int) -> int:
         """Copy from /proc/PID/mem, which also reads what the process may not; the bytes copied.
-
-        One page, or the whole run where process_vm_readv is refused.
-        """
+        One page, or the whole run where process_vm_readv is refused."""
         if not self._refused:
             size = min(size, self._page - source % self._page)
         try:
@@ -263,7 +241,7 @@ class Transfer:
 
 
 def _split_long(wanted: Copied) -> Copied:
-    """A copy of the columns, which the caller may change, with runs longer than _LONGEST split."""
+    """The columns copied, for the caller to change, with runs longer than _LONGEST split."""
     made = Copied.none()
     if not wanted.size or max(wanted.size) <= _LONGEST:
         for column, given in zip(made, wanted):

@@ -27,9 +27,7 @@ GIVE_SYSROOT = "Give --sysroot."
 
 
 class CoreTarget(ExtentReader, ImageTarget):
-    """A core file. `unread`: writable ranges that were mapped and are not in the core.
-    `truncated`: the file ends before its headers say. `exe_path`: the program's path when it ran.
-    """
+    """A core file. `unread`: writable ranges that were mapped and are not in the core."""
 
     live = False
 
@@ -167,10 +165,8 @@ class CoreTarget(ExtentReader, ImageTarget):
         return named
 
     def _fill(self) -> dict[int, Optional[FileSource]]:
-        """Take what the core lacks (text, constants, data never written to) from the modules'
-        files, if proven to be the same; and zeros for a .bss that was never written to.
-
-        Returns the files by the modules' starts."""
+        """Take what the core lacks (text, constants, data never written to) from modules' files
+        proven the same, and zeros for a .bss never written to; the files by modules' starts."""
         files: dict[int, Optional[FileSource]] = {}
         extra: list[Extent] = []
         absent: list[str] = []
@@ -273,7 +269,6 @@ class CoreTarget(ExtentReader, ImageTarget):
     # -- the protocol
 
     def resident(self, start: int, end: int) -> Optional[int]:
-        """See Target."""
         if not self._holes_valid():
             return None
         found = 0
@@ -296,7 +291,6 @@ class CoreTarget(ExtentReader, ImageTarget):
         return self._trusted
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
-        """See Target."""
         if not self._holes_valid(progress):
             return None
         anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
@@ -329,10 +323,10 @@ def open_core(
     progress: Callable[[str, float], None] = lambda phase, part: None,
     remedy: str = GIVE_SYSROOT,
 ) -> CoreTarget:
-    """The target of a core file, compressed (gzip, zstd, xz, bzip2) or not. `exe` is the program's
-    file, `sysroot` the folder to use as "/", both for files that are not where the core says.
-    `progress` gets the part that is unpacked. `remedy` says how the user names such a folder.
-    TargetError says in one line why a file cannot be used."""
+    """The target of a core file, compressed (gzip, zstd, xz, bzip2) or not.
+    `exe`, the program's file, and `sysroot`, a folder to use as "/", are for files that are not
+    where the core says; `remedy` says how the user names them. `progress` gets the part that is
+    unpacked. TargetError says in one line why a file cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:

@@ -1,17 +1,13 @@
 """Reader of ELF files and of ELF images in memory: headers, notes, build-ids, symbol tables.
 
-Not pyelftools, which reads debug information here (findleaks.debuginfo) and is the tests' oracle
-(tests/unit/test_elf.py):
-
+Not pyelftools, which reads debug information (debuginfo) and is test_elf.py's oracle:
 - Every command reads ELF, and must need neither a library nor its import of 45 ms.
-- Images in memory have no section headers, by which pyelftools finds symbols and build-ids (7 ms
-  for those of a process, against 126).
-- Cores have many segments (60,000 in 0.1 s, against 1.8).
+- pyelftools finds symbols and build-ids by section headers, which images in memory lack (7 ms for
+  those of a process, against 126), and is slow with a core's many segments (60,000 in 0.1 s,
+  against 1.8).
 - Hostile input raises one kind of error here, and nine there.
-
-Layouts: System V gABI chapters 4 and 5; both classes and byte orders. Everything read may be
-hostile: sizes are clipped to what is there, and no loop exceeds what the data hold.
-"""
+Layouts: System V gABI chapters 4 and 5; both classes and byte orders. All input may be hostile:
+sizes are clipped to what is there, and no loop exceeds what the data hold."""
 
 from __future__ import annotations
 
@@ -30,23 +26,10 @@ PN_XNUM = 0xFFFF
 SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 NT_GNU_BUILD_ID = 3
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_GNU_HASH = 4, 5, 6, 10, 14, 0x6FFFFEF5
-MAX_SYMBOLS = 1 << 22
-"""Limit of dynamic symbols, more than any real image has.
-
-A corrupt hash table must not make the reader go on for ever.
-"""
-
-MAX_SEGMENTS = 1 << 21
-"""Limit of program headers.
-
-Linux's default limit of mappings is 2^16, and 2^20 in some distributions.
-"""
-
-MAX_NOTES = 1 << 22
-"""Limit of notes. A process has at most 2^22 threads, and few come near to that."""
-
-MAX_STRINGS = 1 << 28
-"""Bytes of an image's string table: a corrupt DT_STRSZ must not make the reader copy gigabytes."""
+MAX_SYMBOLS = 1 << 22  # dynamic symbols: no image has so many, a corrupt hash table may claim more
+MAX_SEGMENTS = 1 << 21  # program headers; Linux limits mappings to 2^16, some distributions to 2^20
+MAX_NOTES = 1 << 22  # a process has at most 2^22 threads
+MAX_STRINGS = 1 << 28  # bytes of an image's string table: a corrupt DT_STRSZ may claim gigabytes
 
 _MACHINES = {3: "i386", 8: "MIPS", 20: "PowerPC", 21: "PowerPC64", 22: "s390", 40: "ARM", 62: "x86-64", 183: "AArch64"}
 _MACHINES.update({2: "SPARC", 15: "PA-RISC", 42: "SuperH", 43: "SPARC64", 50: "IA-64", 94: "Xtensa", 243: "RISC-V", 258: "LoongArch"})
@@ -152,11 +135,9 @@ def _rows(data: Buffer, offset: int, count: int, entsize: int, form: str) -> Ite
 
 
 def segments(data: Buffer, head: Header, nonzero: Optional[Callable[[int, int], Iterable[tuple[int, int]]]] = None) -> list[Segment]:
-    """The program headers in the data, without PT_NULL.
-
-    More than 65,534 are read, too (PN_XNUM: the count is section 0's sh_info). `nonzero` gives the
-    parts of a range of the file outside holes: a count may claim gigabytes of headers in one.
-    """
+    """The program headers in the data, without PT_NULL, also more than 65,534 (PN_XNUM: the count
+    is section 0's sh_info). `nonzero` gives the parts of a range of the file outside holes: a count
+    may claim gigabytes of headers in one."""
     count = head.phnum
     if count == PN_XNUM:
         first = next(_rows(data, head.shoff, 1, max(head.shentsize, 1), head.prefix + _section_form(head)), None)
@@ -225,11 +206,8 @@ def occurrences(data: bytes, wanted: bytes) -> Iterator[int]:
 
 
 def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
-    """The notes in the bytes of a PT_NOTE segment.
-
-    They end at the first whose sizes do not fit, or whose header is all zeros (padding, or a
-    hole).
-    """
+    """The notes in the bytes of a PT_NOTE segment, up to the first whose sizes do not fit, or whose
+    header is all zeros (padding, or a hole)."""
     view = memoryview(data)
     step = 8 if align == 8 else 4
     form = struct.Struct(head.prefix + "III")
@@ -248,8 +226,8 @@ def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
 
 
 def notes_of_core(data: Buffer, head: Header, headers: Sequence[Segment]) -> Iterator[Note]:
-    """The notes of these PT_NOTE segments of a file, at most MAX_NOTES; a segment that overlaps
-    one before it in the file has none."""
+    """The notes of a file's PT_NOTE segments, MAX_NOTES at most; none of a segment that overlaps
+    one before it in the file."""
     left, reached = MAX_NOTES, 0
     for segment in sorted(headers, key=lambda s: s.offset):
         if segment.offset >= reached and segment.filesz:
@@ -263,10 +241,8 @@ def notes_of_core(data: Buffer, head: Header, headers: Sequence[Segment]) -> Ite
 
 def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: Optional[int]) -> str:
     """The GNU build-id of an image as hex, "" if there is none.
-
-    `read(at, size)` reads the image: by file offset when `bias` is None, else by address (p_vaddr
-    + bias). What cannot be read counts as absent.
-    """
+    `read(at, size)` reads the image by file offset (`bias` None), or by address (p_vaddr + bias).
+    What cannot be read counts as absent."""
 
     def found() -> Iterator[Note]:
         for seg in loads:
@@ -281,11 +257,8 @@ def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[S
 
 
 def build_id_of_file(data: Buffer) -> str:
-    """The GNU build-id of a file by its section headers, "" if there is none.
-
-    Not by segments: those of a separate debug file are not its own. ElfError for a file that is
-    not ELF.
-    """
+    """The GNU build-id of a file by its section headers, "" if there is none; ElfError if not ELF.
+    Not by segments: those of a separate debug file are not its own."""
     head, view = header(data), memoryview(data)
     parts = (view[section.offset : section.offset + section.size] for section in sections(data, head) if section.type == SHT_NOTE)
     return _build_id_among(note for part in parts for note in notes(part, head))
@@ -297,10 +270,8 @@ def _build_id_among(found: Iterable[Note]) -> str:
 
 
 def symbol_form(head: Header) -> str:
-    """The struct format of Elf_Sym.
-
-    64-bit: name, info, other, shndx, value, size; 32-bit: name, value, size, info, other, shndx.
-    """
+    """The struct format of Elf_Sym: name, info, other, shndx, value, size (64-bit), or name, value,
+    size, info, other, shndx (32-bit)."""
     return head.prefix + ("IBBHQQ" if head.bits == 64 else "IIIBBH")
 
 
@@ -342,10 +313,8 @@ def dynamic(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Se
 
 def tables_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: int) -> list[Table]:
     """The dynamic symbol table of an image in memory; [] when it cannot be read.
-
-    The image has no section headers, so the length comes from DT_HASH (nchain), or from walking
-    DT_GNU_HASH to the end of its last chain.
-    """
+    As there are no section headers, its length comes from DT_HASH (nchain), or from walking
+    DT_GNU_HASH to the end of its last chain."""
     tags = dynamic(read, head, loads, bias)
     if DT_SYMTAB not in tags or DT_STRTAB not in tags or DT_STRSZ not in tags:
         return []
@@ -377,10 +346,7 @@ def tables_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Seq
 
 
 def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -> int:
-    """The number of dynamic symbols: the end of the chain that starts last.
-
-    An odd hash value ends a chain.
-    """
+    """The number of dynamic symbols: the end of the last chain, which an odd hash value marks."""
     buckets, offset, bloom, _ = struct.unpack(head.prefix + "IIII", read(at, 16))
     if buckets > MAX_SYMBOLS or bloom > MAX_SYMBOLS:
         return 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-LONGEST = 10
-"""Most bytes of a LEB128 number of 64 bits (DWARF 5, section 7.6)."""
+LONGEST = 10  # most bytes of a LEB128 number of 64 bits (DWARF 5, section 7.6)
 
 
 def signed(value: int, bits: int) -> int:
@@ -12,10 +11,7 @@ def signed(value: int, bits: int) -> int:
 
 
 def uleb128(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned number at `data[at]`, and where it ends.
-
-    ValueError where it does not end, or not within LONGEST bytes.
-    """
+    """The unsigned number at `data[at]`, and its end; ValueError unless within LONGEST bytes."""
     value = shift = 0
     for end, byte in enumerate(data[at : at + LONGEST], at + 1):
         value |= (byte & 0x7F) << shift

@@ -1,10 +1,9 @@
 """Opens files that a target names; reads files of /proc.
 
 A core, or a process in a container, may name any path. Only regular files are opened: opening a
-FIFO, a terminal or a device may block, or have effects. A path of the target stays below the
-folder that serves as its "/", as with chroot(2): ".." does not leave it, and absolute symbolic
-links are resolved below it (path_resolution(7)).
-"""
+FIFO, a terminal or a device may block, or have effects. A path of the target stays below the folder
+that serves as its "/", as with chroot(2): ".." does not leave it, and absolute symbolic links are
+resolved below it (path_resolution(7))."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ import stat
 from typing import NamedTuple, Optional
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_MOST_LINKS = 40
-"""Symbolic links followed in one path, as many as Linux follows."""
+_MOST_LINKS = 40  # symbolic links followed in one path, as many as Linux follows
 
 
 class Place(NamedTuple):
@@ -30,19 +28,13 @@ class Place(NamedTuple):
         return f"{self.root.rstrip('/')}/{self.path.lstrip('/')}" if self.root else self.path
 
     def open(self) -> int:
-        """A descriptor of the regular file.
-
-        OSError where there is none, or ValueError where the path is malformed.
-        """
+        """A descriptor of the regular file; OSError if there is none, ValueError if malformed."""
         return _within(self.root, self.path) if self.root else open_regular(self.path)
 
 
 def open_regular(path: str, folder: Optional[int] = None, follow: bool = True) -> int:
     """A descriptor of a regular file for reading; OSError where it is something else.
-
-    The type is checked before opening, and again on the open file, which may have been replaced
-    meanwhile.
-    """
+    Checked before opening, and again on the open file, which may have been replaced meanwhile."""
     _require_regular(os.stat(path, dir_fd=folder, follow_symlinks=follow).st_mode, path)
     fd = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
     try:

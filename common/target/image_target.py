@@ -13,17 +13,14 @@ from findleaks.target.ranges import holding, region_index
 from findleaks.target.reader import Source
 from findleaks.target.symbols import ModuleSymbols
 
-_MOST_BAD_PAGES = 1024
-"""Pages in a row that cannot be read, after which the rest of a mapping is given up."""
+_MOST_BAD_PAGES = 1024  # unreadable ones in a row, after which the rest of a mapping is given up
 
 _Self = TypeVar("_Self")
 
 
 class ImageTarget(Target):
     """A target with regions, and with modules whose ELF images and files are known.
-
-    `with` calls `close`. Symbol tables are loaded when first asked for.
-    """
+    `with` calls `close`. Symbol tables are loaded when first asked for."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -66,10 +63,8 @@ class ImageTarget(Target):
             self.unread.insert(at, Range(start, end))
 
     def _readable_pieces(self, low: int, high: int, longest: int, read: Callable[[int, int], memoryview]) -> Iterator[Piece]:
-        """What `read` can read of [low, high), at most `longest` bytes at once.
-
-        Pages that it cannot read are skipped: device memory, what lies beyond a file's end.
-        """
+        """What `read` can read of [low, high), at most `longest` bytes at once, without pages that
+        it cannot read (device memory, what lies beyond a file's end)."""
         bad = 0  # pages in a row
         while low < high:
             data = read(low, min(longest, high - low))
@@ -110,7 +105,6 @@ class ImageTarget(Target):
         return found
 
     def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
-        """See Target."""
         image = self._image_of(module)
         return debug_data(self._file(image), module.build_id, self._sysroot) if image is not None else []
 
@@ -123,7 +117,6 @@ class ImageTarget(Target):
         return found
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
-        """See Target."""
         for candidate in self.modules():
             if candidate.path.rsplit("/", 1)[-1].startswith(module):
                 found = self.symbols_of(candidate).by_name(name)
@@ -132,19 +125,14 @@ class ImageTarget(Target):
         return None
 
     def symbols_starting(self, prefix: str) -> list[Symbol]:
-        """See Target."""
         return [symbol for module in self.modules() for symbol in self.symbols_of(module).starting(prefix)]
 
     def thread_locals(self, module: Module) -> list[Symbol]:
-        """See Target."""
         return self.symbols_of(module).thread_locals()
 
     def symbolize(self, address: int) -> Optional[Symbol]:
-        """See Target.
-
-        A symbol without a size covers code only: what begins at `_end`, or in data after the last
-        function, is not part of it.
-        """
+        """See Target. A symbol without a size covers code only, not what begins at `_end`, or in
+        data after the last function."""
         module = holding(self.modules(), address)
         found = self.symbols_of(module).by_address(address) if module is not None else None
         if found is not None and not found.size and found.address != address:

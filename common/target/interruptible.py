@@ -12,8 +12,8 @@ _Item = TypeVar("_Item")
 
 
 def interruptible(target: Target, items: Iterable[_Item], every: int = 1) -> Iterator[_Item]:
-    """The items. Raises Interrupted when the user asked to stop, which is looked up before the
-    first item and then before each `every`th."""
+    """The items. Raises Interrupted when the user asked to stop, which is polled before the first
+    item and then before each `every`th."""
     for number, item in enumerate(items):
         if number % every == 0 and target.interrupted():
             raise Interrupted

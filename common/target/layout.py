@@ -17,37 +17,29 @@ _LAST_PAGE = 4096  # bytes
 
 
 class Load(NamedTuple):
-    """A PT_LOAD segment.
-
-    [start, end) was mapped; the first `filesz` bytes were dumped; the file still has the first
-    `there` of them.
-    """
+    """A PT_LOAD segment. [start, end) was mapped."""
 
     start: int
     end: int
     flags: int
     offset: int
-    filesz: int
-    there: int
+    filesz: int  # bytes from `start` that were dumped
+    there: int  # of them, bytes that the file still has
 
 
 def top_of(word: int) -> int:
     """The end of the memory that a process can have, by the bytes of a word.
-
-    Nothing is ever mapped in the last page of the address space, as its addresses are the kernel's
-    error numbers (Linux include/linux/err.h, MAX_ERRNO). What a core claims of that page is left
-    out, so that the end of a range, and of a word or a structure just after it, fits in 64 bits.
-    """
+    Nothing is ever mapped in the last page of the address space: its addresses are the kernel's
+    error numbers (Linux include/linux/err.h, MAX_ERRNO). What a core claims of it is left out, so
+    that the end of a range, and of a word or structure just after it, fits in 64 bits."""
     return (1 << 8 * word) - _LAST_PAGE
 
 
 def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optional[Runs] = None) -> list[Load]:
     """The PT_LOADs of a core file of `size` bytes, by address, up to `top_of`.
-
     `data` are the parts of the file that are not holes. Where segments name more bytes than the
-    file has, each byte belongs to the first segment that names it. No program writes such cores,
-    but in a hostile one 60,000 segments may name the same megabytes.
-    """
+    file has, each byte belongs to the first that names it: no program writes such cores, but in a
+    hostile one 60,000 segments may name the same megabytes."""
     last = top_of(word)
     loads = []
     for s in headers:
@@ -84,13 +76,10 @@ def expected_size(headers: Sequence[elf.Segment]) -> int:
 
 
 def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_code: Callable[[int, str, int], bool]) -> list[Region]:
-    """The regions of a core, sorted, disjoint.
-
-    They are its segments with the names of the mapped files, and the mapped files that have no
-    segment (GDB writes none for what it does not dump, which is read only). `stack` is an address
-    in the main thread's stack. `is_code` is called with an address, the file's path, and the
-    offset in the file.
-    """
+    """The regions of a core, sorted, disjoint: segments, named by the mapped files, and mapped
+    files without a segment (GDB writes none for what it does not dump, which is read only).
+    `stack` is an address in the main thread's stack. `is_code` is called with an address, the
+    file's path, and the offset in the file."""
     starts = [m.start for m in files]
     regions: list[Region] = []
     last = 0

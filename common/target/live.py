@@ -23,18 +23,13 @@ from findleaks.target.residency.presence import Presence
 PIECE = 4 << 20
 """Bytes of a piece. /proc/PID/mem is fastest at 1 to 4 MiB a call: the buffer stays cached."""
 SKIP = 256 << 20
-"""`pieces` leaves out runs of never-touched anonymous memory of at least this many bytes.
-
-A sanitizer's shadow memory has terabytes of it.
-"""
+"""Least bytes of never-touched anonymous memory that `pieces` leaves out: a sanitizer's shadow
+memory has terabytes of it."""
 
 
 class LiveTarget(PagedReader, LocalProcess):
-    """A process by pid.
-
-    With `stopped` the caller (a debugger) holds it stopped, and nothing is done to it. Otherwise
-    it is stopped here, and runs on at `close()` (or use `with`).
-    """
+    """A process by pid. With `stopped` the caller (a debugger) holds it stopped, and nothing is
+    done to it. Otherwise it is stopped here, and runs on at `close()` (or use `with`)."""
 
     def __init__(self, pid: int, stopped: bool = True) -> None:
         LocalProcess.__init__(self, pid, stopped)
@@ -78,10 +73,8 @@ class LiveTarget(PagedReader, LocalProcess):
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
         """The readable parts of [start, end), ascending, each at most 4 MiB.
-
-        Pages of anonymous memory that were never touched are zeros. They are not read, since that
-        would make the process's page tables grow. Very long runs of them are left out.
-        """
+        Never-touched pages of anonymous memory are zeros. They are not read, which would make the
+        process's page tables grow, and very long runs of them are left out."""
         for region, low, high in overlapping(self._regions, self._region_starts, start, end):
             if region.readable and self._pagemap is not None and region.writable and region.anonymous:
                 yield from self._touched_pieces(self._pagemap, low, high)
@@ -136,14 +129,12 @@ class LiveTarget(PagedReader, LocalProcess):
             low += size
 
     def resident(self, start: int, end: int) -> Optional[int]:
-        """See Target."""
         if self._pagemap is None:
             return None
         runs = self._pagemap.touched(start, end)
         return sum(max(0, min(run.end, end) - max(run.start, start)) for run in runs)
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
-        """See Target."""
         return presence.live(self._proc, self._page, progress)
 
     # -- the rest of the protocol
@@ -155,7 +146,6 @@ class LiveTarget(PagedReader, LocalProcess):
         return [thread for thread in found if thread is not None]
 
     def run_on(self, seconds: float) -> bool:
-        """See Target."""
         if self._tracer is None:
             return False
         self.close()

@@ -1,10 +1,7 @@
 """Mapped files of a copied process, read after it was released.
-
 A page of a file that the process did not write to is what the file has there. A file is the mapped
-one where its device and inode are those in /proc/PID/maps. For a file that was deleted, or is in
-another container, the process's own memory is read. That counts only if the very same mapping is
-still there afterwards.
-"""
+one if its device and inode are those in /proc/PID/maps. For one that was deleted, or is in another
+container, the process's memory is read, if the very same mapping is still there afterwards."""
 
 from __future__ import annotations
 
@@ -22,16 +19,13 @@ _MOST_FILES = 100  # open at once
 
 
 class MappedFiles:
-    """The files behind the mappings of a process.
-
-    `proc` is the process's folder under /proc; `maps` is the text of its `maps` file at the stop.
-    """
+    """The files behind the mappings of a process: `proc` is its folder under /proc, `maps` the text
+    of its `maps` file at the stop."""
 
     def __init__(self, proc: str, maps: bytes, page: int) -> None:
         self._proc, self.page = proc, page
         self._lines = {int(line.partition(b"-")[0], 16): line for line in maps.split(b"\n") if line}
-        # By device and inode: a descriptor, or -1, and the file's size.
-        self._files: dict[bytes, tuple[int, int]] = {}
+        self._files: dict[bytes, tuple[int, int]] = {}  # by device, inode: descriptor or -1, size
         self._memory: Optional[int] = None
         self.chunks: dict[int, bytes] = {}
 
@@ -97,7 +91,6 @@ class MappedFiles:
         self._files.clear()
 
     def close(self) -> None:
-        """Close all files and drop the cache."""
         self._close_files()
         memory, self._memory = self._memory, None
         if memory is not None:

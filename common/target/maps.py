@@ -8,11 +8,8 @@ from findleaks.target.base import Region
 
 
 def regions_of(maps: bytes) -> list[Region]:
-    """The regions of /proc/PID/maps.
-
-    The kernel escapes line feeds in names of files (seq_file_path in fs/proc/task_mmu.c), and
-    nothing else: a name with a carriage return is one name, not two lines.
-    """
+    """The regions of /proc/PID/maps. Of file names, the kernel escapes line feeds only
+    (seq_file_path in fs/proc/task_mmu.c): one with a carriage return is one name, not two lines."""
     return [region for region in map(_region_of, maps.split(b"\n")) if region is not None]
 
 

@@ -24,15 +24,12 @@ _MOST_HEADERS = 1 << 16  # most bytes read for program headers that end later
 
 
 class Image(NamedTuple):
-    """A module with its ELF headers.
-
-    `page` is the readable part of its first page, for comparing files without build-ids.
-    """
+    """A module with its ELF headers."""
 
     module: Module
     head: Optional[elf.Header]
     segments: Sequence[elf.Segment]
-    page: bytes
+    page: bytes  # what is readable of its first page, to compare files without build-ids
 
 
 class FileSource(Source):
@@ -81,11 +78,8 @@ def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Op
 
 
 def image(read: Callable[[int, int], bytes], mapping: Mapping, mappings: Sequence[Mapping], machine: int, page: int) -> Optional[Image]:
-    """The module whose first page `mapping` maps, or None when it maps something else.
-
-    None, too, for an ELF file mapped as mere data: its last segment is not where the file's
-    headers put it.
-    """
+    """The module whose first page `mapping` maps, or None when it maps something else: also an ELF
+    file mapped as mere data, whose last segment is not where its headers put it."""
     if mapping.offset:
         return None
     found = headers(read, mapping.start, mapping.end - mapping.start)
@@ -128,9 +122,7 @@ def mapped_files(regions: Sequence[Region]) -> list[Mapping]:
 
 def unnamed(read: Callable[[int, int], bytes], parts: Iterable[tuple[int, int, bool]]) -> list[Mapping]:
     """Mappings where no names and offsets of files are known: an ELF header begins a file.
-
-    `parts` are start, end, and whether the beginning can be read.
-    """
+    `parts` are start, end, and whether the beginning can be read."""
     found = []
     for start, end, readable in parts:
         try:
@@ -142,11 +134,8 @@ def unnamed(read: Callable[[int, int], bytes], parts: Iterable[tuple[int, int, b
 
 
 def bare(mappings: Sequence[Mapping], known: Sequence[Image], is_code: Callable[[Mapping], bool]) -> list[Image]:
-    """The modules whose first page cannot be read, so that only their place is known.
-
-    They are files mapped from their beginning that have code, or the name of a library. The bias
-    is that of a position-independent file.
-    """
+    """Modules whose first page cannot be read, so that only their place is known: files mapped from
+    their beginning with code, or a library's name. The bias is a position-independent file's."""
     taken = {found.module.path for found in known}
     spans: dict[str, list[Mapping]] = {}
     for mapping in mappings:
@@ -174,10 +163,8 @@ class Places:
         return self._images[index] if index >= 0 and address < self._images[index].module.end else None
 
     def is_code(self, address: int, path: str, offset: int) -> bool:
-        """Whether a module's headers put code at this address, or at this offset of the file.
-
-        The latter because V8 maps its own code a second time.
-        """
+        """Whether a module's headers put code at this address, or at this offset of the file (V8
+        maps its own code a second time)."""
         found = self.at(address)
         if found is not None:
             return address - found.module.bias in self._code(found)[0]
@@ -185,7 +172,7 @@ class Places:
         return found is not None and offset in self._code(found)[1]
 
     def _code(self, found: Image) -> tuple[Runs, Runs]:
-        """The code of a module, by the file's own addresses, and by offsets in the file."""
+        """A module's code, by the file's own addresses, and by offsets in the file."""
         start, page = found.module.start, self._page
         if start not in self._known:
             code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
@@ -210,12 +197,9 @@ class Check(NamedTuple):
 
 def check(candidates: Sequence[Place], loaded: Image, named: Sequence[Place] = ()) -> Check:
     """The file that a module was loaded from: the first candidate with the same build-id.
-
-    Where there is no build-id to compare, the first page decides, which has the size and place of
-    every segment. That applies to modules without one (musl's ld.so), and to files that the user
-    `named`, whose note the core lacks (patchelf moves it out of the first page, as in every wheel
-    that auditwheel repaired).
-    """
+    Where there is none to compare, the first page decides, which has the size and place of every
+    segment: for modules without a build-id (musl's ld.so), and for files that the user `named`
+    whose note the core lacks (patchelf moves it off the first page, as in auditwheel's wheels)."""
     seen = Check(None, "", "", False)
     for place in candidates:
         try:
@@ -257,11 +241,8 @@ def debug_data(source: Optional[Source], build_id: str, sysroot: str) -> list[el
 
 
 def tables(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Table]:
-    """The symbol tables of a module: of its file, its separate debug file, its MiniDebugInfo.
-
-    The debug file is used if installed. MiniDebugInfo is a compressed .symtab in .gnu_debugdata,
-    as in Fedora's packages.
-    """
+    """The symbol tables of a module: of its file, its separate debug file if installed, and its
+    MiniDebugInfo (a compressed .symtab in .gnu_debugdata, as in Fedora's packages)."""
     found = _tables(source.view()) if source is not None else []
     if len(found) < 2 or not found[0].symbols:
         separate = _debug_file(build_id, sysroot)

@@ -1,8 +1,5 @@
 """The pages of a process at the moment of a stop: its own, to be copied, and shared ones.
-
-Sources: include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7), Documentation/admin-guide/mm/pagemap.rst
-(bits 61 to 63).
-"""
+Sources: include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7), Documentation/admin-guide/mm/pagemap.rst."""
 
 from __future__ import annotations
 
@@ -22,14 +19,9 @@ _TOP = 1 << 63  # addresses from here on are the kernel's
 
 
 class Moment(NamedTuple):
-    """Pages by kind.
-
-    `own`: pages of anonymous memory, and pages that were written to since they were mapped from a
-    file, those in swap included. The kernel's zero page is not among them where the kernel
-    identifies it.
-
-    `shared`: pages of files and of shared memory that are mapped at the moment.
-    """
+    """Pages by kind. `own`: of anonymous memory, and pages written to since they were mapped from a
+    file, also in swap, without the kernel's zero page where the kernel identifies it. `shared`:
+    pages of files and of shared memory that are mapped at the moment."""
 
     presence: Presence
     own: Runs
@@ -38,10 +30,7 @@ class Moment(NamedTuple):
 
 def moment(proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
     """The pages of a stopped process; None where the system does not report them.
-
-    `proc` is the process's folder ("/proc/4711"), `regions` are its mappings. `progress` is called
-    now and then, and may raise.
-    """
+    `proc` is its folder ("/proc/4711"). `progress` is called now and then, and may raise."""
     regions = [region for region in regions if region.end < _TOP]  # vsyscall's page is the kernel's
     if not regions:
         return None

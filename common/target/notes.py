@@ -1,9 +1,6 @@
 """The notes of a core: threads, registers, mapped files, auxiliary vector, process name.
-
-Not by pyelftools, which leaves the contents of NT_PRSTATUS, NT_AUXV and NT_SIGINFO undecoded.
-Layouts: Linux 6.x include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c
-(fill_files_note for NT_FILE).
-"""
+Not by pyelftools, which does not decode NT_PRSTATUS, NT_AUXV and NT_SIGINFO. Layouts: Linux 6.x
+include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c (fill_files_note: NT_FILE)."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ AT_PHDR, AT_PAGESZ, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3
 
 
 FAULTS = (4, 7, 8, 11, 31)
-"""Signals of a thread's own fault: SIGILL, SIGBUS, SIGFPE, SIGSEGV and SIGSYS.
-
-Their si_code is above 0 if the thread caused them.
-"""
+"""Faults: SIGILL, SIGBUS, SIGFPE, SIGSEGV, SIGSYS; si_code is above 0 if the thread caused them."""
 
 SIGABRT, SI_TKILL = 6, -6
 
@@ -47,8 +41,7 @@ class Process(NamedTuple):
     files: list[Mapping]
     auxv: dict[int, int]
     problems: list[str]
-    # NT_FILE's page size: the system's in the kernel's cores, 1 in GDB's; 0: no such note.
-    unit: int = 0
+    unit: int = 0  # NT_FILE's page size: the system's in the kernel's cores, 1 in GDB's; 0: no note
     crashed: int = 0  # the thread that a fault or its own abort() ended
 
 
@@ -123,11 +116,9 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
 
 
 def _own_fault(order: str, info: memoryview) -> bool:
-    """Whether siginfo_t reports what the thread did itself: a fault, or abort().
-
-    abort() signals its own thread; `kill` from outside gives si_code 0. Layout: Linux,
-    include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code).
-    """
+    """Whether siginfo_t reports what the thread did itself: a fault, or abort(), which signals its
+    own thread; `kill` from outside gives si_code 0. Layout: Linux,
+    include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code)."""
     if len(info) < 12:
         return False
     number, _, code = struct.unpack_from(order + "3i", info)
@@ -135,7 +126,6 @@ def _own_fault(order: str, info: memoryview) -> bool:
 
 
 def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
-    """The auxiliary vector by AT_ type."""
     words = arch.unpack(data)
     vector: dict[int, int] = {}
     for key, value in zip(words[::2], words[1::2]):
@@ -146,8 +136,7 @@ def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
 
 
 def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str]:
-    # elf_prpsinfo is 136 bytes on 64-bit; 124 on 32-bit with 16-bit user ids (i386, ARM),
-    # 128 with 32-bit ones.
+    # elf_prpsinfo: 136 bytes (64-bit), 124 (32-bit, 16-bit user ids: i386, ARM), 128 (32-bit ids)
     at = {136: 24, 124: 12, 128: 16}.get(len(desc))
     if at is None:
         return None, ""
@@ -157,11 +146,8 @@ def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str]:
 
 def _files(arch: Arch, desc: memoryview, problems: list[str]) -> tuple[list[Mapping], int]:
     """The mapped files of NT_FILE, and its page size (0 where the note is cut off).
-
-    Layout: count, page size, count times {start, end, offset in pages}, then as many
-    NUL-terminated paths. The page size is 4096 in the kernel's cores and 1 in GDB's; either way
-    offset times page size is in bytes.
-    """
+    Layout: count, page size, count times {start, end, offset in pages}, then as many NUL-terminated
+    paths. The page size is 4096 in the kernel's cores, 1 in GDB's; offset times it is in bytes."""
     word, form = arch.word, arch.word_format
     if len(desc) < 2 * word:
         problems.append("the list of mapped files is cut off: no modules are known")

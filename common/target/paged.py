@@ -10,16 +10,14 @@ from findleaks.target.base import Region
 from findleaks.target.image_target import ImageTarget
 
 _PAGE = 4096  # bytes
-_AHEAD = 4 * _PAGE
-"""Bytes read at once for short reads: one request to another machine serves many."""
+_AHEAD = 4 * _PAGE  # bytes at once for short reads: one request to another machine serves many
 _MOST_PAGES = 1 << 14  # in the cache
 
 
 class PagedReader(ImageTarget):
     """`read` and `word` of the Target protocol over `_read_some`, which subclasses provide."""
 
-    longest_read = 1 << 30
-    """Bytes of one call of `_read_some`, at most."""
+    longest_read = 1 << 30  # bytes of one call of `_read_some`, at most
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
@@ -31,7 +29,6 @@ class PagedReader(ImageTarget):
         raise NotImplementedError
 
     def _read_error(self, region: Region, address: int) -> str:
-        """Why an address in a region cannot be read."""
         raise NotImplementedError
 
     def read(self, address: int, size: int) -> bytes:

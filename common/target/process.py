@@ -23,7 +23,6 @@ class LocalProcess(ImageTarget):
     live = True
 
     def __init__(self, pid: int, stopped: bool) -> None:
-        """`stopped`: the caller holds it stopped."""
         ImageTarget.__init__(self)
         self._pid = _checked_pid(pid, stopped)
         self.pid: Optional[int] = self._pid
@@ -43,7 +42,6 @@ class LocalProcess(ImageTarget):
         return supported_arch(head, f"pid {self._pid}: a process")
 
     def _map(self, maps: bytes) -> None:
-        """Record the mappings from the text of /proc/PID/maps."""
         self._set_regions(regions_of(maps))
         if not self._regions:
             raise TargetError(f"pid {self._pid}: the process has ended")
@@ -61,7 +59,6 @@ class LocalProcess(ImageTarget):
         self.description = f"process {pid} ({self.exe_path or 'unnamed'}), {threads} thread{'' if threads == 1 else 's'}"
 
     def thread_names(self) -> dict[int, str]:
-        """See Target."""
         names = {}
         for tid in tasks(self._pid):
             try:
@@ -72,17 +69,14 @@ class LocalProcess(ImageTarget):
 
     @property
     def auxv(self) -> dict[int, int]:
-        """See Target."""
         try:
             return auxiliary(self.arch, content(f"{self._proc}/auxv"))
         except OSError:
             return {}
 
     def _file(self, image: Image) -> Optional[Source]:
-        """The mapped file itself, even if deleted or replaced since.
-
-        Else the file at its path, in the process's root folder.
-        """
+        """The mapped file itself, even if deleted or replaced since; else the file at its path, in
+        the process's root folder."""
         module = image.module
         region = self._region_at(module.start)
         if not module.path.startswith("/") or region is None:
@@ -96,10 +90,8 @@ class LocalProcess(ImageTarget):
 
 
 def folder_of(pid: int) -> str:
-    """The folder under /proc by which the process's memory can be read.
-
-    That is a living thread's: a main thread that ended before the others has no memory any more.
-    """
+    """The folder under /proc by which the process's memory can be read: a living thread's, as a
+    main thread that ended before the others has no memory any more."""
     return next((f"/proc/{tid}" for tid in (pid, *tasks(pid)) if state(pid, tid) not in "ZX"), f"/proc/{pid}")
 
 

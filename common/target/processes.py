@@ -12,11 +12,8 @@ SHOWN = 8  # process ids in an error message
 
 def process(word: str) -> int:
     """The process id that `word` is or names; ArgumentTypeError unless exactly one has the name.
-
-    A name is that of the running file (/proc/PID/exe), of the first word of the command line, or
-    of the process (/proc/PID/comm, which is cut after 15 characters). So a script is found by its
-    interpreter's name only.
-    """
+    A name is that of the running file (/proc/PID/exe: a script's interpreter), of the first word of
+    the command line, or of the process (/proc/PID/comm, cut after 15 characters)."""
     if word.isascii() and word.isdigit():
         return int(word)
     found = sorted(pid for pid in _other_processes() if word in _names(pid))
@@ -29,7 +26,6 @@ def process(word: str) -> int:
 
 
 def _other_processes() -> list[int]:
-    """All processes but findleaks itself."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
 
 

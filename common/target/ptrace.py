@@ -1,14 +1,12 @@
 """Stops a process with ptrace(2), reads its threads' registers, and lets it run on.
 
 PTRACE_SEIZE and PTRACE_INTERRUPT send no signal, and a process that was stopped before stays
-stopped. Signals that arrive meanwhile stay queued, and one that a thread was just about to take is
-handed back on detaching. Should findleaks die, the kernel detaches. As with any debugger, a system
-call that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
-
-The kernel ties a traced thread to the one thread that attached, and releases it when that thread
-ends. So one thread, started for this, makes all ptrace requests. It is not interrupted by a
-Ctrl-C, and its end also frees threads that never stopped.
-"""
+stopped. Signals that arrive meanwhile stay queued; one that a thread was about to take is handed
+back on detaching. Should findleaks die, the kernel detaches. As with any debugger, a system call
+that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
+The kernel ties a traced thread to the one that attached, and releases it when that ends. So one
+thread, started for this, makes all ptrace requests. Ctrl-C does not interrupt it, and its end also
+frees threads that never stopped."""
 
 from __future__ import annotations
 
@@ -31,11 +29,7 @@ from findleaks.target.notes import NT_PRSTATUS, thread
 _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207  # PTRACE_…
 _WALL = 0x40000000  # __WALL of waitpid(2)
 _EVENT_STOP = 128  # PTRACE_EVENT_STOP
-_PATIENCE = 2.0
-"""Seconds to wait for a thread to stop.
-
-A thread in an uninterruptible sleep (vfork's parent, a dead file server) does not stop.
-"""
+_PATIENCE = 2.0  # seconds: threads in uninterruptible sleep (vfork, dead file server) do not stop
 _MOST_PASSES = 10_000  # over the list of threads, until it has no new ones
 _NOT_TRACED = -1  # the thread has ended, or was not attached to
 
@@ -53,10 +47,8 @@ def ptrace_library() -> Any:
 
 
 class Tracer:
-    """The threads of one process, stopped.
-
-    `release()` lets them run on. It must be called, from any thread, and may be called again.
-    """
+    """The threads of one process, stopped until `release()`.
+    That must be called, from any thread, and may be called again."""
 
     def __init__(self, pid: int, arch: Arch) -> None:
         self.pid = pid
@@ -66,8 +58,7 @@ class Tracer:
         self._read: list[tuple[int, bytes, Sequence[bytes]]] = []
         self._sleeping: list[Thread] = []  # those that did not stop
         self._libc = ptrace_library()
-        # Thread -> signal to hand back, or _NOT_TRACED; None: it has not stopped yet.
-        self._stops: dict[int, Optional[int]] = {}
+        self._stops: dict[int, Optional[int]] = {}  # by thread: signal to hand back; None: runs
         self._error: Optional[BaseException] = None
         # Bare locks, each released by the other thread: unlike threading.Event and Thread.join,
         # they survive a Ctrl-C at any point.
@@ -81,20 +72,14 @@ class Tracer:
 
     @cached_property
     def threads(self) -> list[Thread]:
-        """The threads as they were stopped, the main thread first.
-
-        Registers are decoded when first asked for, not during the stop.
-        """
+        """The threads as stopped, the main one first. Decoded on demand, not at the stop."""
         made = [thread(self.arch, tid, registers, extra) for tid, registers, extra in self._read]
         return sorted([*made, *self._sleeping], key=lambda t: (t.tid != self.pid, t.tid))
 
     def stop(self, during: Optional[Callable[[], Optional[bool]]] = None) -> None:
-        """Stop every thread, also those that start meanwhile, and read the registers.
-
-        TargetError if the kernel refuses. `during` is then called by the tracing thread, as only
-        that thread can make ptrace requests. Where it returns true, or raises, the process runs on
-        at once.
-        """
+        """Stop every thread, also those that start meanwhile, and read the registers; TargetError
+        if the kernel refuses. Then `during` is called by the tracing thread, the only one that can
+        make ptrace requests. Where it returns true, or raises, the process runs on at once."""
         self._during = during
         try:
             # Not threading.Thread, which would keep the interpreter from exiting. If release()
@@ -210,7 +195,6 @@ class Tracer:
             pause = min(2 * pause, 0.01)
 
     def _look(self, tid: int, stopped: bool) -> None:
-        """Read a thread's registers."""
         size = len(self.arch.registers) * self.arch.word
         registers = self._regset(tid, NT_PRSTATUS, size) if stopped else b""
         if len(registers) == size:
@@ -229,10 +213,7 @@ class Tracer:
         return buffer.raw[: vector.len]
 
     def _reap(self, tid: int) -> None:
-        """Reap a thread that died while it was traced.
-
-        Otherwise it, and so the process, stays a zombie as long as findleaks runs.
-        """
+        """Reap a thread that died while traced: the process would stay a zombie otherwise."""
         if tid == self.pid and status(tid).get("PPid") == str(os.getpid()):
             return  # a child of findleaks: the code that started it waits for it
         limit = time.monotonic() + 0.2
@@ -275,10 +256,8 @@ def status(pid: int) -> dict[str, str]:
 
 
 def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
-    """A thread that cannot be stopped, from /proc/PID/task/TID/syscall; None if that has nothing.
-
-    The file has the arguments of the system call, sp and pc.
-    """
+    """A thread that cannot be stopped, from /proc/PID/task/TID/syscall, which has the arguments of
+    the system call, sp and pc; None if it has nothing."""
     try:
         fields = content(f"/proc/{pid}/task/{tid}/syscall").split()
         values = [int(field, 16) for field in fields[1:]]

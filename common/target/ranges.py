@@ -23,10 +23,8 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def subtract(ranges: Sequence[Range], holes: Iterable[Range]) -> list[Range]:
-    """`ranges` without `holes`. `ranges` are sorted and disjoint; `holes` may overlap.
-
-    Linear but for sorting the holes: a core may have tens of thousands of both.
-    """
+    """`ranges`, which are sorted and disjoint, without `holes`, which may overlap.
+    Linear but for sorting the holes: a core may have tens of thousands of both."""
     left: list[Range] = []
     taken = merged(holes)
     first = 0
@@ -51,10 +49,7 @@ def inside(ranges: Sequence[Range], address: int) -> Optional[Range]:
 
 
 def subtract_few(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]:
-    """`subtract` for a few ranges and many `holes`, which are sorted and disjoint.
-
-    Only the holes near the ranges are looked at.
-    """
+    """`subtract` for few ranges and many (sorted, disjoint) `holes`: only near ones are read."""
     if not ranges:
         return []
     first, last = bisect_right(holes, (ranges[0].start, 0)), bisect_right(holes, (ranges[-1].end, 0))
@@ -73,8 +68,6 @@ def nonzero_pieces(target: Target, start: int, end: int) -> Iterator[Piece]:
 
 
 class Ranged(Protocol):
-    """What has a range of addresses."""
-
     @property
     def start(self) -> int: ...
 
@@ -86,10 +79,8 @@ _Ranged = TypeVar("_Ranged", bound=Ranged)
 
 
 def overlapping(parts: Sequence[_Ranged], starts: Sequence[int], start: int, end: int) -> Iterator[tuple[_Ranged, int, int]]:
-    """The sorted, disjoint parts that overlap [start, end), each with the bounds of the overlap.
-
-    `starts` are the starts of the parts.
-    """
+    """The sorted, disjoint parts that overlap [start, end), each with the bounds of the overlap;
+    `starts` are the starts of the parts."""
     for index in range(max(bisect_right(starts, start) - 1, 0), len(parts)):
         part = parts[index]
         if part.start >= end:
@@ -128,10 +119,7 @@ def region_index(regions: Sequence[Ranged], address: int) -> int:
 
 
 def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:
-    """The piece with zeros in place of these holes, which are sorted and disjoint.
-
-    The piece itself where no hole lies in it.
-    """
+    """The piece with zeros in place of sorted, disjoint holes; itself if none lies in it."""
     low, high = piece.address, piece.address + len(piece.data)
     near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
     parts = [(max(start, low) - low, min(end, high) - low) for start, end in near if end > low]

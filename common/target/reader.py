@@ -16,22 +16,16 @@ from findleaks.target.runs import Runs
 
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
-SKIP = 256 << 20
-"""`pieces` leaves out runs of known zeros of at least this many bytes, as for a live process."""
-
+SKIP = 256 << 20  # least bytes of known zeros that `pieces` leaves out, as for a live process
 PAGE = 4096  # bytes
-
-_MARGIN = 64 << 10
-"""Bytes of zeros on each side that `nonzero` counts as data: structures may start or end so."""
+_MARGIN = 64 << 10  # zeros that `nonzero` keeps around data, in bytes: structures start or end so
 
 
 def map_file(fd: int, size: int) -> memoryview:
     """`size` bytes of an open file, mapped copy-on-write.
-
     So ctypes takes addresses in it (which it refuses for read-only memory), and no write reaches
     the file. The mapping does not count against the overcommit limit, which a big core would
-    exceed. Where the system counts it all the same, the mapping is read-only, and `pieces` copies.
-    """
+    exceed. Where it counts all the same, the mapping is read-only, and `pieces` copies."""
     flags = mmap.MAP_PRIVATE | MAP_NORESERVE
     try:
         return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE))
@@ -45,12 +39,9 @@ def zeros(size: int) -> memoryview:
 
 
 class Source:
-    """A buffer, made when first needed.
-
-    `direct`: `view` has all of it. `data` are the parts that may hold anything but zeros, where
-    that is known without reading: holes of a file are zeros, and a core may have terabytes of
-    them.
-    """
+    """A buffer, made when first needed. `direct`: `view` has all of it.
+    `data`: the parts that may hold anything but zeros, where that is known without reading: holes
+    of a file are zeros, and a core may have terabytes of them."""
 
     direct = True
 
@@ -101,9 +92,7 @@ class Source:
 
 class Zeros(Source):
     """`size` bytes of zeros that take no memory.
-
-    `view` has at most PIECE of them: a core's headers may claim any number.
-    """
+    `view` has at most PIECE of them: a core's headers may claim any number."""
 
     direct = False
 
@@ -115,7 +104,6 @@ class Zeros(Source):
         return zeros(min(self.size, PIECE))
 
     def part(self, offset: int, size: int) -> memoryview:
-        """These bytes."""
         size = min(size, self.size - offset)
         return self.view()[:size] if size <= PIECE else memoryview(bytearray(size))
 
@@ -134,11 +122,8 @@ class Extent(NamedTuple):
 
 
 def disjoint(extents: Sequence[Extent]) -> list[Extent]:
-    """The extents sorted and disjoint.
-
-    Where two overlap, the earlier one is kept. Empty extents are left out, and those that continue
-    one another are joined.
-    """
+    """The extents sorted, disjoint, not empty, and joined where they continue one another.
+    Where two overlap, the earlier one is kept."""
     result: list[Extent] = []
     last = 0
     for start, end, offset, source in sorted(extents, key=lambda e: (e[0], -e[1])):
@@ -209,9 +194,7 @@ class ExtentReader:
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
         """The present parts of [start, end), ascending, each at most PIECE long.
-
-        Very long runs of known zeros are left out.
-        """
+        Very long runs of known zeros are left out."""
         for extent, low, high in overlapping(self._extents, self._starts, start, end):
             if extent.source.data is None or high - low < SKIP:
                 yield from self._sliced(extent, low, high)

@@ -1,11 +1,9 @@
 """Registers of the words in a core's notes, ptrace's register sets and a signal's frame.
 
-Layouts: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 10.5.1 (FXSAVE)
-and 13.4 (XSAVE, standard format). Linux uses these in notes and signal frames, whatever format it
-uses itself (arch/x86/kernel/fpu/xstate.c, 6.x, copy_xstate_to_uabi_buf). The offsets of the parts
-after the AVX one depend on the processor (CPUID leaf 0xD): Intel leaves space for MPX, AMD does
-not.
-"""
+Layouts: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 10.5.1 (FXSAVE) and
+13.4 (XSAVE, standard format), which Linux uses in notes and signal frames, whatever it uses itself
+(arch/x86/kernel/fpu/xstate.c, 6.x, copy_xstate_to_uabi_buf). The offsets of the parts after the AVX
+one depend on the processor (CPUID leaf 0xD): Intel leaves space for MPX, AMD does not."""
 
 from __future__ import annotations
 
@@ -15,14 +13,8 @@ from functools import lru_cache
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 
-LEGACY = 512
-"""Bytes of the part that FXSAVE writes."""
-FEATURES_AT = 464
-"""Offset of the features that a note's image may have (XCR0).
-
-Linux puts them there, in bytes that the processor leaves alone.
-"""
-
+LEGACY = 512  # bytes of the part that FXSAVE writes
+FEATURES_AT = 464  # offset of a note's features (XCR0), which Linux puts into bytes unused by CPUs
 _AVX, _OPMASK, _ZMM, _ZMM16, _PKRU = 2, 5, 6, 7, 9  # bits of XCR0
 _UPPER = 576  # offset of the upper halves of ymm0-15
 # Offsets of k0-7, of the upper halves of zmm0-15, of zmm16-31, and the end of the last.
@@ -31,12 +23,9 @@ _INTEL, _AMD = (1088, 1152, 1664, 2688), (832, 896, 1408, 2432)
 
 @lru_cache(maxsize=16)
 def xsave_words(features: int, size: int) -> tuple[str, ...]:
-    """The register of each 8-byte word of an XSAVE image of `size` bytes, or of its beginning.
-
-    The beginning is the FXSAVE image (512 bytes). "xmm3" is a word of the register's low 128 bits,
-    "ymm3" of the next 128, "zmm3" of the upper 256. "" is a word of no known register, which may
-    be anything.
-    """
+    """The register of each 8-byte word of an XSAVE image of `size` bytes, or of its beginning (the
+    FXSAVE image, 512 bytes). "xmm3" is a word of the register's low 128 bits, "ymm3" of the next
+    128, "zmm3" of the upper 256; "" is a word of no known register, which may be anything."""
     names = [""] * (size // 8)
 
     def put(at: int, name: str, count: int) -> None:
@@ -65,10 +54,8 @@ def xsave_words(features: int, size: int) -> tuple[str, ...]:
 
 def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
     """The offsets of AVX-512's parts; None if not known.
-
     The size of the image distinguishes Intel's layout from AMD's, where the last part is PKRU (8
-    bytes) or AVX-512 itself. AMX's tiles, which only Intel has, come after both.
-    """
+    bytes) or AVX-512 itself. AMX's tiles, which only Intel has, come after both."""
     if features >> _OPMASK & 7 != 7 or features >> 10:
         return _INTEL if features >> _OPMASK & 7 == 7 and features >> 17 & 3 == 3 and size == 11008 else None
     for places in (_INTEL, _AMD):
@@ -79,10 +66,8 @@ def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
 
 @lru_cache(maxsize=64)
 def note_words(registers: tuple[str, ...], images: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
-    """The register of each word of a register set, followed by XSAVE images.
-
-    `registers` are the set's names, `images` are (features, size). All threads share one tuple.
-    """
+    """The register of each word of a register set (its names: `registers`), followed by XSAVE
+    images of (features, size). All threads share one tuple."""
     names = list(registers)
     for features, size in images:
         names += xsave_words(features, size)
@@ -90,10 +75,8 @@ def note_words(registers: tuple[str, ...], images: tuple[tuple[int, int], ...]) 
 
 
 def vector_words(name: str, count: int) -> list[str]:
-    """The names of the words of a vector register that a debugger shows whole; else "".
-
-    "zmm3" has 8 words, "ymm3" 4, "xmm3" 2.
-    """
+    """The names of the words of a vector register that a debugger shows whole ("zmm3" has 8 words,
+    "ymm3" 4, "xmm3" 2); else ""."""
     kind, number = name[:3], name[3:]
     if kind not in ("xmm", "ymm", "zmm") or not number.isdigit() or count > 8:
         return [""] * count
@@ -106,8 +89,7 @@ def image_of(note: Sequence[int], size: int) -> tuple[int, int]:
 
 
 def debugger_thread(arch: Arch, tid: int, registers: dict[str, int], vectors: Iterable[tuple[str, Sequence[int]]]) -> Thread:
-    """A Thread from what a debugger reports: its registers of word size, and the words of vector
-    registers by name."""
+    """A Thread from a debugger's registers of word size, and words of vector registers by name."""
     words, names = list(registers.values()), list(registers)
     for name, found in vectors:
         words += found

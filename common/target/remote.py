@@ -19,21 +19,16 @@ from findleaks.target.ranges import overlapping
 from findleaks.target.reader import Source
 from findleaks.target.thread_pointers import completed
 
-CHUNK = 1 << 20
-"""Bytes of one call of the debugger's API for long reads. Both debuggers are slower with much
-shorter and with much longer ones."""
+CHUNK = 1 << 20  # bytes of a call for long reads: debuggers are slower with far fewer or more
 
-Read = Callable[[int, int], bytes]
-"""(address, size) -> the bytes that could be read from `address` on; b"" if none."""
+Read = Callable[[int, int], bytes]  # (address, size) -> what could be read from `address` on
 
 
 class RemoteTarget(PagedReader):
-    """A stopped process behind a debugger.
-
-    `regions` are sorted and disjoint; `read` and `threads` ask the debugger. Symbols come from
-    files of this machine (below `sysroot`, if given) where their build-ids match, else from the
-    modules in memory. Without `offsets` the regions' file offsets are not known.
-    """
+    """A stopped process behind a debugger, which `read` and `threads` ask. `regions` are sorted and
+    disjoint; without `offsets` their file offsets are not known.
+    Symbols come from files of this machine (below `sysroot`, if given) where their build-ids match,
+    else from the modules in memory."""
 
     live = True
     longest_read = CHUNK
@@ -65,7 +60,6 @@ class RemoteTarget(PagedReader):
         self.description = f"process {pid} ({where})"
 
     def _find_arch(self, where: str) -> Arch:
-        """The architecture of the first ELF image in memory."""
         for region in self._regions:
             if region.readable and not region.file_offset:
                 try:
@@ -105,5 +99,4 @@ class RemoteTarget(PagedReader):
         return check([Place(path, self._sysroot), Place(path)], image).file if path.startswith("/") else None
 
     def close(self) -> None:
-        """Drop the cache."""
         self._pages.clear()

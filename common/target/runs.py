@@ -20,9 +20,7 @@ class Runs:
     @classmethod
     def of(cls, ranges: Iterable[tuple[int, int]]) -> Runs:
         """The runs of ascending, disjoint ranges; ValueError where they do not ascend.
-
-        Ranges that touch are joined, empty ones left out.
-        """
+        Ranges that touch are joined, empty ones left out."""
         words: array[int] = array("Q")
         for start, end in ranges:
             if end <= start:

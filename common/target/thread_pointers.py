@@ -1,12 +1,10 @@
-"""Thread pointers found in memory, where the debugger does not report them.
+"""Thread pointers found in memory, where the debugger (LLDB before 17, old stubs) reports none.
 
-Those debuggers are LLDB before 17 and old remote stubs. On x86 the thread pointer is the address
-of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and sysdeps/i386/nptl/tls.h, 2.31 to 2.43): its
-first word (tcb) and its third (self) point to itself, its second is the DTV. struct pthread
-(nptl/descr.h) begins there, and has the kernel's thread id as an int. It lies at the upper end of
-a thread's stack. ld.so puts that of the main thread into a small separate mapping, and a static
-program at the beginning of its heap.
-"""
+On x86 a thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and
+sysdeps/i386/nptl/tls.h, 2.31 to 2.43), whose first word (tcb) and third (self) point to itself; the
+second is the DTV. struct pthread (nptl/descr.h) begins there, and has the kernel's thread id as an
+int. It lies at the upper end of a thread's stack; ld.so puts the main thread's into a small
+separate mapping, a static program at the beginning of its heap."""
 
 from __future__ import annotations
 
@@ -18,18 +16,14 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target, Thread
 from findleaks.target.ranges import nonzero_pieces
 
-_MOST_OF_STACK = 16 << 20
-_MOST_OF_REGION = 1 << 20
-_MOST = 64 << 20
-"""Bytes searched: of the used part of one stack, of one region, and in all regions."""
+_MOST_OF_STACK = 16 << 20  # bytes searched: of the used part of one stack
+_MOST_OF_REGION = 1 << 20  # of one region
+_MOST = 64 << 20  # of all regions
 _TID_WITHIN = 0x400  # bytes from the thread pointer that hold the thread id
 
 
 def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
-    """The threads, with thread pointers found in memory for those that lack one.
-
-    A pointer that was found is also added to the thread's words.
-    """
+    """The threads; those without a thread pointer get one from memory, also in their words."""
     found = {thread.tid: thread.thread_pointer for thread in threads if thread.thread_pointer}
     if len(found) == len(threads):
         return list(threads)
@@ -52,8 +46,7 @@ def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
                     missing.discard(tid)
             if not missing:
                 break
-        # In another pid namespace the threads have other ids: then one block left over belongs to
-        # one thread left over.
+        # In another pid namespace ids differ: then the one block left is of the one thread left.
         if len(missing) == len(others) == 1:
             found[missing.pop()] = others[0]
     return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]

@@ -1,8 +1,6 @@
-"""Frames of zstd, unpacked block by block with python-zstandard.
-
-The module itself does not bound its output for some input. Format: RFC 8878, sections 3.1.1
-(frames: magic number, header, blocks of at most 128 KiB, checksum) and 3.1.2 (skippable frames).
-"""
+"""Frames of zstd, unpacked block by block with python-zstandard, as it does not bound its output
+for some input. Format: RFC 8878, 3.1.1 (frames: magic number, header, blocks of at most 128 KiB,
+checksum), 3.1.2 (skippable frames)."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class Frames:
 
     def read1(self, size: int) -> bytes:
         """The next bytes, at most a block (128 KiB) whatever `size` is; b"" at the end.
-
-        EOFError where the file is cut off, or Damaged, or Trailing.
-        """
+        EOFError where the file is cut off, or Damaged, or Trailing."""
         while True:
             if self._machine is None:
                 if not self._begin():

@@ -4,23 +4,18 @@ Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): for a page tha
 is the zero page, no byte is written and the file position moves on, which leaves a hole. Every
 other page is written, even if it is all zeros. vma_dump_size leaves out private anonymous mappings
 that were never written to.
-
 Other programs make holes as well: `cp --sparse=always`, coredumpctl, rsync, tar and newer versions
-of GDB's gcore leave out zeros, whether they are in memory or not. So the holes of a file are
-trusted only where nothing but the kernel's own writing explains them:
+of GDB's gcore leave out zeros, whether in memory or not. So holes are trusted only where nothing
+but the kernel's own writing explains them:
 
 1. The core has the kernel's form, not gcore's (`by_kernel`).
-2. The file has holes with the granularity of a page: each begins and ends at a page, and not all
-   of them at the bounds of larger blocks, as on file systems with large blocks, and after tools
-   that look for zeros in large blocks.
-3. The file holds a page that is zero from end to end: a tool that leaves out zeros would have left
-   it out. It may be anywhere, and often is the last one: where the last pages were not there,
-   Linux since 5.12 ends the file with one byte of zero (do_coredump), while cp, tar, rsync and
-   coredumpctl only set its size. (cpio writes that byte too: holes of its sparse copies are
-   trusted wrongly.)
-
-A core without such a page may be just as the kernel wrote it, but nothing in it proves so.
-"""
+2. The holes have the granularity of a page: each begins and ends at a page, and not all at the
+   bounds of larger blocks, as with file systems and tools that work in larger blocks.
+3. The file holds a page that is all zeros, which a tool that leaves out zeros would have left out.
+   Often it is the last one: where the last pages were not there, Linux since 5.12 ends the file
+   with one byte of zero (do_coredump), while cp, tar, rsync and coredumpctl only set its size.
+   (cpio writes that byte too: holes of its sparse copies are trusted wrongly.) A core without such
+   a page may be just as the kernel wrote it, but nothing in it proves so."""
 
 from __future__ import annotations
 
@@ -37,12 +32,10 @@ from findleaks.target.ranges import holding, merged
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
-_SLICE = 1 << 20
-"""Bytes searched between two checks for Ctrl-C."""
+_SLICE = 1 << 20  # bytes searched between two checks for Ctrl-C
 
 
-_SHORT = 1 << 20
-"""Holes of fewer bytes are read as zeros: as fast as skipping them, and fewer pieces."""
+_SHORT = 1 << 20  # holes of fewer bytes are read as zeros: as fast, and fewer pieces
 
 
 def data_parts(fd: int, size: int) -> Optional[list[Range]]:
@@ -73,32 +66,24 @@ def without_long_holes(data: Sequence[Range]) -> Runs:
 
 
 def by_kernel(head: elf.Header, loads: Sequence[Load], unit: int, page: int) -> bool:
-    """Whether a core may be the kernel's by its form.
-
-    GDB's gcore adds section headers, gives offsets in mapped files in bytes (`unit`: NT_FILE's
-    page size, 0 without that note), and does not align pages of memory to pages of the file.
-    """
+    """Whether a core may be the kernel's by its form. GDB's gcore adds section headers, gives
+    offsets in mapped files in bytes (`unit`: NT_FILE's page size, 0 without that note), and does
+    not align pages of memory to pages of the file."""
     sections = head.shnum > 0 or (head.shoff > 0 and head.phnum != elf.PN_XNUM)
     whole = all((load.offset - load.start) % page == 0 for load in loads if load.there)
     return not sections and unit in (0, page) and whole
 
 
 def by_pages(data: Sequence[Range], first: int, size: int, page: int) -> bool:
-    """Whether the holes of a file have the granularity of a page.
-
-    `data` are the parts that are not holes; bounds before `first`, the offset of the first
-    segment, do not count.
-    """
+    """Whether the holes between the parts `data` have the granularity of a page. Bounds before
+    `first`, the offset of the first segment, do not count."""
     bounds = [at for part in data for at in part if first < at < size]
     return all(at % page == 0 for at in bounds) and any(at // page & 1 for at in bounds)
 
 
 def page_of_zeros(view: memoryview, data: Runs, page: int, progress: Callable[[float], None]) -> int:
     """Offset of a whole page of zeros in the parts of a file outside its holes; -1: none.
-
-    The last page is tried first. `progress` is called for each MiB with the part that is done, and
-    may raise.
-    """
+    The last page is tried first. `progress` gets the part that is done, each MiB, and may raise."""
     zeros, words = bytes(page), page // 8
     total, done = data.total or 1, 0
     start, end = data.words[-2:] or (0, 0)
@@ -120,12 +105,10 @@ def page_of_zeros(view: memoryview, data: Runs, page: int, progress: Callable[[f
 
 
 def presence(data: Runs, loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
-    """Resident pages by the holes; None where segments overlap in the file.
-
-    The kernel's never overlap. Covered are anonymous mappings only: of mapped files the kernel
-    also writes pages that were not in memory. `anonymous`: the core has such memory at all
-    (coredump_filter), so that a mapping without a byte in it was never written to.
-    """
+    """Resident pages by the holes; None where segments overlap in the file (the kernel's do not).
+    Covers anonymous mappings only: of files the kernel also writes pages that were not in memory.
+    `anonymous`: the core has such memory at all (coredump_filter), so that a mapping without a byte
+    in it was never written to."""
     reached = 0
     for load in sorted(loads, key=lambda load: load.offset):
         if load.there:

@@ -1,8 +1,5 @@
 """Touched pages of a process's anonymous memory, from /proc/PID/pagemap.
-
-The kernel's zero page is mapped where memory is read before it is written to. It counts as
-untouched where the kernel identifies it.
-"""
+The zero page, mapped by reads before writes, counts as untouched where the kernel identifies it."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ _MANY = 512  # runs that one call of PAGEMAP_SCAN returns at most
 
 
 class PageMap:
-    """Touched pages of private anonymous memory.
-
-    Elsewhere a page can hold data without being mapped yet.
-    """
+    """Touched pages of private anonymous memory: elsewhere, unmapped pages can hold data, too."""
 
     def __init__(self, proc: str, page: int) -> None:
         self._page = page

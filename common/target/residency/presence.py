@@ -1,9 +1,7 @@
 """Resident pages of a process at one moment, of all mappings: anonymous, of files, shared.
-
 Sources: Linux Documentation/filesystems/proc.rst (smaps), admin-guide/mm/pagemap.rst,
 include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7: reports the zero page to every user),
-include/uapi/linux/kernel-page-flags.h (KPF_ZERO_PAGE: to root, on older kernels).
-"""
+include/uapi/linux/kernel-page-flags.h (KPF_ZERO_PAGE: to root, on older kernels)."""
 
 from __future__ import annotations
 
@@ -36,33 +34,20 @@ UNKNOWN = "unknown"
 
 
 class Presence(NamedTuple):
-    """Which pages were resident.
+    """Which pages were resident, as disjoint, ascending ranges of whole pages. `resident` may
+    exceed `known`: what a core has of mapped files need not have been resident."""
 
-    `source` is how this is known: "pagemap" (live), "side file", "holes of the core", or UNKNOWN,
-    with all lists empty.
-
-    `known` is the memory that this covers: all mappings of a live process, anonymous mappings where
-    a core's holes are the source. It is disjoint, ascending and of whole pages, as are the next
-    two. `resident` are pages in memory, without the kernel's zero page. It may also list pages of
-    memory that is not known: what a core has of mapped files was dumped, and need not have been
-    resident. `swapped` are pages in swap: they belong to the process, but are not resident.
-
-    `rss` is the process's resident size in bytes by the kernel's own count (None: not known).
-    `unsure` are mappings of which some pages count as resident although they are the zero page: the
-    kernel did not say which ones. `saved` is when the side file was written.
-    """
-
-    source: str
-    known: Runs
-    resident: Runs
-    swapped: Runs
-    rss: Optional[int] = None
+    source: str  # "pagemap" (live), "side file", "holes of the core", or UNKNOWN (all lists empty)
+    known: Runs  # memory that this covers: all mappings (live), or the anonymous ones (holes)
+    resident: Runs  # pages in memory, without the kernel's zero page
+    swapped: Runs  # the process's pages in swap, which are not resident
+    rss: Optional[int] = None  # resident bytes by the kernel's own count; None: not known
+    # Mappings of which some pages count as resident, but are the zero page: it is not known which.
     unsure: tuple[Range, ...] = ()
     warnings: tuple[str, ...] = ()
-    saved: str = ""
+    saved: str = ""  # when the side file was written
 
     def __bool__(self) -> bool:
-        """Whether anything is known."""
         return self.source != UNKNOWN
 
     def bytes(self, start: int, end: int) -> Optional[int]:
@@ -83,10 +68,8 @@ class Mapped(NamedTuple):
 
 def live(proc: str, page: int, progress: Callable[[float], None]) -> Optional[Presence]:
     """The resident pages of a live process; None where the system does not report them.
-
-    `proc` is the process's folder ("/proc/4711"); the process should be stopped. `progress` is
-    called at least every 200 ms with the part that is done, and may raise.
-    """
+    `proc` is its folder ("/proc/4711"); it should be stopped. `progress` is called at least every
+    200 ms with the part that is done, and may raise."""
     try:
         fd = os.open(f"{proc}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -145,10 +128,8 @@ def _smaps(proc: str) -> list[Mapped]:
 
 
 def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], progress: Callable[[float], None]) -> Iterator[tuple[int, int, int]]:
-    """(start, end, PRESENT or SWAPPED) of the runs of pages in a mapping.
-
-    Zero pages are left out where the kernel identifies them.
-    """
+    """(start, end, PRESENT or SWAPPED) of the runs of pages in a mapping, without zero pages where
+    the kernel identifies them."""
     at = mapped.start
     if scan[0]:
         try:
@@ -171,10 +152,8 @@ def entries(
     fd: int, page: int, start: int, end: int, progress: Callable[[float], None], held: Optional[int] = None, zeros: bool = False
 ) -> Iterator[tuple[int, int, int]]:
     """(start, end, kinds) of runs of pages in [start, end), from the entries of pagemap.
-
-    Reading ends once `held` bytes are found, so that the rest of a huge reservation is skipped.
-    With `zeros`, the zero page is left out where it can be identified.
-    """
+    Reading ends once `held` bytes are found, to skip the rest of a huge reservation. With `zeros`,
+    the zero page is left out where it can be identified."""
     for low in range(start, end, _STEP * page):
         for run in _read(fd, page, low, min(low + _STEP * page, end), zeros):
             held = None if held is None else held - (run[1] - run[0])
@@ -186,10 +165,8 @@ def entries(
 
 def ask(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> tuple[list[tuple[int, int, int]], int]:
     """One call of PAGEMAP_SCAN; OSError where the kernel does not have it.
-
-    Gives (start, end, kinds) of the runs of pages that are PRESENT or SWAPPED, and the address to
-    go on from. `vector` has space for the runs, RUN bytes each.
-    """
+    Gives (start, end, kinds) of the runs of PRESENT or SWAPPED pages, and the address to go on
+    from. `vector` has space for the runs, RUN bytes each."""
     import fcntl
 
     # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
@@ -205,7 +182,6 @@ def ask(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> t
 
 
 def _read(fd: int, page: int, low: int, high: int, zeros: bool) -> Iterator[tuple[int, int, int]]:
-    """Runs of [low, high); with `zeros`, the zero page is left out where it can be identified."""
     entries = os.pread(fd, 8 * ((high - low) // page), 8 * (low // page))
     kinds = bytearray(entries[7::8].translate(_KINDS))
     for at in _zeros(entries, kinds) if zeros else ():
@@ -222,10 +198,7 @@ def _read(fd: int, page: int, low: int, high: int, zeros: bool) -> Iterator[tupl
 
 
 def _zeros(entries: bytes, kinds: bytearray) -> list[int]:
-    """The indices of the entries that are the kernel's zero page.
-
-    Without root the kernel gives 0 for every frame number, and none is found.
-    """
+    """Indices of the zero page's entries; none without root: frame numbers are 0 then."""
     frames = [entry & _PFN for entry in array("Q", entries)]
     places: dict[int, list[int]] = {}
     for at, frame in enumerate(frames):
