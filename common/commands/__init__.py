@@ -75,12 +75,12 @@ class Rows(Result, Protocol):
 
 
 Found = Union[Result, Generator[Result, None, None]]
-"""What a command returns. A generator follows a process: it runs on when a result is printed."""
+"""What a command returns: a generator if it follows a process, which runs on after each result."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command. A destination (of argparse) is "" where the command takes no such word."""
+    """A command, with the argparse destinations of its words ("" where it takes none)."""
 
     entry: Entry
     run: Callable[[Session, argparse.Namespace], Found]
@@ -183,8 +183,7 @@ def execute(
 ) -> int:
     """Run one command line (`["find", "--json"]`) in a debugger and print its result to `out`;
     returns the exit status (help: 0). `prog` and `target` are Invocation's. `session` is called
-    once the words have parsed. The front end prints FindleaksError (UsageError for bad words) in
-    its own way."""
+    after the words have parsed. The front end handles FindleaksError (UsageError for bad words)."""
     if words[:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]
     if not words or words[0] in ("help", "-h", "--help"):

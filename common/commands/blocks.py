@@ -35,7 +35,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Listing:
-    """Result of `blocks`. Rows are made when printed: a heap may have tens of millions."""
+    """Result of `blocks`. Rows are made when printed: there may be tens of millions of blocks."""
 
     def __init__(self, session: Session, args: argparse.Namespace) -> None:
         self.session = session

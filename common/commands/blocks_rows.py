@@ -88,8 +88,7 @@ class BlockRows:
         return found[: limit or len(found)]
 
     def json(self, order: array[int] | None, limit: int) -> Iterator[str]:
-        """JSON, many lines a string: of the blocks in `order`, or of all by address. limit 0:
-        all."""
+        """JSON in strings of many lines: the blocks in `order`, else by address. limit 0: all."""
         rows = self._rows(typed=True)
         if rows is None:
             for count, index in enumerate(self._one_by_one() if order is None else order):
@@ -184,7 +183,7 @@ class BlockRows:
         return rules.texts.add(_json_fields(type=name, hint=None) + "}\n") | (0 if self._name_passes(name) else UNWANTED)
 
     def _one_by_one(self) -> Iterator[int]:
-        """Indices of the blocks that pass every filter. They are described only when printed."""
+        """Indices of the blocks that pass every filter. Described when printed: most never are."""
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.none:
             return

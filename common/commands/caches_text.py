@@ -13,19 +13,18 @@ from findleaks.commands import Invocation
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 
 MANY = 40  # rows of a table by arena or thread without --limit
-MIN_KEPT_BYTES = 1 << 20  # least free bytes in the summary; also more than half of those mapped
+MIN_KEPT_BYTES = 1 << 20  # least free bytes that the summary mentions, if over half of those mapped
 NONE = "–"  # cell without a value
 _Row = TypeVar("_Row")
 _BAND = re.compile(r"([0-9]+)-([0-9]+)")  # a band of sizes: lowest and highest size in bytes
 
 
-_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]  # given how to write a number
+_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]  # the argument writes a number
 
 
 def _table(head: Sequence[str], rows: _Rows, width: int, left: int = 1, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
-    """Lines of at most `width` columns, the first `left` of them left-aligned. Behind row `marked`
-    (-1: none) is the first of `marks` that fits. Too long lines lose digits, then the column
-    TOTAL."""
+    """Lines of at most `width` columns, the first `left` left-aligned. Behind row `marked` (-1:
+    none) is the first of `marks` that fits. Too long lines lose digits, then the column TOTAL."""
     for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
         kept = [at for at, name in enumerate(head) if name != without]
         cells = [[row[at] for at in kept] for row in (head, *rows(write))]
@@ -67,7 +66,8 @@ def _tables(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> I
 
 
 def headline(holding: AllocatorCaches) -> str:
-    """ "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 239 MiB free but kept"."""
+    """For example "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread caches,
+    239 MiB free but kept, 1.1 MiB spare"."""
     allocator, total = holding.allocator, holding.total
     named = printable(holding.name + (f" in {allocator.where}" if allocator.where else ""))
     if _without_memory(holding):

@@ -1,6 +1,5 @@
 """--limit, the same in every command that prints rows. Given, it applies to text and JSON; 0: all.
-Not given, text has as many rows as fit a screen, and JSON all, unless rows are searched one by
-one."""
+Not given, text fills about a screen; JSON has all rows, unless they are searched for one by one."""
 
 from __future__ import annotations
 

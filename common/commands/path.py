@@ -22,7 +22,7 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 
 STEPS = 25  # steps shown without --limit
-LAST = 4  # steps shown at the end of a chain too long to show, as of a list's million nodes
+LAST = 4  # steps shown at the end of a chain that is cut, such as a list of a million nodes
 CHUNK = 4096  # blocks visited between two checks for Ctrl-C
 SEARCH = 1_000_000  # lost blocks visited in search of a chain from a leader, at most
 
@@ -87,7 +87,8 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step | None]:
-    """The chain from its last variable of a managed language, with that step; else it and None."""
+    """The chain from the last variable of a managed language on it, with the step from that
+    variable; unchanged and None if there is no such variable."""
     blocks = session.directory.blocks
     known = {blocks.find(one.value): (runtime, one) for runtime in session.runtimes for one in runtime.variables()} if chain else {}
     for at in range(len(chain) - 1, -1, -1):
@@ -109,7 +110,7 @@ def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int
 
 
 def _root_step(session: Session, describer: Describer, index: int) -> Step:
-    """The root word that refers to block `index`; best to its start, second best in memory."""
+    """The root word that refers to block `index`: preferably to its start, then in memory."""
     low, high = _extent(session, index)
     references = root_references(session, low, high)
     best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
@@ -154,7 +155,7 @@ def _first_best(found: Iterable[Item], rank: Callable[[Item], int]) -> Item | No
 
 
 def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> list[int]:
-    """Shortest chain of lost blocks from `leader` to `index`; [index] if none is within SEARCH."""
+    """Shortest lost chain from `leader` to `index`; [index] if none is found in SEARCH blocks."""
     before = {leader: -1}
     queue = deque([leader])
     taken = 0

@@ -1,4 +1,5 @@
-"""`runtime`: what Ruby, CPython, V8 or a JVM holds, also natively, and how much it knows of."""
+"""`runtime`: what a managed runtime (Ruby, CPython, V8, JVM) holds, which native memory its objects
+hold, and how much of that it knows of."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from findleaks.session import Session
 
 NONE = "–"  # cell without a value
 ROWS = 20  # types and sites printed as text without --limit
-PARTS = 20  # parts printed below a part, at most, if --limit is less
+PARTS = 20  # least bound on the parts printed below a part, for a smaller --limit
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +116,7 @@ def _page(one: Holdings, sites: Sequence[Site], limit: int, width: int) -> Itera
 
 
 def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """A row per part, each followed by `limit` of its own parts (0: all) that are not empty."""
+    """A row per part, then for its own parts that are not empty, at most `limit` (0: all)."""
     for part in parts:
         yield size(part.bytes), size(part.used) if part.used is not None else NONE, f"{indent}{part.name}", part.detail
         inner = [one for one in part.parts if one.ranges]

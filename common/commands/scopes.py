@@ -23,7 +23,7 @@ from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 
 KINDS = 10  # kinds of values printed as text without --limit
-MANY = 10_000  # handles of a scope that hoards: a block has 1,022, and a callback seldom needs one
+MANY = 10_000  # handles from which a scope hoards; a callback seldom needs a block of 1,022
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 HEAP = "napi_open_handle_scope"  # Node-API function that opens the scopes allocated on the heap
 
 COUNT = "count MakeCallback --outside-scope v8 --for 10"
-"""The command that names those who leave their handles to the outermost scope."""
+"""Command that names the callers who leave their handles to the outermost scope."""
 
 UNREACHED = "a frame that could not be reached"  # opener of a scope that unwinding did not reach
 SHOWN = 6  # frames inside a hoarding scope that the text names, at most

@@ -15,7 +15,7 @@ from findleaks.session import Session
 BAR = 20  # columns of the bar for a share of 100 %
 _UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")  # no line break here
 SMALL = 1000
-"""Shares below 1/SMALL are merged, if several. Owners of less of reserved addresses go unnamed."""
+"""Several shares below 1/SMALL make one row; so small owners of reserved addresses are unnamed."""
 
 
 def text(session: Session, accounting: Accounting, found: Sequence[Finding], width: int, invocation: Invocation) -> Iterator[str]:

@@ -93,8 +93,7 @@ def _chosen(session: Session, name: str | None) -> list[Allocator]:
 
 def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
     """Problems of one allocator, each damaged place once; and those excused, as a thread inside it
-    was changing the place. `allocator.problems` is read after `verify`, which may make it more
-    exact."""
+    was changing the place. `verify` runs first: it may make `allocator.problems` more exact."""
     found: list[Problem] = []
     phase = f"checking the heap of {allocator.name}"
     for problem in allocator.verify(session.directory.blocks):

@@ -35,7 +35,7 @@ def plain(text: str, charset: str) -> str:
 
 
 def install() -> None:
-    """Register the error handler, for streams too: `sys.stdout.reconfigure(errors=HANDLER)`."""
+    """Register the error handler, once, for `sys.stdout.reconfigure(errors=HANDLER)`."""
     codecs.register_error(HANDLER, _substitute)
 
 

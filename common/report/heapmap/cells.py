@@ -20,8 +20,8 @@ class Look(NamedTuple):
     key: str
     name: str
     meaning: str
-    mark: str  # in the terminal
-    plain: str  # in the terminal, ASCII
+    mark: str  # character in the terminal
+    plain: str  # the same in ASCII
     ansi: str  # colour in the terminal
     light: str  # colour on a light background
     dark: str  # on a dark one
@@ -38,7 +38,7 @@ LOOKS = (
     Look(PageState.UNKNOWN, "unknown", "unknown", "damaged, absent, foreign", "?", "?", "37", "#8b929b", "#6a727c"),
 )
 BY_STATE = {look.state: look for look in LOOKS}
-FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"  # little of a page in use; else nearer full colour
+FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"  # pages hardly in use; others up to full colour
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
-"""Heap map as one HTML page, built from `page.html`, `page.css` and `page.js`: for each page of
-memory a byte each of state and share, size, and type, compressed; and every block, if not too
-many."""
+"""Heap map as one HTML page, from page.html, page.css and page.js: a byte each of state and share,
+size, and type for each page of memory, compressed; and every block, if not too many."""
 
 from __future__ import annotations
 
@@ -110,7 +109,8 @@ def _states(picture: Picture) -> list[dict[str, object]]:
 
 
 def _spare(session: Session, areas: Sequence[Area]) -> list[list[tuple[int, int, str]]]:
-    """Per area, the largest free pieces its allocator keeps, ascending, with its terms ("top")."""
+    """For each area the free memory that its allocator keeps, with the allocator's term ("top",
+    "dirty"): the largest, ascending."""
     found: dict[tuple[int, str], list[tuple[int, int, str]]] = {(id(area.allocator), area.arena): [] for area in areas}
     for allocator in {id(area.allocator): area.allocator for area in areas}.values():
         for spare in allocator.spare(session.directory.blocks):

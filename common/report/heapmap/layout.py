@@ -11,13 +11,13 @@ from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_pe
 
 WIDTH = 1200
 MARGIN, GUTTER, LINE = 24, 132, 18
-CELLS = (16, 12, 8, 5)  # pixels of a cell: the largest that suits all pages, else the smallest
+CELLS = (16, 12, 8, 5)  # pixels of a cell: the largest that gives every page one, else the least
 TALL = 800  # pixels of all rows of cells together, except the last of each heap
 MOST = 64  # heaps drawn at most, the largest; the others are summed up
 
 
 class Words(NamedTuple):
-    """Text with its baseline at (x, y). `look`: in LOOKS, the colour box before it, or -1."""
+    """Text, baseline at (x, y). `look`: index in LOOKS of the colour box before it, or -1."""
 
     x: int
     y: int
