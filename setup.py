@@ -47,7 +47,7 @@ class Wheel(bdist_wheel):
 
 
 def kernel() -> list[Extension]:
-    """The C kernel; `optional`: without a compiler the install goes on, with the Python twin."""
+    """The C kernel; `optional`: without a compiler the install goes on with the Python twin."""
     sources, headers = (sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(f"common/kernel/*.{kind}")) for kind in "ch")
     if not sources:
         return []
@@ -74,9 +74,10 @@ setup(
     ext_modules=kernel(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
     install_requires=[
-        # Only to decode code, in debuggers too (bootstrap.py). 5.0.1 needs setuptools; 6 renames.
+        # Only to decode code, in debuggers too. Before 5.0.2 it needs setuptools; 6 renames.
         "capstone>=5.0.2,<6",
-        # Only to read debug information, as above. 0.33 raises on DW_CFA_GNU_args_size, needs 3.10.
+        # Only to read debug information, in debuggers too. 0.33 raises on DW_CFA_GNU_args_size, and
+        # needs Python 3.10.
         "pyelftools>=0.30,<0.33",
         # Only for cores packed with zstd, on the command line; Python 3.14 brings its own.
         "zstandard>=0.19; python_version < '3.14'",

@@ -4,7 +4,7 @@ The files that users load into a debugger run this one by path: in a checkout (b
 editable) the folders lack the package's name, and a wheel may be where the debugger's own Python
 does not look. sys.path stays as it is, so that the debugger's modules win over those next to
 findleaks: gdb/ and lldb/ in a checkout, other packages (perhaps for another Python) where it is
-installed. So the libraries it needs have a finder that knows only their names and is asked last.
+installed. For the same reason its libraries have a finder that knows only their names, asked last.
 
 As a script it is the command line, without an install: `python3 common/bootstrap.py find core`."""
 
@@ -25,7 +25,7 @@ from types import ModuleType
 
 FRONTS = ("gdb", "lldb")
 LIBRARIES = ("capstone", "elftools")
-"""Libraries a debugger may load from findleaks' environment: any Python 3 can (pure, or ctypes)."""
+"""Libraries from findleaks' own environment, for any Python 3: pure Python, or through ctypes."""
 
 
 def folders(package: str) -> dict[str, str]:

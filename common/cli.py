@@ -123,7 +123,7 @@ def _version() -> int:
 
 
 def _program() -> str:
-    """How to call findleaks again: by `findleaks` if the shell finds it so, else as typed."""
+    """How to call findleaks again: `findleaks` if the shell finds that, else the words typed."""
     typed = sys.argv[0]
     if os.path.basename(typed) == "__main__.py":
         return f"{shell_quoted(sys.executable)} -m findleaks"
@@ -202,7 +202,7 @@ def _process_words(args: argparse.Namespace, core: str) -> str:
 
 
 def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
-    """The core's name ("" with --pid): the word that is a file. `args` keeps the other word."""
+    """The core's name ("" with --pid): of two words, the file. The other one is left in `args`."""
     words = [word for word in (getattr(args, subject), args.core) if word is not None]
     files = [word for word in words if os.path.isfile(word) and not is_number(word)]
     core = _one_core(args, [] if args.pid is not None and len(words) == 1 else (files or words)[-1:])

@@ -21,7 +21,7 @@ RUNNING = "the process is running: stop it first"
 
 
 class Subject(NamedTuple):
-    """The process or core to examine. Its session is valid while `owner` and `state` stay."""
+    """A process or core. Its session is valid as long as `owner` and `state` are the same."""
 
     owner: Hashable  # the debugger's inferior
     state: Hashable  # identifies a core's file, or a process's stop
@@ -108,7 +108,7 @@ class DebuggerSession:
                 kept[1].close()
 
     def drop_live(self) -> None:
-        """Close the sessions of live processes: one ran, or the user changed it. Cores stay."""
+        """Close live processes' sessions: one ran, or the user changed it. Cores keep theirs."""
         for key, (subject, _) in list(self._sessions.items()):
             if subject.live:
                 self.drop(key)
@@ -128,7 +128,8 @@ class DebuggerSession:
         return [words[0], *before, *self._addresses(expressions)]
 
     def _name_or_address(self, word: str) -> str:
-        """An expression's value, or else the word: `(anonymous namespace)::cache` is a name."""
+        """An expression's value, or the word itself if it has none: `(anonymous namespace)::cache`
+        is a name, `(char *)p` is not."""
         if word[:1] not in ("$", "&", "*", "("):
             return word
         try:
@@ -210,9 +211,8 @@ def file_state(path: str) -> Hashable:
 
 
 def held_by(pid: int, debugger: int) -> bool:
-    """Whether process `pid` of this machine is traced by process `debugger` or a descendant. A
-    debugger's process may be on another machine; here that pid is unused, or of an unrelated
-    process."""
+    """Whether process `pid` here is traced by process `debugger` or a descendant of it. If the
+    debugger's process is on another machine, its pid is unused here, or of an unrelated process."""
     from findleaks.target.ptrace import status
 
     tracer = int(status(pid).get("TracerPid", 0))

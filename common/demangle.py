@@ -6,8 +6,7 @@ cp-demangle.c, libc++abi from LLVM's ItaniumDemangle.h. GDB does not export its 
 library is loaded by name in the debuggers too. Without a library, names stay mangled.
 
 Names come from untrusted memory. By repeating its parts, one of a few hundred characters can expand
-to gigabytes, so names stay mangled if they, or an upper bound on their text, exceed the limits
-below.
+to gigabytes: names stay mangled if they, or an upper bound on their text, exceed LONGEST, _LARGEST.
 
 Rust names of the legacy scheme are C++ names, including their hash. Those of v0 (`_R…`) stay
 mangled, as no demangler that loads in every Python is safe for untrusted names: rust_demangler 1.0
@@ -21,17 +20,18 @@ from functools import lru_cache
 from typing import Optional
 
 LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")  # in order: the first writes as GDB
-LONGEST = 1024  # characters, so also levels of nesting; libstdc++'s own limit from GCC 9 on
+LONGEST = 1024  # characters of a mangled name, so of nesting too; libstdc++'s limit from GCC 9 on
 LONGEST_TEXT = 4096  # characters of a readable name, at most
 _LARGEST = 1 << 20  # bound on `estimate`: within it the worst names found make 20 MB, in 0.1 s
 
 _REFERENCE = re.compile(rb"TL[0-9]*_[0-9]*_|[ST][0-9A-Z]*_")
 _NUMBER = re.compile(rb"[0-9]+")
 _EXPANSION = re.compile(rb"Dp(?![RKOVP]*T[0-9]*_)|sp(?![RKOVP]*T[0-9]*_|[ae]c)")
-"""Pack expansions; not of the parameter, nor in identifiers ("special"): no expression follows."""
+"""Expansions of a parameter pack, but not of the parameter itself, nor identifiers such as
+"special" and "space", where no expression follows."""
 _ENDLESS = re.compile(rb"[ADQX].*sr", re.DOTALL)
-"""Maybe a scoped name (sr) in an expression: GCC 12's libstdc++ never returns for _Z1fIXsr1aDC."""
-_LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")  # con- and destructors repeat their class's name
+"""Maybe a scoped name (sr) in an expression: GCC 12's libstdc++ hangs, as on _Z1fIXsr1aDC."""
+_LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")  # constructors, destructors: their class's name again
 
 
 @lru_cache(maxsize=8192)

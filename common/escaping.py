@@ -11,7 +11,7 @@ import re
 
 
 class Markup(str):
-    """Line that `emit` prints unchanged: only findleaks' marks, with escape sequences to colour."""
+    """Line that `emit` prints unchanged: findleaks' own marks, coloured by escape sequences."""
 
     __slots__ = ()
 

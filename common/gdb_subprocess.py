@@ -1,4 +1,4 @@
-"""Runs `findleaks count … --pid PID` in a GDB with its own session; Ctrl-C is forwarded to it."""
+"""Runs `findleaks count --pid` in a GDB with a terminal session of its own; forwards Ctrl-C."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import NoReturn, TextIO
 from findleaks.bootstrap import LIBRARIES, folders, sites
 from findleaks.errors import FindleaksError
 
-LLDB_NEWEST, LLDB_OLDEST = 29, 14  # lldb-N to look for (Debian's only names); 14 suffices
+LLDB_NEWEST, LLDB_OLDEST = 29, 14  # looked for as lldb-N, Debian's only names; 14 has all needed
 
 
 def loader(front: str) -> str:
@@ -41,9 +41,9 @@ def lldb_lines() -> list[str]:
 
 
 def _site_code() -> list[str]:
-    """Code for each folder with a library that this process has, but not a debugger that loads this
-    copy: a checkout does not name the environment, other than its .venv, where it is installed
-    editable."""
+    """Python code per folder of a library that this process has, but a debugger that loads this
+    copy lacks: a checkout does not know of its editable install in another environment than
+    .venv."""
     here = os.path.dirname(os.path.realpath(__file__))
     known = {os.path.realpath(site) for site in sites(here)}
     found = []
@@ -75,9 +75,8 @@ def lldb_line() -> str:
 
 
 def start(front: str, argv: Sequence[str]) -> NoReturn:
-    """Replace this process by GDB, or LLDB (`lldb`, else the newest lldb-N), with findleaks loaded
-    and these arguments; it handles Ctrl-C and sets the exit status. FindleaksError if there is
-    none."""
+    """Replace this process by GDB, or LLDB (`lldb`, else the newest lldb-N), with findleaks and
+    these arguments; it handles Ctrl-C and sets the exit status. FindleaksError if there is none."""
     # GDB runs -ex commands in order, after it opened the program and the core, LLDB runs -O
     # commands before. findleaks is loaded first, so that the user's commands can use it.
     program, option, lines = (gdb_program(), "-ex", gdb_lines()) if front == "gdb" else (lldb_program(), "-O", lldb_lines())

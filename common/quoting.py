@@ -7,9 +7,9 @@ import shlex
 
 
 def shell_quoted(word: str) -> str:
-    """A word quoted for sh, bash and zsh (which takes = and a command's name for its path), in
-    printable characters: with others, as $'…' with bytes in octal (POSIX 2024, 2.2.4); shlex.split
-    reads the rest."""
+    """A word quoted for sh, bash and zsh (zsh replaces a word that begins with = by the path of a
+    command), in printable characters. A word with others is written as $'…', with bytes in octal
+    (POSIX 2024, 2.2.4); shlex.split reads all the rest back."""
     if not word.isprintable():
         return "$'" + "".join(map(_ansi_c, word)) + "'"
     return f"'{word}'" if word[:1] == "=" and "'" not in word else shlex.quote(word)
@@ -24,9 +24,8 @@ def _ansi_c(character: str) -> str:
 
 
 def debugger_quoted(word: str) -> str:
-    """A word quoted for both debuggers. GDB (libiberty's buildargv) interprets a backslash even
-    between single quotes; between double quotes it agrees with shlex.split, which reads LLDB's
-    lines."""
+    """A word quoted for both debuggers. GDB (libiberty's buildargv) interprets a backslash even in
+    single quotes; in double quotes it agrees with shlex.split, which reads LLDB's lines."""
     return word if re.fullmatch(r"[^\s'\"\\]+", word) else '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
 
 

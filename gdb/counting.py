@@ -18,7 +18,7 @@ from findleaks.target.ptrace import status, tasks
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGSTOP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
 """End counting and leave the process stopped; others are delivered, as GDB's `handle` says."""
-_INTERRUPTS = ("SIGINT", "0", "SIG0")  # as GDB names its own interrupts
+_INTERRUPTS = ("SIGINT", "0", "SIG0")  # signals by which GDB reports its own interrupts
 _MOST_SIGNALS = 8  # attempts to collect a pending signal, at most
 _ARRIVAL_SECONDS = 0.5  # seconds for a signal to stop the process, before another is sent
 _MASK = (1 << 64) - 1
@@ -43,7 +43,7 @@ class GdbBreakpoints:
         self._paged = False
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
-        """Set the breakpoints. From now on Ctrl-C ends the counting, once the process runs."""
+        """Set breakpoints. From now on Ctrl-C, received while the process runs, ends counting."""
         self._keys.take()
         self._hit = hit
         self._memory.open()
@@ -151,7 +151,8 @@ class GdbBreakpoints:
         return Outcome("stop", "GDB stopped it")
 
     def _collected(self, outcome: Outcome) -> Outcome:
-        """The outcome, once no interrupt is pending, which would show later, or end the process."""
+        """The outcome, after any pending interrupt signal has stopped the process. Left pending, it
+        would be shown by GDB later, or end the process."""
         self._noted += self._keys.count_new()
         self._pressed |= bool(self._noted)
         # GDB took the key, and sent the process a signal.

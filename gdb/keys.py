@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Optional
 
-_SIGACTION_BYTES = 256  # for a struct sigaction, 152 in glibc on 64-bit machines
+_SIGACTION_BYTES = 256  # for a struct sigaction: more than the 152 of glibc on 64-bit machines
 
 
 class Keys:

@@ -138,7 +138,7 @@ def split(argument: str) -> list[str]:
 
 
 def completions(command: str, text: str, word: Optional[str]) -> Any:
-    """Completions of the last word of `text`; GDB replaces only what follows its punctuation."""
+    """Completions of the last word, from its last punctuation on: GDB splits words there too."""
     # GDB asks where the last word begins; the next call is made for GDB's default.
     if word is None:
         return None

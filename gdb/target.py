@@ -96,7 +96,7 @@ def _exe() -> str:
 
 
 def sysroot() -> str:
-    """The user's folder with the files of the process's machine; "" if it is this machine."""
+    """Sysroot: folder, set by the user, with the files of another machine; "" if it is this one."""
     return re.sub(r"^(target|remote):", "", _named(lambda: gdb.parameter("sysroot"))).rstrip("/")
 
 
@@ -202,8 +202,7 @@ def _words(frame: Any, name: str, arch: Arch) -> list[int]:
 
 def evaluate(expression: str) -> int:
     """An expression as an address: the value of a pointer or number, the location of an array,
-    structure or function. It may not call the process's functions: that must not run while it is
-    examined."""
+    structure or function. It may not call functions of the process, which must stay stopped."""
     try:
         with _no_calls():
             value = gdb.parse_and_eval(expression)

@@ -12,8 +12,7 @@ EVERY = 0.05  # seconds between two checks for the key
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt in the thread that runs a command, soon after `asked()` becomes
-    true.
+    """Raises KeyboardInterrupt in a thread that runs a command, soon after `asked()` turns true.
 
     LLDB reports Ctrl-C only to the thread that reads its commands. A second thread makes Python
     call `_look` in that one between two instructions (Py_AddPendingCall), as for a signal. Calls

@@ -107,7 +107,7 @@ class LldbFrontEnd:
         return terminal_columns(str(wanted) if wanted != LEAST else "")
 
     def _at_once(self, words: Sequence[str], result: Any) -> int:
-        """Characters collected before they are passed on; none while tables grow (--every)."""
+        """Characters to collect before they are passed on; none for tables that grow (--every)."""
         if words[:1] != ["count"] or not any(word.lstrip("-").startswith("every") for word in words):
             return _PIECE
         result.SetImmediateOutputFile(self._lldb.debugger.GetOutputFile())

@@ -2,8 +2,7 @@
 
 A core is read from its own file, a live process of this machine through /proc: LLDB's ReadMemory is
 40 times slower there, and may return less than asked for. Threads and registers of a live process
-come from LLDB, which controls it. What is elsewhere (lldb-server on another machine, minidumps) is
-read with LLDB's API."""
+come from LLDB, which controls it; processes elsewhere and minidumps are read with LLDB's API."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ def core_path(process: Any) -> str:
 
 
 def mapped_cores(maps: str) -> set[str]:
-    """Core files mapped into a process. Older LLDBs map the cores they read, but name none."""
+    """Core files mapped into a process: older LLDBs map cores, and do not report their names."""
     with open(maps, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         paths = {line.split(None, 5)[5].rstrip("\n") for line in file if line.count(" /")}
     return {path for path in paths if _is_core(path)}
@@ -90,7 +89,7 @@ def _exe(target: Any) -> str:
 
 
 def sysroot(debugger: Any) -> str:
-    """The user's folder with the files of the process's machine; "" if it is this machine."""
+    """Sysroot: folder, set by the user, with the files of another machine; "" if it is this one."""
     result = lldb.SBCommandReturnObject()
     debugger.GetCommandInterpreter().HandleCommand("platform status", result)
     match = re.search(r"^\s*Sysroot: (.+)$", result.GetOutput() or "", re.MULTILINE)
@@ -121,7 +120,7 @@ class LldbProcess(LiveTarget):
         return self._threads
 
     def _with_system_call(self, thread: Thread) -> Thread:
-        """The thread, with its system call's number in orig_rax, which LLDB does not report."""
+        """The thread with its system call in orig_rax: the kernel reports that, LLDB does not."""
         call = system_call(self._pid, thread.tid)
         if call is None or "orig_rax" in thread.registers or "orig_rax" not in self.arch.registers:
             return thread
@@ -173,9 +172,9 @@ def _words(register: Any, arch: Arch) -> tuple[int, ...]:
 
 def evaluate(context: Any, expression: str) -> int:
     """An expression as an address: the value of a pointer or number, the location of an array,
-    structure or function. It may not call the process's functions: that must not run while it is
-    examined. Variables and registers are looked up first, as LLDB compiles other expressions, which
-    is slow."""
+    structure or function. It may not call functions of the process, which must stay stopped.
+    Variables and registers are looked up first, as LLDB compiles other expressions, which is
+    slow."""
     value = _from_variables(context, expression)
     if value is None:
         value = _from_compiler(context, expression)
