@@ -1,9 +1,7 @@
-"""Packaging: where each package's folder lies, and how the C kernel is built.
+"""Packaging: where each package's folder lies, and how the C kernel is built; see pyproject.toml.
 
-The folders gdb/ and lldb/ bear the names of the debuggers' own modules. They are installed as
-findleaks.gdb and findleaks.lldb only, never under their own names, and no install puts the
-checkout's root on sys.path. Everything else that describes the project is in pyproject.toml.
-"""
+gdb/ and lldb/ bear the names of the debuggers' own modules. They are installed as findleaks.gdb and
+findleaks.lldb only, and no install puts the checkout's root on sys.path."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ SOURCES: int = runpy.run_path(str(ROOT / "common/engine/kernel/sources.py"))["ch
 
 class BuildKernel(build_ext):
     """Builds the kernel as a plain shared library: ctypes loads it into every Python, so its name
-    carries no ABI tag. Where it is built apart from its sources, their checksum is packaged with
-    it."""
+    has no ABI tag. Where it is built apart from its sources, their checksum is packaged with it."""
 
     def run(self) -> None:
         super().run()
@@ -50,8 +47,7 @@ class Wheel(bdist_wheel):
 
 
 def kernel() -> list[Extension]:
-    """The C kernel; `optional`, so that without a compiler the install goes on and the pure-Python
-    twin serves."""
+    """The C kernel; `optional`: without a compiler the install goes on with the Python twin."""
     sources, headers = (sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(f"common/kernel/*.{kind}")) for kind in "ch")
     if not sources:
         return []
@@ -78,18 +74,15 @@ setup(
     ext_modules=kernel(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
     install_requires=[
-        # Imported only where code is decoded, in the debuggers too (common/bootstrap.py). Before
-        # 5.0.2 it needs setuptools; 6 renames.
+        # Only to decode code, in debuggers too. Before 5.0.2 it needs setuptools; 6 renames.
         "capstone>=5.0.2,<6",
-        # Imported only where debug information is read, in the debuggers too. 0.33 raises on
-        # DW_CFA_GNU_args_size, and needs Python 3.10.
+        # Only to read debug information, in debuggers too. 0.33 raises on DW_CFA_GNU_args_size, and
+        # needs Python 3.10.
         "pyelftools>=0.30,<0.33",
-        # Only the command line uses it, and only for cores packed with zstd; Python 3.14 brings its
-        # own.
+        # Only for cores packed with zstd, on the command line; Python 3.14 brings its own.
         "zstandard>=0.19; python_version < '3.14'",
     ],
-    # What ruff formats and mypy finds changes with their releases: an upper bound keeps a checkout
-    # that passes passing.
+    # ruff's format and mypy's errors change with releases: upper bounds keep a checkout passing.
     extras_require={
         "png": ["pillow>=9"],  # findleaks map -o FILE.png
         "test": [

@@ -1,25 +1,19 @@
-"""Makes the package `findleaks` importable from the folder of this file, without changing sys.path.
+"""Makes `findleaks` importable from the folder of this file, without changing sys.path.
 
-The two files that users load into a debugger run this one by path. In a checkout (bare, or
-installed editable) the folders do not have the package's name, and a wheel may be installed where
-the debugger's own Python does not look.
+The files that users load into a debugger run this one by path: in a checkout (bare, or installed
+editable) the folders lack the package's name, and a wheel may be where the debugger's own Python
+does not look. sys.path stays as it is, so that the debugger's modules win over those next to
+findleaks: gdb/ and lldb/ in a checkout, other packages (perhaps for another Python) where it is
+installed. For the same reason its libraries have a finder that knows only their names, asked last.
 
-sys.path stays as it is, because the debugger's modules must win over what is next to findleaks: the
-folders gdb/ and lldb/ in a checkout, and other packages, perhaps for another Python, where it is
-installed. For the same reason the libraries that findleaks depends on have a finder of their own,
-which knows only their names and is asked last.
-
-Run as a script, this file is the command line, without an install:
-`python3 common/bootstrap.py find core`.
-"""
+As a script it is the command line, without an install: `python3 common/bootstrap.py find core`."""
 
 from __future__ import annotations
 
 import sys
 
 if __name__ == "__main__":
-    # Python put this folder there, where its packages would hide modules of the standard library
-    # (types).
+    # Python put this folder there, where its packages would hide standard modules (types).
     sys.path[:] = [entry for entry in sys.path if entry != __file__.rpartition("/")[0]]
 
 import glob
@@ -31,15 +25,12 @@ from types import ModuleType
 
 FRONTS = ("gdb", "lldb")
 LIBRARIES = ("capstone", "elftools")
-"""Libraries that a debugger may load from findleaks' own environment. Both load in every Python 3:
-they are pure Python, or use a shared library through ctypes."""
+"""Libraries from findleaks' own environment, for any Python 3: pure Python, or through ctypes."""
 
 
 def folders(package: str) -> dict[str, str]:
-    """Folders by package name: {"findleaks": …, "findleaks.gdb": …, "findleaks.lldb": …}.
-
-    `package` is the folder of `findleaks`. In a checkout that is common/, with the front ends
-    beside it; installed, it is findleaks/, with the front ends inside."""
+    """Folders of "findleaks", "findleaks.gdb" and "findleaks.lldb". `package` is that of the first:
+    in a checkout common/, with the front ends beside it; installed findleaks/, with them inside."""
     found = {"findleaks": package}
     for front in FRONTS:
         inside = os.path.join(package, front)
@@ -63,11 +54,8 @@ class Finder:
 
 
 def sites(package: str) -> list[str]:
-    """The site-packages folders with findleaks' dependencies, if they follow from the folder of
-    `findleaks`.
-
-    Of an installed package (by pip or pipx) that is the folder above; of a checkout, the one in its
-    .venv, for any Python version."""
+    """Site-packages folders with the dependencies of `package`: the one above, if installed (by pip
+    or pipx); of a checkout, those in its .venv, for any Python version."""
     above = os.path.dirname(package)
     if os.path.isdir(os.path.join(package, FRONTS[0])):
         return [above]
@@ -75,11 +63,8 @@ def sites(package: str) -> list[str]:
 
 
 class LibraryFinder:
-    """Finder for the end of sys.meta_path that knows LIBRARIES only: those that Python finds itself
-    win.
-
-    It looks in the folder `site`, or if that is "", in those that belong to `package`, the folder
-    of `findleaks`."""
+    """Finder of LIBRARIES only, for the end of sys.meta_path: what Python itself finds wins. Looks
+    in `site`, or if that is "", in the folders that belong to `package`."""
 
     def __init__(self, package: str, site: str = "") -> None:
         self.key = (package, site)
@@ -94,8 +79,7 @@ class LibraryFinder:
 
 
 def install() -> None:
-    """Add the finders, once. The one for findleaks goes first, as the user asked for this copy of
-    it."""
+    """Add the finders, once. The one for findleaks goes first: the user asked for this copy."""
     package = os.path.dirname(os.path.realpath(__file__))
     if not any(getattr(finder, "package", None) == package for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder(package))
@@ -103,8 +87,7 @@ def install() -> None:
 
 
 def add_site(site: str) -> None:
-    """Look for LIBRARIES in this folder too. Needed where another environment has a checkout
-    installed editable, which cannot be seen from the checkout."""
+    """Look for LIBRARIES in `site` too: a checkout does not know where it is installed editable."""
     _append_finder(LibraryFinder("", site))
 
 

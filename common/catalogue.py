@@ -1,9 +1,5 @@
-"""The commands' names, summaries and examples, with which a debugger registers them before any is
-used.
-
-Importing the commands themselves takes some 60 ms, which would delay each start of a debugger that
-loads findleaks from ~/.gdbinit.
-"""
+"""The commands' names, summaries and examples. Debuggers register commands from these: importing
+the commands takes some 60 ms, a delay for each debugger that loads findleaks from ~/.gdbinit."""
 
 from __future__ import annotations
 
@@ -46,8 +42,7 @@ _ENTRIES = (
 )
 
 CATALOGUE = {entry.word: entry for entry in _ENTRIES}
-"""Entries by word, in the order of the help. A new command needs an entry here, and a module in
-`commands` with a function of that name."""
+"""By word, in the help's order. A new entry needs commands/WORD.py with a function of that name."""
 
 
 def meant(word: str, words: Iterable[str]) -> str:

@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     from findleaks.session import Progress, Session
 
 TROUBLE = 2
-INTERRUPTED = 130
-"""Exit statuses for an error and for Ctrl-C."""
-FRONT = ("init", "gdb", "lldb")
-"""Words of the command line that are not commands in a debugger."""
-DEFAULT = "verdict"
-"""The command if the command line names none: `findleaks core`, `findleaks --pid 4711`."""
+INTERRUPTED = 130  # exit status after Ctrl-C; TROUBLE: after an error
+FRONT = ("init", "gdb", "lldb")  # words that are no commands in a debugger
+DEFAULT = "verdict"  # the command if none is named: `findleaks core`, `findleaks --pid 4711`
 
 FRONT_HELP = """
 COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find core`. Without COMMAND it is `verdict`. Beside these:
@@ -41,8 +38,7 @@ COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find c
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Run one command; returns the exit status: 0, 1 (`--fail-over` or corruption), 2 (an error,
-    reported in one line), 130 (Ctrl-C)."""
+    """Run one command. Exit status 0, 1 (--fail-over, corruption), 2 (error), 130 (Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
     closed = _open_standard_streams()
     install()
@@ -75,8 +71,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _open_standard_streams() -> bool:
-    """Open /dev/null on closed descriptors from 0 to 2, which the next opened file would take
-    otherwise. Returns whether standard output was closed (`>&-`); Python has None for it then."""
+    """Open /dev/null as closed descriptors 0 to 2, which files would take otherwise. Returns
+    whether standard output was closed (`>&-`); Python has None for it then."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     os.close(descriptor)
@@ -88,8 +84,7 @@ def _open_standard_streams() -> bool:
 
 
 def _output_fails(error: OSError) -> bool:
-    """Whether the error came from writing standard output. Unwritten text stays in its buffer, so
-    that another flush fails again."""
+    """Whether writing standard output failed. Unwritten text stays buffered and fails again."""
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return True
     try:
@@ -100,8 +95,7 @@ def _output_fails(error: OSError) -> bool:
 
 
 def _drop_output() -> None:
-    """Redirect standard output to /dev/null: the interpreter flushes at its end, and would report
-    the error again."""
+    """Redirect standard output to /dev/null, as the interpreter's last flush would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -129,8 +123,7 @@ def _version() -> int:
 
 
 def _program() -> str:
-    """How to call findleaks again: `findleaks` if the shell finds this program by that name, else
-    the words typed this time."""
+    """How to call findleaks again: `findleaks` if the shell finds that, else the words typed."""
     typed = sys.argv[0]
     if os.path.basename(typed) == "__main__.py":
         return f"{shell_quoted(sys.executable)} -m findleaks"
@@ -209,8 +202,7 @@ def _process_words(args: argparse.Namespace, core: str) -> str:
 
 
 def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
-    """The core file's name ("" with --pid) for a command that also takes a name or an address: of
-    two words, the core is the one that is a file. The other one is left in `args`."""
+    """The core's name ("" with --pid): of two words, the file. The other one is left in `args`."""
     words = [word for word in (getattr(args, subject), args.core) if word is not None]
     files = [word for word in words if os.path.isfile(word) and not is_number(word)]
     core = _one_core(args, [] if args.pid is not None and len(words) == 1 else (files or words)[-1:])
@@ -221,8 +213,7 @@ def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
 
 
 def _core_word(args: argparse.Namespace, positional: str) -> str:
-    """The core file's name ("" with --pid). In a command that takes addresses, it is the word that
-    is not a number."""
+    """The core's name ("" with --pid): among addresses, the word that is not a number."""
     words = [] if args.core is None else [args.core]
     if positional:
         given = getattr(args, positional)
@@ -239,7 +230,7 @@ def _core_word(args: argparse.Namespace, positional: str) -> str:
 
 
 def _one_core(args: argparse.Namespace, words: list[str]) -> str:
-    """The only one of `words`; "" with --pid, and none of them."""
+    """The only word; "" with --pid, where there must be none."""
     if len(words) > 1:
         raise UsageError(f"one core file, please, not {len(words)}: {' '.join(words)}")
     if not words and args.pid is None:
@@ -283,7 +274,6 @@ def _help() -> int:
 
 
 def _print_error(text: str, status: int = TROUBLE) -> int:
-    """Print an error message; returns the exit status."""
     sys.stdout.flush()
     print(visible(text if text.startswith("findleaks") else f"findleaks: {text}"), file=sys.stderr)
     return status

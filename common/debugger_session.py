@@ -1,5 +1,4 @@
-"""What the front ends for GDB and LLDB share: runs command lines, and keeps one session per stopped
-process."""
+"""What the GDB and LLDB front ends share: they run commands, with a session per stopped process."""
 
 from __future__ import annotations
 
@@ -22,15 +21,13 @@ RUNNING = "the process is running: stop it first"
 
 
 class Subject(NamedTuple):
-    """The process or core that a command examines. Its session is valid as long as `owner` and
-    `state` are the same."""
+    """A process or core. Its session is valid as long as `owner` and `state` are the same."""
 
     owner: Hashable  # the debugger's inferior
     state: Hashable  # identifies a core's file, or a process's stop
     live: bool
     open: Callable[[], Target]
-    # Whether writes by the user to its memory or registers change `state` or call `drop_live`.
-    reports_writes: bool = True
+    reports_writes: bool = True  # the user's writes change `state` or call `drop_live`
 
 
 class Debugger(Protocol):
@@ -41,8 +38,7 @@ class Debugger(Protocol):
         ...
 
     def evaluate(self, expression: str) -> int:
-        """Value of an expression in the debugger's language, as an address. UsageError says in one
-        line why it has none."""
+        """An expression in the debugger's language as an address. UsageError says why not."""
         ...
 
 
@@ -57,11 +53,9 @@ class DebuggerSession:
         self._used: Optional[Session] = None
 
     def run(self, words: Sequence[str], out: TextIO, width: int, prog: str = "leaks", target: str = "") -> int:
-        """Run one command line and print its result to `out`; returns the exit status. `target` are
-        the words that name the process in a shell ("" in a debugger).
-
-        Raises FindleaksError with one line for the user, whatever went wrong; Interrupted for
-        Ctrl-C."""
+        """Run one command line and print its result to `out`; returns the exit status. `target`:
+        the words that name the process in a shell ("" in a debugger). Whatever goes wrong,
+        FindleaksError has one line for the user; Interrupted is Ctrl-C."""
         from findleaks.commands import execute
 
         bar = self._bar = _bar()
@@ -89,11 +83,9 @@ class DebuggerSession:
                 used.close()
 
     def session(self, fresh: bool = False) -> Session:
-        """The session of what the user has selected; a new one if there is none that is still
-        valid.
-
-        `fresh` also replaces a session that may have missed a change by the user. `find` asks for
-        this, as users repeat it after a change; the other commands refer to what it showed."""
+        """The session of what the user has selected; a new one if none is valid. `fresh` also
+        replaces one that may have missed a change by the user. `find` asks for this, as users
+        repeat it after a change; the other commands refer to what it showed."""
         from findleaks.session import Session
 
         subject = self._debugger.subject()
@@ -116,15 +108,13 @@ class DebuggerSession:
                 kept[1].close()
 
     def drop_live(self) -> None:
-        """Close the sessions of all live processes: one of them ran, or was changed by the user.
-        Cores keep theirs."""
+        """Close live processes' sessions: one ran, or the user changed it. Cores keep theirs."""
         for key, (subject, _) in list(self._sessions.items()):
             if subject.live:
                 self.drop(key)
 
     def _with_values(self, words: Sequence[str]) -> list[str]:
-        """The words, with the debugger's expressions (`$rsp`, `&main_arena`) replaced by their
-        values."""
+        """The words, with the debugger's expressions (`$rsp`, `&main_arena`) replaced by values."""
         from findleaks.commands import named, parser
 
         cmd = named(words[0]) if words else None
@@ -162,16 +152,14 @@ class DebuggerSession:
 
 
 def _bar() -> Optional[Bar]:
-    """Progress bar on the real standard error, as a debugger's own stream would count its line for
-    the pager. None in an editor's window, where TERM is not set or is "dumb"."""
+    """Progress bar on the real stderr, past the pager. None in editors (TERM unset or "dumb")."""
     from findleaks.progress import Bar
 
     return Bar(sys.__stderr__) if sys.__stderr__ is not None and os.environ.get("TERM", "dumb") != "dumb" else None
 
 
 def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[str]]:
-    """The options with their values, and the other words. `valued` are the options that take a
-    value."""
+    """The options with their values, and the other words. `valued`: options that take a value."""
     from findleaks.arg_types import is_number
 
     options: list[str] = []
@@ -190,8 +178,7 @@ def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], l
 
 
 def words_of_find(words: Sequence[str]) -> list[str]:
-    """Arguments of `findleaks`: as they are if they begin with a command's name, else with `find`
-    in front."""
+    """Arguments of `findleaks`, with `find` in front unless they begin with a command's name."""
     return list(words) if words and (words[0][:1] != "-" or words[0] in HELP) else ["find", *words]
 
 
@@ -224,10 +211,8 @@ def file_state(path: str) -> Hashable:
 
 
 def held_by(pid: int, debugger: int) -> bool:
-    """Whether process `pid` of this machine is traced by process `debugger` or a descendant of it.
-
-    The process that a debugger examines may be on another machine; then its pid is unused here, or
-    is that of an unrelated process."""
+    """Whether process `pid` here is traced by process `debugger` or a descendant of it. If the
+    debugger's process is on another machine, its pid is unused here, or of an unrelated process."""
     from findleaks.target.ptrace import status
 
     tracer = int(status(pid).get("TracerPid", 0))

@@ -1,20 +1,16 @@
-"""Demangler: readable C++ names from the mangled names in symbol tables and RTTI, by the C++
-library's `__cxa_demangle`.
+"""Demangler: C++ names from symbol tables and RTTI, by the C++ library's `__cxa_demangle`.
 
-The function is specified in Itanium C++ ABI, 3.4 "Demangler API"
+Specified in Itanium C++ ABI, 3.4 "Demangler API"
 (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#demangler). libstdc++ has it from libiberty's
-cp-demangle.c, libc++abi from LLVM's ItaniumDemangle.h. GDB's own copy is linked into it and not
-exported, so the library is loaded by name in the debuggers too. Without a library, names stay
-mangled.
+cp-demangle.c, libc++abi from LLVM's ItaniumDemangle.h. GDB does not export its own copy, so the
+library is loaded by name in the debuggers too. Without a library, names stay mangled.
 
-Names come from untrusted memory. As a name may repeat its own parts, a few hundred characters can
-expand to gigabytes. So an upper bound on the text's length is estimated first, and names beyond the
-limits below stay mangled.
+Names come from untrusted memory. By repeating its parts, one of a few hundred characters can expand
+to gigabytes: names stay mangled if they, or an upper bound on their text, exceed LONGEST, _LARGEST.
 
 Rust names of the legacy scheme are C++ names, including their hash. Those of v0 (`_R…`) stay
 mangled, as no demangler that loads in every Python is safe for untrusted names: rust_demangler 1.0
-hangs on 200 characters, and prints; `demangle` needs Python 3.11; the others are compiled.
-"""
+hangs on 200 characters, and prints; `demangle` needs Python 3.11; the others are compiled."""
 
 from __future__ import annotations
 
@@ -23,33 +19,24 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Optional
 
-LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")
-"""C++ libraries, tried in this order: libstdc++ writes names as GDB does."""
-LONGEST = 1024
-"""Characters of a mangled name, at most. This also bounds the nesting, as each level takes a
-character. libstdc++ accepts no longer names from GCC 9 on."""
-LONGEST_TEXT = 4096
-"""Characters of a readable name, at most."""
-_LARGEST = 1 << 20
-"""Bound on `estimate`, in characters. The worst names found within it make 20 MB of text,
-in 0.1 s."""
+LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")  # in order: the first writes as GDB
+LONGEST = 1024  # characters of a mangled name, so of nesting too; libstdc++'s limit from GCC 9 on
+LONGEST_TEXT = 4096  # characters of a readable name, at most
+_LARGEST = 1 << 20  # bound on `estimate`: within it the worst names found make 20 MB, in 0.1 s
 
 _REFERENCE = re.compile(rb"TL[0-9]*_[0-9]*_|[ST][0-9A-Z]*_")
 _NUMBER = re.compile(rb"[0-9]+")
 _EXPANSION = re.compile(rb"Dp(?![RKOVP]*T[0-9]*_)|sp(?![RKOVP]*T[0-9]*_|[ae]c)")
-"""Expansions of a parameter pack. Not matched: those of the parameter itself, and identifiers such
-as "special" and "space", where no expression follows."""
+"""Expansions of a parameter pack, but not of the parameter itself, nor identifiers such as
+"special" and "space", where no expression follows."""
 _ENDLESS = re.compile(rb"[ADQX].*sr", re.DOTALL)
-"""Names that may have a scoped name (sr) in an expression: libstdc++ of GCC 12 never returns for
-_Z1fIXsr1aDC and similar names."""
-_LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")
-"""Constructors and destructors, which repeat their class's name."""
+"""Maybe a scoped name (sr) in an expression: GCC 12's libstdc++ hangs, as on _Z1fIXsr1aDC."""
+_LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")  # constructors, destructors: their class's name again
 
 
 @lru_cache(maxsize=8192)
 def demangle(name: str) -> str:
-    """`_ZN3foo3barEi` -> `foo::bar(int)`. A name that is not mangled, or that cannot be demangled,
-    is returned unchanged."""
+    """`_ZN3foo3barEi` -> `foo::bar(int)`; unchanged if it is not mangled or cannot be demangled."""
     if not name.startswith("_Z"):
         return name
     plain, at, version = name.partition("@")
@@ -64,14 +51,12 @@ def demangle(name: str) -> str:
 
 @lru_cache(maxsize=8192)
 def demangle_type(name: str) -> str:
-    """Readable name of a type from std::type_info (`N3foo3BarE` -> `foo::Bar`); "" if it is not a
-    type's name."""
+    """A type's name from std::type_info (`N3foo3BarE` -> `foo::Bar`); "" if it is none."""
     return "" if name.startswith("_") else _demangled(name) or ""
 
 
 def _demangled(name: str) -> Optional[str]:
-    """The C++ library's text for a mangled name or type. None if it is invalid or beyond the
-    limits, or if there is no library."""
+    """The library's text; None if `name` is invalid or beyond the limits, or without a library."""
     try:
         data = name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -82,8 +67,7 @@ def _demangled(name: str) -> Optional[str]:
 
 
 def within_bounds(name: bytes) -> bool:
-    """Whether the library may be called: the name is short, its text will not be long, and the
-    library will return."""
+    """Whether the library may be called: name and text are short enough, and it will return."""
     return len(name) <= LONGEST and b"\0" not in name and not _ENDLESS.search(name) and estimate(name) <= _LARGEST
 
 
@@ -93,16 +77,14 @@ def estimate(name: bytes) -> int:
 
     A substitution S…_ repeats a part that was complete before its first occurrence, expanded as it
     was then. T_ is a template argument of the function around the place where it is *shown*, not
-    read. So the length of the text so far is kept as a + b × argument, where b counts each T…_ in
-    it.
+    read: so the length so far is kept as a + b × argument, where b counts each T…_ in it. If
+    functions are parts of the name (Z: of local classes, values), an argument may contain the same
+    parts again, with the next function's arguments. A pack expansion shows its text for each
+    element of the pack.
 
-    Where functions are parts of the name (Z: of local classes, values), an argument may contain the
-    same parts again, with the arguments of the next function. An expansion of a pack shows its text
-    for each element of the pack.
-
-    The regular expression also finds references inside identifiers, which makes the estimate
-    larger. They must not count as the first occurrence: a match that may be inside an identifier,
-    or may be the end of one (two letters), is counted as another, larger part each time."""
+    References that the regular expression finds in identifiers enlarge the estimate, but are no
+    first occurrences: a match that may be in an identifier, or be the end of one (two letters), is
+    counted as another, larger part each time."""
     parts: dict[bytes, tuple[int, int]] = {}
     plain = arguments = first = 0
     spans = _identifiers(name)
@@ -138,8 +120,7 @@ def estimate(name: bytes) -> int:
 
 
 def _identifiers(name: bytes) -> Iterator[tuple[int, int]]:
-    """Start and end of every possible identifier, by ascending start. Its length is the number
-    before it."""
+    """Start and end of every possible identifier, by start. Its length is the number before it."""
     for match in _NUMBER.finditer(name):
         digits, start = match.group()[-4:], match.end()
         # The end of a number may be a length too, after a digit that belongs to something else.
@@ -150,8 +131,7 @@ def _identifiers(name: bytes) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=1)
 def _cxa_demangle() -> Optional[Callable[[bytes], Optional[bytes]]]:
-    """The library's function, or None without a library. Its result was allocated by malloc, and is
-    freed here."""
+    """The library's function, or None without one. Its result, from malloc, is freed here."""
     try:
         import ctypes
 
@@ -168,8 +148,7 @@ def _cxa_demangle() -> Optional[Callable[[bytes], Optional[bytes]]]:
         return None
     function.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function.restype = ctypes.c_void_p
-    # Not the `free` that the library sees: that would be libc's, even if a preloaded malloc
-    # replaces it.
+    # Not the `free` that the library sees: libc's, even where a preloaded malloc replaces it.
     free = process["free"]
     free.argtypes, free.restype = (ctypes.c_void_p,), None
 

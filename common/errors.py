@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from findleaks.formatting import printable
 
-_LONGEST = 1000
-"""Characters of a message, at most."""
+_LONGEST = 1000  # characters of a message, at most
 
 
 class FindleaksError(Exception):
-    """Error that ends a command with one line and exit status 2.
-
-    The text may quote the target (the name of a file or a process), so its control characters are
-    escaped."""
+    """Ends a command with one line and exit status 2. Control characters are escaped, as the text
+    may quote the target (the name of a file or a process)."""
 
     def __str__(self) -> str:
         return printable(super().__str__(), _LONGEST)
@@ -27,8 +24,7 @@ class TargetError(FindleaksError):
 
 
 class UnreadableMemory(TargetError):
-    """`size` bytes at `address` cannot be read in full: outside every region, or absent from the
-    core."""
+    """`size` bytes at `address` cannot all be read: outside every region, or not in the core."""
 
     def __init__(self, address: int, size: int, why: str = "not in the target") -> None:
         super().__init__(f"cannot read {size} bytes at {address:#x}: {why}")

@@ -1,11 +1,9 @@
-"""Escapes text out of a target, so that it cannot control a terminal, end a line, or run in a
-shell.
+"""Escapes text of a target, so that it cannot control a terminal, end a line, or run in a shell.
 
-Names in a core are untrusted: they may hold escape sequences, line ends, marks that change the
-direction of writing, and bytes that are not UTF-8. Inside findleaks they stay unchanged, because
-files are opened by them. `commands.emit` passes each line of text through `visible`, and writes
-JSON with `json_line`; nothing else writes to the user.
-"""
+Names in a core are untrusted: they may hold escape sequences, line ends, marks of the direction of
+writing, and bytes that are not UTF-8. They stay unchanged inside findleaks, which opens files by
+them. `commands.emit` passes each line of text through `visible`, and writes JSON with `json_line`;
+nothing else writes to the user."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ import re
 
 
 class Markup(str):
-    """Line that `emit` prints unchanged: it holds only marks made by findleaks, with escape
-    sequences for their colours."""
+    """Line that `emit` prints unchanged: findleaks' own marks, coloured by escape sequences."""
 
     __slots__ = ()
 
@@ -42,12 +39,9 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def json_line(item: object) -> str:
-    """An object as JSON on one line, in ASCII. Names are unchanged, with each character that is not
-    ASCII escaped.
-
-    A byte of a name that is not UTF-8 is written as the four characters `\\xNN`, as in text. Python
-    would write a lone surrogate, which is not Unicode and which parsers refuse (RFC 7493, 2.1; RFC
-    8259, 8.2)."""
+    """JSON on one line, in ASCII: all other characters are escaped. A byte that is not UTF-8 is
+    written as the four characters `\\xNN`, as in text: Python would write a lone surrogate, which
+    is not Unicode and which parsers refuse (RFC 7493, 2.1; RFC 8259, 8.2)."""
     import json  # not needed for loading into a debugger
 
     line = json.dumps(item)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from findleaks.escaping import visible
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
-NO_BREAK = "\u00a0"
-"""No-break space: `wrapped` does not break lines at it."""
+NO_BREAK = "\u00a0"  # no-break space: `wrapped` does not break lines at it
 
 
 def size(count: int) -> str:
@@ -50,11 +49,9 @@ def printable(text: str, limit: int = 200) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A sentence on lines of at most `width` columns, all but the first indented. Words are not
-    broken, so that addresses stay whole.
-
-    NO_BREAK keeps words together. Other characters that are not printable become `visible`, as
-    textwrap would take some for spaces."""
+    """A sentence on lines of at most `width` columns, all but the first indented. Words stay whole,
+    as addresses must, and so do those that NO_BREAK joins. Other characters that are not printable
+    become `visible`, as textwrap would take some for spaces."""
     import textwrap  # not needed for loading into a debugger
 
     safe = text if text.isprintable() else NO_BREAK.join(visible(part) for part in text.split(NO_BREAK))
@@ -69,9 +66,8 @@ def hanging(lead: str, text: str, width: int, most: int = 80) -> Iterator[str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int], width: int, cut: int = -1) -> list[str]:
-    """Lines of a table: columns two spaces apart, those in `right` right-aligned. Column `cut` is
-    shortened if lines would exceed `width`. Cells are made `visible` first, so that widths are
-    those shown."""
+    """Lines of a table: columns two spaces apart, those in `right` right-aligned, `cut` shortened
+    to fit `width`. Cells are made `visible` first, so that widths are those shown."""
     body = [list(head), *([visible(cell) for cell in row] for row in rows)]
     wide = [max(len(row[i]) for row in body) for i in range(len(head))]
     over = sum(wide) + 2 * len(wide) - width

@@ -1,7 +1,4 @@
-"""Runs `findleaks count … --pid PID` inside a GDB started for it.
-
-This GDB has a terminal session of its own: this process receives Ctrl-C and forwards it.
-"""
+"""Runs `findleaks count --pid` in a GDB with a terminal session of its own; forwards Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,10 +18,8 @@ from findleaks.launcher import gdb_line
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import refusal, status
 
-_PR_SET_PDEATHSIG = 1
-"""prctl option: signal for this process when its parent dies (linux/prctl.h)."""
-ENTRY = "findleaks.gdb.batch:run"
-"""Function called in GDB, as module:function; `make lint` checks that it exists."""
+_PR_SET_PDEATHSIG = 1  # prctl option: signal when the parent dies (linux/prctl.h)
+ENTRY = "findleaks.gdb.batch:run"  # called in GDB, as module:function; `make lint` checks it
 
 
 def without_pid(words: Sequence[str]) -> list[str]:
@@ -40,8 +35,7 @@ def without_pid(words: Sequence[str]) -> list[str]:
 
 
 def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
-    """Run `count` with these words on a process; returns the exit status. Prints lines as they
-    arrive."""
+    """Run `count` with these words on a process, printing lines as they arrive; its exit status."""
     program = shutil.which("gdb")
     if program is None:
         raise FindleaksError("count sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")

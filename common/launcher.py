@@ -1,5 +1,4 @@
-"""Loads findleaks into a debugger: prints the lines for its start-up file, or starts it with
-findleaks loaded."""
+"""Loads findleaks into a debugger: prints lines for its start-up file, or starts it so."""
 
 from __future__ import annotations
 
@@ -14,9 +13,7 @@ from typing import NoReturn, TextIO
 from findleaks.bootstrap import LIBRARIES, folders, sites
 from findleaks.errors import FindleaksError
 
-LLDB_NEWEST, LLDB_OLDEST = 29, 14
-"""Range of LLDB versions to look for, as Debian and others install LLDB under versioned names only.
-findleaks needs what LLDB 14 has."""
+LLDB_NEWEST, LLDB_OLDEST = 29, 14  # looked for as lldb-N, Debian's only names; 14 has all needed
 
 
 def loader(front: str) -> str:
@@ -44,11 +41,9 @@ def lldb_lines() -> list[str]:
 
 
 def _site_code() -> list[str]:
-    """Python code for each folder that has a library for this process, but not for a debugger that
-    loads this copy of findleaks.
-
-    There is one where a checkout is installed editable in another environment than its .venv:
-    nothing in the checkout names that environment."""
+    """Python code per folder of a library that this process has, but a debugger that loads this
+    copy lacks: a checkout does not know of its editable install in another environment than
+    .venv."""
     here = os.path.dirname(os.path.realpath(__file__))
     known = {os.path.realpath(site) for site in sites(here)}
     found = []
@@ -62,20 +57,17 @@ def _site_code() -> list[str]:
 
 
 def _literal(path: str) -> str:
-    """Python literal without backquotes: LLDB evaluates what is between two of them as an
-    expression, in any line."""
+    """Python literal without backquotes: LLDB evaluates what is between two, in any line."""
     return repr(path).replace("`", "\\x60")
 
 
 def gdb_line() -> str:
-    """GDB command that loads findleaks. GDB takes the rest of the line as the file's name, with
-    spaces."""
+    """GDB command that loads findleaks. The rest of a line is the file's name, with spaces."""
     return f"source {loader('gdb')}"
 
 
 def lldb_line() -> str:
-    """LLDB command that loads findleaks. LLDB splits words as a shell does, so a path with other
-    than plain characters is quoted."""
+    """LLDB command that loads findleaks. LLDB splits words as a shell: a path may need quotes."""
     path = loader("lldb")
     if re.search(r"[^\w./+@:,=~%-]", path):
         path = '"' + re.sub(r'(["\\`])', r"\\\1", path) + '"'
@@ -83,9 +75,8 @@ def lldb_line() -> str:
 
 
 def start(front: str, argv: Sequence[str]) -> NoReturn:
-    """Replace this process by GDB, or by LLDB (`lldb`, else the newest lldb-N), with findleaks
-    loaded and these arguments. FindleaksError if there is none. The debugger alone then handles
-    Ctrl-C and sets the exit status."""
+    """Replace this process by GDB, or LLDB (`lldb`, else the newest lldb-N), with findleaks and
+    these arguments; it handles Ctrl-C and sets the exit status. FindleaksError if there is none."""
     # GDB runs -ex commands in order, after it opened the program and the core, LLDB runs -O
     # commands before. findleaks is loaded first, so that the user's commands can use it.
     program, option, lines = (gdb_program(), "-ex", gdb_lines()) if front == "gdb" else (lldb_program(), "-O", lldb_lines())

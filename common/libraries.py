@@ -1,5 +1,4 @@
-"""Check of the libraries that findleaks depends on, before they are imported. common/bootstrap.py
-lets the debuggers find them."""
+"""Check of findleaks' libraries before they are imported; common/bootstrap.py finds them."""
 
 from __future__ import annotations
 
@@ -11,10 +10,8 @@ from typing import Optional
 
 
 def in_working_folder(name: str) -> bool:
-    """Whether `import name` would run a file found only through a relative entry of sys.path.
-
-    Such a file is not an installed library: LLDB has "." on sys.path, and untrusted files may come
-    with a core."""
+    """Whether `import name` would run a file found only by a relative entry of sys.path. That is no
+    installed library: LLDB has "." there, and untrusted files may come with a core."""
     if name in sys.modules:
         return False
     spec = find_spec(name)

@@ -7,16 +7,12 @@ from typing import TextIO
 
 from findleaks.escaping import visible
 
-PATIENCE = 1.0
-"""Seconds of work before anything is shown."""
-
-EVERY = 0.1
-"""Seconds between two updates of the line."""
+PATIENCE = 1.0  # seconds of work before anything is shown
+EVERY = 0.1  # seconds between two updates of the line
 
 
 class Bar:
-    """Progress bar. Called with (phase, part done), it rewrites one line of `stream` if that is a
-    terminal; `clear` removes the line."""
+    """Called with (phase, part done), rewrites one line of a terminal; `clear` removes it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

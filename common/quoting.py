@@ -24,9 +24,8 @@ def _ansi_c(character: str) -> str:
 
 
 def debugger_quoted(word: str) -> str:
-    """A word quoted for the command lines of both debuggers. GDB (libiberty's buildargv) interprets
-    a backslash even between single quotes, unlike a shell; between double quotes it agrees with
-    shlex.split, which reads LLDB's lines."""
+    """A word quoted for both debuggers. GDB (libiberty's buildargv) interprets a backslash even in
+    single quotes; in double quotes it agrees with shlex.split, which reads LLDB's lines."""
     return word if re.fullmatch(r"[^\s'\"\\]+", word) else '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
 
 

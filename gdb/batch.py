@@ -1,5 +1,4 @@
-"""GDB's side of `findleaks.gdb_subprocess`: runs one command line as at GDB's prompt, for the shell
-that started GDB."""
+"""GDB's side of `findleaks.gdb_subprocess`: runs a command line for the shell that started GDB."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from findleaks.gdb.register import Gdb
 
 def run(words: Sequence[str], descriptor: int, width: int, target: str) -> None:
     """Run these words and end GDB with their status. Output goes to `descriptor`; an error is a
-    line that begins with a zero byte. `target` are the words that name the process in a shell."""
+    line that begins with a zero byte. `target`: the words that name the process in a shell."""
     status = 2
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", buffering=1) as out:
         try:

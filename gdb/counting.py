@@ -1,5 +1,4 @@
-"""GDB breakpoints for counting calls. GDB runs the process in `continue` until a breakpoint asks to
-stop."""
+"""GDB breakpoints that count calls. `continue` runs the process until a breakpoint asks to stop."""
 
 from __future__ import annotations
 
@@ -18,23 +17,17 @@ from findleaks.target.control import Outcome
 from findleaks.target.ptrace import status, tasks
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGSTOP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
-"""Signals that end the counting and leave the process stopped. Others are delivered, as GDB's
-`handle` says."""
-_INTERRUPTS = ("SIGINT", "0", "SIG0")
-"""Names of the signals by which GDB reports that it interrupted the process."""
-_MOST_SIGNALS = 8
-"""Attempts to collect a pending signal, at most."""
-_ARRIVAL_SECONDS = 0.5
-"""Seconds in which a signal sent to the process must have stopped it, before another is sent."""
+"""End counting and leave the process stopped; others are delivered, as GDB's `handle` says."""
+_INTERRUPTS = ("SIGINT", "0", "SIG0")  # signals by which GDB reports its own interrupts
+_MOST_SIGNALS = 8  # attempts to collect a pending signal, at most
+_ARRIVAL_SECONDS = 0.5  # seconds for a signal to stop the process, before another is sent
 _MASK = (1 << 64) - 1
 
 
 class GdbBreakpoints:
-    """Process of this machine that is controlled by GDB: a
-    findleaks.target.control.BreakpointHost."""
+    """Process of this machine under GDB's control: a findleaks.target.control.BreakpointHost."""
 
-    late = 0.2
-    """Seconds beyond its time after which a process that reaches no breakpoint is interrupted."""
+    late = 0.2  # seconds beyond its time until a process at no breakpoint is interrupted
 
     def __init__(self, pid: int, inferior: Any) -> None:
         self.pid = pid
@@ -50,8 +43,7 @@ class GdbBreakpoints:
         self._paged = False
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
-        """Set a breakpoint at each address. From now on Ctrl-C ends the counting; it is received
-        only while the process runs."""
+        """Set breakpoints. From now on Ctrl-C, received while the process runs, ends counting."""
         self._keys.take()
         self._hit = hit
         self._memory.open()
@@ -76,8 +68,7 @@ class GdbBreakpoints:
             gdb.events.exited.disconnect(self._stopped)
 
     def close(self) -> None:
-        """Restore the user's pager and GDB's own handling of Ctrl-C, after everything is
-        printed."""
+        """Restore the user's pager and GDB's handling of Ctrl-C, after everything is printed."""
         if self._paged:
             switched("pagination", True)
             self._paged = False
@@ -104,12 +95,10 @@ class GdbBreakpoints:
                 timer.cancel()
             self._runs = False  # an event that is posted already does nothing
             self._expired = True
-            # A table is printed next, which Ctrl-C would cut off: it waits until the process runs
-            # again.
+            # Ctrl-C would cut off the table printed next: it waits until the process runs again.
             self._keys.deliver(False)
 
     def opened(self) -> Target:
-        """The process in its present state."""
         return GdbProcess(self.pid, self._inferior)
 
     def thread(self) -> int:
@@ -186,8 +175,7 @@ class GdbBreakpoints:
         self._interrupt()
 
     def _press(self) -> None:
-        """Note that the user pressed Ctrl-C, or sent SIGINT to GDB. Python calls this between two
-        instructions of the main thread."""
+        """Note Ctrl-C, or SIGINT to GDB. Called between two instructions of the main thread."""
         self._pressed = True
         if not self._posted:
             self._posted = True
@@ -248,5 +236,4 @@ class Breakpoint(gdb.Breakpoint):
         self._owner, self._address = owner, address
 
     def stop(self) -> bool:
-        """Whether the process should stop here."""
         return self._owner.reached(self._address)

@@ -1,5 +1,4 @@
-"""findleaks for GDB: `source` this file, from ~/.gdbinit or by hand. It adds the command `leaks`;
-see `help leaks`."""
+"""findleaks for GDB: `source` this file, in ~/.gdbinit or by hand. Adds `leaks` (`help leaks`)."""
 
 
 # GDB runs this file in __main__, where the user's Python code runs too: leave no names behind.

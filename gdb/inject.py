@@ -13,13 +13,11 @@ from findleaks.gdb.counting import GdbBreakpoints
 from findleaks.gdb.target import switched
 from findleaks.target.control import ThreadPosition
 
-_ENDS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end GDB."""
+_ENDS = (signal.SIGTERM, signal.SIGHUP)  # signals that end GDB
 
 
 class GdbInjection(GdbBreakpoints):
-    """Process of this machine that is controlled by GDB: a
-    findleaks.target.control.InjectionHost."""
+    """Process of this machine under GDB's control: a findleaks.target.control.InjectionHost."""
 
     late = 0.0  # a process without breakpoints stops for nothing else
 
@@ -30,8 +28,7 @@ class GdbInjection(GdbBreakpoints):
         self._noisy = False
 
     def begin(self) -> None:
-        """Prepare to run the process. Signals that would end GDB are blocked until the stub is
-        removed."""
+        """Prepare to run. Signals that would end GDB are blocked until the stub is removed."""
         if gdb.parameter("non-stop"):
             raise TargetError("--inject needs all threads to stop together: `set non-stop off` before attaching, or leave it out")
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
@@ -62,7 +59,6 @@ class GdbInjection(GdbBreakpoints):
             raise TargetError(f"GDB cannot write at {address:#x}: {' '.join(str(error).split())}") from None
 
     def places(self) -> list[ThreadPosition]:
-        """Where each thread is stopped."""
         return self._remote.places()
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:

@@ -1,15 +1,11 @@
-"""Ctrl-C while GDB runs and stops the process thousands of times: noted, whatever the main thread
-is doing.
+"""Ctrl-C while GDB runs and stops the process thousands of times: noted, whatever runs.
 
 GDB's own handler of SIGINT also sets a flag of Python's (PyErr_SetInterrupt). The first to check it
 takes it: GDB, which then interrupts the process, or Python, which raises KeyboardInterrupt in any
-code that runs. That may be a breakpoint's `stop` or an event handler of the user, where GDB prints
-the exception and goes on.
-
-So Python gets a handler here that only notes the key; the system's handler stays GDB's. GDB's
-interrupt may also merge with one sent because time is up. Therefore Python's wakeup descriptor is
-read as well: Python writes to it no matter who takes the flag.
-"""
+code that runs. In a breakpoint's `stop` or an event handler of the user, GDB prints the exception
+and goes on. So Python's handler here only notes the key; the system's handler stays GDB's. As GDB's
+interrupt may merge with one sent because time is up, Python's wakeup descriptor is read too: Python
+writes to it no matter who takes the flag."""
 
 from __future__ import annotations
 
@@ -20,8 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Optional
 
-_SIGACTION_BYTES = 256
-"""Bytes for a struct sigaction: more than the 152 of glibc on 64-bit machines."""
+_SIGACTION_BYTES = 256  # for a struct sigaction: more than the 152 of glibc on 64-bit machines
 
 
 class Keys:
@@ -53,8 +48,7 @@ class Keys:
             return 0
 
     def restore(self) -> None:
-        """Restore what `take` changed. A signal that came since the process was stopped for good is
-        dropped."""
+        """Restore what `take` changed. Drops a signal that came after the last stop."""
         if self._taken:
             while signal.sigtimedwait([signal.SIGINT], 0) is not None:
                 pass
@@ -77,8 +71,7 @@ class Keys:
 
     @staticmethod
     def _install(handler: Any) -> Any:
-        """Set Python's handler and keep the system's, which is GDB's; returns Python's former
-        handler."""
+        """Set Python's handler (returns the former); the system's, which is GDB's, stays."""
         libc = ctypes.CDLL(None)
         action = ctypes.create_string_buffer(_SIGACTION_BYTES)
         libc.sigaction(int(signal.SIGINT), None, action)

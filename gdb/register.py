@@ -1,5 +1,4 @@
-"""`leaks …` in GDB: registers a command for each word, and drops results when the process
-changes."""
+"""`leaks …` in GDB: a command for each word; results are dropped when the process changes."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class Output(io.TextIOBase):
 
 
 class Gdb:
-    """GDB as the commands see it. The module of the target is imported when a command first needs
-    it."""
+    """GDB as the commands see it. The target's module is imported when first needed."""
 
     def subject(self) -> Subject:
         from findleaks.gdb.target import subject
@@ -107,7 +105,6 @@ class Word(gdb.Command):
         self._front_end, self._prefix, self._word = front_end, prefix, word
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """Run the command; called by GDB."""
         self.dont_repeat()
         self._front_end.run([self._word, *split(argument)], self._prefix)
 
@@ -141,8 +138,7 @@ def split(argument: str) -> list[str]:
 
 
 def completions(command: str, text: str, word: Optional[str]) -> Any:
-    """Completions of the last word of `text`. GDB also splits words at punctuation, and replaces
-    only the part after it."""
+    """Completions of the last word, from its last punctuation on: GDB splits words there too."""
     # GDB asks where the last word begins; the next call is made for GDB's default.
     if word is None:
         return None
@@ -163,7 +159,7 @@ def completions(command: str, text: str, word: Optional[str]) -> Any:
 
 
 def width() -> int:
-    """Columns for text output: GDB's setting. If that is unlimited (`set width 0`, and always with
-    -batch), the same default as everywhere; COLUMNS is ignored, as GDB itself sets it."""
+    """Columns of text: GDB's setting; if unlimited (`set width 0`, and always with -batch), the
+    default as everywhere. COLUMNS is ignored, as GDB itself sets it."""
     wanted = gdb.parameter("width")
     return terminal_columns(str(wanted) if isinstance(wanted, int) else "")

@@ -37,8 +37,7 @@ def open_remote(pid: int, inferior: Any) -> RemoteTarget:
 
 
 def regions(pid: int) -> list[Region]:
-    """Mapped regions: the kernel's table, fetched through the stub; if the stub has no files, GDB's
-    view of it (with permissions since GDB 12); [] if there is neither."""
+    """Mapped regions: the kernel's, by the stub; else GDB's (permissions: since GDB 12); or []."""
     return regions_of(_fetched(f"/proc/{pid}/maps")) or _shown()
 
 

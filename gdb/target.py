@@ -1,10 +1,8 @@
 """What GDB has selected, as a target.
 
-A core is read from its own file, and a live process of this machine through /proc: both are many
-times faster than GDB's read_memory, and give the same results as the command line. Threads and
-registers of a live process come from GDB, which controls it. Processes elsewhere (gdbserver) are
-read with GDB's API.
-"""
+A core is read from its own file, a live process of this machine through /proc: many times faster
+than GDB's read_memory, with the command line's results. Threads and registers of a live process
+come from GDB, which controls it. Processes elsewhere (gdbserver) are read with GDB's API."""
 
 from __future__ import annotations
 
@@ -58,7 +56,6 @@ def _strata() -> set[str]:
 
 
 def core_path(inferior: Any) -> str:
-    """File of the loaded core."""
     corefile = getattr(inferior, "corefile", None)  # since GDB 17
     if corefile is not None:
         return _named(lambda: corefile.filename)
@@ -69,8 +66,8 @@ def core_path(inferior: Any) -> str:
 
 
 def printed(command: str) -> str:
-    """Output of a GDB command. GDB decodes it strictly, and fails on file names that are not valid
-    text. Then the command prints to a file instead, which GDB 9 cannot do."""
+    """Output of a GDB command. GDB decodes it strictly, which fails on file names that are not
+    valid text: then the command prints to a file, which GDB 9 cannot do."""
     try:
         return str(gdb.execute(command, to_string=True))
     except UnicodeDecodeError:
@@ -81,8 +78,7 @@ def printed(command: str) -> str:
 
 
 def _named(ask: Callable[[], object]) -> str:
-    """A name from GDB, "" for None. GDB decodes names strictly by its host-charset; if that fails,
-    they are read byte by byte."""
+    """A name from GDB, "" for None; byte by byte if GDB's strict decoding (host-charset) fails."""
     try:
         return str(ask() or "")
     except UnicodeDecodeError:
@@ -100,8 +96,7 @@ def _exe() -> str:
 
 
 def sysroot() -> str:
-    """Folder on this machine with the files of the process's machine, as set by the user; "" if it
-    is this machine."""
+    """Sysroot: folder, set by the user, with the files of another machine; "" if it is this one."""
     return re.sub(r"^(target|remote):", "", _named(lambda: gdb.parameter("sysroot"))).rstrip("/")
 
 
@@ -129,13 +124,11 @@ class GdbProcess(LiveTarget):
         return self._threads
 
     def breakpoint_host(self) -> GdbBreakpoints:
-        """See Target."""
         from findleaks.gdb.counting import GdbBreakpoints
 
         return GdbBreakpoints(self._pid, self._inferior)
 
     def injection_host(self) -> GdbInjection:
-        """See Target."""
         from findleaks.gdb.inject import GdbInjection
 
         return GdbInjection(self._pid, self._inferior)
@@ -193,8 +186,7 @@ def _wide_registers(frame: Any) -> list[str]:
 
 
 def _words(frame: Any, name: str, arch: Arch) -> list[int]:
-    """Words of a vector register. GDB shows it as a union with a member for each way to divide it:
-    the integers of word size are used."""
+    """Words of a vector register: of its division into integers of word size, in GDB's union."""
     try:
         value = frame.read_register(name)
         fields = [field.name for field in value.type.fields()]
@@ -210,9 +202,7 @@ def _words(frame: Any, name: str, arch: Arch) -> list[int]:
 
 def evaluate(expression: str) -> int:
     """An expression as an address: the value of a pointer or number, the location of an array,
-    structure or function.
-
-    It may not call functions of the process, which must not run while it is examined."""
+    structure or function. It may not call functions of the process, which must stay stopped."""
     try:
         with _no_calls():
             value = gdb.parse_and_eval(expression)
@@ -243,8 +233,7 @@ def _no_calls() -> Iterator[None]:
 
 
 def switched(setting: str, on: bool) -> bool:
-    """Switch a setting of GDB on or off; returns whether that changed it. False if this GDB does
-    not have the setting."""
+    """Switch a setting of GDB; returns whether that changed it. False if this GDB lacks it."""
     try:
         changed = bool(gdb.parameter(setting)) != on
     except RuntimeError:

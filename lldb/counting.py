@@ -1,5 +1,5 @@
-"""LLDB breakpoints for counting calls. The process is continued here after each stop: this is as
-fast as LLDB's callbacks, and everything happens in the thread that runs the command."""
+"""LLDB breakpoints that count calls. The process is continued here after each stop: as fast as
+LLDB's callbacks, and everything happens in the thread that runs the command."""
 
 from __future__ import annotations
 
@@ -19,20 +19,15 @@ if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
-"""Signals that end the counting and leave the process stopped. Others are delivered, as LLDB's
-`process handle` says."""
-IDLE = 1.0
-"""Seconds after which a process that reaches no breakpoint is interrupted: only then is a Ctrl-C of
-the user noticed."""
-_LATE = 0.2
-"""Seconds beyond its time after which a process that reaches no breakpoint is interrupted."""
+"""End counting and leave the process stopped; others are delivered: LLDB's `process handle`."""
+IDLE = 1.0  # seconds until a process at no breakpoint is interrupted: only then Ctrl-C is noticed
+_LATE = 0.2  # seconds beyond its time until a process at no breakpoint is interrupted
 _RUNNING = (lldb.eStateRunning, lldb.eStateStepping)
 _GONE = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateInvalid, lldb.eStateUnloaded)
 
 
 class LldbBreakpoints:
-    """Process of this machine that is controlled by LLDB: a
-    findleaks.target.control.BreakpointHost."""
+    """Process of this machine under LLDB's control: a findleaks.target.control.BreakpointHost."""
 
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         self.pid = pid
@@ -47,7 +42,6 @@ class LldbBreakpoints:
         self._memory = ProcMemory(pid)
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
-        """Set a breakpoint at each address."""
         self._hit = hit
         self._memory.open()
         for address in addresses:
@@ -69,8 +63,8 @@ class LldbBreakpoints:
             self._interrupts.heed()
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for `seconds` at most (None: no limit). Ctrl-C is received until the
-        process is stopped: after that it would cut off the table that is printed."""
+        """Let the process run for `seconds` at most (None: no limit). Ctrl-C is received until it
+        is stopped: after that it would cut off the table that is printed."""
         try:
             if self._interrupts is not None and self._interrupts.heed():
                 self._interrupts.hold()
@@ -111,7 +105,6 @@ class LldbBreakpoints:
                 self._frame = None
 
     def opened(self) -> Target:
-        """The process in its present state."""
         return LldbProcess(self.pid, self._process)
 
     def thread(self) -> int:
@@ -174,9 +167,8 @@ class LldbBreakpoints:
 
 
 def _internal(thread: Any) -> bool:
-    """Whether the breakpoints that stopped the thread are LLDB's own, which have numbers below 0:
-    its loader's, where the process loads a library. LLDB does not stop for these alone, but reports
-    them if another thread stopped at one of findleaks'."""
+    """Whether only LLDB's own breakpoints (numbers below 0) stopped the thread: its loader's, where
+    a library is loaded. LLDB reports these only if another thread stopped at one of findleaks'."""
     # Each number is followed by that of a location.
     numbers = [thread.GetStopReasonDataAtIndex(place) for place in range(0, thread.GetStopReasonDataCount(), 2)]
     return all(number & 0x80000000 for number in numbers)
@@ -193,7 +185,6 @@ class _InterruptTimer(threading.Thread):
         self._sent = self._ended = False
 
     def set_timer(self, seconds: float) -> None:
-        """Set the timer, from now."""
         with self._change:
             first = self._at is None
             self._at, self._sent = time.monotonic() + seconds, False
@@ -201,14 +192,12 @@ class _InterruptTimer(threading.Thread):
                 self._change.notify()
 
     def stop_timer(self) -> bool:
-        """Stop the timer, as the process stopped; returns whether the timer may have interrupted
-        it."""
+        """Stop the timer, as the process stopped; whether the timer may have interrupted it."""
         with self._change:
             self._at = None
             return self._sent
 
     def end(self) -> None:
-        """End the thread."""
         with self._change:
             self._ended = True
             self._at = None
@@ -216,8 +205,7 @@ class _InterruptTimer(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Wait until it is time. The time is checked only a few times a second, as there are
-        thousands of stops."""
+        """Wait until it is time, checking a few times a second, as there are thousands of stops."""
         with self._change:
             while not self._ended:
                 if self._at is None or self._sent:

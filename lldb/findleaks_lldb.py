@@ -1,5 +1,4 @@
-"""findleaks for LLDB: `command script import` this file, from ~/.lldbinit or by hand. It adds the
-command `leaks`; see `help leaks`."""
+"""findleaks for LLDB: `command script import` this, in ~/.lldbinit or by hand. Adds `leaks`."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from typing import Any
 def __lldb_init_module(debugger: Any, internal_dict: dict[str, Any]) -> None:
     """Called by LLDB after it imported the file."""
     here = os.path.dirname(os.path.realpath(__file__))
-    # LLDB put this folder on sys.path, where its files would be top-level modules for all code in
-    # this LLDB.
+    # LLDB put this folder on sys.path, where its files would be top-level modules for all code.
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.realpath(entry) != here]
     parent = os.path.dirname(here)
     # In a checkout; installed, this folder is inside the package.

@@ -1,5 +1,4 @@
-"""Ctrl-C in LLDB, which only notes the key: Python code that does not check for it would run to its
-end."""
+"""Ctrl-C in LLDB, which only notes it: Python code that does not check would run to its end."""
 
 from __future__ import annotations
 
@@ -9,19 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Optional
 
-EVERY = 0.05
-"""Seconds between two checks for the key."""
+EVERY = 0.05  # seconds between two checks for the key
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt in the thread that runs a command, wherever its Python code is,
-    soon after `asked()` becomes true.
+    """Raises KeyboardInterrupt in a thread that runs a command, soon after `asked()` turns true.
 
-    LLDB reports Ctrl-C only to the thread that reads its commands. A second thread therefore
-    makes Python call `_look` in that thread between two instructions (Py_AddPendingCall), as for
-    a signal. A call into C is not interrupted; those of the kernel are short. If commands run in
-    another thread than the one Python was started in, as in some editors, nothing is ever
-    raised."""
+    LLDB reports Ctrl-C only to the thread that reads its commands. A second thread makes Python
+    call `_look` in that one between two instructions (Py_AddPendingCall), as for a signal. Calls
+    into C are not interrupted; the kernel's are short. Nothing is raised if commands run in another
+    thread than the one Python was started in, as in some editors."""
 
     def __init__(self, asked: Callable[[], bool]) -> None:
         self._asked = asked
@@ -54,8 +50,7 @@ class Interrupts:
             self._held = True
 
     def heed(self) -> bool:
-        """Raise KeyboardInterrupt again from now on. Returns whether the key was pressed since the
-        last call."""
+        """Raise KeyboardInterrupt from now on. Returns whether the key came since the last call."""
         with self._lock:
             self._held = False
             pressed, self._pressed = self._pressed, False
@@ -65,8 +60,7 @@ class Interrupts:
         while not over.wait(EVERY):
             with self._lock:
                 if self._pressed and not self._held and self._thread is not None:
-                    # Raised in this thread: inside `_look` it would be printed by ctypes, and
-                    # ignored.
+                    # Raised in this thread: inside `_look`, ctypes would print and ignore it.
                     thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(KeyboardInterrupt)
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
                     return

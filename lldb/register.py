@@ -18,13 +18,9 @@ if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
 
 SUMMARY = "Hunt memory leaks in this process or core."
-HERE = "findleaks.lldb.register"
-"""This module, as LLDB imports it."""
-STATE = "findleaks_front"
-"""Key of findleaks' state in the dictionary that LLDB keeps for each debugger and passes to each
-command."""
-_PIECE = 1 << 16
-"""Characters of output collected before they are passed to LLDB."""
+HERE = "findleaks.lldb.register"  # this module, as LLDB imports it
+STATE = "findleaks_front"  # key in the dictionary that LLDB has for each debugger's commands
+_PIECE = 1 << 16  # characters of output collected before they are passed to LLDB
 
 
 class Output(io.TextIOBase):
@@ -106,14 +102,12 @@ class LldbFrontEnd:
             self._lldb.context = None
 
     def _width(self) -> int:
-        """Columns for text output: LLDB's setting, which is 80 if there is no terminal and nothing
-        was set."""
+        """Columns for text: LLDB's setting, 80 if there is no terminal and nothing was set."""
         wanted = self._lldb.debugger.GetTerminalWidth() or 0
         return terminal_columns(str(wanted) if wanted != LEAST else "")
 
     def _at_once(self, words: Sequence[str], result: Any) -> int:
-        """Characters to collect before they are passed on. None are for tables printed while they
-        grow (--every): these go to the screen at once."""
+        """Characters to collect before they are passed on; none for tables that grow (--every)."""
         if words[:1] != ["count"] or not any(word.lstrip("-").startswith("every") for word in words):
             return _PIECE
         result.SetImmediateOutputFile(self._lldb.debugger.GetOutputFile())
@@ -177,8 +171,7 @@ def _handle(debugger: Any, command: str) -> bool:
 
 
 def register(debugger: Any) -> None:
-    """Add the commands to this debugger. `findleaks` must be in the dictionary of its scripts,
-    where LLDB looks up classes."""
+    """Add the commands. LLDB needs `findleaks` in its scripts' dictionary, to look up classes."""
     for container in ("leaks", "findleaks"):  # those of an earlier import
         _handle(debugger, f"command container delete {container}")
         _handle(debugger, f"command script delete {container}")

@@ -1,5 +1,4 @@
-"""What only LLDB can read: a process on another machine, or a minidump. Memory is read with LLDB's
-API."""
+"""What only LLDB can read, by its API: a process on another machine, or a minidump."""
 
 from __future__ import annotations
 

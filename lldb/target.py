@@ -1,10 +1,8 @@
 """What LLDB has selected, as a target.
 
-A core is read from its own file, and a live process of this machine through /proc: LLDB's
-ReadMemory is 40 times slower there, and may return less than was asked for. Threads and registers
-of a live process come from LLDB, which controls it. What is elsewhere (lldb-server on another
-machine, minidumps) is read with LLDB's API.
-"""
+A core is read from its own file, a live process of this machine through /proc: LLDB's ReadMemory is
+40 times slower there, and may return less than asked for. Threads and registers of a live process
+come from LLDB, which controls it; processes elsewhere and minidumps are read with LLDB's API."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ SELECT_SYSROOT = "Load the core again after `platform select --sysroot DIR remot
 
 
 def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Subject:
-    """The process the user has selected. TargetError if there is none, or if it runs. `interrupts`
-    reports Ctrl-C."""
+    """The selected process. TargetError if there is none or it runs. `interrupts`: for Ctrl-C."""
     target = context.GetTarget() if context is not None else debugger.GetSelectedTarget()
     process = target.GetProcess()
     state = process.GetState() if process.IsValid() else lldb.eStateInvalid
@@ -57,7 +54,6 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
 
 
 def core_path(process: Any) -> str:
-    """File of the loaded core."""
     if hasattr(process, "GetCoreFile"):  # since LLDB 17
         spec = process.GetCoreFile()
         if spec.IsValid():
@@ -70,8 +66,7 @@ def core_path(process: Any) -> str:
 
 
 def mapped_cores(maps: str) -> set[str]:
-    """Core files mapped into a process. Older LLDBs map the cores they read, and do not report
-    their names."""
+    """Core files mapped into a process: older LLDBs map cores, and do not report their names."""
     with open(maps, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         paths = {line.split(None, 5)[5].rstrip("\n") for line in file if line.count(" /")}
     return {path for path in paths if _is_core(path)}
@@ -94,8 +89,7 @@ def _exe(target: Any) -> str:
 
 
 def sysroot(debugger: Any) -> str:
-    """Folder on this machine with the files of the process's machine, as set by the user; "" if it
-    is this machine."""
+    """Sysroot: folder, set by the user, with the files of another machine; "" if it is this one."""
     result = lldb.SBCommandReturnObject()
     debugger.GetCommandInterpreter().HandleCommand("platform status", result)
     match = re.search(r"^\s*Sysroot: (.+)$", result.GetOutput() or "", re.MULTILINE)
@@ -126,30 +120,26 @@ class LldbProcess(LiveTarget):
         return self._threads
 
     def _with_system_call(self, thread: Thread) -> Thread:
-        """The thread, with the number of its system call in orig_rax: the kernel reports it, LLDB
-        does not."""
+        """The thread with its system call in orig_rax: the kernel reports that, LLDB does not."""
         call = system_call(self._pid, thread.tid)
         if call is None or "orig_rax" in thread.registers or "orig_rax" not in self.arch.registers:
             return thread
         return replace(thread, registers={**thread.registers, "orig_rax": call & self.arch.mask})
 
     def breakpoint_host(self) -> LldbBreakpoints:
-        """See Target."""
         from findleaks.lldb.counting import LldbBreakpoints
 
         return LldbBreakpoints(self._pid, self._process, self._interrupts)
 
 
 def threads(process: Any, arch: Arch) -> Iterator[Thread]:
-    """Threads with the registers of their innermost frames. The user's selection does not
-    change."""
+    """Threads with the registers of their innermost frames; the user's selection stays."""
     for index in range(process.GetNumThreads()):
         thread = process.GetThreadAtIndex(index)
         yield _thread(thread.GetThreadID(), thread.GetFrameAtIndex(0).GetRegisters(), arch)
 
 
-_RENAMED = {"rflags": "eflags"}
-"""Register names: LLDB's and findleaks', where they differ."""
+_RENAMED = {"rflags": "eflags"}  # register names: LLDB's and findleaks', where they differ
 
 
 def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
@@ -182,10 +172,8 @@ def _words(register: Any, arch: Arch) -> tuple[int, ...]:
 
 def evaluate(context: Any, expression: str) -> int:
     """An expression as an address: the value of a pointer or number, the location of an array,
-    structure or function.
-
-    It may not call functions of the process, which must not run while it is examined. Plain
-    variables and registers are looked up first, as LLDB compiles other expressions, which is
+    structure or function. It may not call functions of the process, which must stay stopped.
+    Variables and registers are looked up first, as LLDB compiles other expressions, which is
     slow."""
     value = _from_variables(context, expression)
     if value is None:

@@ -1,12 +1,10 @@
-"""Commands, one file each. A command is a function under `@command`; nothing registers itself on
-import.
+"""Commands, one file each: a function under `@command`. Importing one registers nothing.
 
     @command(arguments=_arguments, positional="addresses")
     def whatis(session, args) -> Result: ...
 
 The catalogue has its name, summary and example; its docstring is the description in its help.
-`named()` loads a command by its name; each front end runs one with `execute()`.
-"""
+`named()` loads a command; front ends run one with `execute()`."""
 
 from __future__ import annotations
 
@@ -27,22 +25,18 @@ from findleaks.quoting import for_debugger
 if TYPE_CHECKING:
     from findleaks.session import Session
 
-SCHEMA = "findleaks/1"
-"""Name and version of the JSON format."""
-_NEXT = 100
-"""Columns of a line with several suggestions, at most."""
+SCHEMA = "findleaks/1"  # name and version of the JSON format
+_NEXT = 100  # columns of a line with several suggestions, at most
 
 
 class Invocation(NamedTuple):
-    """How the user invoked findleaks, so that suggested commands can be pasted: `prog` goes before
-    the words, `target` after them."""
+    """How findleaks was called, so that suggestions can be pasted: `prog` WORDS `target`."""
 
     prog: str = "leaks"
     target: str = ""  # "core", "--pid 4711"; "" in a debugger
 
     def line(self, words: str) -> str:
-        """A command line: "leaks whatis 0x…", or "findleaks whatis 0x… core". `words` are quoted by
-        `shell_quoted` where needed."""
+        """ "leaks whatis 0x…" or "findleaks whatis 0x… core"; `words` are `shell_quoted`."""
         return " ".join(part for part in (self.prog, words if self.target else for_debugger(words), self.target) if part)
 
     def next(self, width: int, *suggestions: str) -> Iterator[str]:
@@ -76,26 +70,23 @@ class Rows(Result, Protocol):
     """Result of many rows, with a faster way to its JSON."""
 
     def json_lines(self) -> Iterable[str]:
-        """The objects of `json` as text: each string has one or more whole lines, made by
-        `json_line` or the kernel."""
+        """The objects of `json` as strings of one or more lines, by `json_line` or the kernel."""
         ...
 
 
 Found = Union[Result, Generator[Result, None, None]]
-"""What a command returns. A command that follows a running process is a generator: each result is
-printed before the process runs on."""
+"""What a command returns: a generator if it follows a process, which runs on after each result."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command. `positional` is the argparse destination of its addresses; `subject` that of an
-    optional name or address. "" where it takes none."""
+    """A command, with the argparse destinations of its words ("" where it takes none)."""
 
     entry: Entry
     run: Callable[[Session, argparse.Namespace], Found]
     arguments: Callable[[argparse.ArgumentParser], None]
-    positional: str = ""
-    subject: str = ""
+    positional: str = ""  # destination of its addresses
+    subject: str = ""  # of an optional name or address
 
     @property
     def name(self) -> str:
@@ -109,8 +100,7 @@ class Command:
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser that raises instead of exiting, as SystemExit would show as a traceback
-    inside a debugger. Help goes to `out` (None: standard output)."""
+    """Parser that raises: SystemExit would show a traceback in a debugger. Help goes to `out`."""
 
     out: Optional[TextIO] = None
 
@@ -131,8 +121,7 @@ class _Finished(Exception):
 def command(
     *, arguments: Callable[[argparse.ArgumentParser], None], positional: str = "", subject: str = ""
 ) -> Callable[[Callable[[Session, argparse.Namespace], Found]], Command]:
-    """Make `run(session, args) -> Found` the command of the same name; the catalogue has its
-    summary and example."""
+    """Make `run(session, args) -> Found` the command of its name; the rest is in the catalogue."""
 
     def decorate(run: Callable[[Session, argparse.Namespace], Found]) -> Command:
         return Command(CATALOGUE[run.__name__], run, arguments, positional, subject)
@@ -146,7 +135,6 @@ def named(word: str) -> Optional[Command]:
 
 
 def load(word: str) -> Command:
-    """The command of this name in the catalogue."""
     return cast(Command, getattr(importlib.import_module(f"findleaks.commands.{word}"), word))
 
 
@@ -166,8 +154,7 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
 
 
 def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
-    """Parse a command's words. None if help was asked for and printed. `-json` is accepted for
-    `--json`, as GDB users write it."""
+    """Parse a command's words (-json is --json, as GDB users write it). None: help was printed."""
     try:
         return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
     except _Finished:
@@ -175,8 +162,7 @@ def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
 
 
 def complete(words: Sequence[str], last: str) -> list[str]:
-    """Completions of `last`, the word under the cursor. `words` are the finished words before it,
-    the command's name first."""
+    """Completions of `last`, the word under the cursor; `words` before it begin with a command."""
     if not words:
         return [name for name in CATALOGUE if name.startswith(last)]
     cmd = named(words[0])
@@ -195,11 +181,9 @@ def complete(words: Sequence[str], last: str) -> list[str]:
 def execute(
     session: Callable[[], Session], words: Sequence[str], out: TextIO, *, prog: str = "leaks", target: str = "", width: int = 80
 ) -> int:
-    """Run one command line (`["find", "--json"]`) inside a debugger and print its result to `out`;
-    returns the exit status. `prog` and `target` are Invocation's.
-
-    `session` is called only after the words have parsed. Help is printed and returns 0. Raises
-    FindleaksError (UsageError for bad words), which the front end prints in its own way."""
+    """Run one command line (`["find", "--json"]`) in a debugger and print its result to `out`;
+    returns the exit status (help: 0). `prog` and `target` are Invocation's. `session` is called
+    after the words have parsed. The front end handles FindleaksError (UsageError for bad words)."""
     if words[:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]
     if not words or words[0] in ("help", "-h", "--help"):
@@ -213,12 +197,9 @@ def execute(
 
 
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
-    """Run a parsed command and print each result it returns or yields; returns the last one's
-    status. If the output cannot be written, the generator is closed, and undoes what it did to the
-    process.
-
-    All output passes here: text out of the target is escaped, so that it cannot break a line or
-    control the terminal."""
+    """Run a parsed command and print each result; returns the last one's status. If printing fails,
+    the generator is closed, and undoes what it did to the process. All output passes here: text of
+    the target is escaped, so that it cannot break a line or control the terminal."""
     found = cmd.run(session, args)
     results = found if isinstance(found, Generator) else (one for one in [found])
     status = 0

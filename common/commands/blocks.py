@@ -20,10 +20,8 @@ from findleaks.formatting import number, size, table
 from findleaks.session import Session
 
 KINDS: dict[str, set[int]] = {kind.name.lower(): {kind} for kind in Kind if kind}
-KINDS["lost"] = {Kind.DEFINITE, Kind.INDIRECT}
-"""Kinds of blocks by the words of --kind."""
-SHOWN = 50
-"""Blocks printed as text without --limit."""
+KINDS["lost"] = {Kind.DEFINITE, Kind.INDIRECT}  # kinds of blocks by the words of --kind
+SHOWN = 50  # blocks printed as text without --limit
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +35,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Listing:
-    """Result of `blocks`. Rows are made while they are printed: a heap may have tens of millions of
-    blocks."""
+    """Result of `blocks`. Rows are made when printed: there may be tens of millions of blocks."""
 
     def __init__(self, session: Session, args: argparse.Namespace) -> None:
         self.session = session
@@ -56,7 +53,6 @@ class Listing:
         yield from self._warnings()
 
     def json_lines(self) -> Iterator[str]:
-        """The objects of `json`, already as text."""
         limit = self.limit or 0
         yield from self.rows.json(self.rows.largest_first(limit) if self.by_size else None, limit)
         for item in self._warnings():
@@ -84,8 +80,7 @@ class Listing:
         return iter(self.rows.largest_first(limit)) if self.by_size else islice(self.rows.indices(), limit or None)
 
     def _counted_totals(self) -> Totals | None:
-        """Totals of the filtered blocks from the counters kept by kind and state. None if a filter
-        by size, type or allocator needs a look at each block."""
+        """Totals from the counters by kind and state. None if a filter must look at each block."""
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.sizes is not None or filters.type or filters.allocator:
             return None

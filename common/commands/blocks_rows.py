@@ -1,9 +1,6 @@
-"""Rows of `blocks`: which blocks pass the filters, and their JSON, formatted in batches by the
-engine.
+"""Rows of `blocks`: which blocks pass the filters, and their JSON, made in batches by the engine.
 
-Blocks that the engine cannot format, or all of them where it has no batch formatter, go through the
-Describer one by one.
-"""
+What it cannot format, or all if it has no formatter, goes through the Describer one by one."""
 
 from __future__ import annotations
 
@@ -28,34 +25,22 @@ from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import inside, merged
 from findleaks.wildcards import matches
 
-CHUNK = 4096
-"""Blocks handled one by one between two checks for Ctrl-C."""
-
-WINDOW = 64 << 20
-"""Bytes of heap memory held at a time where the target must copy it (it is not mapped)."""
-
-MANY_ODD = 500
-"""Rows that the engine could not format, after which it is given every character known to
-`known_characters`."""
-
-NO_LIMIT = 1 << 62
-"""Limit larger than any number of rows."""
-
-ANY_SIZE = (1 << 64) - 1
-"""Largest address or size."""
-TYPE_WORDS = 5
-"""Words at the start of a block that are read in search of a type."""
+CHUNK = 4096  # blocks handled one by one between two checks for Ctrl-C
+WINDOW = 64 << 20  # bytes of heap held at a time where the target must copy it (it is not mapped)
+MANY_ODD = 500  # after so many rows it could not format, the engine gets all `known_characters`
+NO_LIMIT = 1 << 62  # more than any number of rows
+ANY_SIZE = (1 << 64) - 1  # largest address or size
+TYPE_WORDS = 5  # words at the start of a block that are read in search of a type
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters; None or "" matches all. `kinds` applies to blocks in use only. `sizes` are the
-    lowest and the highest usable size. `type` is a glob."""
+    """Filters; None or "" matches all."""
 
-    kinds: set[int] | None
+    kinds: set[int] | None  # of blocks in use only
     states: set[State]
-    sizes: SizeRange | None
-    type: str | None
+    sizes: SizeRange | None  # lowest and highest usable size
+    type: str | None  # a glob
     allocator: str | None
 
     @property
@@ -83,7 +68,6 @@ class BlockRows:
         return chain.from_iterable(found for found, _ in self._selected(self._rows(typed=bool(self.filters.type))))
 
     def totals(self) -> Totals:
-        """Number and bytes of the matching blocks."""
         count = held = 0
         for found, size in self._selected(self._rows(typed=bool(self.filters.type))):
             count, held = count + len(found), held + size
@@ -104,8 +88,7 @@ class BlockRows:
         return found[: limit or len(found)]
 
     def json(self, order: array[int] | None, limit: int) -> Iterator[str]:
-        """JSON text, many lines a string: of the blocks in `order`, or of all by address. limit 0:
-        no limit."""
+        """JSON in strings of many lines: the blocks in `order`, else by address. limit 0: all."""
         rows = self._rows(typed=True)
         if rows is None:
             for count, index in enumerate(self._one_by_one() if order is None else order):
@@ -131,8 +114,6 @@ class BlockRows:
                     if order is not None or self._type_passes(index):
                         left -= 1
                         yield self._line(index)
-
-    # -- in batches, by the engine -----------------------------------------------------
 
     @property
     def _end(self) -> int:
@@ -184,8 +165,7 @@ class BlockRows:
         return self.graph.rows(rules)
 
     def _learn_types(self, rows: Rows, index: int) -> None:
-        """Add to the engine's rules the types of the vtable pointers in the first words of a
-        block."""
+        """Add to the engine's rules the types of the vtable pointers in a block's first words."""
         blocks, types, rules = self.session.directory.blocks, self.session.types, rows.rules
         start, size, word = blocks.address(index), blocks.size(index), self.session.target.arch.word
         if blocks.state(index) != State.IN_USE:
@@ -202,11 +182,8 @@ class BlockRows:
     def _type_text(self, rules: RowRules, name: str) -> int:
         return rules.texts.add(_json_fields(type=name, hint=None) + "}\n") | (0 if self._name_passes(name) else UNWANTED)
 
-    # -- one by one ---------------------------------------------------------------------
-
     def _one_by_one(self) -> Iterator[int]:
-        """Indices of the blocks that pass every filter. They are described when printed: most never
-        are."""
+        """Indices of the blocks that pass every filter. Described when printed: most never are."""
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.none:
             return
@@ -256,8 +233,8 @@ class _Windows:
             rows.use(list(self._pieces(0, ANY_SIZE)))
 
     def moved(self, index: int) -> bool:
-        """Load the window that starts at this block. False if that is pointless: all memory is
-        mapped, the order is not ascending, or the block was inside the current window already."""
+        """Load the window that starts at this block. False if all memory is mapped, the order is
+        not ascending, or the block was inside the current window already."""
         start = self._session.directory.blocks.address(index)
         if self._whole or not self._ascending or self._start <= start <= self._end - CHUNK:
             return False
@@ -278,8 +255,7 @@ def _json_fields(**fields: str | None) -> str:
 
 
 def _of_kinds(kinds: memoryview, wanted: set[int] | None) -> Iterable[int]:
-    """Indices of the blocks of these kinds. A regular expression finds them, as it skips the others
-    at memory speed."""
+    """Indices of the blocks of these kinds. A regular expression skips others at memory speed."""
     if wanted is None:
         return range(len(kinds))
     pattern = re.compile(b"[" + b"".join(b"\\x%02x" % kind for kind in sorted(wanted)) + b"]")

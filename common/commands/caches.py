@@ -1,5 +1,4 @@
-"""`caches`: the command that shows each size class of each allocator: in use, in thread caches and
-free, as mdb's ::umastat."""
+"""`caches`: size classes of each allocator: in use, in thread caches, free; as mdb's ::umastat."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _who(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
-    """Allocator and instance. `instance` is its index in the totals: two allocators may share a
-    name."""
+    """Allocator and instance: its index in the totals, as two allocators may share a name."""
     return {"allocator": holding.allocator.name, "instance": instance}
 
 

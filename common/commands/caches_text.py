@@ -1,5 +1,4 @@
-"""Text of `caches`: for each allocator a headline, a row per size class and their sum; then a
-summary and suggestions."""
+"""Text of `caches`: per allocator a headline, size classes and their sum; summary; suggestions."""
 
 from __future__ import annotations
 
@@ -13,28 +12,19 @@ from findleaks.audit.caches import AllocatorCaches, Amount, amount, ordered, ord
 from findleaks.commands import Invocation
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 
-MANY = 40
-"""Rows of a table by arena or thread without --limit."""
-
-MIN_KEPT_BYTES = 1 << 20
-"""Least bytes of free memory mentioned in the summary; it must also be more than half of what the
-allocator has mapped."""
-
-NONE = "–"
-"""Cell without a value."""
+MANY = 40  # rows of a table by arena or thread without --limit
+MIN_KEPT_BYTES = 1 << 20  # least free bytes that the summary mentions, if over half of those mapped
+NONE = "–"  # cell without a value
 _Row = TypeVar("_Row")
-_BAND = re.compile(r"([0-9]+)-([0-9]+)")
-"""Name of a band of sizes: its lowest and highest size in bytes."""
+_BAND = re.compile(r"([0-9]+)-([0-9]+)")  # a band of sizes: lowest and highest size in bytes
 
 
-_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]
-"""The rows of a table, with numbers written by the given function."""
+_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]  # the argument writes a number
 
 
 def _table(head: Sequence[str], rows: _Rows, width: int, left: int = 1, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
-    """Lines of at most `width` columns; the first `left` columns are left-aligned. Behind row
-    `marked` (-1: none) is the first of `marks` that fits. Lines that are too long lose digits
-    first, then the column TOTAL."""
+    """Lines of at most `width` columns, the first `left` left-aligned. Behind row `marked` (-1:
+    none) is the first of `marks` that fits. Too long lines lose digits, then the column TOTAL."""
     for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
         kept = [at for at, name in enumerate(head) if name != without]
         cells = [[row[at] for at in kept] for row in (head, *rows(write))]
@@ -49,7 +39,6 @@ def _table(head: Sequence[str], rows: _Rows, width: int, left: int = 1, marked: 
 
 
 def text(found: Sequence[AllocatorCaches], args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
-    """All lines of the text."""
     if not found:
         yield "no allocator found: nothing can be said of size classes"
         return
@@ -185,8 +174,7 @@ def _threads(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> 
 
 
 def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
-    """One sentence on all allocators, and one per allocator that keeps more than half of its
-    mapped memory free (see MIN_KEPT_BYTES)."""
+    """A sentence on all allocators, and one on each with much free memory (MIN_KEPT_BYTES)."""
     total = Amount(*map(sum, zip(*(holding.total for holding in found))))
     mapped = sum(holding.mapped - holding.lent for holding in found)
     line = f"{blocks(total.in_use)} in use: {size(total.in_use_bytes)} of the {size(mapped)} that"
@@ -240,8 +228,7 @@ def _left_out(more: int, one: str, many: str, empty: int = 0) -> Iterator[str]:
 
 
 def _name(name: str, bytes_: int) -> str:
-    """Cell of the column SIZE: "48", "2–4 KiB" for a band named 2048-4095, or the name of a class
-    of several sizes."""
+    """Cell of SIZE: "48", "2–4 KiB" for the band 2048-4095, or the name of a class of sizes."""
     band = _BAND.fullmatch(name)
     if bytes_ or band is None:
         return number(bytes_) if bytes_ else printable(name)

@@ -54,8 +54,7 @@ def wanted(args: argparse.Namespace) -> Wanted:
 
 
 def breakpoint_host(target: Target) -> BreakpointHost:
-    """The debugger's breakpoints. TargetError if there are none: a core, or a process on another
-    machine."""
+    """The debugger's breakpoints. TargetError for a core, or a process on another machine."""
     if not target.live:
         raise TargetError("count needs a process that runs, which a core does not: `stacks` and `scopes` work on cores")
     host = target.breakpoint_host()

@@ -16,8 +16,7 @@ from findleaks.counting.stub_counter import Injected
 from findleaks.formatting import counted, number, printable
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
-STACKS = 10
-"""Stacks printed as text without --limit."""
+STACKS = 10  # stacks printed as text without --limit
 
 
 class CountResult:
@@ -85,7 +84,6 @@ class CountResult:
             yield f"  {why}; the breakpoints are gone. The process is stopped, as before: `continue`, or `detach`."
 
     def json(self) -> Iterator[Mapping[str, object]]:
-        """One object per table."""
         counter, table = self._counter, self._table
         body = [
             {"count": stack.count, "frames": [frame_json(frame) for frame in stack.frames], "complete": not stack.end}

@@ -34,8 +34,7 @@ HEURISTIC_WORDS = {
     "none": Heuristic.NONE,
 }
 KINDS = ("definite", "possible")
-GROUPS = 20
-"""Groups printed as text without --limit."""
+GROUPS = 20  # groups printed as text without --limit
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +90,6 @@ def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int
 
 
 def _allocator(session: Session, allocator: Allocator) -> dict[str, Any]:
-    """Name, version, and the blocks in use in its heaps."""
     directory = session.directory
     totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in directory.of(allocator)]
     held = Totals(sum(t.blocks for t in totals), sum(t.bytes for t in totals))

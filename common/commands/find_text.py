@@ -54,8 +54,7 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
 
 
 def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:
-    """The rows to print and how many groups remain. Beyond the limit, single blocks without a type
-    are merged into one row per kind."""
+    """Rows to print, and how many remain. Past the limit, untyped blocks make a row per kind."""
     if limit <= 0 or len(leaks) <= limit:
         return leaks, 0
     kept = [leak for leak in leaks if not _plain(leak)]
@@ -101,8 +100,7 @@ def _convention_lines(session: Session, width: int) -> Iterator[str]:
 
 
 def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str, Any]]) -> str:
-    """For example "glibc 2.36, 5 arenas", or "jemalloc 5.3.0 in libjemalloc.so.2, 8 arenas; glibc
-    2.36 also present, 1,204 blocks". `entries` are the allocators' JSON objects."""
+    """ "glibc 2.36, 5 arenas; umem also present, 12 blocks". `entries`: the allocators' JSON."""
     ordered = sorted(zip(allocators, entries), key=lambda pair: -pair[1]["bytes"])
     if not ordered:
         return "no allocator found"
@@ -117,8 +115,7 @@ def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str
 
 
 def _named(allocator: Allocator, place: bool) -> str:
-    """Name, version and file. The file is left out if it is the usual one (glibc in libc.so.6),
-    unless `place` is set."""
+    """Name, version and file; not the usual file (glibc in libc.so.6), unless `place` is set."""
     named = f"{allocator.name} {allocator.version}".strip()
     where, usual = printable(allocator.where, 60), allocator.usual_file
     return f"{named} in {where}" if where and (place or not usual or not where.startswith(usual)) else named

@@ -1,8 +1,5 @@
-"""The option --limit, with the same meaning in every command that prints rows.
-
-Given, it applies to text and JSON; 0 means all rows. Not given, text has as many rows as fit a
-screen, and JSON has all, except in commands that search for their rows one by one.
-"""
+"""--limit, the same in every command that prints rows. Given, it applies to text and JSON; 0: all.
+Not given, text fills about a screen; JSON has all rows, unless they are searched for one by one."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ Row = TypeVar("Row")
 
 
 def add_limit(parser: argparse.ArgumentParser, rows: str, default: Union[int, str], searched: bool = False) -> None:
-    """Add --limit. `rows` names what is counted ("groups"). `default` is for text: a number, 0 for
-    all, or words. JSON defaults to all rows, or to `default` as well if rows are `searched` for one
-    by one."""
+    """Add --limit. `rows` names what is counted ("groups"). `default`: rows of text (0: all), or
+    words; also of JSON if rows are `searched` for one by one, else JSON has all."""
     usual = str(default) if default else "all"
     what = f"{rows} to print ({usual}; 0: all)" if searched else f"{rows} to print (text: {usual}; JSON: all); 0: all"
     parser.add_argument("--limit", type=count_word, default=default if searched else None, help=what)

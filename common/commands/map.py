@@ -1,5 +1,4 @@
-"""`map`: the command that draws each heap page by page: in use, cached, free but kept, returned to
-the kernel."""
+"""`map`: draws each heap page by page: in use, cached, free but kept, returned to the kernel."""
 
 from __future__ import annotations
 
@@ -27,10 +26,8 @@ from findleaks.runtimes.base import Part
 from findleaks.session import Session
 from findleaks.target.residency.presence import Presence
 
-DRAWN = 8
-"""Heaps drawn as text without --limit."""
-FORMATS = (".html", ".svg", ".png")
-"""File names that --output accepts end in these."""
+DRAWN = 8  # heaps drawn as text without --limit
+FORMATS = (".html", ".svg", ".png")  # ends of the file names that --output accepts
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,8 +151,7 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
 
 
 def _managed(session: Session, known: Presence) -> Iterator[tuple[str, int, Optional[int], Part]]:
-    """Memory of managed runtimes outside the allocators' heaps: name, bytes mapped, bytes resident
-    (None: not known) and the part itself."""
+    """Runtimes' memory outside heaps: name, bytes mapped, bytes resident (None: unknown), part."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:
@@ -177,8 +173,7 @@ def _runs(session: Session, area: Area) -> Iterator[dict[str, object]]:
         yield {"address": hex(run.address), "pages": run.pages, "state": _KEYS[run.state], "in_use": run.used}
 
 
-_RUNS_PER_REPORT = 1 << 15
-"""Runs of pages listed between two progress reports."""
+_RUNS_PER_REPORT = 1 << 15  # runs of pages listed between two progress reports
 _KEYS = {look.state: look.key for look in LOOKS}
 
 

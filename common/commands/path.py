@@ -1,5 +1,4 @@
-"""`path ADDR`: the command that shows the shortest chain from a root to a block, or from its leader
-if it is lost."""
+"""`path ADDR`: the shortest chain from a root to a block, or from its leader if it is lost."""
 
 from __future__ import annotations
 
@@ -22,29 +21,21 @@ from findleaks.formatting import counted, printable
 from findleaks.session import Session
 from findleaks.target.base import Range
 
-STEPS = 25
-"""Steps shown without --limit."""
-LAST = 4
-"""Steps shown at the end of a chain that is too long to show whole, such as a list of a million
-nodes."""
-
-CHUNK = 4096
-"""Blocks visited between two checks for Ctrl-C."""
-
-SEARCH = 1_000_000
-"""Bound on the lost blocks visited in search of a chain from a leader."""
+STEPS = 25  # steps shown without --limit
+LAST = 4  # steps shown at the end of a chain that is cut, such as a list of a million nodes
+CHUNK = 4096  # blocks visited between two checks for Ctrl-C
+SEARCH = 1_000_000  # lost blocks visited in search of a chain from a leader, at most
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Step:
-    """Reference that leads to the next block: a word at `address` (0: not in memory) of this
-    `value`, which points `offset` bytes into the block."""
+    """Reference to the next block: a word that points `offset` bytes into it."""
 
     origin: str
-    address: int
-    value: int
+    address: int  # of the word; 0: not in memory
+    value: int  # of the word
     offset: int
     answer: Answer | None
 
@@ -97,7 +88,7 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
 
 def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step | None]:
     """The chain from the last variable of a managed language on it, with the step from that
-    variable. The chain unchanged and None if there is no such variable."""
+    variable; unchanged and None if there is no such variable."""
     blocks = session.directory.blocks
     known = {blocks.find(one.value): (runtime, one) for runtime in session.runtimes for one in runtime.variables()} if chain else {}
     for at in range(len(chain) - 1, -1, -1):
@@ -109,8 +100,7 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step 
 
 
 def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:
-    """The links of a chain to show, how many are left out, and how many of those shown come after
-    the gap."""
+    """Links to show, how many are left out, and how many of those shown follow the gap."""
     links = list(zip(chain, chain[1:]))
     if limit <= 0 or len(links) <= limit:
         return links, 0, 0
@@ -120,8 +110,7 @@ def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int
 
 
 def _root_step(session: Session, describer: Describer, index: int) -> Step:
-    """The root word that refers to block `index`. A pointer to its start is preferred, then one in
-    memory to one in a register."""
+    """The root word that refers to block `index`: preferably to its start, then in memory."""
     low, high = _extent(session, index)
     references = root_references(session, low, high)
     best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
@@ -166,8 +155,7 @@ def _first_best(found: Iterable[Item], rank: Callable[[Item], int]) -> Item | No
 
 
 def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> list[int]:
-    """A shortest chain of lost blocks from `leader` to `index`; [index] if none is found within
-    SEARCH blocks."""
+    """Shortest lost chain from `leader` to `index`; [index] if none is found in SEARCH blocks."""
     before = {leader: -1}
     queue = deque([leader])
     taken = 0

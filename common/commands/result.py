@@ -12,13 +12,9 @@ from findleaks.engine.terms import State
 from findleaks.formatting import printable, wrapped
 from findleaks.session import Session
 
-Text = Callable[[int, Invocation], Iterable[str]]
-"""(columns, invocation) -> lines."""
-Body = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]
-"""Fields of a JSON object, or the function that makes them."""
-
-SLOW = 3.0
-"""Seconds of work after which a missing C kernel is worth a warning."""
+Text = Callable[[int, Invocation], Iterable[str]]  # (columns, invocation) -> lines
+Body = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]  # fields of a JSON object
+SLOW = 3.0  # seconds of work after which a missing C kernel is worth a warning
 
 
 def warnings_of(session: Session) -> list[str]:
@@ -36,7 +32,6 @@ def _slow(session: Session) -> list[str]:
 
 
 def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
-    """The warnings as text, for the end of the output."""
     for warning in warnings:
         yield from wrapped(f"warning: {warning}", width)
 
@@ -52,9 +47,8 @@ def fields(source: object, *names: str) -> dict[str, Any]:
 
 
 class Plain:
-    """Result with one JSON object. `text`, and `body` if it is a function, are called only if they
-    are wanted. `warnings` replace those of the session, which read the heaps; `further` ones follow
-    them."""
+    """Result with one JSON object. `text` and a function `body` are called only if wanted.
+    `warnings` replace those of the session, which read the heaps; `further` ones follow them."""
 
     def __init__(
         self,

@@ -1,5 +1,4 @@
-"""`roots`: the command that shows which variables, stacks and mappings retain the memory, and
-through which fields."""
+"""`roots`: which variables, stacks and mappings retain the memory, and through which fields."""
 
 from __future__ import annotations
 
@@ -24,14 +23,9 @@ from findleaks.engine.terms import Totals
 from findleaks.errors import UsageError
 from findleaks.session import Session
 
-LIMIT, DEPTH = 10, 2
-"""Roots, and levels of fields below each, shown as text without options."""
-
-LEAST = 0.02
-"""Least share of its root that a field must retain for a row of its own, if all roots are shown."""
-
-SIZES = 20
-"""Block sizes listed in the JSON of a row, at most."""
+LIMIT, DEPTH = 10, 2  # roots, and levels of fields below each, shown as text without options
+LEAST = 0.02  # least share of its root that gives a field its own row, if all roots are shown
+SIZES = 20  # block sizes listed in the JSON of a row, at most
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

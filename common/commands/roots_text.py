@@ -17,21 +17,19 @@ from findleaks.quoting import shell_quoted
 
 @dataclass
 class Shown:
-    """What to print. `held` names the holder of the block asked for; `left` counts the roots of a
-    pattern that are not shown."""
+    """What to print."""
 
     rows: Sequence[RetainedNode]
     shared: Optional[RetainedNode]
     total: Totals
     limit: int
-    held: str = ""
-    left: int = 0
+    held: str = ""  # the holder of the block asked for
+    left: int = 0  # roots of a pattern that are not shown
     lost: bool = False
     rest: Totals = NOTHING
 
 
-_Line = tuple[str, str, str]
-"""Cells of a row: what is retained, in how many blocks, and by what."""
+_Line = tuple[str, str, str]  # cells of a row: what is retained, in how many blocks, by what
 
 
 def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
@@ -96,8 +94,7 @@ def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
 
 
 def _next(shown: Shown) -> list[str]:
-    """Suggested commands: the path to one of several shared blocks; the largest root in more depth;
-    what is lost."""
+    """Suggestions: the path to a shared block; the largest root in more depth; what is lost."""
     made = []
     if shown.shared is not None and shown.shared.address:
         made.append(f"path {shown.shared.address:#x}")

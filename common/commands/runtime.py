@@ -1,5 +1,5 @@
-"""`runtime`: the command that shows what a managed runtime (Ruby, CPython, V8, JVM) holds, which
-native memory its objects hold, and how much of that it knows of."""
+"""`runtime`: what a managed runtime (Ruby, CPython, V8, JVM) holds, which native memory its objects
+hold, and how much of that it knows of."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from findleaks.runtimes.base import Count, Part, Site
 from findleaks.runtimes.directory import find, known
 from findleaks.session import Session
 
-NONE = "–"
-"""Cell without a value."""
-ROWS = 20
-"""Types and sites printed as text without --limit."""
-PARTS = 20
-"""Least bound on the parts printed below a part, for a --limit that is smaller."""
+NONE = "–"  # cell without a value
+ROWS = 20  # types and sites printed as text without --limit
+PARTS = 20  # least bound on the parts printed below a part, for a smaller --limit
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,8 +116,7 @@ def _page(one: Holdings, sites: Sequence[Site], limit: int, width: int) -> Itera
 
 
 def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """A row for each part, followed by its own parts that are not empty, at most `limit` of them
-    (0: all)."""
+    """A row per part, then for its own parts that are not empty, at most `limit` (0: all)."""
     for part in parts:
         yield size(part.bytes), size(part.used) if part.used is not None else NONE, f"{indent}{part.name}", part.detail
         inner = [one for one in part.parts if one.ranges]

@@ -1,5 +1,4 @@
-"""`scopes`: the command that shows V8's handle scopes, what they hold, and which frames opened
-them."""
+"""`scopes`: V8's handle scopes, what they hold, and which frames opened them."""
 
 from __future__ import annotations
 
@@ -23,28 +22,21 @@ from findleaks.session import Session
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 
-KINDS = 10
-"""Kinds of values printed as text without --limit."""
-MANY = 10_000
-"""Handles in one scope from which it is reported as hoarding. A block of handles has 1,022, and a
-callback seldom needs one block."""
+KINDS = 10  # kinds of values printed as text without --limit
+MANY = 10_000  # handles from which a scope hoards; a callback seldom needs a block of 1,022
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_limit(parser, "kinds of values of each isolate", KINDS)
 
 
-HEAP = "napi_open_handle_scope"
-"""Node-API function that opens the scopes allocated on the heap."""
+HEAP = "napi_open_handle_scope"  # Node-API function that opens the scopes allocated on the heap
 
 COUNT = "count MakeCallback --outside-scope v8 --for 10"
 """Command that names the callers who leave their handles to the outermost scope."""
 
-UNREACHED = "a frame that could not be reached"
-"""Label of the opener of a scope whose stack frame the unwinder did not reach."""
-
-SHOWN = 6
-"""Frames inside a hoarding scope that the text names, at most."""
+UNREACHED = "a frame that could not be reached"  # opener of a scope that unwinding did not reach
+SHOWN = 6  # frames inside a hoarding scope that the text names, at most
 
 
 class Open(NamedTuple):

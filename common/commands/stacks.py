@@ -85,8 +85,7 @@ def _text(
 
 
 def _who(tid: int, names: Mapping[int, str]) -> str:
-    """For example "4711 (worker)". Only "4711" if the name is not known, or if all threads have the
-    same."""
+    """For example "4711 (worker)"; "4711" if the name is not known, or the same for all threads."""
     name = names.get(tid) if len(set(names.values())) > 1 else None
     return f"{tid} ({printable(name, 20)})" if name else str(tid)
 

@@ -1,5 +1,4 @@
-"""`verdict`: the command that accounts for resident memory, reports what is wrong with it, and
-suggests what to try."""
+"""`verdict`: accounts for resident memory, reports what is wrong with it, suggests what to try."""
 
 from __future__ import annotations
 

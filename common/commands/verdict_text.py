@@ -12,17 +12,13 @@ from findleaks.formatting import NO_BREAK, blocks, counted, hanging, number, pri
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
-BAR = 20
-"""Columns of the bar for a share of 100 %."""
-_UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
-"""Space between a number and its unit, which must not become a line break."""
+BAR = 20  # columns of the bar for a share of 100 %
+_UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")  # no line break here
 SMALL = 1000
-"""Shares below 1/SMALL of the total are merged into one row, if there are several. Owners of less
-of the reserved addresses are not named."""
+"""Several shares below 1/SMALL make one row; so small owners of reserved addresses are unnamed."""
 
 
 def text(session: Session, accounting: Accounting, found: Sequence[Finding], width: int, invocation: Invocation) -> Iterator[str]:
-    """All lines of the text."""
     yield from wrapped(_headline(session, accounting), width)
     yield ""
     yield from _table(accounting, width)
@@ -38,8 +34,7 @@ def text(session: Session, accounting: Accounting, found: Sequence[Finding], wid
 
 
 def _reserved(accounting: Accounting) -> str:
-    """For example " besides, 366 MiB of addresses are reserved and hold nothing (glibc 2.36: 366
-    MiB)"; "" if they are at most a twentieth of the total."""
+    """Words on reserved addresses that hold nothing; "" if at most a twentieth of the total."""
     total = sum(one.bytes for one in accounting.reserved)
     if total <= accounting.total // 20:
         return ""
@@ -80,8 +75,7 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
 
 
 def _hanging(lead: str, words: str, width: int) -> Iterator[str]:
-    """`words` after `lead`, on as many lines as they need. A number stays on one line with its
-    unit."""
+    """`words` after `lead`, on as many lines as needed. A number stays on a line with its unit."""
     whole = _UNIT.sub(NO_BREAK + r"\1", words)
     return (line.replace(NO_BREAK, " ") for line in hanging(lead, whole, width))
 

@@ -21,17 +21,10 @@ from findleaks.formatting import counted, hanging, number, printable, wrapped
 from findleaks.session import Session
 from findleaks.target.ranges import subtract
 
-LIMIT = 10
-"""Problems printed as text without --limit."""
-
-MOST = 1000
-"""Problems of one allocator that are explained; further ones are only counted."""
-
-INDENT = 14
-"""Columns before the further lines of a problem, at most."""
-
-MAX_PARTS = 5
-"""Further places printed for one run of damage, at most."""
+LIMIT = 10  # problems printed as text without --limit
+MOST = 1000  # problems of one allocator that are explained; further ones are only counted
+INDENT = 14  # columns before the further lines of a problem, at most
+MAX_PARTS = 5  # further places printed for one run of damage, at most
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,8 +76,7 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _limited(findings: Sequence[Damage], limit: Optional[int]) -> list[Damage]:
-    """The first `limit` places of damage (0 and None: all), each with all its parts, and every
-    problem that is not corruption."""
+    """The first `limit` damaged places (0, None: all), whole, and all that is not corruption."""
     damaged: set[int] = set()
     left_out: set[int] = set()
     for one in findings:
@@ -100,9 +92,8 @@ def _chosen(session: Session, name: str | None) -> list[Allocator]:
 
 
 def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
-    """The problems of one allocator, each damaged place once, and those that are excused, as a
-    thread inside the allocator was changing the place. `allocator.problems` is read after `verify`,
-    which may have made it more exact."""
+    """Problems of one allocator, each damaged place once; and those excused, as a thread inside it
+    was changing the place. `verify` runs first: it may make `allocator.problems` more exact."""
     found: list[Problem] = []
     phase = f"checking the heap of {allocator.name}"
     for problem in allocator.verify(session.directory.blocks):
@@ -114,8 +105,7 @@ def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], li
 
 
 def _unread(session: Session) -> bool:
-    """Whether part of a heap is missing from the target. Unreadable guard pages of stacks do not
-    count."""
+    """Whether part of a heap is missing from the target; guard pages of stacks do not count."""
     heaps = session.heap_ranges()
     left = subtract(heaps, session.target.unread)
     return sum(end - start for start, end in left) < sum(end - start for start, end in heaps)
@@ -138,9 +128,6 @@ def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], d
         "limits": doubts,
         "not_listed": more,
     }
-
-
-# -- text ---------------------------------------------------------------------------
 
 
 def _text(body: Mapping[str, Any], findings: Sequence[Damage], width: int, invocation: Invocation) -> Iterator[str]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 
-LEAST = 80
-"""Fewest columns of a table, however narrow the terminal."""
-UNCUT = 1_000_000
-"""Columns where output is no terminal: nothing is cut, sentences stay on one line."""
+LEAST = 80  # fewest columns of a table, however narrow the terminal
+UNCUT = 1_000_000  # columns where output is no terminal: nothing is cut, a sentence is one line
 
 
 def terminal_columns(wanted: str = "") -> int:
-    """Columns of standard output. `wanted`: the user's setting, as in COLUMNS; "" or "0" if
-    none."""
+    """Columns of standard output. `wanted`: the user's setting, as in COLUMNS; "" or "0": none."""
     if wanted.isdecimal() and int(wanted[:9]) > 0:
         return max(LEAST, int(wanted[:9]))
     try:

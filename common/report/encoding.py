@@ -5,8 +5,7 @@ from __future__ import annotations
 import codecs
 import locale
 
-HANDLER = "findleaks.plain"
-"""Name of the error handler of `str.encode` that `install` registers."""
+HANDLER = "findleaks.plain"  # error handler of `str.encode` that `install` registers
 
 _PLAIN = {
     "…": "~",  # one character each, so that columns stay aligned
@@ -30,15 +29,13 @@ _PLAIN = {
 
 
 def plain(text: str, charset: str) -> str:
-    """`text` in characters of `charset`: substitutes for those of tables and prose, escapes such as
-    \\u4e2d for the rest."""
+    """`text` in `charset`: substitutes for signs of tables and prose, else escapes (\\u4e2d)."""
     install()
     return text.encode(charset, HANDLER).decode(charset)
 
 
 def install() -> None:
-    """Register the error handler, for streams too: `sys.stdout.reconfigure(errors=HANDLER)`. Doing
-    so again changes nothing."""
+    """Register the error handler, once, for `sys.stdout.reconfigure(errors=HANDLER)`."""
     codecs.register_error(HANDLER, _substitute)
 
 

@@ -1,2 +1,1 @@
-"""Pictures of heaps: in a terminal, as one HTML page, as SVG, as PNG. They share names, colours and
-cells (`cells.py`)."""
+"""Pictures of heaps: in a terminal, as HTML, SVG, PNG; names, colours, cells are in cells.py."""

@@ -14,18 +14,17 @@ from findleaks.target.residency.presence import Presence
 
 
 class Look(NamedTuple):
-    """Appearance of a state: `mark` and `plain` (ASCII) are its character in the terminal, `ansi`
-    its colour there; `light` and `dark` are colours on light and dark backgrounds."""
+    """Appearance of a state."""
 
     state: PageState
     key: str
     name: str
     meaning: str
-    mark: str
-    plain: str
-    ansi: str
-    light: str
-    dark: str
+    mark: str  # character in the terminal
+    plain: str  # the same in ASCII
+    ansi: str  # colour in the terminal
+    light: str  # colour on a light background
+    dark: str  # on a dark one
 
 
 LOOKS = (
@@ -39,15 +38,12 @@ LOOKS = (
     Look(PageState.UNKNOWN, "unknown", "unknown", "damaged, absent, foreign", "?", "?", "37", "#8b929b", "#6a727c"),
 )
 BY_STATE = {look.state: look for look in LOOKS}
-FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"
-"""Colours of a page with almost nothing in use: in-use pages range from here to their full
-colour."""
+FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"  # pages hardly in use; others up to full colour
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What to draw: `title` names the process, `areas` are its heaps, largest resident size
-    first."""
+    """What to draw: `title` names the process; `areas` are its heaps, most resident first."""
 
     title: str
     areas: Sequence[Area]
@@ -75,8 +71,7 @@ class Picture:
 
     @property
     def headline(self) -> str:
-        """ "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use; residency from
-        pagemap" """
+        """ "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use; residency from …" """
         heaps = counted(len(self.areas), "heap")
         first = f"{size(self.mapped)} mapped in {heaps}"
         if self.resident is not None:
@@ -94,8 +89,7 @@ class Picture:
 
 
 def sums(area: Area) -> str:
-    """ "22 MiB mapped, 21 MiB resident, 64 KiB in use": to the byte, as every picture says it; in
-    use are blocks with their headers."""
+    """ "22 MiB mapped, 21 MiB resident, 64 KiB in use": blocks with their headers, to the byte."""
     resident = f", {size(area.resident)} resident" if area.resident is not None else ""
     return f"{size(area.size)} mapped{resident}, {size(area.held(State.IN_USE))} in use"
 
@@ -106,8 +100,7 @@ def page_sums(area: Area) -> str:
 
 
 class Cell(NamedTuple):
-    """Pages of an area from number `first` on: the state of most of them, and their average share
-    in use (0 … 255)."""
+    """Pages from number `first` on: most pages' state, and their average share in use (0 … 255)."""
 
     first: int
     pages: int

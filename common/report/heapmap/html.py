@@ -1,6 +1,5 @@
-"""Heap map as one self-contained HTML page: for each page of memory a byte each of state and share,
-size, and type, compressed; and every block, if there are not too many. Built from `page.html`,
-`page.css` and `page.js`."""
+"""Heap map as one HTML page, from page.html, page.css and page.js: a byte each of state and share,
+size, and type for each page of memory, compressed; and every block, if not too many."""
 
 from __future__ import annotations
 
@@ -22,11 +21,8 @@ from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Pictu
 from findleaks.session import Session
 from findleaks.target.base import Range
 
-MAX_BLOCKS = 60_000
-"""Blocks listed one by one at most; with more, only pages of memory are described."""
-
-MAX_SPARE = 4_000
-"""Free pieces of an arena named at most, the largest."""
+MAX_BLOCKS = 60_000  # blocks listed one by one at most; with more, only pages are described
+MAX_SPARE = 4_000  # free pieces of an arena named at most, the largest
 
 _ENTRIES = 256
 _EXACT = 128  # sizes kept exactly, the most frequent, where not all can be
@@ -34,14 +30,13 @@ _STEP = 1 << 14
 
 
 class Planes(NamedTuple):
-    """Data for the page's script, in its order: blocks' offsets in their part / 4 and sizes ("I"),
-    then bytes a page of state and share, size and type, then bytes a block of state and type."""
+    """Data for the page's script, in its order."""
 
-    offsets: array[int]
-    lengths: array[int]
-    states: bytearray
-    sizes: bytes
-    types: bytes
+    offsets: array[int]  # "I": of each block in its part / 4
+    lengths: array[int]  # "I": of each block
+    states: bytearray  # a byte per page of state and share
+    sizes: bytes  # a byte per page
+    types: bytes  # a byte per page
     block_states: bytearray
     block_types: bytes
 
@@ -53,7 +48,6 @@ class Planes(NamedTuple):
 
 
 def render_html(session: Session, picture: Picture) -> str:
-    """The whole page."""
     states, words = bytearray(), array("Q")
     sizes: array[int] = array("I")
     for area in picture.areas:
@@ -172,8 +166,7 @@ class _Names:
 
 
 def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
-    """A table of sizes, which of them are rounded, and each page's number in the table (0: no
-    blocks)."""
+    """A table of sizes, which of them are rounded, and each page's number in it (0: no blocks)."""
     frequent = [value for value, _ in Counter(sizes).most_common() if value]
     exact = len(frequent) if len(frequent) < _ENTRIES else _EXACT
     table = [0, *sorted(frequent[:exact])]

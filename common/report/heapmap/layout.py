@@ -11,19 +11,13 @@ from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_pe
 
 WIDTH = 1200
 MARGIN, GUTTER, LINE = 24, 132, 18
-CELLS = (16, 12, 8, 5)
-"""Pixels of a cell: the largest with which every page has a cell, else the smallest."""
-
-TALL = 800
-"""Pixels of all rows of cells together, except the last of each heap."""
-
-MOST = 64
-"""Heaps drawn at most, the largest; the others are summed up."""
+CELLS = (16, 12, 8, 5)  # pixels of a cell: the largest that gives every page one, else the least
+TALL = 800  # pixels of all rows of cells together, except the last of each heap
+MOST = 64  # heaps drawn at most, the largest; the others are summed up
 
 
 class Words(NamedTuple):
-    """A line of text with its baseline at (x, y). `look`: index in LOOKS of the colour box before
-    it, or -1."""
+    """Text, baseline at (x, y). `look`: index in LOOKS of the colour box before it, or -1."""
 
     x: int
     y: int
@@ -53,7 +47,6 @@ class Layout(NamedTuple):
 
 
 def place_picture(picture: Picture) -> Layout:
-    """The layout of a picture."""
     drawn = list(picture.areas[:MOST])
     words = [Words(MARGIN, 36, printable(picture.title, 110), 18)]
     words.append(Words(MARGIN, 58, printable(picture.headline, 160), faint=True))

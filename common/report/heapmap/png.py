@@ -13,8 +13,7 @@ from findleaks.escaping import visible
 from findleaks.report.heapmap.cells import BY_STATE, FAINT_LIGHT, LOOKS, Picture, blend
 from findleaks.report.heapmap.layout import WIDTH, place_picture
 
-SCALE = 2
-"""Pixels of the file to one of the layout, so that text is sharp in print."""
+SCALE = 2  # pixels of the file to one of the layout, so that text is sharp in print
 
 
 def require_pillow() -> None:
@@ -27,7 +26,6 @@ def require_pillow() -> None:
 
 
 def render_png(picture: Picture) -> bytes:
-    """The whole file."""
     require_pillow()
     image_, draw_, font_ = (importlib.import_module(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont"))
     made = place_picture(picture)

@@ -22,7 +22,6 @@ def _colours(dark: bool) -> str:
 
 
 def render_svg(picture: Picture) -> str:
-    """The whole file."""
     made = place_picture(picture)
     size = f'viewBox="0 0 {WIDTH} {made.height}" width="{WIDTH}" height="{made.height}"'
     out = [

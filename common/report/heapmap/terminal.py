@@ -14,11 +14,8 @@ from findleaks.escaping import Markup
 from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, page_sums, pages_per_cell, sums
 
-ROWS = 24
-"""Rows of cells of all heaps together, by default."""
-
-_MARKS, _PLAIN = ("█", "▓", "▒"), ("#", "+", ":")
-"""In use: three quarters of a page and more, a quarter and more, less."""
+ROWS = 24  # rows of cells of all heaps together, by default
+_MARKS, _PLAIN = ("█", "▓", "▒"), ("#", "+", ":")  # of a page in use: 3/4, 1/4 or more, less
 
 
 class Style(NamedTuple):
@@ -57,8 +54,7 @@ def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: i
 
 
 def _rows(area: Area, per: int, columns: int, style: Style) -> Iterator[str]:
-    """Rows with the address of their first page. A repeated row is printed once, with the number of
-    repetitions."""
+    """Rows with the address of their first page. Of repeated rows the first, and their number."""
     left = cells(area, per)
     rows = iter(lambda: list(islice(left, columns)), [])
     for text, same in groupby(((row[0].first, _row(row, style)) for row in rows), key=itemgetter(1)):
