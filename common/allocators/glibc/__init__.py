@@ -1,7 +1,6 @@
 """glibc's malloc (ptmalloc2), read without symbols and without relying on the host's libc.
 
-Sources: malloc/malloc.c and malloc/arena.c of glibc 2.11 to 2.43; layout.py lists what was
-checked."""
+Sources: malloc/malloc.c and arena.c of glibc 2.11 to 2.43; layout.py has the releases checked."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ MANGLED_BY = 12  # PROTECT_PTR: a link is stored XORed with its own address >> 1
 
 
 def blocks_in_flight(heap: Glibc, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator. Blocks whose headers these words point to, and blocks linked from them."""
+    """See Allocator: blocks whose headers these words point to, and blocks linked from them."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
     yield from ((word + header) & mask for word in words)
     todo = [word for one in words for word in (one, (one + header) & mask) if _starts(blocks, word)]

@@ -145,9 +145,9 @@ SMALL_TCACHE_BINS = 64
 
 @dataclass(frozen=True)
 class HeapInfoLayout(Layout):
-    """struct heap_info at the start of a thread arena's heap: ar_ptr, prev, size, mprotect_size, a
-    word each; 2.35 adds pagesize and padding. Only sizes differ: the first arena's address shows
-    it."""
+    """struct heap_info at the start of every heap of a thread arena: ar_ptr, prev, size,
+    mprotect_size, a word each, then (2.35) pagesize and padding. Layouts differ only in size, which
+    shows in the address of the first heap's arena."""
 
     size: int
 

@@ -1,8 +1,7 @@
 """glibc's free lists: fastbins and bins, and whether links are mangled.
 
 Safe-linking (2.32, malloc.c: PROTECT_PTR) XORs a link with its own address >> 12; heads are never
-mangled. Fastbins link chunks by fd, thread caches user pointers by the first word: the same
-place."""
+mangled. Fastbins link chunks by fd, thread caches user pointers by word 0: the same place."""
 
 from __future__ import annotations
 

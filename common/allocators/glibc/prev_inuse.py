@@ -2,9 +2,8 @@
 
 A string's end one byte past its block does this: its 0 clears the lowest byte of the next size
 word, the bit included. malloc.c clears the bit and writes the copy (set_foot) only for chunks in
-bins, which are linked both ways; so the links show which word was overwritten. Between clearing the
-bit and writing the copy both words are right; a thread then runs in libc with one of the chunks in
-a register."""
+bins, which are linked both ways; so the links show which word was overwritten. Between these two
+steps both words are right; a thread then runs in libc with one of the chunks in a register."""
 
 from __future__ import annotations
 

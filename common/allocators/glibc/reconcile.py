@@ -61,7 +61,7 @@ class Balance:
 
 
 def balance(blocks: Blocks, word: int, span: Span) -> Balance:
-    """A span's balance before cached blocks are marked. Chunks: a block and a word; two if free."""
+    """A span's balance before cached blocks are marked. A chunk is a block and 1 word (free: 2)."""
     used = blocks.totals(State.IN_USE, span.start, span.end)
     free = blocks.totals(State.FREE, span.start, span.end)
     arena = span.arena

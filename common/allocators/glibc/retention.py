@@ -1,8 +1,8 @@
 """Why a glibc keeps free memory, and what to try.
 
-malloc.c: free returns only an arena's top, once longer than trim_threshold; mtrim also returns
-whole free pages between blocks in use. arena.c: threads get arenas of their own, at most eight for
-each processor."""
+malloc.c: free returns only an arena's top, once it is longer than trim_threshold; mtrim also
+returns whole free pages between blocks in use. arena.c: threads get arenas of their own, at most
+eight per processor."""
 
 from __future__ import annotations
 

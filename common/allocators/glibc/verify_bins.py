@@ -1,8 +1,7 @@
 """Checks an arena's bins: links both ways, sizes, the order of large bins, the map of bins.
 
 Sources: malloc/malloc.c, do_check_malloc_state, and unlink_chunk's checks. The engine follows the
-lists and gathers the links, which are compared as bytes; only differences are examined one by
-one."""
+lists and gathers the links, which are compared as bytes; only differences are examined singly."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Determines the release of glibc: from its banner, its file's name, or the layouts found.
 
-Layouts may be newer than the name: distributions backport (RHEL 7's 2.17 has 2.23's
-malloc_state)."""
+Layouts may be newer than the name: distributions backport (RHEL 7: 2.23's malloc_state in 2.17)."""
 
 from __future__ import annotations
 
