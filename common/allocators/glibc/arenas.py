@@ -139,7 +139,7 @@ MAX_GROWN = 128 << 20  # bytes by which an arena may grow at once: above DEFAULT
 
 
 def plausible(memory: Memory, arena: Arena) -> bool:
-    """Whether this may be an arena: sane counters; bins circular (but a few corrupt) or all 0."""
+    """Whether this may be an arena: sane counters; bins circular (a few may be bad) or all 0."""
     # sysmalloc adds to system_mem first: for some instructions it may exceed its own maximum
     page = memory.arch.page
     grown = arena.system_mem - arena.max_system_mem

@@ -43,7 +43,7 @@ class Judge:
         self._searches_left = MAX_SEARCHED
 
     def judge(self, span: Span, before: int, chunk: int, end: int) -> Verdict:
-        """`chunk` is bad; the size of `before` (or 0) leads to it; from `end` on all is sound."""
+        """The size of `before` (or 0) leads to `chunk`, an invalid header; `end` is sound again."""
         self._judgements_left -= 1
         if self._judgements_left < 0:
             return self._own(chunk, None)

@@ -152,7 +152,7 @@ class Glibc(Allocator):
         walk(self, blocks, span)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator. Totals: before (to compare) and after cached blocks are marked."""
+        """See Allocator. Totals as walked (to compare), and after cached blocks are marked."""
         for span in self.spans:
             for index in {id(one): one for one in (blocks, self.walked_blocks(span, blocks))}.values():
                 for fence in span.last_free:

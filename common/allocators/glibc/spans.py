@@ -49,8 +49,8 @@ def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[
 
 def _heap_fence(memory: Memory, first: int, end: int) -> int:
     """Where the fencepost of a full heap starts; `end` if there is none. Its last header has size 0
-    and the fencepost's size as prev_size: two words, or four when nothing was left of
-    the old top (malloc.c, sysmalloc)."""
+    and the fencepost's size as prev_size: two words, or four when nothing was left of the old
+    top (malloc.c, sysmalloc)."""
     word = memory.size
     words = memory.words(end - 2 * word, 2)
     if words is not None and words[1] == PREV_INUSE and words[0] in (2 * word, 4 * word):
