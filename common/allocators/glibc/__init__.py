@@ -1,8 +1,6 @@
 """glibc's malloc (ptmalloc2), read without symbols and without relying on the host's libc.
 
-Sources: malloc/malloc.c and malloc/arena.c of glibc 2.11 to 2.43. layout.py has the layouts and the
-releases they were checked with.
-"""
+Sources: malloc/malloc.c and arena.c of glibc 2.11 to 2.43; layout.py has the releases checked."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from findleaks.target.base import Range, Target
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Glibc]:
-    """Every glibc malloc in the target; see base.Finder. There are two when a static program loads
-    a libc, or when dlmopen made another namespace."""
+    """See base.Finder. There are two if a static program loads a libc, or after dlmopen."""
     if any(is_musl(target, thread.thread_pointer) for thread in target.threads()[:1]):
         # another libc: without the symbol main_arena, all memory would be searched in vain
         return []
@@ -47,8 +44,7 @@ def _unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequence[Ran
 
 
 def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:
-    """Find the mapped chunks of all instances together, and assign them by mp_'s counts: a chunk
-    does not show which instance it belongs to."""
+    """Find mapped chunks, and divide them by mp_'s counts: a chunk does not show whose it is."""
     counts = [allocator.par("n_mmaps") for allocator in allocators]
     sizes = [allocator.par("mmapped_mem") for allocator in allocators]
     known = None not in counts and None not in sizes
@@ -61,8 +57,7 @@ def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Ra
 
 
 def _portion(chunks: list[Mapped], count: int, size: int) -> tuple[list[Mapped], list[Mapped]]:
-    """(chunks, others): `count` adjacent chunks of `size` bytes in total, or the first `count`
-    where there are none such; and the other chunks."""
+    """`count` adjacent chunks of `size` bytes in total, else the first `count`; and the others."""
     ends = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
     first = next((i for i, end in enumerate(ends[count:]) if end - ends[i] == size), 0)
     return chunks[first : first + count], [*chunks[:first], *chunks[first + count :]]

@@ -1,7 +1,4 @@
-"""Arenas (struct malloc_state) and the heaps of thread arenas, from malloc/arena.c.
-
-Anything read here may be corrupt.
-"""
+"""Arenas (struct malloc_state) and thread arenas' heaps (malloc/arena.c); all may be corrupt."""
 
 from __future__ import annotations
 
@@ -18,28 +15,22 @@ MAX_HEAPS = 1 << 20  # heaps of one arena: more would exceed the address space
 
 
 class HeapInfo(NamedTuple):
-    """A heap of a thread arena. The arena uses [start, end). Memory up to `limit` was once used and
-    may hold old content. Addresses up to `reserve_end` are reserved, and mprotect has not opened
-    them yet (arena.c, new_heap and grow_heap)."""
+    """A thread arena's heap, [start, end) (arena.c, new_heap and grow_heap)."""
 
     start: int
     end: int
-    limit: int
-    reserve_end: int
+    limit: int  # memory up to here was once used and may hold old content
+    reserve_end: int  # addresses up to here are reserved; mprotect has not opened them yet
 
 
 @dataclass
 class Arena:
-    """The fields of one malloc_state. `top_size` is 0 when there is no valid top chunk.
-
-    `heaps`, oldest first, are those of thread arenas only. `held`: a thread was inside malloc with
-    this arena's lock.
-    """
+    """The fields of one malloc_state."""
 
     number: int
     address: int
     layout: StateLayout
-    held: bool
+    held: bool  # a thread was inside malloc with this arena's lock
     flags: int
     fastbins: tuple[int, ...]
     top: int
@@ -48,8 +39,8 @@ class Arena:
     attached: int
     system_mem: int
     max_system_mem: int
-    top_size: int = 0
-    heaps: list[HeapInfo] = field(default_factory=list)
+    top_size: int = 0  # 0 when there is no valid top chunk
+    heaps: list[HeapInfo] = field(default_factory=list)  # thread arenas only, oldest first
     heap_info: Optional[HeapInfoLayout] = None
 
     @property
@@ -67,38 +58,30 @@ class Arena:
 
     @property
     def initialised(self) -> bool:
-        """Whether memory was ever taken from the system for it. Before, top is 0 or the head of the
-        unsorted bin."""
+        """Whether it ever got system memory; before, top is 0 or the head of the unsorted bin."""
         return self.top not in (0, self.bin_head(0))
 
     def bin_head(self, index: int) -> int:
-        """The address by which a chunk's fd or bk refers to the bin itself: two words before the
-        pair (malloc.c, bin_at)."""
+        """A bin as fd and bk refer to it: two words before its pair (malloc.c, bin_at)."""
         return self.address + self.layout.bins + (2 * index - 2) * self.layout.word
 
 
 @dataclass
 class Span:
     """A contiguous run of an arena's memory, [start, end): chunks from `first` up to `stop`, where
-    top or a fencepost follows, or nothing.
-
-    `system`: bytes of it that count in the arena's system_mem (a thread heap's stale tail does
-    not). `top_unknown`: the last chunk before `stop` is the top. The walk fills the other fields.
-    `foreign`: ranges that are not the arena's or are lost to corruption, which are root memory.
-    `last_free`: addresses at which a fencepost says that the chunk before it is free. `unsure`:
-    headers that say so of the chunk before them, but are preceded by a different copy of its size.
-    """
+    top, a fencepost or nothing follows. The walk fills in the last three fields. `unsure`: headers
+    that call the chunk before free, but whose copy of its size differs."""
 
     arena: Arena
     start: int
     first: int
     stop: int
     end: int
-    system: int
-    top_unknown: bool = False
+    system: int  # bytes that count in system_mem (a thread heap's stale tail does not)
+    top_unknown: bool = False  # the last chunk before `stop` is the top
     metadata: list[Range] = field(default_factory=list)
-    foreign: list[Range] = field(default_factory=list)
-    last_free: list[int] = field(default_factory=list)
+    foreign: list[Range] = field(default_factory=list)  # not the arena's, or corrupt: root memory
+    last_free: list[int] = field(default_factory=list)  # fenceposts behind a free chunk
     unsure: list[int] = field(default_factory=list)
 
 
@@ -130,8 +113,7 @@ def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
 
 
 def circular(memory: Memory, arena: Arena) -> tuple[int, int]:
-    """(empty, broken): how many bins are empty, and how many of the others do not link back to
-    their head."""
+    """(empty, broken): bins that are empty, and others that do not link back to their head."""
     word, empty, broken = memory.size, 0, 0
     for index in range(NBINS):
         head = arena.bin_head(index)
@@ -144,8 +126,7 @@ def circular(memory: Memory, arena: Arena) -> tuple[int, int]:
 
 
 def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
-    """The layout of heap_info with which this arena lies in its first heap: a heap_info lies right
-    before it, whose ar_ptr is the arena and whose prev is 0."""
+    """The layout of the heap_info right before the arena: ar_ptr is the arena, prev is 0."""
     for info in HEAP_INFOS:
         if info.word == memory.size:
             start = arena.address - info.size
@@ -154,14 +135,11 @@ def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
     return None
 
 
-MAX_GROWN = 128 << 20
-"""Bytes by which an arena may grow at once: more than the largest block that is not mapped by
-itself (DEFAULT_MMAP_THRESHOLD_MAX)."""
+MAX_GROWN = 128 << 20  # bytes by which an arena may grow at once: above DEFAULT_MMAP_THRESHOLD_MAX
 
 
 def plausible(memory: Memory, arena: Arena) -> bool:
-    """Whether this can be an arena at all: counters consistent, and the bins either all circular,
-    except for a few that corruption broke, or all still 0."""
+    """Whether this may be an arena: sane counters; bins circular (a few may be bad) or all 0."""
     # sysmalloc adds to system_mem first: for some instructions it may exceed its own maximum
     page = memory.arch.page
     grown = arena.system_mem - arena.max_system_mem
@@ -186,8 +164,7 @@ def read_top(memory: Memory, arena: Arena) -> None:
 
 
 def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena], str]:
-    """(arenas, problem): the arenas from `main` along `next`, and "" or why the ring does not
-    close."""
+    """The arenas from `main` along `next`, and "" or why the ring does not close."""
     arenas, seen, address = [main], {main.address}, main.next
     while address != main.address:
         if address in seen:
@@ -208,13 +185,9 @@ def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena],
 
 
 def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem]) -> None:
-    """Fill in `heaps` of a thread arena: from the heap that holds top, back along `prev` to the
-    first.
-
-    The reserve of a heap, and so the mask that leads from top to its heap, is not stored anywhere.
-    `hint` (4 huge pages, or 0) is tried first, then HEAP_MAXES; the first with which the chain is
-    complete is taken.
-    """
+    """Fill in a thread arena's `heaps`: from the one that holds top back along `prev` to the first.
+    A heap's reserve, and so the mask that leads from top to its heap, is stored nowhere: `hint` (4
+    huge pages, or 0) and then HEAP_MAXES are tried until the chain is complete."""
     info = arena.heap_info
     if info is None:
         return

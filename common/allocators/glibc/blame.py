@@ -1,15 +1,12 @@
 """Determines which size word was overwritten where a walk over chunks met an invalid header.
 
-Either that header was, or the size of the chunk before it, which then led into the middle of a
-block. The chain of sizes decides: the size that leads to the invalid header is right unless
-something contradicts it. That may be a chain of chunks that passes the place by, a free chunk's
-copy of its size, flags that no chunk of the arena has, or too little space for a block. Content
-alone decides nothing: 0x31, a common size word, is the digit 1, and blocks full of text reach up to
-each other's headers. Where text ends in the first byte of the preceding size, and nothing
-contradicts that size, a pointer to the block behind shows that a block begins there.
-
-Source: malloc/malloc.c of glibc 2.26 to 2.43, struct malloc_chunk.
-"""
+Either that header was, or the size of the chunk before it, which then led into a block. The size
+that leads to the header is right unless something contradicts it: a chain of chunks that passes the
+place by, a free chunk's copy of its size, flags that no chunk of the arena has, or too little space
+for a block. Content alone decides nothing: 0x31, a common size word, is the digit 1, and text may
+reach up to a header. Where text ends in the first byte of the preceding size, which nothing
+contradicts, a pointer to the block behind shows that a block begins there. (malloc/malloc.c of
+glibc 2.26 to 2.43, struct malloc_chunk)"""
 
 from __future__ import annotations
 
@@ -22,26 +19,18 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.ranges import nonzero_pieces
 
-HOPS = 24
-"""Consecutive chunks that must be sound where a walk is resumed without a known start."""
-
-SEARCH_BYTES = 1 << 18
-"""Bytes behind a header that are searched for the true end of its chunk."""
-
-MAX_JUDGED = 64
-"""Headers of one instance that are judged at most; if more are invalid, the rest is not judged."""
-
-MAX_SEARCHED = 4
-"""Headers, of those judged, for which all memory is searched at most."""
+HOPS = 24  # consecutive sound chunks required where a walk resumes without a known start
+SEARCH_BYTES = 1 << 18  # bytes behind a header that are searched for the true end of its chunk
+MAX_JUDGED = 64  # headers judged in one instance; if more are invalid, the rest is not judged
+MAX_SEARCHED = 4  # headers, of those judged, for which all memory is searched
 
 
 class Verdict(NamedTuple):
-    """The chunk whose size word was overwritten; `expected`: the word before that, where what lies
-    behind it shows it; `what`: a phrase for the user."""
+    """The chunk whose size word was overwritten."""
 
     chunk: int
-    expected: Optional[int]
-    what: str
+    expected: Optional[int]  # its size word before that, if what lies behind it shows it
+    what: str  # a phrase for the user
 
 
 class Judge:
@@ -54,8 +43,7 @@ class Judge:
         self._searches_left = MAX_SEARCHED
 
     def judge(self, span: Span, before: int, chunk: int, end: int) -> Verdict:
-        """`chunk` has an invalid header; `before` is the chunk whose size leads to it, 0 if there
-        is none; from `end` on chunks are sound again."""
+        """The size of `before` (or 0) leads to `chunk`, an invalid header; `end` is sound again."""
         self._judgements_left -= 1
         if self._judgements_left < 0:
             return self._own(chunk, None)
@@ -75,8 +63,6 @@ class Judge:
             if doubt and not self._referred(chunk + 2 * self.memory.size):
                 return self._either(before, head, chunk)
         return self._own(chunk, self._size_word(span, chunk, end))
-
-    # -- phrases for the user
 
     def _own(self, chunk: int, expected: Optional[int]) -> Verdict:
         return self._verdict(chunk, "which no block there can have", expected)
@@ -102,11 +88,8 @@ class Judge:
         text = f' ("{raw.decode("ascii")}")' if all(32 <= byte < 127 for byte in raw) else ""
         return f"the size word of the block at {chunk + 2 * memory.size:#x} is {head:#x}{text}"
 
-    # -- evidence
-
     def _passed_by(self, span: Span, before: int, chunk: int) -> Optional[int]:
-        """The size word of `before` if its size is too large: a chain of chunks begins inside it
-        and does not pass through `chunk`. None if there is no such chain."""
+        """The size word of `before` if it is too large: chunks begin inside it and skip `chunk`."""
         memory, word = self.memory, self.memory.size
         for real in range(before + 4 * word, min(chunk, before + SEARCH_BYTES), 2 * word):
             head = memory.word(real + word) or 0
@@ -116,8 +99,7 @@ class Judge:
         return None
 
     def _free_size(self, span: Span, chunk: int, start: int) -> Optional[int]:
-        """The size word of `chunk` if it is free: its size is repeated behind it, at or after
-        `start`. None if no copy is found."""
+        """The size word of `chunk` if it is free: its size is repeated at `start` or behind."""
         memory, word = self.memory, self.memory.size
         for base, words in memory.scan(start, min(chunk + SEARCH_BYTES, span.stop + 2 * word)):
             for index in range(-((base - chunk) // word) % 2, len(words) - 1, 2):
@@ -128,23 +110,20 @@ class Judge:
         return None
 
     def _nearest(self, span: Span, chunk: int, end: int) -> int:
-        """The first place where chunks are sound again, if the one before is in use; 0 if
-        unknown."""
+        """The first place where chunks are sound again, if the one before is in use; 0: unknown."""
         after = self.memory.word(end + self.memory.size)
         if after is None or not after & PREV_INUSE or end == span.end:
             return 0
         return sound_from(self.memory, chunk + 2 * self.memory.size, span) or end
 
     def _size_word(self, span: Span, chunk: int, end: int) -> Optional[int]:
-        """The original size word of `chunk`, from the copy behind it or from where chunks are sound
-        again."""
+        """The original size word, from the copy behind it or from where chunks are sound again."""
         free = self._free_size(span, chunk, chunk + 4 * self.memory.size)
         nearest = 0 if free is not None else self._nearest(span, chunk, end)
         return nearest - chunk | PREV_INUSE | _arena_flag(span) if nearest - chunk >= 4 * self.memory.size else free
 
     def _behind_free(self, span: Span, chunk: int) -> bool:
-        """Whether the header of `chunk` says that the chunk before is free, and the copy of that
-        chunk's size confirms it."""
+        """Whether the header calls the chunk before free, and the copy of its size agrees."""
         memory, word = self.memory, self.memory.size
         size = memory.word(chunk) or 0
         if not 4 * word <= size <= chunk - span.first:
@@ -152,8 +131,7 @@ class Judge:
         return (memory.word(chunk - size + word) or 0) & ~FLAG_BITS == size
 
     def _text_into(self, before: int, head: int, size: int) -> bool:
-        """Whether text reaches into the lowest byte of the size word of `before`, perhaps with its
-        NUL, while the bytes above are those of a chunk of `size`."""
+        """Whether text, or its NUL, is in the lowest bytes of `head`, and the rest fits `size`."""
         memory, word = self.memory, self.memory.size
         words = memory.words(before, 2)
         if words is None or memory.arch.byteorder != "little":
@@ -190,9 +168,8 @@ def is_sound(memory: Memory, chunk: int, span: Span) -> bool:
 
 
 def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
-    """Where malloc's chunks continue behind corruption, or behind memory that another caller got
-    from sbrk: the first place from which HOPS consecutive chunks are sound and agree with their
-    neighbours, or from which the chain reaches top."""
+    """Where HOPS consecutive chunks are sound and agree with their neighbours, or a chain reaches
+    top: the first place behind corruption, or behind memory that another caller got from sbrk."""
     word, align = memory.size, span.arena.layout.align
     flags = FLAG_BITS & ~_arena_flag(span)
     for base, words in memory.scan(start, span.stop + 2 * word):
@@ -205,8 +182,7 @@ def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
 
 
 def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
-    """Whether HOPS consecutive chunks are sound from here on. They are counted from `avoid` on, at
-    which none of them may be."""
+    """Whether HOPS consecutive chunks are sound, counted from `avoid` on, at which none may be."""
     word = memory.size
     others = FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
     hops = 0

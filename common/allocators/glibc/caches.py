@@ -1,9 +1,7 @@
 """Statistics of glibc's malloc by chunk size, arena and thread, and its own counters.
 
-The counters are those that mallinfo2 and malloc_info print.
-
-Sources: malloc/malloc.c of 2.31 to 2.43: int_mallinfo, __malloc_info, csize2tidx.
-"""
+The counters are those that mallinfo2 and malloc_info print (malloc/malloc.c of 2.31 to 2.43:
+int_mallinfo, __malloc_info, csize2tidx)."""
 
 from __future__ import annotations
 
@@ -23,15 +21,12 @@ from findleaks.engine.terms import State
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Arena
 
-SHORT = 1024
-"""Chunks of a bin that are followed in Python. The engine follows longer bins, which needs all of
-the heap's memory at hand."""
+SHORT = 1024  # chunks of a bin that Python follows; the engine, for more, needs the whole heap
 
 
 class Classes(NamedTuple):
-    """Groups sizes into classes: one for each size that thread caches have a list for (up to 1,032
-    usable bytes on x86-64), then a band for each power of two. A band is named after its least and
-    greatest usable size."""
+    """Size classes: one for each size of a thread cache's list (up to 1,032 usable bytes on
+    x86-64), then a band for each power of two, named after its least and greatest usable size."""
 
     word: int
     align: int
@@ -46,13 +41,11 @@ class Classes(NamedTuple):
         return 4 * self.word + index * self.align - self.word
 
     def chunk(self, usable: int) -> int:
-        """Chunk size of a block: its usable bytes and one word, or two if the block is free, since
-        its last word then belongs to the next chunk."""
+        """Usable bytes and a word; two words if free, since the last is the next chunk's."""
         return usable + self.word if (usable + self.word) % self.align == 0 else usable + 2 * self.word
 
     def name(self, usable: int) -> tuple[str, int]:
-        """(name, size) of the class of a block that has `usable` bytes while in use; size 0 for a
-        band."""
+        """(name, size) of a block's class, by its usable bytes while in use; a band's size is 0."""
         if usable <= self.small:
             return str(usable), usable
         low = 1 << usable.bit_length() - 1
@@ -76,8 +69,7 @@ def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
 
 
 def _arena_caches(arena: str, sizes: Sequence[Cache], classes: Classes) -> Iterator[Cache]:
-    """The classes of one arena; `sizes` has a row for each usable size. A free chunk has a word
-    less than while in use."""
+    """One arena's classes; `sizes`: a row for each usable size, a word less for free chunks."""
     groups: dict[tuple[str, int], list[int]] = {}
     for row in sizes:
         chunk = classes.chunk(row.size)
@@ -89,8 +81,7 @@ def _arena_caches(arena: str, sizes: Sequence[Cache], classes: Classes) -> Itera
 
 
 def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[base.Arena]:
-    """The arenas in the order of their ring, then the chunks that were mapped one by one. `own` has
-    what malloc_info prints of each."""
+    """The arenas by ring, then chunks mapped one by one; `own`: what malloc_info prints of each."""
     made = []
     for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, listed):
         sums = (held.in_use.bytes, held.cached.bytes, held.free.bytes)
@@ -104,8 +95,7 @@ def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[bas
 
 
 def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
-    """Each thread's lists, by thread and size. Lists of large chunks (2.42 and later) hold several
-    sizes, which are counted in bands."""
+    """Each thread's lists by size; those of large chunks (2.42) hold several, counted in bands."""
     classes = Classes(glibc.memory.size, glibc.granule)
     made = []
     for cache, index, entries in glibc.kept:
@@ -149,33 +139,28 @@ def counted(glibc: GlibcView, listed: Sequence[Free]) -> dict[str, int]:
 
 
 class Bin(NamedTuple):
-    """A fastbin or bin that is not empty, as malloc_info prints it; `sort` is the name of its
-    element. Sizes of bins include their flag bits (chunksize_nomask); those of fastbins are the
-    range that is rounded up to the bin's size."""
+    """A fastbin or bin that is not empty, as malloc_info prints it."""
 
-    sort: str
-    least: int
+    sort: str  # name of its element
+    least: int  # bins: with flag bits (chunksize_nomask); fastbins: what is rounded up to `most`
     most: int
     total: int
     chunks: int
 
 
 class Free(NamedTuple):
-    """What an arena's fastbins, bins and top hold according to its lists. `rest_bytes` is
-    malloc_info's figure, which includes the flag bits of every size word; `free_bytes`, mallinfo's,
-    does not."""
+    """What an arena's fastbins, bins and top hold according to its lists."""
 
     bins: list[Bin]
     fast: int
     fast_bytes: int
     rest: int
-    rest_bytes: int
-    free_bytes: int
+    rest_bytes: int  # malloc_info's figure: with the flag bits of every size word
+    free_bytes: int  # mallinfo's: without
     top: int
 
     def own(self, arena: Arena) -> dict[str, int]:
-        """Figures under malloc_info's names. Fastbins are left out where the release has none
-        (2.43)."""
+        """Figures under malloc_info's names; no fastbins where the release has none (2.43)."""
         total, reached = _aspace(arena)
         made = {}
         for one in self.bins:
@@ -199,8 +184,7 @@ def _aspace(arena: Arena) -> tuple[int, int]:
 
 
 def follow_lists(glibc: GlibcView) -> list[Free]:
-    """What every arena's lists hold. Adds a problem where a count of listed chunks differs from the
-    walk's."""
+    """What every arena's lists hold. Reports where a count of chunks differs from the walk's."""
     found = [_free(glibc, arena) for arena in glibc.instance.arenas]
     for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, found):
         listed = kept.fast + kept.rest - 1

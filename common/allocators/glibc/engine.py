@@ -1,8 +1,6 @@
-"""The contract of the engine's calls for glibc: append chunks to an index; find sound headers.
+"""The engine's calls for glibc: append chunks to an index; find sound headers.
 
-The loops are in engine_kernel.py (common/kernel/glibc_chunks.c) and in its twin, engine_python.py.
-This module words the problems.
-"""
+engine_kernel.py (common/kernel/glibc_chunks.c) and its twin engine_python.py implement them."""
 
 from __future__ import annotations
 
@@ -19,59 +17,45 @@ OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS = range(8)
 
 
 class ChunkWalk(NamedTuple):
-    """The position of a walk over glibc's chunk headers. `problem` is "" or why the walk stopped
-    early at `chunk`. `unsure`: only the state of the chunk before is in doubt; the walk may go
-    on."""
+    """The position of a walk over glibc's chunk headers."""
 
     chunk: int  # address of the next chunk header
     done: bool
-    problem: str
-    unsure: bool = False
+    problem: str  # "" or why the walk stopped early at `chunk`
+    unsure: bool = False  # only the state of the chunk before is in doubt; the walk may go on
 
 
 class SoundChunks(NamedTuple):
-    """A run of headers that agree.
+    """A run of headers that agree."""
 
-    `chunk`: the first header that does not agree, is outside the piece, or is not below the end.
-    `previous`: the one before it, 0 if there is none. `headers`: how many agree. `free`: those of
-    them, ascending, that the next header marks free.
-    """
-
-    chunk: int
-    previous: int
-    headers: int
-    free: array[int]
+    chunk: int  # the first header that does not agree, is outside the piece, or not below the end
+    previous: int  # the header before `chunk`, 0 if there is none
+    headers: int  # how many agree
+    free: array[int]  # those of them, ascending, that the next header marks free
 
 
 def walk_chunks(blocks: Blocks, piece: Piece, chunk: int, end: int) -> ChunkWalk:
-    """Append the blocks of glibc-style boundary-tagged chunks from the header at `chunk` up to
-    `end`, while `piece` holds their size words. The result's `chunk` is where to continue with the
-    next piece; pieces may be cut anywhere between words.
+    """Append the blocks of glibc-style boundary-tagged chunks from the header at `chunk` to `end`,
+    while `piece` holds their size words. To continue with the next piece, pass the result's
+    `chunk`; pieces may be cut between any words.
 
-    `end` is the header of the chunk that closes the heap (top, or a fencepost); it becomes no
-    block. The walk is done when `end` is reached and its PREV_INUSE bit was read, so pieces should
-    extend to `end` + 2 words. A chunk's state is the PREV_INUSE bit of the next header; where that
-    cannot be read, or is corrupt, the chunk counts as in use.
+    `end` is the header of the chunk that closes the heap (top, or a fencepost), no block. The walk
+    is done when its PREV_INUSE bit was read, so pieces should extend to `end` + 2 words. A chunk's
+    state is the next header's PREV_INUSE; in use where that is unreadable or corrupt. A usable size
+    is the chunk's less one word; less two if free (its last word is the next header's) or
+    IS_MMAPPED (always in use, no following header needed).
 
-    Usable sizes: in use, the chunk's size less one word; free, less two (its last word is the next
-    header's); with IS_MMAPPED (always in use, no following header needed), less two. So in use +
-    free + one word for each block (two if free or mmapped) is the memory walked.
-
-    The walk ends with a problem that names the chunk's address where its size is unaligned, less
-    than four words or past `end`; and also where `chunk` is below blocks appended before, cannot be
-    followed by a block (misaligned, or past `end`), or has its header below `piece`.
-
-    Where a header says that the chunk before it is free, but the word before the header does not
-    repeat that chunk's size, the walk stops there with `unsure` and the block counts as in use. A
-    call with that `chunk` continues.
-    """
+    The walk ends with a problem that names the chunk where its size is unaligned, less than four
+    words or past `end`, or where `chunk` is below blocks appended before, cannot be followed by a
+    block (misaligned, or past `end`), or has its header below `piece`. It stops with `unsure` at a
+    header that calls the chunk before it free (it counts as in use) while the word before the
+    header does not repeat that chunk's size. A call with that `chunk` continues."""
     walked: ChunkWalk = _loops(isinstance(blocks, KernelBlocks)).walk_chunks(blocks, piece, chunk, end)
     return walked
 
 
 def sound_chunks(engine: Engine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
-    """The run of headers from one chunk on that agree. `normal`: flags of a chunk in use that
-    follows one in use; `previous`: the chunk before, or 0."""
+    """`normal`: flags of a chunk in use behind one in use; `previous`: the chunk before, or 0."""
     sound: SoundChunks = _loops(engine.name == "kernel").sound_chunks(engine, piece, chunk, stop, normal, previous)
     return sound
 
@@ -91,5 +75,4 @@ def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
 
 
 def _loops(kernel: bool) -> Any:
-    """The kernel's functions, or those of its twin."""
     return import_module(f"findleaks.allocators.glibc.{'engine_kernel' if kernel else 'engine_python'}")

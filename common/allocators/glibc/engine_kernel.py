@@ -1,4 +1,4 @@
-"""glibc's chunks in the C kernel (common/kernel/glibc_chunks.c)."""
+"""glibc's chunks in the C kernel (common/kernel/glibc_chunks.c); see engine.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from findleaks.target.base import Piece
 
 
 def walk_chunks(blocks: KernelBlocks, piece: Piece, chunk: int, end: int) -> ChunkWalk:
-    """See engine.py."""
     handle = blocks.open_handle()
     if not 0 <= chunk <= end <= blocks.arch.mask:
         return ChunkWalk(chunk, False, terms.chunk_problem(terms.MISPLACED, chunk, 0, end))
@@ -25,7 +24,6 @@ def walk_chunks(blocks: KernelBlocks, piece: Piece, chunk: int, end: int) -> Chu
 
 
 def sound_chunks(engine: KernelEngine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
-    """See engine.py."""
     at, before, count, words = c_uint64(chunk), c_uint64(previous), c_uint64(), CWords()
     engine.library.fl_sound_chunks(c_piece(piece), byref(at), stop, normal, byref(before), byref(count), byref(words))
     return SoundChunks(at.value, before.value, count.value, engine.library.take(words))

@@ -1,4 +1,4 @@
-"""glibc's chunks in Python: in tests the reference for common/kernel/glibc_chunks.c."""
+"""glibc's chunks in Python: in tests the reference for glibc_chunks.c; see engine.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from findleaks.target.base import Piece
 
 
 def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> ChunkWalk:
-    """See engine.py."""
     blocks.check_open()
     word = blocks.arch.word
     shift = 3 if word == 8 else 2
@@ -94,7 +93,6 @@ def _size_problem(size: int, word: int, space: int) -> int:
 
 
 def sound_chunks(engine: PureEngine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
-    """See engine.py."""
     arch = engine.arch
     word = arch.word
     mask, least = 2 * word - 1, 4 * word

@@ -1,9 +1,8 @@
 """The blocks that a thread inside malloc or free refers to, and the structures it is changing.
 
-malloc.c works on chunks by the address of the header (mem2chunk: two words before the block).
-malloc_consolidate takes a whole fastbin out of its arena first. Then only a local variable holds
-the first chunk, and each chunk links to the next (malloc.c of 2.17 to 2.42).
-"""
+malloc.c refers to chunks by their header (mem2chunk), two words before the block.
+malloc_consolidate (2.17 to 2.42) first detaches a whole fastbin: then only a local variable holds
+the first chunk, and each chunk links to the next."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ MANGLED_BY = 12  # PROTECT_PTR: a link is stored XORed with its own address >> 1
 
 
 def blocks_in_flight(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator.blocks_in_flight: blocks whose headers these words point to, and the blocks
-    linked from them as on a free list."""
+    """See Allocator: blocks whose headers these words point to, and blocks linked from them."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
     yield from ((word + header) & mask for word in words)
     todo = [word for one in words for word in (one, (one + header) & mask) if _starts(blocks, word)]
@@ -46,9 +44,8 @@ def _starts(blocks: Blocks, address: int) -> bool:
 
 
 def changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-    """See Allocator.changing. A problem with an arena as a whole is about its structure and its
-    top; one with a thread cache, about that cache; one with the count of mapped chunks, about any
-    page where one may begin."""
+    """See Allocator. A problem with an arena as a whole is about its structure and top; with a
+    thread cache, about it; with the count of mapped chunks, about any page where one may begin."""
     if any_within(words, _about(heap, problem, blocks)):
         return True
     if not heap.instance.par or problem.address != heap.instance.par:

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
 
 class Glibc(Allocator):
-    """See allocators.base.Allocator. Made in two steps, since unowned memory is known only when all
-    instances are: arenas first, then the main arena's mmapped runs (`claim_main`) and the chunks
-    mapped one by one (`claim_mapped`)."""
+    """See allocators.base.Allocator. Arenas come first; mmapped runs (`claim_main`) and mapped
+    chunks (`claim_mapped`) once all instances, and so unowned memory, are known."""
 
     name = "glibc"
     usual_file = "libc.so"
@@ -53,23 +52,19 @@ class Glibc(Allocator):
         self.problems: list[Problem] = []
         self.mapped: list[Mapped] = []
         self.checked: dict[str, int] = {}
-        # memory that no instance owned when mapped chunks were searched
-        self.unclaimed: list[Range] = []
+        self.unclaimed: list[Range] = []  # no instance's when mapped chunks were searched
         self.tcaches = tcache.Caches([], [])
         self.mangled: Optional[bool] = None
         self.judge = Judge(self.memory, engine)
-        # a thread cache's list, and its first block, which has another size
-        self._misfits: list[tuple[Problem, int]] = []
+        self._misfits: list[tuple[Problem, int]] = []  # int: the list's first block, of wrong size
         self.balances: list[Balance] = []  # one for each arena, once sealed
-        # (cache, index of the list, entries), once sealed
-        self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []
+        self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []  # (cache, list, entries)
         self._heaps: list[Heap] = []
         self._walked: dict[int, Blocks] = {}  # by a span's start: the blocks it was walked into
         self.spans: list[Span] = []
         if instance.ring_problem:
             self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of further arenas are not seen"))
-        # what a heap reserves when the tunable glibc.malloc.hugetlb names huge pages: four of them
-        # (arena.c, heap_max_size)
+        # what a heap reserves where glibc.malloc.hugetlb names huge pages (arena.c, heap_max_size)
         huge_reserve = 4 * (self.par("hp_pagesize") or 0)
         for arena in instance.arenas:
             read_top(self.memory, arena)
@@ -79,8 +74,7 @@ class Glibc(Allocator):
         self._index()
 
     def par(self, name: str) -> Optional[int]:
-        """A field of mp_ by its name, see ParLayout.offset; None when mp_ was not found or lacks
-        the field."""
+        """A field of mp_ by ParLayout.offset; None when mp_ was not found or lacks the field."""
         layout = self.instance.par_layout
         offset = layout.offset(name) if layout is not None else -1
         if offset < 0:
@@ -104,8 +98,7 @@ class Glibc(Allocator):
             if self.mapped:
                 self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} mmapped blocks are unchecked", False))
         elif len(self.mapped) != count or not agrees(self.mapped, size, self.memory.size):
-            # More than counted: some memory looks like a mapped chunk. Fewer: a header was
-            # overwritten, or memory is missing.
+            # More than counted: look-alikes. Fewer: an overwritten header, or missing memory.
             lost = len(self.mapped) < count and not (self.target.unread or self.target.truncated)
             what = f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; found were {len(self.mapped):,}, {found:,} bytes"
             self.problems.append(Problem(address, what, lost))
@@ -131,8 +124,7 @@ class Glibc(Allocator):
         self.version = self._version()
 
     def _cached(self) -> bool:
-        """Whether this glibc may have thread caches: 2.26 and later have, unless the tunable
-        glibc.malloc.tcache_count is 0."""
+        """Whether there may be thread caches: since 2.26, unless glibc.malloc.tcache_count is 0."""
         layout = self.instance.par_layout
         return self.par("tcache_count") != 0 and (layout is None or layout.tcache_bins >= 0)
 
@@ -146,7 +138,6 @@ class Glibc(Allocator):
         return version.from_layouts([layout for layout in layouts if layout], self.mangled)
 
     def heaps(self) -> list[Heap]:
-        """See Allocator."""
         if not self._heaps:
             for span in self.spans:
                 self._heaps.append(Heap(span.start, span.end, span.arena.name, partial(self._walk, span), span.metadata, span.foreign))
@@ -161,8 +152,7 @@ class Glibc(Allocator):
         walk(self, blocks, span)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator. Totals are computed twice: as walked, to compare with the arenas' figures,
-        and after cached blocks are marked."""
+        """See Allocator. Totals as walked (to compare), and after cached blocks are marked."""
         for span in self.spans:
             for index in {id(one): one for one in (blocks, self.walked_blocks(span, blocks))}.values():
                 for fence in span.last_free:
@@ -178,8 +168,7 @@ class Glibc(Allocator):
         if len(unknown) > 20:
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
         damaged = {problem.damaged.start for problem in self.problems if problem.damaged}
-        # A size word that is already reported as wrong explains why its chunk does not have its
-        # list's size, and why its arena's sum is wrong.
+        # A size word that was reported explains a wrong size in a list, and its arena's wrong sum.
         explained = {id(problem) for problem, block in self._misfits if block - self.memory.size in damaged}
         self.problems[:] = [problem for problem in self.problems if id(problem) not in explained]
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
@@ -191,13 +180,11 @@ class Glibc(Allocator):
             held.count(blocks, parts.get(held.arena.name, []))
 
     def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks:
-        """The blocks a span was walked into. That is an index of its own where its blocks contain
-        heaps of other allocators."""
+        """A span's blocks: an index of its own where they contain heaps of other allocators."""
         return self._walked.get(span.start, blocks)
 
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
-        """Mark cached and free blocks and the thread caches themselves. Returns (address, what) of
-        entries that are no block."""
+        """Mark cached and free blocks and caches. (address, what) of entries that are no block."""
         cached: array[int] = array("Q")
         for cache in self.tcaches.caches:
             for index, head, length in cache.lists:
@@ -224,15 +211,13 @@ class Glibc(Allocator):
         return unknown
 
     def _mark_free_before(self, blocks: Blocks, chunk: int) -> None:
-        """Mark the block whose chunk ends at `chunk` free: a fencepost or an unknown top said so
-        after the block was appended."""
+        """Mark the block before `chunk` free: a fencepost or an unknown top showed it later."""
         index = blocks.at_or_after(chunk + 2 * self.memory.size) - 1
         if index >= 0 and blocks.state(index) == State.IN_USE and blocks.address(index) + blocks.size(index) == chunk + self.memory.size:
             blocks.set_state([blocks.address(index)], State.FREE)
             blocks.resize(index, blocks.size(index) - self.memory.size)
 
     def metadata(self) -> list[Range]:
-        """See Allocator."""
         main = self.instance.main
         ranges = [Range(main.address, main.end)]
         if self.instance.par_layout:
@@ -261,7 +246,6 @@ class Glibc(Allocator):
         }
 
     def locate(self, address: int) -> str:
-        """See Allocator."""
         main = self.instance.main
         if main.address <= address < main.end:
             return "main_arena"
@@ -282,15 +266,12 @@ class Glibc(Allocator):
         return "fencepost" if any(part.start <= address < part.end for part in span.metadata) else ""
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See Allocator."""
         return in_flight.blocks_in_flight(self, words, blocks)
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """See Allocator."""
         return in_flight.changing(self, problem, words, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
-        """See Allocator."""
         from findleaks.allocators.glibc.verify import verify  # only `verify` needs it
 
         return verify(self)
@@ -300,23 +281,19 @@ class Glibc(Allocator):
         return caches.caches(self, blocks)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator."""
         return caches.arenas(self, self._listed, blocks)
 
     def released(self, blocks: Blocks) -> Runs:
-        """See Allocator."""
         from findleaks.allocators.glibc.trim import trimmed  # only `map` and `verdict` need it
 
         return trimmed(self, blocks)
 
     def retention(self, free: FreeMemory) -> Retention:
-        """See Allocator."""
         from findleaks.allocators.glibc.retention import explain_retention
 
         return explain_retention(free, self.par)
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """See Allocator."""
         return caches.thread_caches(self, blocks)
 
     def counted(self) -> dict[str, int]:
@@ -325,7 +302,6 @@ class Glibc(Allocator):
 
     @cached_property
     def _listed(self) -> list[Free]:
-        """What the arenas' lists hold."""
         return caches.follow_lists(self)
 
     def spare(self, blocks: Blocks) -> list[Spare]:
@@ -364,8 +340,7 @@ class Glibc(Allocator):
 
     @cached_property
     def listed_chunks(self) -> list[int]:
-        """Ascending addresses of chunks on free lists, at which a walk may resume behind
-        corruption."""
+        """Ascending chunks on free lists: there a walk may resume behind corruption."""
         found: set[int] = set()
         for arena in self.instance.arenas:
             found.update(free_lists.bin_chunks(self.memory, arena))

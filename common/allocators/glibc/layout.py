@@ -1,12 +1,10 @@
-"""Layouts of glibc's malloc structures, release by release, newest first.
+"""Layouts of glibc's malloc structures by release, newest first; offsets and sizes in bytes.
 
 The content of memory decides which row fits (locate.py, tcache.py), never a version number: `since`
-and `until` only serve to report which releases a core may come from. Offsets and sizes are bytes.
-
-Sources: malloc/malloc.c and malloc/arena.c of the releases named. The rows of 2.31, 2.36, 2.41 and
-2.43 for x86-64 were compared with the DWARF of Debian's packages, those for 32-bit 2.31 to 2.43
-with i386 and arm ones; rows that end before 2.31 are read from the source only.
-"""
+and `until` only serve to report the releases a core may come from. From malloc/malloc.c and
+malloc/arena.c of the releases named. For x86-64, rows of 2.31, 2.36, 2.41 and 2.43 were compared
+with DWARF of Debian's packages; for 32 bits, those of 2.31 to 2.43 with i386's and arm's. Rows that
+end before 2.31 are read from the source only."""
 
 from __future__ import annotations
 
@@ -15,12 +13,8 @@ from dataclasses import dataclass
 from findleaks.allocators.memory import Memory
 
 Version = tuple[int, int]
-NEWEST: Version = (2, 99)
-"""In place of the last release: the newest one known has the layout."""
-
-# pairs in `bins`: unsorted, 62 small, 63 large, and one never used (malloc.c, NBINS is 128 with bin
-# 0 absent)
-NBINS = 127
+NEWEST: Version = (2, 99)  # in place of the last release: the newest known has the layout
+NBINS = 127  # unsorted, 62 small, 63 large, one never used (malloc.c's 128 less the absent bin 0)
 PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA, FLAG_BITS = 1, 2, 4, 7
 NONCONTIGUOUS = 2  # in malloc_state.flags
 
@@ -36,17 +30,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class StateLayout(Layout):
-    """struct malloc_state. `attached` is -1 where the field is missing. `fastbins` is the number of
-    fastbins, `fastbin` their offset."""
+    """struct malloc_state."""
 
     align: int  # MALLOC_ALIGNMENT
     flags: int
-    fastbin: int
-    fastbins: int
+    fastbin: int  # offset of the fastbins
+    fastbins: int  # number of fastbins
     top: int
     bins: int
     next: int
-    attached: int
+    attached: int  # -1 where missing
     system_mem: int  # max_system_mem is the next word
     size: int
 
@@ -72,19 +65,17 @@ STATES: tuple[StateLayout, ...] = (
 
 @dataclass(frozen=True)
 class ParLayout(Layout):
-    """struct malloc_par (`mp_`). `tcache_bins` is -1 before thread caches; tcache_max_bytes and
-    tcache_count follow it, a word each."""
+    """struct malloc_par (`mp_`)."""
 
     n_mmaps: int  # int; n_mmaps_max and max_n_mmaps follow, an int each
     mmapped_mem: int  # max_mmapped_mem is the next word
     sbrk_base: int
-    tcache_bins: int
+    tcache_bins: int  # -1 if missing; tcache_max_bytes and tcache_count follow, a word each
     hp_pagesize: int  # -1 where missing
     size: int
 
     def offset(self, name: str) -> int:
-        """The offset of a field of FIRST or of this class, of "no_dyn_threshold" or "tcache_count";
-        -1 where it is missing."""
+        """Offset of a field of FIRST or this class, "no_dyn_threshold" or "tcache_count", or -1."""
         if name in FIRST:
             return FIRST.index(name) * self.word
         if name == "no_dyn_threshold":
@@ -95,8 +86,7 @@ class ParLayout(Layout):
 
 
 FIRST = ("trim_threshold", "top_pad", "mmap_threshold", "arena_test", "arena_max")
-"""The first words of malloc_par, in every release since 2.10. no_dyn_threshold is the fourth int
-from n_mmaps on."""
+"""The first words of malloc_par since 2.10. no_dyn_threshold is the fourth int from n_mmaps on."""
 
 PARS: tuple[ParLayout, ...] = (
     # 2.43: thp_mode before thp_pagesize; tcache_bins is called tcache_small_bins since 2.42.
@@ -119,18 +109,15 @@ PARS: tuple[ParLayout, ...] = (
 
 @dataclass(frozen=True)
 class TcacheLayout(Layout):
-    """struct tcache_perthread_struct: `bins` counters of `counter` bytes, then as many list heads
-    at `entries`.
+    """struct tcache_perthread_struct: `bins` counters, then as many list heads.
 
-    `slots`: a counter holds how many more entries its list may take, rather than how many it has.
-    List i below 64 has chunks of (i + 2) * MALLOC_ALIGNMENT bytes (i386, whose smallest chunk is 16
-    bytes: (i + 1) * 16). Lists from 64 on have large chunks, one list for each power of two.
-    """
+    List i below 64 has chunks of (i + 2) * MALLOC_ALIGNMENT bytes (i386, with a least chunk of 16:
+    (i + 1) * 16); lists from 64 on have large chunks, one list for each power of two."""
 
-    counter: int
+    counter: int  # bytes of a counter
     bins: int
-    entries: int
-    slots: bool
+    entries: int  # offset of the list heads
+    slots: bool  # counters hold how many more entries a list may take, not how many it has
 
     @property
     def size(self) -> int:
@@ -176,21 +163,19 @@ HEAP_INFOS: tuple[HeapInfoLayout, ...] = (
 SAFE_LINKING: Version = (2, 32)
 
 HEAP_MAXES = (64 << 20, 8 << 20, 1 << 20, 128 << 20, 32 << 20, 16 << 20, 4 << 20, 2 << 20, 512 << 10)
-"""Sizes (and alignments) in bytes that a thread arena's heap may reserve, likeliest first: 64 MiB
-on 64-bit and 1 MiB on 32-bit systems (arena.c, HEAP_MAX_SIZE is twice DEFAULT_MMAP_THRESHOLD_MAX),
-four huge pages when the tunable hugetlb names their size (2.35, heap_max_size), and sizes that
-distributions were seen to patch in."""
+"""Sizes and alignments of a thread arena's heap, likeliest first: 64 MiB on 64-bit, 1 MiB on 32-bit
+systems (arena.c: HEAP_MAX_SIZE is twice DEFAULT_MMAP_THRESHOLD_MAX), four of the huge pages that
+the tunable hugetlb names (2.35, heap_max_size), and sizes seen in patched distributions."""
 
 
 def first_chunk(memory: Memory, address: int, align: int) -> int:
-    """The first address for a chunk at or after `address`: its user pointer is aligned."""
+    """The first address for a chunk from `address` on: its user pointer is aligned."""
     return address + -(address + 2 * memory.size) % align
 
 
 def fencepost(memory: Memory, chunk: int) -> int:
-    """Bytes of the fencepost at `chunk`, 0 if there is none. A fencepost ends a run of the main
-    arena: two chunks of two words each, up to a page's end; or three, when two words were left of
-    the old top, too few to be freed (malloc.c, sysmalloc)."""
+    """Bytes of the fencepost at `chunk`, or 0. It ends a run of the main arena: two chunks of two
+    words up to a page's end; three if old top had two words left, too few to free (sysmalloc)."""
     words = memory.words(chunk, 4)
     small = 2 * memory.size
     if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:

@@ -1,9 +1,7 @@
 """glibc's free lists: fastbins and bins, and whether links are mangled.
 
-Safe-linking (2.32, malloc.c: PROTECT_PTR) stores a link XORed with the link's own address shifted
-right by 12. Fastbins link chunks through their fd, thread caches link user pointers through their
-first word: the same place. Heads are never mangled.
-"""
+Safe-linking (2.32, malloc.c: PROTECT_PTR) XORs a link with its own address >> 12; heads are never
+mangled. Fastbins link chunks by fd, thread caches user pointers by word 0: the same place."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ ANCHORS = 1 << 16  # chunks followed in one bin at most
 
 
 def mangled(memory: Memory, nodes: Iterable[int], valid: Callable[[int], bool]) -> bool:
-    """Whether links are mangled: the links of these list nodes (user pointers) vote. `valid` says
-    whether an address is a user pointer."""
+    """Whether these nodes' links are mangled, by vote; `valid`: whether it is a user pointer."""
     votes = 0
     for node in islice(nodes, VOTES):
         link = memory.word(node)
@@ -62,8 +59,7 @@ def follow(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[arra
 
 
 def added(values: array[int], shift: int) -> array[int]:
-    """Each value plus `shift`, as one addition of two long numbers: no sum of an address and
-    `shift` overflows its item."""
+    """Each value plus `shift`, by adding two long numbers: no sum overflows its item."""
     if not shift or not values:
         return values
     item = values.itemsize
@@ -81,9 +77,8 @@ def fastbins(glibc: HeapView, arena: Arena) -> Iterator[tuple[int, array[int], s
 
 
 def bin_chunks(memory: Memory, arena: Arena, astray: bool = False) -> list[int]:
-    """Ascending addresses of chunks in the unsorted, small and large bins, up to where links do not
-    agree in both directions. With `astray`, a chunk that a bin leads to is included even if it does
-    not link back."""
+    """Ascending chunks in the unsorted, small and large bins, up to where links disagree. With
+    `astray`, also a chunk that a bin leads to, but that does not link back."""
     word, found = memory.size, set()
     for index in range(NBINS):
         head = arena.bin_head(index)

@@ -1,12 +1,10 @@
 """Finds main_arena and mp_ in a process image without symbols.
 
-main_arena is in initialised data (.data of libc.so.6, or of a static program). It has two
-signatures: its `next` closes a ring of arenas (at first a ring of itself alone), and its bins are
-circular lists. Most bins are empty, so that both words of a pair hold the pair's own address less
-two words. The right layout is the one with which the ring closes. The distance from the bins to
-`next` is the same in all layouts, so one run of bins fits every layout; but the ring refers to the
-start of the structure.
-"""
+main_arena is in .data (of libc.so.6, or of a static program). It has two signatures: its `next`
+closes a ring of arenas (at first of itself alone), and its bins are circular lists, most of them
+empty: both words of a pair hold the pair's address less two words. The distance from the bins to
+`next` is the same in all layouts, so a run of bins fits each; but the ring refers to the start of
+the structure, and closes with the right layout only."""
 
 from __future__ import annotations
 
@@ -22,32 +20,23 @@ from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import holding, subtract
 
-SAMPLE = 16
-"""Pairs of words. Where no main_arena is expected, only every 16th is examined: eight of the 127
-bins, nearly all of which are empty."""
-
+SAMPLE = 16  # every 16th pair of words is tried where no main_arena is expected: 8 of its 127 bins
 LONGEST_STATE = max(layout.size for layout in STATES)
 
-# bytes around the thread pointer that are searched for thread_arena, the address of an arena
-TLS_WINDOW = 16 << 10
+TLS_WINDOW = 16 << 10  # bytes by the thread pointer searched for thread_arena, an arena's address
 
-MAX_THREADS = 256
-"""Threads whose TLS is searched for it at most; more add no evidence."""
-
-PAR_WINDOW = 64 << 10
-"""Bytes around main_arena that are searched for mp_; it was seen 2304 to 2400 bytes before
-main_arena."""
+MAX_THREADS = 256  # threads whose TLS is searched for it; more add no evidence
+PAR_WINDOW = 64 << 10  # bytes around main_arena searched for mp_, seen 2304 to 2400 bytes before it
 
 
 @dataclass
 class Instance:
-    """One glibc malloc in the process. `ring_problem` is "" or why not all its arenas are known;
-    `par` is 0 when mp_ was not found."""
+    """One glibc malloc in the process."""
 
     arenas: list[Arena]
-    ring_problem: str
+    ring_problem: str  # "" or why not all its arenas are known
     region: Optional[Region]
-    par: int = 0
+    par: int = 0  # 0 when mp_ was not found
     par_layout: Optional[ParLayout] = None
 
     @property
@@ -60,8 +49,7 @@ class Instance:
 
 
 def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
-    """Every main_arena in the target, found by structure, or by symbol if that finds none. `taken`,
-    heaps of other allocators, contain none."""
+    """Every main_arena, by structure, or else by symbol; `taken` (others' heaps) has none."""
     memory = Memory(target)
     layouts = [layout for layout in STATES if layout.word == memory.size]
     regions = [region for region in target.regions() if region.writable and region.readable and region.size]
@@ -86,16 +74,14 @@ def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
 
 
 def _by_symbol(memory: Memory, regions: Sequence[Region], layouts: Sequence[StateLayout]) -> Iterator[Instance]:
-    """The main_arena that the symbol names."""
     symbol = memory.target.symbol("main_arena")
     if symbol is not None:
         yield from _verified(memory, holding(regions, symbol.address), [(symbol.address, layout) for layout in layouts])
 
 
 def _in_thread_heap(memory: Memory, address: int) -> bool:
-    """Whether `address` is in the first page of a thread arena's heap. Then it is that arena, whose
-    bins look like main_arena's. The heap's header decides, since the layout, and with it the
-    arena's address, may be guessed wrong."""
+    """Whether `address` is in the first page of a thread heap, and so its arena, whose bins look
+    like main_arena's. The heap's header decides, as the arena's address may be guessed wrong."""
     infos = {info.size for info in HEAP_INFOS if info.word == memory.size}
     for most in HEAP_MAXES:
         base = address & -most
@@ -124,8 +110,7 @@ def _in_region(
 
 
 def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[int, StateLayout]]) -> Iterator[Instance]:
-    """The places that really hold a main_arena. Rings that close come first; a broken ring counts
-    only where none closes."""
+    """The places that hold a main_arena; broken rings count only where no ring closes."""
     done: set[int] = set()
     broken: list[Instance] = []
     for address, layout in sorted(dict.fromkeys(places), key=lambda place: not _starts_well(memory, *place)):
@@ -160,9 +145,8 @@ def _starts_well(memory: Memory, address: int, layout: StateLayout) -> bool:
 
 
 def _plausibility(memory: Memory, instance: Instance) -> int:
-    """Weight of the evidence for a main arena whose ring is broken: arenas reached nevertheless,
-    threads that use it, an mp_ of its releases. The bins alone do not show where the structure
-    starts."""
+    """Evidence for a main arena whose ring is broken: arenas reached, threads that use it, an mp_
+    of its releases. The bins alone do not show where the structure starts."""
     find_par(memory, instance)
     used = 0
     for pointer in list(dict.fromkeys(thread.thread_pointer for thread in memory.target.threads() if thread.thread_pointer))[:MAX_THREADS]:
@@ -184,8 +168,7 @@ def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
     for index in [i for i, v in enumerate(words) if low <= v < high and 0 < base + i * size - v <= LONGEST_STATE]:
         places += [(words[index], layout) for layout in layouts if words[index] == base + index * size - layout.next]
     infos = {info.size for info in HEAP_INFOS if info.word == size}
-    # offset of a thread arena's malloc_state in its heap: right after heap_info
-    mask = HEAP_MAXES[-1] - 1
+    mask = HEAP_MAXES[-1] - 1  # a malloc_state's offset in its heap: after heap_info
     for index in [i for i, v in enumerate(words) if v & mask in infos]:
         for layout in layouts:
             place = base + index * size - layout.next
@@ -224,8 +207,7 @@ def _empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[i
 
 
 def find_par(memory: Memory, instance: Instance) -> None:
-    """Fill in `par` and `par_layout`: the best of the places near main_arena that can be mp_; none
-    if the best scores too low."""
+    """Fill in `par` and `par_layout`: the best place near main_arena, if its score suffices."""
     main = instance.main
     start, end = main.address - PAR_WINDOW, main.end + PAR_WINDOW
     if instance.region is not None:
@@ -242,8 +224,7 @@ def find_par(memory: Memory, instance: Instance) -> None:
 
 
 def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena) -> Iterator[int]:
-    """Places whose thread-cache fields agree with each other; in layouts without thread caches,
-    those whose sbrk_base fits the main arena's end."""
+    """Where thread-cache fields agree; in layouts without, where sbrk_base fits the main arena."""
     size = layout.word
     if layout.tcache_bins >= 0:
         align = main.layout.align
@@ -263,8 +244,7 @@ def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena)
 
 
 def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> int:
-    """How well an mp_ at `place` fits; 0: not at all. The process may be stopped between two
-    updates of counters, hence points and not conditions."""
+    """How well mp_ fits at `place`; 0: not at all. Counters may be half updated, hence points."""
     words = memory.words(place, layout.size // layout.word)
     ints = [memory.int32(place + layout.n_mmaps + 4 * i) for i in range(3)]
     if words is None or None in ints:

@@ -1,13 +1,10 @@
 """Chunks that malloc mapped one by one (malloc.c, sysmalloc_mmap), from mmap_threshold up.
 
-No list has them; mp_ only counts them. Each occupies whole pages of its own, with IS_MMAPPED and no
-other flag in its size word. memalign moves the chunk further in and stores the distance in
-prev_size; the header at the page's start stays, stale. Up to 2.41 a chunk's size reaches to the
-mapping's end; in 2.43 it is two words less, of which malloc hands out one.
-
-Adjacent mappings merge, also with memory that is not malloc's. So every page start of unowned
-memory is tried until mp_'s counts are reached.
-"""
+No list has them; mp_ only counts them. Each occupies whole pages, with IS_MMAPPED and no other flag
+in its size word. memalign moves the chunk further in and stores the distance in prev_size; the
+stale header stays at the page's start. Up to 2.41 a chunk's size reaches to the mapping's end; in
+2.43 it is two words less, of which malloc hands out one. Mappings merge with neighbours, even
+foreign ones; so every page start of unowned memory is tried until mp_'s counts are reached."""
 
 from __future__ import annotations
 
@@ -47,9 +44,8 @@ def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int]
 
 
 def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
-    """Whether mp_.mmapped_mem may be `size` with these chunks. 2.43 adds two words too many
-    whenever mremap grows or shrinks a chunk (measured; its chunks leave a word unused). Earlier
-    releases are exact."""
+    """Whether mp_.mmapped_mem may be `size` with these chunks: exactly, but 2.43 adds two words
+    whenever mremap resizes a chunk (measured; its chunks leave a word unused)."""
     over = size - sum(m.end - m.start for m in found)
     if over > 0 and any(m.chunk + 2 * word + m.size != m.end for m in found):
         return over % (2 * word) == 0
@@ -58,11 +54,8 @@ def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
 
 def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int], word: int) -> list[Mapped]:
     """Leave out look-alikes if that makes both counts right: all of one size, or the smallest ones
-    (malloc maps large requests only).
-
-    Of several possible choices the one whose total is least off is taken (mp_ of 2.43 counts a
-    little too much); of two equally good ones neither.
-    """
+    (malloc maps large requests only). Of several choices the one whose total is least off is taken
+    (2.43 counts a little too much); of two equally good ones neither."""
     surplus = len(found) - count if count is not None else 0
     if size is None or surplus <= 0:
         return found
@@ -101,7 +94,7 @@ def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[in
 
 
 def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapped]:
-    """The mapped chunk in the mapping that starts at `start`, if there is one."""
+    """The mapped chunk in the mapping that starts at `start`, if any."""
     page, word = memory.arch.page, memory.size
     header = start + -2 * word % align
     plain = _chunk(memory, start, header, limit)
@@ -124,8 +117,7 @@ def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapp
 
 
 def _chunk(memory: Memory, start: int, chunk: int, limit: int) -> Optional[Mapped]:
-    """The mapped chunk whose header is at `chunk`, in a mapping that begins at `start`; None if
-    there is none."""
+    """The mapped chunk with its header at `chunk` in a mapping that starts at `start`, if any."""
     words, word = memory.words(chunk, 2), memory.size
     if words is None or words[0] & ~FLAG_BITS != chunk - start or words[1] & FLAG_BITS != IS_MMAPPED:
         return None

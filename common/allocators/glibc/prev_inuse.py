@@ -1,11 +1,9 @@
 """Headers in doubt: PREV_INUSE says that the chunk before is free, the copy of its size differs.
 
-A string that ends one byte past its block causes this: its 0 overwrites the lowest byte of the next
-size word and clears the bit. malloc.c clears the bit and writes the copy only for chunks in bins
-(set_foot), which are linked both ways; so the links show which of the two words was overwritten.
-For the few instructions between clearing the bit and writing the copy both words are as they should
-be; a thread then runs in libc with one of the chunks in a register.
-"""
+A string's end one byte past its block does this: its 0 clears the lowest byte of the next size
+word, the bit included. malloc.c clears the bit and writes the copy (set_foot) only for chunks in
+bins, which are linked both ways; so the links show which word was overwritten. Between these two
+steps both words are right; a thread then runs in libc with one of the chunks in a register."""
 
 from __future__ import annotations
 
@@ -24,13 +22,11 @@ from findleaks.target.base import Range
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
 
-SHOWN = 20
-"""Problems of one span that are reported one by one."""
+SHOWN = 20  # problems of one span reported one by one
 
 
 def settle(heap: HeapView, span: Span, blocks: Blocks) -> Iterator[int]:
-    """The span's headers in doubt that are right: the chunk before them is free. Reports the wrong
-    ones, once."""
+    """The right headers in doubt: the chunk before is free. Reports the wrong ones, once."""
     if not span.unsure:
         return
     memory, word = heap.memory, heap.memory.size
@@ -59,8 +55,7 @@ def settle(heap: HeapView, span: Span, blocks: Blocks) -> Iterator[int]:
 
 
 def linked(memory: Memory, chunk: int) -> bool:
-    """Whether a chunk's neighbours in a bin link to it; one of them suffices, since a link may be
-    damaged, too."""
+    """Whether a neighbour in a bin links to the chunk; one suffices, as a link may be damaged."""
     word = memory.size
     links = memory.words(chunk + 2 * word, 2)
     return links is not None and chunk in (memory.word(links[0] + 3 * word), memory.word(links[1] + 2 * word))
@@ -75,15 +70,13 @@ def not_free(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> P
 
 
 def wrong_size_word(memory: Memory, chunk: int, why: str, expected: int, corrupt: bool = True) -> Problem:
-    """The problem that a chunk's size word is not `expected`."""
     user = chunk + 2 * memory.size
     what = f"the size word of the block at {user:#x} is {memory.word(chunk + memory.size) or 0:#x}: {why}"
     return Problem(chunk, what, corrupt, Range(chunk + memory.size, user), expected)
 
 
 def copy_differs(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
-    """The problem that the chunk before `chunk` is free, but its last word does not repeat its
-    size."""
+    """The problem that the chunk before is free, but its last word does not repeat its size."""
     size = (memory.word(before + memory.size) or 0) & ~FLAG_BITS
     copy = memory.word(chunk) or 0
     what = f"the free block at {before + 2 * memory.size:#x} has size {size:#x}, but the copy behind it, at {chunk:#x}, is {copy:#x}"

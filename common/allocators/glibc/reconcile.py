@@ -17,18 +17,14 @@ STATES = {"in_use": State.IN_USE, "cached": State.CACHED, "free": State.FREE}
 
 @dataclass
 class Balance:
-    """Bytes of one span, or totals of one arena.
-
-    `chunks`: chunks walked, headers included; `top`; `own`: heap_info, malloc_state, fenceposts,
-    alignment; `foreign`: not the arena's, or unreadable because of corruption. They add up to
-    `covered`, which must equal `system_mem`.
-    """
+    """Bytes of one span, or totals of one arena. `chunks`, `top`, `own` and `foreign` add up to
+    `covered`, which must equal `system_mem`."""
 
     arena: Arena
-    chunks: int = 0
+    chunks: int = 0  # chunks walked, headers included
     top: int = 0
-    own: int = 0
-    foreign: int = 0
+    own: int = 0  # heap_info, malloc_state, fenceposts, alignment
+    foreign: int = 0  # not the arena's, or unreadable because of corruption
     covered: int = 0
     heaps: int = 0
     in_use: Totals = NONE
@@ -44,13 +40,11 @@ class Balance:
         return self.covered == self.arena.system_mem == self.sum
 
     def add(self, part: Balance) -> None:
-        """Add what was walked of one span."""
         for name in ("chunks", "top", "own", "foreign", "covered", "heaps"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
 
     def count(self, blocks: Blocks, parts: Sequence[Range]) -> None:
-        """Fill in blocks and bytes in each state as they are now; `parts` are the ranges of the
-        arena's blocks."""
+        """Count blocks and bytes by their state now; `parts`: ranges of the arena's blocks."""
         for name, state in STATES.items():
             found = [blocks.totals(state, start, end) for start, end in parts]
             setattr(self, name, Totals(sum(one.blocks for one in found), sum(one.bytes for one in found)))
@@ -67,8 +61,7 @@ class Balance:
 
 
 def balance(blocks: Blocks, word: int, span: Span) -> Balance:
-    """The balance of one span as walked, before cached blocks are marked. A chunk in use is its
-    block and one word, a free one its block and two."""
+    """A span's balance before cached blocks are marked. A chunk is a block and 1 word (free: 2)."""
     used = blocks.totals(State.IN_USE, span.start, span.end)
     free = blocks.totals(State.FREE, span.start, span.end)
     arena = span.arena

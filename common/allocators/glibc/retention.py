@@ -1,9 +1,8 @@
 """Why a glibc keeps free memory, and what to try.
 
-malloc/malloc.c: free returns only an arena's top, once it is longer than trim_threshold; mtrim also
-returns whole free pages between blocks in use. malloc/arena.c: threads get arenas of their own, at
-most eight for each processor.
-"""
+malloc.c: free returns only an arena's top, once it is longer than trim_threshold; mtrim also
+returns whole free pages between blocks in use. arena.c: threads get arenas of their own, at most
+eight per processor."""
 
 from __future__ import annotations
 
@@ -13,12 +12,9 @@ from typing import Optional
 from findleaks.allocators.retention import FreeMemory, Retention
 from findleaks.formatting import size
 
-ARENAS = 2
-"""Arenas. A process with more has too many for what they hold; the advice is
-MALLOC_ARENA_MAX=2."""
+ARENAS = 2  # more arenas than this are too many for what they hold: advise MALLOC_ARENA_MAX=2
 
-Parameter = Callable[[str], Optional[int]]
-"""A field of mp_ by its name; see Glibc.par."""
+Parameter = Callable[[str], Optional[int]]  # a field of mp_ by its name; see Glibc.par
 
 
 def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
@@ -64,8 +60,7 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
 
 
 def _explain_top(parameter: Parameter) -> str:
-    """Why top is not returned: the threshold grows with the size of chunks that were mapped and
-    freed (malloc.c, __libc_free, "dynamic threshold")."""
+    """The threshold grows with freed mapped chunks (malloc.c, __libc_free, "dynamic threshold")."""
     trim, mapped = parameter("trim_threshold"), parameter("mmap_threshold")
     if trim is None or trim >= 1 << 60:
         return ", which it never gives back by itself" if trim else ""

@@ -1,11 +1,10 @@
 """Spans: the contiguous runs of chunks that an arena's memory consists of.
 
 malloc.c, sysmalloc: the main arena grows by brk, and is one run from mp_.sbrk_base to the end of
-top while brk succeeds. When another caller moved the break, or when brk failed and mmap was used
-instead (at least 1 MiB at a time; always so in the libc of another namespace), the old top ends in
-two fenceposts, chunks of two words each, and a new run starts. A full heap of a thread arena ends
-in one fencepost of two words and a header of size 0.
-"""
+top while brk succeeds. When another caller moved the break, or mmap had to be used instead (at
+least 1 MiB at a time; always in the libc of another namespace), the old top ends in two fenceposts,
+chunks of two words each, and a new run starts. A full heap of a thread arena ends in one such
+fencepost and a header of size 0."""
 
 from __future__ import annotations
 
@@ -49,11 +48,9 @@ def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[
 
 
 def _heap_fence(memory: Memory, first: int, end: int) -> int:
-    """Where the fencepost of a full heap starts; `end` if there is none.
-
-    Its last header has size 0, and before it, as prev_size, the size of the fencepost: two words,
-    or four when nothing was left of the old top (malloc.c, sysmalloc).
-    """
+    """Where the fencepost of a full heap starts; `end` if there is none. Its last header has size 0
+    and the fencepost's size as prev_size: two words, or four when nothing was left of the old
+    top (malloc.c, sysmalloc)."""
     word = memory.size
     words = memory.words(end - 2 * word, 2)
     if words is not None and words[1] == PREV_INUSE and words[0] in (2 * word, 4 * word):
@@ -75,8 +72,7 @@ def _bad_top(memory: Memory, arena: Arena, end: int) -> Problem:
 
 
 def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
-    """The main arena's runs. `sbrk_base` is 0 if unknown. `free`: unowned anonymous memory, in
-    which runs made by mmap lie."""
+    """The main arena's runs. `sbrk_base`: 0 if unknown; `free`: unowned memory, for mmap's runs."""
     if not arena.initialised:
         return []
     top, end = arena.top, arena.top + arena.top_size
@@ -99,8 +95,7 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
 
 
 def _mostly_mapped(memory: Memory, start: int, end: int) -> bool:
-    """Whether at least half of [start, end) is in memory: brk's memory is one piece, of which a
-    core may lack what the program excluded."""
+    """Whether half of it is there: brk's memory is one piece; programs exclude parts from cores."""
     mapped = sum(max(0, min(end, region.end) - max(start, region.start)) for region in memory.target.regions())
     return 2 * mapped >= end - start
 
@@ -117,9 +112,8 @@ def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Proble
 
 
 def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
-    """The runs of a main arena that is not contiguous. Only the last is known, by top. The others
-    are searched for at page starts of unowned memory and at mp_.sbrk_base, until their sizes add up
-    to system_mem."""
+    """The runs of a main arena that is not contiguous: the last is known, by top; others are
+    searched for at unowned pages' starts and mp_.sbrk_base until sizes add up to system_mem."""
     found: list[Span] = []
     missing = arena.system_mem
     ranges = sorted(free, key=lambda r: (not r.start <= arena.top < r.end, not r.start <= sbrk_base < r.end, r.start))
@@ -145,8 +139,7 @@ def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: 
 
 
 def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int) -> Optional[Span]:
-    """The run that starts at `start`, if it is complete and ends at top or with a fencepost at a
-    page's end."""
+    """The run at `start`, if complete and ended by top or by a fencepost at a page's end."""
     word = memory.size
     first = first_chunk(memory, start, arena.layout.align)
     head = memory.word(first + word)
@@ -167,5 +160,5 @@ def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int)
 
 
 def pieces_of(memory: Memory, spans: Sequence[Span]) -> tuple[Piece, ...]:
-    """Memory of these spans' chunks, ascending, without the arenas' own structures."""
+    """Memory of the spans' chunks, ascending, without the arenas' own structures."""
     return tuple(piece for span in spans for piece in memory.target.pieces(span.first, span.end))

@@ -1,10 +1,8 @@
 """Thread caches: finds every thread's tcache_perthread_struct through its TLS, without symbols.
 
-`tcache` is a static TLS variable of libc: at the same offset from the thread pointer in every
-thread, near `thread_arena`, which holds the address of an arena. It points to the user part of an
-ordinary chunk of a known size, whose content can be checked: counters agree with list heads, and
-heads point to chunks of their list's size.
-"""
+libc's `tcache` is static TLS: at one offset from every thread pointer, near `thread_arena`, which
+holds an arena's address. It points to the user part of a chunk of known size, whose content can be
+checked: counters agree with list heads, and these point to chunks of their list's size."""
 
 from __future__ import annotations
 
@@ -26,19 +24,17 @@ SAMPLES = 4  # threads whose whole TLS is searched
 
 
 class Bad(NamedTuple):
-    """What is wrong with a list, as a phrase; `misfit`: its first block, whose size is not the
-    list's, or 0."""
+    """What is wrong with a list."""
 
-    what: str
-    misfit: int = 0
+    what: str  # a phrase
+    misfit: int = 0  # its first block, whose size is not the list's, or 0
 
 
 @dataclass
 class ThreadCache:
-    """One thread's cache. `lists` are (index, head, expected length or -1) of the lists that are
-    not empty. `tid` is 0 if unknown."""
+    """One thread's cache; `lists`: (index, head, expected length or -1) of those not empty."""
 
-    tid: int
+    tid: int  # 0 if unknown
     address: int
     layout: TcacheLayout
     lists: list[tuple[int, int, int]] = field(default_factory=list)
@@ -81,13 +77,11 @@ def find(glibc: HeapView, threads: Sequence[Thread]) -> Caches:
 
 
 def _first_blocks(glibc: HeapView) -> set[int]:
-    """User pointers of the heaps' first chunks."""
     return {span.first + 2 * glibc.memory.size for span in glibc.spans}
 
 
 def _offset(glibc: HeapView, threads: Sequence[Thread]) -> Optional[int]:
-    """The offset from the thread pointer of the pointers to caches, by weight of evidence; None if
-    no thread has one."""
+    """The cache pointer's offset from the thread pointer, by weight of evidence, if any."""
     for window in (CLOSE, WINDOW, WIDE):
         weights: dict[int, int] = {}
         for thread in threads[:SAMPLES]:
@@ -129,8 +123,7 @@ def _evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int,
 
 
 def examine(glibc: HeapView, pointer: int) -> Optional[ThreadCache]:
-    """The thread cache at `pointer`, in the layout that fits its chunk's size best; None when there
-    can be none."""
+    """The thread cache at `pointer`, in the layout that fits its chunk's size best, if any does."""
     memory = glibc.memory
     if not pointer or pointer % glibc.granule or not glibc.owns(pointer):
         return None

@@ -1,11 +1,9 @@
-"""Predicts what malloc_trim(0) would return to the kernel.
+"""Predicts what malloc_trim(0) would return to the kernel (malloc.c, mtrim, systrim; 2.10 to 2.43).
 
-malloc.c, mtrim and systrim (2.10 to 2.43): every arena first merges the chunks in its fastbins with
-the free chunks around them. Then, of each free chunk in its bins, the whole pages behind its header
-and links (a struct malloc_chunk, six words) are returned by MADV_DONTNEED. Of the main arena's top
-all but MINSIZE is returned by brk, if top ends at the break. Tops of other arenas stay, and so does
-what thread caches hold.
-"""
+Every arena first merges its fastbins' chunks with free neighbours. Of each free chunk in bins, the
+whole pages behind its header and links (struct malloc_chunk, six words) are returned by
+MADV_DONTNEED; of the main arena's top, if it ends at the break, all but MINSIZE by brk. Tops of
+other arenas stay, and so does what thread caches hold."""
 
 from __future__ import annotations
 
@@ -24,12 +22,11 @@ if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
 
 _CHECK_EVERY = 1 << 16
-STEP = 256 << 20
-"""Bytes of heap examined between two checks for Ctrl-C: 50 ms where all of it is small blocks."""
+STEP = 256 << 20  # bytes of heap between two checks for Ctrl-C: 50 ms if all are small blocks
 
 
 def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
-    """The whole pages that malloc_trim(0) would return, resident or not. Raises Interrupted."""
+    """Whole pages that malloc_trim(0) would return, resident or not. Raises Interrupted."""
     found: array[int] = array("Q")  # a heap may have a million such chunks
     page, word = glibc.memory.arch.page, glibc.memory.size
     for span in glibc.spans:
@@ -50,8 +47,7 @@ def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
 
 
 def _at_break(glibc: GlibcView, span: Span) -> int:
-    """The main arena's top, if systrim would shorten it: it is in this span and ends at the break;
-    else 0."""
+    """Top of the main arena if in this span and at the break, so that systrim shortens it; or 0."""
     arena = span.arena
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
         return 0
@@ -61,8 +57,7 @@ def _at_break(glibc: GlibcView, span: Span) -> int:
 
 
 def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
-    """Ascending runs of adjacent free chunks of a page or more, each from its first chunk's header
-    to the header behind it."""
+    """Ascending runs of free chunks of a page or more, from the first header to the one behind."""
     word, page = glibc.memory.size, glibc.memory.arch.page
     taken = [*span.foreign, *span.metadata, *_inner(glibc, span, blocks)]
     for part in subtract([Range(span.first, span.stop)], taken):

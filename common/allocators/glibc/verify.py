@@ -1,9 +1,7 @@
 """Integrity check of a glibc heap: what a debugging build of malloc asserts, and more.
 
-Sources: malloc/malloc.c of glibc 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n,
-free (e->key, 2.29), tcache_key_initialize (2.34). What the reader itself found (sizes, lists that
-leave the heap, tops, totals) is in `problems` already.
-"""
+Sources: malloc/malloc.c of 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n, free
+(e->key, 2.29), tcache_key_initialize (2.34). What the reader found is in `problems` already."""
 
 from __future__ import annotations
 
@@ -23,8 +21,10 @@ from findleaks.allocators.glibc.view import GlibcView
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, subtract
 
-MAX_PROBLEMS = 100
-"""Problems of one sort that are reported one by one."""
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.instance import Glibc
+
+MAX_PROBLEMS = 100  # problems of one sort reported one by one
 
 
 def verify(heap: GlibcView) -> Iterator[Optional[Problem]]:
@@ -48,8 +48,7 @@ def _consequences(heap: GlibcView) -> None:
     unread = merged([part for span in heap.spans for part in span.foreign])
 
     def follows(problem: Problem) -> bool:
-        """Whether a list's entry is no block only because the memory around it is lost to a wrong
-        size, which is reported already."""
+        """Whether an entry is no block only because a reported wrong size lost the memory there."""
         explained = problem.corrupt and not problem.damaged
         return explained and inside(unread, problem.address) is not None and heap.owns(problem.address)
 
@@ -57,8 +56,7 @@ def _consequences(heap: GlibcView) -> None:
 
 
 def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
-    """Compare the headers and bins of one arena with each other; adds the free chunks to
-    `free`."""
+    """Compare one arena's headers and bins; adds its free chunks to `free`."""
     memory, word = heap.memory, heap.memory.size
     spans = [span for span in heap.spans if span.arena is arena]
     yield from _numbers(heap, arena)
@@ -151,8 +149,7 @@ def _entries(heap: GlibcView, free: set[int]) -> Iterator[Optional[Problem]]:
 
 
 def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
-    """Check the blocks of one list: chunks of `size` (0: any), in use by their headers, and in no
-    other list."""
+    """Check a list's blocks: of `size` (0: any), in use by their headers, and in no other list."""
     word = heap.memory.size
     heads = _heads(heap, [block - word for block in entries])
     for block, head in zip(entries, heads):
@@ -205,8 +202,7 @@ def _in_libc(heap: GlibcView, value: int) -> bool:
 
 
 def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
-    """A block that was mapped by itself and whose header is damaged: unclaimed memory of the
-    missing size."""
+    """A mapped block whose header is damaged: unclaimed memory of the missing size."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
     if count is None or size is None or count - len(heap.mapped) != 1:
         return
@@ -235,9 +231,8 @@ def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
 
 
 def _overwritten_header(heap: GlibcView, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
-    """Which of the two words of the mapped chunk's header were overwritten; the mapping has `size`
-    bytes from `start` on. Before the chunk there is only alignment; 2.43 does not count two words
-    at the end in the chunk's size."""
+    """Which words of the mapped chunk's header were overwritten; `size`: the mapping's, at `start`.
+    Only alignment is before the chunk; 2.43 does not count two words at the end in its size."""
     word = heap.memory.size
     right = size - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
     low = header if words[0] else header + word

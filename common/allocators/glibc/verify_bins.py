@@ -1,9 +1,7 @@
 """Checks an arena's bins: links both ways, sizes, the order of large bins, the map of bins.
 
-Sources: malloc/malloc.c, do_check_malloc_state, and unlink_chunk's checks. The sound case runs in
-the engine (lists followed, links gathered and compared as bytes); only differences are examined one
-by one.
-"""
+Sources: malloc/malloc.c, do_check_malloc_state, and unlink_chunk's checks. The engine follows the
+lists and gathers the links, which are compared as bytes; only differences are examined singly."""
 
 from __future__ import annotations
 
@@ -22,23 +20,17 @@ from findleaks.engine.python.words import words_of
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Range
 
-MAX_PROBLEMS = 20
-"""Problems of one bin that are reported."""
-
-SEARCH_BYTES = 1 << 18
-"""Bytes behind a chunk that are searched for its true end."""
-
+MAX_PROBLEMS = 20  # problems reported of one bin
+SEARCH_BYTES = 1 << 18  # bytes behind a chunk that are searched for its true end
 NSMALLBINS = 64
 LARGE_64 = ((6, 48, 48), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
 LARGE_32 = ((6, 38, 56), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
 LARGE_32_BIG = ((6, 45, 49), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
-"""(shift, largest shifted size, what to add) of largebin_index_64, _32 and _32_big; the last is for
-32-bit machines with 16-byte alignment."""
+"""(shift, largest shifted size, addend) of largebin_index_64, _32, _32_big (32-bit, align 16)."""
 
 
 def bin_index(size: int, word: int, align: int) -> int:
-    """The number of the bin for chunks of this size, in malloc.c's numbering (2 is the first small
-    one): bin_index."""
+    """malloc.c's number of the bin for this size (bin_index); 2 is the first small one."""
     correction = 1 if align > 2 * word else 0  # SMALLBIN_CORRECTION
     if size < (NSMALLBINS - correction) * align:
         return size // align + correction
@@ -49,27 +41,24 @@ def bin_index(size: int, word: int, align: int) -> int:
 
 
 class Chain(NamedTuple):
-    """The chunks of one bin along `fd`, and the word that ended the list: the bin's own address if
-    it is sound."""
+    """One bin's chunks along `fd`."""
 
     nodes: array[int]
-    last: int
+    last: int  # the word that ended the list: the bin's own address if it is sound
 
 
 class Bins:
-    """Checks the bins of one arena. `chunks`: the chunks in them, filled by `check`; `links`: how
-    many links were checked; `broken`: a link leads elsewhere, so that `chunks` may lack some;
-    `resized`: chunks whose size word is wrong."""
+    """Checks the bins of one arena."""
 
     def __init__(self, memory: Memory, engine: Engine, arena: Arena, pieces: tuple[Piece, ...]) -> None:
         self.memory = memory
         self.engine = engine
         self.arena = arena
         self.pieces = pieces
-        self.chunks: set[int] = set()
-        self.resized: set[int] = set()
-        self.links = 0
-        self.broken = False
+        self.chunks: set[int] = set()  # in the bins, filled by `check`
+        self.resized: set[int] = set()  # chunks whose size word is wrong
+        self.links = 0  # links checked
+        self.broken = False  # a link leads elsewhere: `chunks` may lack some
 
     def check(self) -> Iterator[Problem]:
         """Every bin of an arena that has been used."""
@@ -113,8 +102,7 @@ class Bins:
             yield from self._order(index, nodes, words, width)
 
     def _split(self, node: int, records: bytearray, at: int, size: int) -> bool:
-        """Read a record that spans two pieces of memory into its place; False if part of it is
-        missing."""
+        """Read a record that spans two pieces into its place; False if part of it is missing."""
         try:
             records[at : at + size] = self.memory.target.read(node, size)
         except UnreadableMemory:
@@ -122,9 +110,8 @@ class Bins:
         return True
 
     def _links(self, index: int, head: int, forward: Chain, backs: Sequence[int], expected: Sequence[int]) -> Iterator[Problem]:
-        """Report where the two directions disagree. Of two such links, the wrong one leads to
-        something that is no free chunk and is not in the list along `bk`. Links behind a wrong one
-        are not checked."""
+        """Report where the directions disagree: of two links, the wrong one leads to what is no
+        free chunk and not in the list along `bk`. Links behind it are not checked."""
         word, nodes = self.memory.size, forward.nodes
         backward = self._follow(head, self.memory.word(head + 3 * word) or 0, 3 * word)
         self.links += len(backward.nodes)
@@ -160,7 +147,7 @@ class Bins:
             yield Problem(damaged.start, what, damaged=damaged)
 
     def _sizes(self, index: int, nodes: Sequence[int], sizes: Sequence[int]) -> Iterator[Problem]:
-        """Check that every size belongs to this bin; any belongs to the unsorted one."""
+        """Check that sizes belong to this bin; any belongs to the unsorted one."""
         word, align = self.memory.size, self.arena.layout.align
         wrong = {size for size in set(sizes) if index and bin_index(size, word, align) != index + 1}
         found = ((node, size) for node, size in zip(nodes, sizes) if size in wrong) if wrong else ()
@@ -205,8 +192,7 @@ class Bins:
                     yield Problem(at, f"{what}; written to after it was freed", damaged=Range(at, at + word), expected=right)
 
     def _map(self) -> Iterator[Problem]:
-        """Check that each bin that is not empty has its bit; bits of empty ones may be stale
-        (malloc.c, mark_bin)."""
+        """Check that used bins have their bits; empty ones' may be stale (malloc.c, mark_bin)."""
         arena, word = self.arena, self.memory.size
         start = arena.address + arena.layout.bins + 2 * NBINS * word
         for index in range(1, NBINS):

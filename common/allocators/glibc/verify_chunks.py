@@ -1,10 +1,9 @@
 """Checks every chunk header of a span: its flags, and whether the chunk before it is free.
 
-malloc/malloc.c, do_check_inuse_chunk and do_check_free_chunk: a header's PREV_INUSE bit is clear if
-and only if the chunk before it is in a bin, and then the word before the header repeats that
-chunk's size. Two free chunks are never adjacent. NON_MAIN_ARENA is set in chunks given out from
-thread arenas, and in no free chunk. Chunks in thread caches and fastbins look like chunks in use.
-"""
+malloc.c, do_check_inuse_chunk and do_check_free_chunk: PREV_INUSE is clear if and only if the chunk
+before is in a bin; the word before the header then repeats that one's size. Free chunks are never
+adjacent. NON_MAIN_ARENA is set in chunks given out from thread arenas, and in no free chunk. Chunks
+in thread caches and fastbins look like chunks in use."""
 
 from __future__ import annotations
 
@@ -25,26 +24,19 @@ from findleaks.target.base import Range
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
 
-MAX_PROBLEMS = 200
-"""Problems of one span that are reported: if there are more, the whole span is damaged."""
+MAX_PROBLEMS = 200  # problems of one span reported; if more, the whole span is damaged
 
 
 class Headers:
-    """Checks the headers of one span, from each place where the reader's walk began to where it
-    ended.
-
-    `free`: addresses of the chunks that headers mark free, ascending, filled by `check`; `count`:
-    headers checked. `listed` says whether a chunk is in one of the arena's bins; it is called only
-    where something does not fit.
-    """
+    """Checks the headers of one span, wherever the reader walked."""
 
     def __init__(self, memory: Memory, engine: Engine, span: Span, listed: Callable[[int], bool]) -> None:
         self.memory = memory
         self.engine = engine
         self.span = span
-        self.listed = listed
-        self.count = 0
-        self.free: array[int] = array("Q")
+        self.listed = listed  # whether it is in a bin; called only where something does not fit
+        self.count = 0  # headers checked
+        self.free: array[int] = array("Q")  # chunks that headers mark free, ascending
         self.problems = 0
 
     def check(self) -> Iterator[Optional[Problem]]:
@@ -91,7 +83,7 @@ class Headers:
                 yield from self._behind_free(stop, closing, before)
 
     def _odd(self, chunk: int, head: int, before: int, normal: int) -> Iterator[Problem]:
-        """Check a header that differs from those of chunks in use that follow chunks in use."""
+        """Check a header unlike those of chunks in use behind others in use."""
         memory, word = self.memory, self.memory.size
         if head & IS_MMAPPED:
             why = f"IS_MMAPPED is set, but it is in a heap of {self._name()}; free() of it would unmap memory"
@@ -106,7 +98,7 @@ class Headers:
                 yield wrong_size_word(memory, chunk, why, head ^ NON_MAIN_ARENA)
 
     def _behind_free(self, chunk: int, head: int, before: int) -> Iterator[Problem]:
-        """Check a header that says that the chunk before it is free."""
+        """Check a header that calls the chunk before it free."""
         memory, word = self.memory, self.memory.size
         if not before:
             why = "it says that the block before it is free, but it is the first of its heap"
@@ -134,8 +126,7 @@ class Headers:
 
 
 def stretches(span: Span) -> Iterator[tuple[int, int, bool]]:
-    """(first chunk, header that ends the stretch, whether that header is sound) of each run of
-    chunks that the reader walked."""
+    """(first chunk, final header, whether that is sound) of each run that the reader walked."""
     fences = sorted(part.start for part in span.metadata if part.start > span.first)
     chunk = span.first
     for foreign in sorted(span.foreign):

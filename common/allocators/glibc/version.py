@@ -1,8 +1,6 @@
 """Determines the release of glibc: from its banner, its file's name, or the layouts found.
 
-Layouts may be newer than the release in the file's name: distributions backport changes (RHEL 7's
-2.17 has 2.23's malloc_state).
-"""
+Layouts may be newer than the name: distributions backport (RHEL 7: 2.23's malloc_state in 2.17)."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ def from_text(target: Target, home: Region | None) -> str:
 
 
 def from_name(home: Region | None) -> str:
-    """The version in the file's name, as glibc before 2.34 was installed: "2.17" of libc-2.17.so;
-    or ""."""
+    """The version in the file's name, as before 2.34: "2.17" of libc-2.17.so; or ""."""
     match = NAME.fullmatch(where(home))
     return match.group(1) if match else ""
 

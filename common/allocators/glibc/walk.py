@@ -22,9 +22,8 @@ MAX_PROBLEMS = 20  # problems of one span; if there are more, the whole span is 
 
 
 def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
-    """Walk from the chunk at `chunk` to `end`, piece by piece, until done or something is wrong
-    (ABSENT: memory ends at the chunk). Headers that put the state of the chunk before them in doubt
-    are added to `unsure` (see walk_chunks)."""
+    """Walk on from `chunk`, piece by piece, to `end` or a problem (ABSENT: memory ends there). Adds
+    headers that put the chunk before them in doubt to `unsure` (see walk_chunks)."""
     while True:
         if memory.target.interrupted():
             raise Interrupted()
@@ -83,8 +82,7 @@ def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
 
 
 def _anchor(memory: Memory, bad: int, span: Span, anchors: Sequence[int]) -> Optional[int]:
-    """The first chunk behind `bad` that is on a free list and has a sound header; None if there is
-    none before span.stop."""
+    """The first sound chunk behind `bad` that is on a free list, if any is before span.stop."""
     behind = anchors[bisect_right(anchors, bad) : bisect_left(anchors, span.stop)]
     return next((chunk for chunk in behind if is_sound(memory, chunk, span)), None)
 
@@ -98,8 +96,7 @@ def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:
 
 
 def _corrupt(chunk: int, span: Span, verdict: Optional[Verdict], resume: Optional[int], listed: bool) -> str:
-    """The line that a user sees: the walk ended at `chunk`. Without a verdict, memory is absent
-    there."""
+    """The line that a user sees: the walk ended at `chunk`; without a verdict, memory is absent."""
     name = "the main heap" if span.arena.number == 0 else f"a heap of {span.arena.name}"
     if span.arena.held:
         name += " (its lock is held: a thread was changing it)"

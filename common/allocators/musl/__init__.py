@@ -1,9 +1,8 @@
 """musl's mallocs: mallocng (1.2.1 and newer), and oldmalloc (before, or by choice since).
 
-Detecting mallocng is cheap: its first meta_area lies right above a guard page and says how many
-metas it has, and the secret that it begins with is also in mallocng's context, in the data of a
-loaded file. oldmalloc is searched for only where the main thread's control block is not glibc's.
-"""
+mallocng is cheap to detect: its first meta_area lies right above a guard page and says how many
+metas it has, and its secret, the first word, is also in mallocng's context in a loaded file's data.
+oldmalloc is searched for only where the main thread's control block is not glibc's."""
 
 from __future__ import annotations
 
@@ -18,9 +17,7 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 _MOST_PROBES = 4096
-_FEW_REGIONS = 256
-"""Memory regions of a core. If there are no more, all are probed, since the core may lack the guard
-pages."""
+_FEW_REGIONS = 256  # regions of a core: if no more, all are probed, as it may lack the guard pages
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:

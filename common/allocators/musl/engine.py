@@ -1,9 +1,8 @@
-"""The contract of the engine's calls for musl: mallocng's groups and slots, oldmalloc's chunks.
+"""The engine's calls for musl: mallocng's groups and slots, oldmalloc's chunks.
 
 The structures are the same in musl 1.2.1 to 1.2.6 (src/malloc/mallocng/meta.h, malloc.c), and of
-oldmalloc since 0.9; META holds what depends on the word size. Codes say what is wrong; the caller
-words the message.
-"""
+oldmalloc since 0.9; META holds what depends on the word size. Codes say what is wrong;
+the caller words the message."""
 
 from __future__ import annotations
 
@@ -15,32 +14,17 @@ from typing import Any, NamedTuple
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 
-AREA = 4096
-"""Bytes of a meta_area, which is also its alignment, whatever the page size. `maplen` counts in the
-same unit."""
-
+AREA = 4096  # bytes of a meta_area, whatever the page size; also its alignment and maplen's unit
 UNIT = 16
-HEADER = 4
-"""Bytes before each slot's user memory (IB)."""
-
-LARGE = 63
-"""Size class of a block with a mapping of its own."""
-
-MOVED = 0xE0
-"""Value (7 << 5) of a slot's byte of index and reserve whose block begins further inside the
-slot."""
+HEADER = 4  # bytes before each slot's user memory (IB)
+LARGE = 63  # size class of a block with a mapping of its own
+MOVED = 0xE0  # 7 << 5, in a slot's byte of index and reserve: its block begins further inside
 
 LABELS = ("main", "donated", "mmapped")
-"""Labels of groups that malloc mapped, that ld.so donated, and of class LARGE. Batches and sums
-hold indices into it."""
+"""Of groups that malloc mapped, that ld.so donated, and of class LARGE; records have the index."""
 
-LONE = 1 << 16
-"""Bytes. Groups with larger slots form batches of their own: their memory need not be read
-whole."""
-
-SPAN = 16 << 20
-"""Bytes of adjacent groups in one batch at most; of groups of LONE slots, a batch has MAX_LONE."""
-
+LONE = 1 << 16  # bytes; groups of larger slots form separate batches: they need not be read whole
+SPAN = 16 << 20  # bytes of adjacent groups in one batch; of LONE slots, MAX_LONE groups
 MAX_LONE = 1024
 
 GROUP = 8
@@ -49,8 +33,7 @@ GROUP = 8
 number of the group that contains it, or 0; a bit for each slot that holds a group."""
 
 BATCH = 7
-"""Words of a batch record: label; start and end of its memory; its groups [first, last); slots in
-all; 1 if these are larger than LONE."""
+"""Words of a batch: label; start, end; groups [first, last); slots; 1 if larger than LONE."""
 
 WRONG = 4
 """Words of a record for a rejected group: a code below; meta (with MISSING: the area); mem; with
@@ -61,8 +44,7 @@ SUMS, CLASSES = 7, 64
 slots that hold groups; bytes of memory, counted with the innermost group; usable bytes of free
 slots; bytes in use of the slots that were read."""
 
-TROUBLE = 3
-"""Words of a record for a bad slot: a code below, the number of its group, its own number."""
+TROUBLE = 3  # words for a bad slot: a code below, the number of its group, its own number
 
 # Why a group is rejected; musl_groups.c has the same numbers.
 MISSING, CORRUPT, NO_SLOT, NO_REGION, OVERLAPS, MISFIT, IN_FREE = range(1, 8)
@@ -84,8 +66,7 @@ class SlotGroups(NamedTuple):
 
 
 class SlotRead(NamedTuple):
-    """The slots of a batch, ascending. Free ones are FREE; one whose header says that it holds an
-    unknown group is METADATA."""
+    """A batch's slots, ascending. METADATA: the header says that it holds an unknown group."""
 
     starts: array[int]
     sizes: array[int]
@@ -94,9 +75,8 @@ class SlotRead(NamedTuple):
 
 
 class TagWalk(NamedTuple):
-    """Blocks of chunks, and why the walk ended at `chunk`: MORE follow beyond the piece or the
-    capacity; the stretch ENDS; psize DIFFERS from `before`, the csize of the chunk before; or the
-    header has NO_SIZE."""
+    """Blocks of chunks, and why the walk ended at `chunk`: MORE beyond the piece or the capacity;
+    the stretch ENDS; psize DIFFERS from `before`, the last csize; or the header has NO_SIZE."""
 
     starts: array[int]
     sizes: array[int]
@@ -109,9 +89,8 @@ class TagWalk(NamedTuple):
 def read_groups(
     engine: Engine, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
 ) -> SlotGroups:
-    """The groups that mallocng's meta_areas describe. `classes` are the units of each size class's
-    slots. A group that is not inside another must lie whole in one of `regions`, which are sorted
-    and disjoint."""
+    """The groups of mallocng's meta_areas. `classes`: units of each size class's slots. A group
+    inside no other must lie whole in one of `regions`, which are sorted and disjoint."""
     groups: SlotGroups = _loops(engine).read_groups(engine, pieces, areas, classes, regions)
     return groups
 
@@ -132,6 +111,4 @@ def walk_tags(engine: Engine, piece: Piece, chunk: int, before: int, limit: int,
 
 
 def _loops(engine: Engine) -> Any:
-    """The engine's loops: engine_kernel.py or its twin, engine_python.py, which have the same
-    functions."""
     return import_module(f"findleaks.allocators.musl.{'engine_kernel' if engine.name == 'kernel' else 'engine_python'}")

@@ -1,4 +1,4 @@
-"""musl's groups, slots and chunks in the C kernel (musl_groups.c, musl_oldmalloc.c)."""
+"""musl's allocators in the C kernel (musl_groups.c, musl_oldmalloc.c); see engine.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from findleaks.target.base import Piece, Range
 def read_groups(
     engine: KernelEngine, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
 ) -> SlotGroups:
-    """See engine.py."""
     wanted, units = array("Q", areas), array("Q", classes)
     sums = zeros("Q", len(s.LABELS) * s.CLASSES * s.SUMS)
     made = [CWords(), CWords(), CWords()]
@@ -28,7 +27,6 @@ def read_groups(
 
 
 def read_slots(engine: KernelEngine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, capacity: int) -> SlotRead:
-    """See engine.py."""
     starts, sizes, states = zeros("Q", capacity), zeros("Q", capacity), zeros("B", capacity)
     made, troubles = c_uint64(), CWords()
     last = min(last, len(groups.records) // s.GROUP)
@@ -44,7 +42,6 @@ def read_slots(engine: KernelEngine, pieces: Sequence[Piece], groups: SlotGroups
 
 
 def walk_tags(engine: KernelEngine, piece: Piece, chunk: int, before: int, limit: int, capacity: int) -> TagWalk:
-    """See engine.py."""
     starts, sizes, states = zeros("Q", capacity), zeros("Q", capacity), zeros("B", capacity)
     at, last, made = c_uint64(chunk), c_uint64(before), c_uint64()
     bounds = (byref(at), byref(last), limit, capacity)

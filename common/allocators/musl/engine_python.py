@@ -1,7 +1,5 @@
-"""musl's groups, slots and chunks in pure Python.
-
-In tests this is the reference for common/kernel/musl_groups.c and musl_oldmalloc.c.
-"""
+"""musl's groups, slots and chunks in Python: in tests the reference for musl_groups.c and
+musl_oldmalloc.c (common/kernel); see engine.py."""
 
 from __future__ import annotations
 
@@ -35,7 +33,6 @@ class Bytes:
         return int.from_bytes(found, "little") if found is not None else None
 
     def read(self, address: int, size: int) -> Optional[bytes]:
-        """The bytes at an address."""
         at = bisect_right(self._starts, address) - 1
         found = b""
         while 0 <= at < len(self._pieces) and len(found) < size:
@@ -74,7 +71,6 @@ class _Group:
 def read_groups(
     engine: PureEngine, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
 ) -> SlotGroups:
-    """See engine.py."""
     arch = engine.arch
     memory = Bytes(pieces)
     wrong: array[int] = array("Q")
@@ -118,8 +114,7 @@ def _sums_at(bits: int) -> int:
 
 
 def _nest(found: Sequence[_Group], regions: Sequence[Range], wrong: array[int]) -> list[_Group]:
-    """The groups in nesting order, without those that cannot be where they say. Rejected ones are
-    added to `wrong`."""
+    """The groups in nesting order; those that cannot be where they say go to `wrong`."""
     starts = [region.start for region in regions]
     kept: list[_Group] = []
     open_: list[int] = []
@@ -173,7 +168,6 @@ def _cut(groups: Sequence[_Group]) -> array[int]:
 
 
 def read_slots(engine: PureEngine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, capacity: int) -> SlotRead:
-    """See engine.py."""
     arch = engine.arch
     reader = _Slots(arch, pieces, groups)
     at, last = first, min(last, len(groups.records) // GROUP)
@@ -194,7 +188,7 @@ class _Slots:
         self.made = SlotRead(array("Q"), array("Q"), bytearray(), array("Q"))
 
     def group(self, index: int) -> int:
-        """Read a group and those inside it. Returns the number of the next group."""
+        """Read a group and those inside it; returns the number of the next group."""
         mem, meta, masks, bits, stride, _, _, nested = self._groups.records[index * GROUP : (index + 1) * GROUP]
         if self._memory.at(mem, self._word) not in (None, meta):
             self.made.troubles.extend((s.GROUP_HEADER, index, 0))
@@ -217,8 +211,7 @@ class _Slots:
         return after
 
     def _slot(self, storage: int, stride: int, number: int) -> tuple[int, int, int, State]:
-        """(code of what is wrong, or 0; start; size; state) of the block in a slot that is not
-        free."""
+        """(code or 0; start; size; state) of the block in a slot that is not free."""
         start, size = storage + number * stride, stride - HEADER
         end = start + size
         head = self._memory.at(start - HEADER, 4)
@@ -235,8 +228,7 @@ class _Slots:
                     return s.OVERRUN, start, size, State.IN_USE
             return 0, start, size - (reserve or 0), State.IN_USE
         if byte == MOVED:
-            # The header stores 16 bits of the offset; positions that differ by multiples of 1 MiB
-            # are tried.
+            # The header has 16 bits of the offset: try positions that differ by multiples of 1 MiB.
             for block in range(start + (head >> 16) * UNIT, end, UNIT << 16):
                 reserve = self._reserve(block, end, number, (block - storage) // UNIT) if block != start else None
                 if reserve is not None:
@@ -249,8 +241,7 @@ class _Slots:
         return s.OVERWRITTEN, start, size, State.IN_USE
 
     def _reserve(self, block: int, end: int, number: int, offset: int) -> Optional[int]:
-        """Bytes at the end of the slot that the program did not ask for, if `block` has a block's
-        header; else None."""
+        """Bytes at the slot's end that were not asked for, if `block` has a block's header."""
         head = self._memory.at(block - HEADER, 4)
         if head is None or head >> 8 & 31 != number:
             return None
@@ -267,7 +258,6 @@ class _Slots:
 
 
 def walk_tags(engine: PureEngine, piece: Piece, chunk: int, before: int, limit: int, capacity: int) -> TagWalk:
-    """See engine.py."""
     arch = engine.arch
     word = arch.word
     header, odd = 2 * word, 4 * word - 2

@@ -39,7 +39,6 @@ class Group:
 
     @property
     def usable(self) -> int:
-        """Usable bytes of a slot."""
         return self.stride - HEADER
 
     @property
@@ -61,8 +60,7 @@ class Segment(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Adjacent groups [first, last) in [start, end), which are read at once; `lone`: their slots
-    are large."""
+    """Adjacent groups [first, last) in [start, end), read at once."""
 
     label: str
     start: int
@@ -70,7 +68,7 @@ class Batch(NamedTuple):
     first: int
     last: int
     slots: int
-    lone: int
+    lone: int  # their slots are large
 
 
 class Sums(NamedTuple):
@@ -86,8 +84,7 @@ class Sums(NamedTuple):
 
 
 class Groups:
-    """All groups. A large heap has hundreds of thousands: `table` holds them, and `all` makes
-    objects of them on request."""
+    """All groups. A large heap has hundreds of thousands: objects are made only on request."""
 
     def __init__(self, memory: Memory, engine: Engine, table: SlotGroups) -> None:
         self._memory = memory
@@ -100,7 +97,6 @@ class Groups:
         return len(self.table.records) // GROUP
 
     def one(self, index: int) -> Group:
-        """A group by its number."""
         return Group(self.table.records[index * GROUP : (index + 1) * GROUP])
 
     @cached_property
@@ -128,7 +124,6 @@ class Groups:
         return found
 
     def segments_of(self, batch: Batch) -> list[Segment]:
-        """Segments that cover a batch's slots."""
         return self.segments[bisect_left(self.segments, (batch.start,)) : bisect_left(self.segments, (batch.end,))]
 
     def sums(self) -> Iterator[tuple[str, int, Sums]]:

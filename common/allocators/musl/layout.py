@@ -1,9 +1,8 @@
 """Layouts of musl's two mallocs.
 
-mallocng: src/malloc/mallocng/meta.h, malloc.c and glue.h of musl 1.2.1 to 1.2.6, which all have the
-same structures. oldmalloc: src/malloc/malloc.c and src/internal/malloc_impl.h of 0.9 to 1.2.0,
-src/malloc/oldmalloc/ since (--with-malloc=oldmalloc).
-"""
+mallocng: src/malloc/mallocng/meta.h, malloc.c and glue.h of musl 1.2.1 to 1.2.6, all alike.
+oldmalloc: src/malloc/malloc.c and src/internal/malloc_impl.h of 0.9 to 1.2.0, src/malloc/oldmalloc/
+since (--with-malloc=oldmalloc)."""
 
 from __future__ import annotations
 
@@ -13,15 +12,12 @@ from typing import NamedTuple
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.engine import AREA
 
-CLASSES = (
+CLASSES = (  # units of one slot, by size class (size_classes)
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127),
     *(146, 170, 204, 255, 292, 340, 409, 511, 584, 682, 818, 1023, 1169, 1364, 1637, 2047, 2340, 2730, 3276, 4095),
     *(4680, 5460, 6552, 8191),
 )
-"""Units of one slot, by size class (size_classes)."""
-
-FREED = 0xFF
-"""The byte of index and reserve of a block that was freed."""
+FREED = 0xFF  # the byte of index and reserve of a freed block
 
 
 @dataclass(frozen=True)
@@ -47,10 +43,9 @@ class Meta:
 
 
 class Context(NamedTuple):
-    """Offsets in struct malloc_context. `paged`: it holds the page size, which it does where
-    PAGESIZE is not a constant (not on x86)."""
+    """Offsets in struct malloc_context."""
 
-    paged: bool
+    paged: bool  # it holds the page size, where PAGESIZE is not a constant (not on x86)
     init_done: int
     free_meta_head: int
     area_head: int  # meta_area_head, which meta_area_tail follows
@@ -121,13 +116,12 @@ def bin_of(size: int, align: int) -> int:
 
 
 class LocatedContext(NamedTuple):
-    """A context's file, address and layout, and the secret that the areas in its list begin
-    with."""
+    """A context's place and layout."""
 
-    where: str
+    where: str  # its file
     address: int
     layout: Context
-    secret: int
+    secret: int  # that the areas in its list begin with
 
 
 def number64(memory: Memory, address: int) -> int:

@@ -39,8 +39,7 @@ def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocat
 
 
 def _is_context(memory: Memory, address: int, layout: Context, secret: int) -> bool:
-    """Whether a context is there: init_done is 1, and both ends of the list of areas begin with the
-    secret."""
+    """Whether init_done is 1 and both ends of the list of areas begin with the secret."""
     if memory.int32(address + layout.init_done) != 1:
         return False
     if layout.paged and memory.word(address + 8) not in (4096, 16384, 65536):
@@ -76,7 +75,6 @@ class MallocNG(Allocator):
         self._heaps: list[Heap] = []
 
     def _areas(self) -> list[int]:
-        """The meta_areas, along their list."""
         layout, memory = self.context.layout, self.memory
         head, tail = memory.words(self.context.address + layout.area_head, 2) or (0, 0)
         found: dict[int, None] = {}
@@ -120,11 +118,9 @@ class MallocNG(Allocator):
         return [Range(address, address + self.context.layout.size), *(Range(area, area + AREA) for area in self.areas)]
 
     def summary(self) -> dict[str, object]:
-        """See Allocator."""
         return {"groups": len(self.groups), "meta_areas": len(self.areas)}
 
     def locate(self, address: int) -> str:
-        """See Allocator."""
         if self.context.address <= address < self.context.address + self.context.layout.size:
             return "__malloc_context"
         if address & -AREA in set(self.areas):
@@ -152,8 +148,7 @@ class MallocNG(Allocator):
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: groups that malloc mapped, groups that ld.so donated, and blocks with
-        mappings of their own."""
+        """See Allocator: groups (malloc's, donated by ld.so), blocks with own mappings."""
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0, 0, 0])
@@ -175,6 +170,5 @@ class MallocNG(Allocator):
             yield from starts(blocks, group.mem, group.end)
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
-        """See Allocator."""
         self.checked = {}
         return ng_verify.verify(self)

@@ -1,9 +1,7 @@
 """Integrity check of mallocng: applies its assertions about one block to all; compares its lists.
 
-mallocng crashes on purpose (a_crash) in get_meta, get_nominal_size, enframe, queue and
-activate_group (src/malloc/mallocng/meta.h) where an assertion fails. Here all are checked, before
-the process runs into the first.
-"""
+mallocng crashes on purpose (a_crash) where an assertion fails in get_meta, get_nominal_size,
+enframe, queue or activate_group (src/malloc/mallocng/meta.h). Here all are checked beforehand."""
 
 from __future__ import annotations
 
@@ -21,8 +19,10 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
 
-SHOWN = 16
-"""Bytes written behind a block that a problem shows at most."""
+if TYPE_CHECKING:
+    from findleaks.allocators.musl.ng import MallocNG
+
+SHOWN = 16  # bytes written behind a block that a problem shows at most
 
 
 class MallocNGView(Protocol):

@@ -19,12 +19,8 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-_FEW = 512 << 10
-"""Bytes. If a file has no empty bin and no more data than this, heads of non-empty bins are
-searched for, too."""
-
-_MOST_BINS = 4096
-"""Words of one file like an empty bin's head that are examined at most; there are 64 bins."""
+_FEW = 512 << 10  # bytes: files with less data and no empty bin are searched for other bins' heads
+_MOST_BINS = 4096  # words of a file like an empty bin's head, examined at most; there are 64 bins
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocator]:
@@ -36,8 +32,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocat
         if address:
             segments, mapped = find_heaps(memory, engine, layout, taken)
             if segments:
-                # a chunk does not show which instance it belongs to; two instances in a process are
-                # all but impossible
+                # nothing shows a chunk's instance, but two in a process are all but impossible
                 return [OldMalloc(target, engine, Mal(image.name, address, layout), segments, mapped)]
     return []
 
@@ -70,8 +65,7 @@ def _empty(memory: Memory, engine: Engine, image: Image, layout: Old) -> Iterato
 
 
 def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
-    """Possible heads of non-empty bins: the chunk that the head points to has the bin as its
-    predecessor."""
+    """Possible heads of non-empty bins: the chunk they point to has the bin as predecessor."""
     least, align, header = 4096, layout.align - 1, layout.overhead
     seen = 0
     for start, end in image.data if sum(end - start for start, end in image.data) <= _FEW else ():
@@ -86,8 +80,7 @@ def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
 
 
 def _agreeing(memory: Memory, base: int, layout: Old) -> int:
-    """How many bins of a `mal` at this address were used, those with chunks counting tenfold; 0 if
-    `mal` cannot be there."""
+    """How many bins of a `mal` there were used (with chunks: tenfold); 0 if it cannot be there."""
     words = memory.words(base + 8, layout.bins * layout.bin // memory.size)
     if words is None or memory.word(base) is None:
         return 0
@@ -143,11 +136,9 @@ class OldMalloc(Allocator):
         return [Range(self.mal.address, self.mal.address + self.mal.layout.size)]
 
     def summary(self) -> dict[str, object]:
-        """See Allocator."""
         return {"heaps": len(self.segments), "mmapped": len(self.mapped)}
 
     def locate(self, address: int) -> str:
-        """See Allocator."""
         layout = self.mal.layout
         if self.mal.address <= address < self.mal.address + layout.size:
             number = (address - self.mal.address - 8) // layout.bin
@@ -180,8 +171,7 @@ class OldMalloc(Allocator):
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: the heap of the program break and of mappings, memory that ld.so donated,
-        and blocks with mappings of their own."""
+        """See Allocator: heap (break, mappings), what ld.so donated, blocks with own mappings."""
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0])
@@ -192,7 +182,6 @@ class OldMalloc(Allocator):
         return [Arena(name, used, 0, free, mapped[name]) for name, (used, free) in rows.items()]
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
-        """See Allocator."""
         self.checked = {}
         return old_verify.verify(self)
 

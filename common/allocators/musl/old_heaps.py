@@ -1,14 +1,11 @@
-"""Finds oldmalloc's memory: stretches of chunks, and mapped chunks.
-
-Stretches come from the program break, from mappings, and from what ld.so donates.
+"""Finds oldmalloc's memory: stretches of chunks (from the break, mappings, and what ld.so donates)
+and mapped chunks.
 
 A stretch begins with a chunk whose psize marks a predecessor in use without a size, and ends with a
-chunk of size 0 in use: both are the number 1. Between them each chunk's csize is repeated in the
-psize of the next, with the same in-use bit. A mapped chunk is at the beginning of a page, one
-alignment in; its psize counts the bytes before it and its csize the others of its mapping, both
-even. No list has the stretches or the mapped chunks: every page of memory that no other allocator
-owns is searched for them.
-"""
+chunk of size 0 in use: both are the number 1. Between them, the next chunk's psize repeats each
+csize and its in-use bit. A mapped chunk is one alignment into a page; its psize counts the bytes
+before it, its csize the others of its mapping, both even. No list has any of these: every page of
+unowned memory is searched."""
 
 from __future__ import annotations
 
@@ -31,28 +28,16 @@ from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import nonzero_pieces
 
 PAGE = 4096
-_RESYNC = 1 << 20
-"""Bytes behind a chunk of corrupt size that are searched for the next chunk."""
-
-PAGES = 256
-"""Pages whose first words are read at once: most pages are inside what an earlier one begins."""
-
-_SURE = 16
-"""Consecutive sound chunks that rule out an accident."""
-
-MAX_BLOCKS_READ = 1 << 13
-"""Blocks that one call reads at most."""
-
-NO_MEMORY = -1
-"""Why a walk ended, besides the engine's codes."""
-
-_MOST_DAMAGE = 64
-"""Corrupt chunks of one stretch after which its rest is given up."""
+_RESYNC = 1 << 20  # bytes behind a chunk of corrupt size searched for the next chunk
+PAGES = 256  # pages whose first words are read at once: most are inside what an earlier one begins
+_SURE = 16  # consecutive sound chunks that rule out an accident
+MAX_BLOCKS_READ = 1 << 13  # blocks that one call reads at most
+NO_MEMORY = -1  # why a walk ended, besides the engine's codes
+_MOST_DAMAGE = 64  # corrupt chunks of one stretch after which its rest is given up
 
 
 class Part(NamedTuple):
-    """Adjacent blocks in the arrays they were read into: some thousands, since longer arrays would
-    be copied each time they grow."""
+    """Adjacent blocks: some thousands, since longer arrays would be copied each time they grow."""
 
     starts: array[int]
     sizes: array[int]
@@ -61,28 +46,24 @@ class Part(NamedTuple):
 
 @dataclass
 class Segment:
-    """A stretch of chunks [start, end): its blocks in non-empty parts, and what is wrong with their
-    headers."""
+    """A stretch of chunks [start, end)."""
 
     start: int
     end: int
     label: str
     count: int = 0
-    parts: list[Part] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)  # its blocks, none empty
+    problems: list[Problem] = field(default_factory=list)  # what is wrong with its headers
 
     def add(self, starts: array[int], sizes: array[int], states: bytearray) -> None:
-        """Append blocks."""
         if starts:
             self.parts.append(Part(starts, sizes, states))
             self.count += len(starts)
 
     def add_one(self, start: int, size: int, state: State) -> None:
-        """Append a block."""
         self.add(array("Q", (start,)), array("Q", (size,)), bytearray((state,)))
 
     def walk(self, blocks: Blocks) -> None:
-        """See Heap."""
         for part in self.parts:
             blocks.append(*part)
 
@@ -92,7 +73,6 @@ class Segment:
         return starts[-1], sizes[-1], states[-1]
 
     def blocks(self) -> Iterator[tuple[int, int, int]]:
-        """Start, size and state of each block."""
         for part in self.parts:
             yield from zip(*part)
 
@@ -186,11 +166,8 @@ def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterat
 
 
 def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, limit: int, label: str) -> Optional[Segment]:
-    """The stretch that begins at `start` with a header at `chunk` and ends before `limit`; None if
-    there is none.
-
-    A chunk with an impossible size is skipped if the header of a later one points back to it.
-    """
+    """The stretch from `start`, with a header at `chunk`, that ends before `limit`; None if none
+    does. A chunk with an impossible size is skipped if a later one's header points back to it."""
     header = layout.overhead
     made = Segment(start, chunk, label)
     reader = _Words(memory, chunk, limit)
@@ -250,17 +227,15 @@ def _overrun(memory: Memory, made: Segment, layout: Old, at: int, place: int, be
 
 
 def _mismatch(made: Segment, at: int, before: int, psize: int, word: int) -> None:
-    """Report that csize of a chunk is not psize of the next: free() of the former crashes on
-    purpose (__bin_chunk)."""
+    """Report csize unlike the next chunk's psize: free() then crashes on purpose (__bin_chunk)."""
     block, size, _ = made.last() if made.count else (at, 0, 0)
     what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end is {psize:#x}, not a copy of its size, {before:#x}"
     made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
 
 
 def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[int, int]]:
-    """(header, its psize) of the chunk that says that the one at `at` is right before it. If there
-    is none: of the first chunk that is followed by many sound ones and says that the one before it
-    begins behind `at`; then several headers were overwritten."""
+    """(header, psize) of the chunk whose psize leads back to `at`; else of the first before many
+    sound ones whose psize leads to behind `at`: then several headers were overwritten."""
     beyond: Optional[tuple[int, int]] = None
     for place in range(at + layout.align, min(at + _RESYNC, limit - layout.overhead), layout.align):
         header = reader.pair(place)

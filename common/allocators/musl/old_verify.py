@@ -1,10 +1,7 @@
-"""Integrity check of oldmalloc's bins, their bitmap and the chunks.
-
-The walk over chunks compares the sizes at both ends.
+"""Integrity check of oldmalloc's bins, their bitmap and chunks; the walk compares chunks' sizes.
 
 Sources: src/malloc/oldmalloc/malloc.c (bin_chunk, unbin, lock_bin), musl 1.2.1 to 1.2.6;
-src/malloc/malloc.c before.
-"""
+src/malloc/malloc.c before."""
 
 from __future__ import annotations
 

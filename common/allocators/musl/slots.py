@@ -1,13 +1,9 @@
-"""The blocks in mallocng's slots.
-
-The engine reads them (engine.py); this module selects the memory it needs and words the problems.
+"""The blocks in mallocng's slots: selects the memory the engine reads (engine.py), words problems.
 
 The four bytes before a slot's user memory are p[-4], 0 unless the offset has 32 bits; index in 5
-bits and reserve in 3; and the offset from the group's storage in units. Reserve is the number of
-bytes at the end of the slot that were not asked for; 5 says that the slot's last four bytes hold
-that number. A block may begin further inside its slot (cycled, or aligned): the slot's start then
-says how far.
-"""
+bits and reserve in 3; and the offset from the group's storage in units. Reserve: bytes at the
+slot's end that were not asked for; 5 means that the slot's last four bytes hold the number. A block
+may begin further inside its slot (cycled, or aligned): the slot's start then says how far."""
 
 from __future__ import annotations
 
@@ -22,8 +18,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged
 
-_MAX_REPORTED = 10_000
-"""Problems of slots that are reported at most."""
+_MAX_REPORTED = 10_000  # problems of slots reported at most
 
 
 class Slots:
@@ -37,8 +32,7 @@ class Slots:
         self._reported: set[int] = set()
 
     def walk(self, batches: Sequence[Batch], blocks: Blocks) -> None:
-        """Append the blocks of these batches. Call it once for each, since it counts the bytes in
-        use."""
+        """Append these batches' blocks. Call it once for each, since it counts the bytes in use."""
         for batch in batches:
             read, _ = self.read(batch)
             blocks.append(*read[:3])
@@ -54,8 +48,7 @@ class Slots:
         return read, found
 
     def _pieces(self, batch: Batch) -> tuple[Piece, ...]:
-        """The memory of a batch; of large slots, only both ends and the places where their blocks
-        may begin."""
+        """A batch's memory; of large slots, both ends and where their blocks may begin."""
         if not batch.lone:
             return pieces(self.memory, [Range(batch.start & -AREA, -(-batch.end // AREA) * AREA)])
         ranges = []
@@ -66,15 +59,13 @@ class Slots:
                 ranges += [Range(at - HEADER, at + UNIT), Range(at + group.stride - 2 * HEADER, at + group.stride)]
                 head = self.memory.int32(at - HEADER) or 0
                 if head >> 8 & 0xFF == MOVED:
-                    # The header stores 16 bits of the offset; positions that differ by multiples of
-                    # 1 MiB are read.
+                    # The header has 16 bits of the offset: multiples of 1 MiB beyond are read, too.
                     starts = range(at + (head >> 16) * UNIT, at + group.usable, UNIT << 16)
                     ranges += [Range(start - 2 * HEADER, start) for start in starts]
         return pieces(self.memory, merged(ranges))
 
     def _report(self, problem: Problem) -> None:
-        """Add each problem once, however often the slots are read, and no more than
-        _MAX_REPORTED."""
+        """Add a problem once, however often slots are read, up to _MAX_REPORTED."""
         if problem.address not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add(problem.address)
             self.problems.append(problem)
