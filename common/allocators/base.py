@@ -156,7 +156,7 @@ class Allocator:
 
     release_call = ""
     """The call that returns free pages to the kernel ("malloc_trim(0)"); "" if there is none."""
-    releases_free_pages = False  # observed: all free pages, and no others
+    releases_free_pages = False  # `release_call` was seen to return all free pages, no others
     release_settings: Sequence[str] = ()  # settings to keep fewer free pages, a phrase each
     retention_note = ""  # a phrase on what it keeps or returns whatever the settings
     cache_setting = ""  # a phrase on how to make its thread caches smaller; "": impossible
@@ -224,7 +224,7 @@ class Allocator:
         return []
 
     def counted(self) -> Mapping[str, int]:
-        """The allocator's own totals (bytes or counts) by the names it prints them with."""
+        """The allocator's own totals (bytes or counts) by the names it prints; may be empty."""
         return {}
 
     structure = 4096

@@ -59,7 +59,7 @@ class Directory:
             allocator.problems[:] = [problem for problem in allocator.problems if id(problem) not in excused]
 
     def sorted_out(self, problems: Sequence[Problem], inside: Sequence[Inside]) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
-        """The problems that no thread inside an allocator explains; the others with threads."""
+        """The problems that no thread inside an allocator explains; others with their threads."""
         if not inside or len(problems) > MAX_CHANGED:
             return list(problems), []
         found = [(problem, half_changed(problem, inside, self.blocks)) for problem in problems]

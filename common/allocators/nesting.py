@@ -43,7 +43,8 @@ class Node:
 
 def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> list[Node]:
     """The outermost heaps, ascending. Only a heap whose allocator can be nested may lie inside
-    another; at other overlaps two readers claim the same memory: the heap is left out, reported."""
+    another; others that overlap are claims of two readers to the same memory: left out and
+    reported."""
     tops: list[Node] = []
     open_: list[Node] = []
     for heap, allocator in sorted(heaps, key=lambda one: (one[0].start, -one[0].end, one[1].nested)):

@@ -53,8 +53,7 @@ class ArenaObject(NamedTuple):
 @dataclass
 class State:
     """A set of the allocator's variables. `variables` is None where no known layout fits: then
-    there are no counters to compare with. `interpreter`: address of the interpreter's state, or 0.
-    """
+    there are no counters to compare with. `interpreter`: the interpreter's own state, or 0."""
 
     pointer: int  # the address of `arenas`
     array: int
