@@ -42,9 +42,9 @@ class Node:
 
 
 def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> list[Node]:
-    """The outermost heaps, ascending. Only a heap whose allocator can be nested may lie inside
-    another; others that overlap are claims of two readers to the same memory: left out and
-    reported."""
+    """The outermost heaps in ascending order. A heap may lie inside another only if its allocator
+    can be nested. Any other overlap means that two readers claim the same memory: the heap is left
+    out and reported."""
     tops: list[Node] = []
     open_: list[Node] = []
     for heap, allocator in sorted(heaps, key=lambda one: (one[0].start, -one[0].end, one[1].nested)):

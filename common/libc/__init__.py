@@ -1,1 +1,1 @@
-"""What the C library and its loader keep of threads and loaded files, for any malloc."""
+"""What the C library and its loader keep of threads and files, whatever malloc is used."""

@@ -23,7 +23,7 @@ from findleaks.libc.words import word_at
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 
-PTHREAD_BYTES = 2560  # more than up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
+PTHREAD_BYTES = 2560  # more than struct pthread to stackblock_size: 1696 in 2.31-2.43 on x86-64
 NO_OFFSET = -PTHREAD_BYTES - 1  # no offset in struct pthread (in variant I offsets are negative)
 
 MIN_STACK = 4096
@@ -81,8 +81,8 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
 
 
 def cached_thread_pointers(target: Target) -> list[int]:
-    """struct pthread of each cached stack. It alone refers to the thread's DTV, which glibc keeps
-    for the next thread."""
+    """struct pthread of each cached stack. glibc keeps such a thread's DTV for the next one, and
+    refers to it from there alone."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     live = {thread.thread_pointer for thread in threads}
     return sorted(set(_cached_descriptors(target, threads) or []) - live)
@@ -129,7 +129,7 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
 
 
 def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> dict[int, int]:
-    """start_routine of each: the word in [start, end) that in most of them is code's address."""
+    """start_routine of each: in most of them this word of [start, end) is an address of code."""
     word = target.arch.word
     code = [Range(region.start, region.end) for region in target.regions() if region.executable]
     read = {tcb: _words(target, tcb, PTHREAD_BYTES) for tcb in descriptors}
@@ -253,7 +253,7 @@ def _is_descriptor(target: Target, tcb: int) -> bool:
 
 
 def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """Offset of `list` in struct pthread: words before the tid whose neighbours point back; or -1."""
+    """Offset of `list` in struct pthread (neighbours point back, the tid follows); -1 if unseen."""
     word = target.arch.word
     for thread in _sampled(threads):
         tcb = thread.thread_pointer

@@ -67,9 +67,10 @@ class Holders(NamedTuple):
     native block may be left out. Free slots may be included with the type
     engine.dominators.NO_ROOT: what they still contain refers to nothing.
 
-    Objects of the first `owning` types free what they refer to: references from elsewhere, such as
-    stale ones, are ignored. `owned`: blocks, by index, that objects of a type own beside what their
-    words refer to. `pages`: parts of blocks with many objects each, and no native memory.
+    Objects of the first `owning` types free what they refer to, so they own it: references to it
+    from elsewhere, such as stale ones, are ignored. `owned`: blocks, by index, that objects of a
+    type own beside what their words refer to. `pages`: parts of allocators' blocks with many
+    objects each, and no native memory.
 
     If each object is an allocator's block, the columns are empty, and `blocks` has for every block
     the number of its object's type, or NO_ROOT, or IGNORED for an object without pointers. Such
@@ -116,9 +117,9 @@ class ManagedHeap(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem found in a process's memory, by `kind` for programs. `bytes`, the memory concerned,
-    ranks findings. `title` is a sentence, `cause` another or "", `remedies` what to try, `commands`
-    the words of commands that show more, `facts` the numbers behind it."""
+    """A problem found in a process's memory. `kind` identifies it for programs; `bytes`, the memory
+    concerned, ranks it. `title` is a sentence, `cause` another or "", `remedies` what to try,
+    `commands` commands that show more (their words), `facts` the numbers behind it."""
 
     kind: str
     bytes: int
@@ -164,7 +165,8 @@ class Runtime:
         return []
 
     def note(self) -> str:
-        """A sentence for `find`, `verdict` and `map` on what is known of its memory, or ""."""
+        """A sentence for `find`, `verdict` and `map` on what is known of its memory and what is
+        not, or ""."""
         return ""
 
     def reserved(self) -> Sequence[Range]:
@@ -184,7 +186,8 @@ class Runtime:
         return None
 
     def dead(self) -> Sequence[Range]:
-        """Sorted, disjoint parts of its heap without live objects: words there refer to nothing."""
+        """Sorted, disjoint parts of its heap without live objects (free slots): words there refer
+        to nothing."""
         return []
 
     def sites(self) -> Sequence[Site]:
@@ -196,10 +199,10 @@ class Runtime:
         return []
 
     def links(self) -> Optional[bytearray]:
-        """For each block, bytes up to where the runtime's links between objects end: objects
-        chained through two words seem to hold one another. 0: no links; engine.terms.NO_POINTERS:
-        an object without pointers, in which only leftover data may look like one. None without such
-        chains; only for runtimes whose objects are blocks."""
+        """For each block, where the runtime's links between objects end, in bytes into the block.
+        Only for runtimes whose objects each are a block: objects chained through two words seem to
+        hold one another. 0: no links; engine.terms.NO_POINTERS: an object without pointers, in
+        which only leftover data may look like one. None without such chains."""
         return None
 
     def describe(self, address: int) -> str:

@@ -1,9 +1,10 @@
 """Whether a thread holds CPython's global interpreter lock, read from the current thread state.
 
 `PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load that state
-(Python/pystate.c). Up to 3.11 one variable has the state of the thread that holds the lock, which
-`thread_id`, from pthread_self(), identifies (Include/cpython/pystate.h, struct _ts). From 3.12 on
-the variable is thread-local, and 0 without the lock. The getter's operands give its address."""
+(Python/pystate.c). Up to 3.11 it is one variable: the state of the thread that holds the lock,
+identified by `thread_id`, the result of pthread_self(), among its first words
+(Include/cpython/pystate.h, struct _ts). From 3.12 on the variable is thread-local, and 0 while the
+thread does not hold the lock. The operands of the getter's code give the variable's address."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ class Lock:
     module: int = 0
 
     def held(self, word: Callable[[int], int], thread_pointer: int) -> bool:
-        """Whether the thread with this pthread_self() holds the lock. `word` gives the word at an
-        address, or raises UnreadableMemory."""
+        """Whether the thread with this thread pointer, which is pthread_self(), holds the lock.
+        `word` gives the word at an address, or raises UnreadableMemory."""
         step, mask = self.arch.word, self.arch.mask
         try:
             if self.address:
@@ -99,8 +100,8 @@ def _offset(one: Instruction) -> Optional[int]:
 
 
 def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Optional[Lock]:
-    """The lock of a library, whose slot in the global offset table has an address or, with `local`,
-    an offset in thread-local storage."""
+    """The lock of a library, whose variable is found through the global offset table: the slot has
+    an address or, with `local`, an offset in thread-local storage."""
     mask = target.arch.mask
     try:
         value = (target.word(slot) + offset) & mask

@@ -65,7 +65,8 @@ def _calls(where: str) -> Iterator[str]:
 
 NAMES = tuple(_names())  # functions up to JNI 1.6; later versions append to the table
 
-# Entries that must be different functions within libjvm: HotSpot generates those that get fields.
+# Entries that must be different functions within libjvm: HotSpot replaces those that get fields by
+# code generated at run time.
 MIN_DISTINCT = len(NAMES) - 40
 
 

@@ -1,8 +1,9 @@
 """Rules of `count --outside-scope`: what opens and closes a scope, and whether a thread is in one.
 
-A rule with a `state` reads it, without breakpoints: "v8" the level of handle scopes in the thread's
-isolate, "gil" whether the thread holds CPython's lock. Other rules, and "gil" if the interpreter's
-code is not as expected, count by thread how often `enter` was called more than `leave`."""
+A rule with a `state` reads it, and needs no breakpoints: "v8" reads the level of handle scopes in
+the thread's isolate, "gil" whether the thread holds CPython's lock. Other rules, and "gil" if the
+interpreter's code is not as expected, count for each thread how often `enter` was called more than
+`leave` since counting began."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from findleaks.errors import UsageError
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind of scope. `guarded`: functions usually counted. Of the names `enter` and `leave` at
-    least one must exist in a built-in rule, all in a user's."""
+    """One kind of scope. `guarded`: the functions usually counted. `enter` and `leave`: names to
+    look for, of which at least one must exist for a built-in rule, all for a user's own."""
 
     name: str
     enter: tuple[str, ...]
@@ -56,7 +57,8 @@ RULES = {
 
 
 def rule(name: str, enter: Sequence[str] = (), leave: Sequence[str] = ()) -> Rule:
-    """The rule of this name, or a user's own of `enter` and `leave`. Raises UsageError."""
+    """The rule of this name, or without one a user's own of `enter` and `leave`. UsageError
+    otherwise."""
     if name and (enter or leave):
         raise UsageError("--outside-scope names a rule, --enter and --leave make one: give one of both")
     if name:

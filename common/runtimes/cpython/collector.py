@@ -32,8 +32,8 @@ IN_COLLECTION = 2  # a bit in an object's link back, while a collection counts r
 
 
 def counters(target: Target, engine: Engine, image: Image, directory: Directory) -> Mapping[str, int]:
-    """By the names of gc.get_count(), get_threshold(), get_stats(); {} if not found. COLLECTING is
-    1 while a collection is under way."""
+    """Counters by the names of gc.get_count(), get_threshold() and get_stats(); {} if not found.
+    COLLECTING is 1 while a collection is under way."""
     memory = Memory(target)
     for permanent in _empty_rings(target, engine, image, directory):
         first = _generations(memory, permanent)

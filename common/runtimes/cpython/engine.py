@@ -38,8 +38,8 @@ class ObjectTally(NamedTuple):
 
     A block in use contains an object if the word behind its first is a type whose offset matches,
     and its first word can be a reference count: bits 32 to 47 are 0, and it is below 1 MiB, or
-    neither in any block nor in [low, high), the program with the types. A block's first match
-    counts."""
+    neither in any block nor in [low, high), the addresses of the program that has the types. The
+    first match in a block counts."""
 
     types: array[int]  # "Q"
     offsets: bytes
@@ -63,8 +63,8 @@ class ObjectTally(NamedTuple):
 
 def count_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
     """Add the objects in the blocks in use that start in `piece` to the tally. Pieces come in any
-    order, each byte once. Gives blocks whose first bytes the piece cuts off, and which are not
-    counted: call again with a piece of just these bytes."""
+    order, each byte once. Gives the addresses of blocks whose first bytes the piece cuts off; these
+    are not counted: call again with a piece of just these bytes."""
     name = "engine_kernel" if engine.name == "kernel" else "engine_python"
     loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
     return loops.count_objects(engine, blocks, piece, tally)

@@ -46,7 +46,7 @@ class CPython(Runtime):
         self._pymalloc = [one for one in directory.allocators if isinstance(one, Pymalloc)]
 
     def counters(self) -> Mapping[str, Count]:
-        """The garbage collector's, named as by gc.get_stats() etc., then counts made here."""
+        """The collector's, by the names of gc.get_stats() and its kin, then counts made here."""
         found = {name: Count(value) for name, value in self._collector.items()}
         sums = self.tally.sums
         found["objects tracked by the collector"] = Count(sum(sums[2::SUMS]))
@@ -111,7 +111,8 @@ class CPython(Runtime):
         return [self.known.name(number) for number in range(len(self.known))]
 
     def types(self) -> Sequence[Type]:
-        """See Runtime. `bytes`: of blocks, with collector's headers. Types of a name are summed."""
+        """See Runtime. `bytes`: of the objects' blocks, including the collector's headers. Types of
+        the same name are not distinguished: they are summed."""
         sums = self.tally.sums
         found: dict[str, Type] = {}
         for number, name in enumerate(self._names):
@@ -140,8 +141,8 @@ class CPython(Runtime):
         return made
 
     def variables(self) -> Sequence[Variable]:
-        """Variables of modules, except modules themselves. Of several names an object has that of a
-        module other than __main__, if there is one: it was imported from there."""
+        """Variables of modules, except those whose values are modules themselves. An object with
+        several names has that of a module other than __main__, if any: it was imported there."""
         return self._variables
 
     @cached_property

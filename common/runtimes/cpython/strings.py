@@ -1,8 +1,8 @@
 """Interned strings.
 
 Source: Include/cpython/unicodeobject.h (PyASCIIObject) of CPython 3.9 to 3.14. `state` is behind
-count, type, length and hash, a word each. Its two low bits: whether a string is interned; then
-`compact` and `ascii`, together: its characters are right behind it, and nowhere else."""
+count, type, length and hash, a word each. Its two low bits say whether a string is interned; of the
+next, `compact` and `ascii` say that its characters are right behind it, and nowhere else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATE = 4  # offset of `state` in a str object, in words
 
 
 COMPACT_ASCII = 1 << 5 | 1 << 6
-LEAVES = ("int", "float", "complex", "bytes", "bool", "range_iterator")  # no references
+LEAVES = ("int", "float", "complex", "bytes", "bool", "range_iterator")  # hold no references
 
 
 def marks(known: Types, word: int) -> bytes:

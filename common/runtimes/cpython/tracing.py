@@ -3,8 +3,9 @@
 Sources: Include/internal/pycore_hashtable.h, Modules/_tracemalloc.c and Python/tracemalloc.c of
 CPython 3.9 to 3.14. A hash table: numbers of entries and of buckets (a power of two), the buckets,
 three functions, two that may be missing, malloc and free. An entry: {next, hash, key, value}; in
-the table of traces {…, block, {size, traceback}}. A traceback: {hash, number of frames (16 bits),
-how many there were (16 bits)}, and packed frames of {filename, line (32 bits)}, innermost first."""
+the table of traces the key is the block, the value {size, traceback}. A traceback: {hash, number of
+frames (16 bits), how many there were (16 bits)}, then packed frames of {filename, line (32 bits)},
+innermost first."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ TRIED = 32  # entries of a table that are tried to see whether it is the table o
 
 
 class Traced(NamedTuple):
-    """As tracemalloc.get_traced_memory() counts. `sites`: by whole traceback, most bytes first."""
+    """Traced blocks and bytes, as tracemalloc.get_traced_memory() counts them. `sites`: by whole
+    traceback, most bytes first."""
 
     blocks: int
     bytes: int

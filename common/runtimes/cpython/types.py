@@ -31,7 +31,7 @@ SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 2
 NAME_LENGTH = 200  # bytes of a name that are read
 KEYS = 1 << 12  # bytes of a class's dictionary that are searched for its module's name
 
-UNICODE_DATA = (40, 48)  # offset of an ASCII string's characters: without, with wstr (up to 3.11)
+UNICODE_DATA = (40, 48)  # offset of ASCII strings' characters: without, and (to 3.11) with wstr
 
 
 class Types:
@@ -94,8 +94,8 @@ class Types:
         return next(filter(None, (self._memory.read(address, length) for length in lengths)), b"")
 
     def _module(self, dictionary: int) -> str:
-        """The value of `__module__` in a class's dictionary, right behind its key wherever the
-        layout has keys."""
+        """The value of `__module__` in a class's dictionary. The search does not depend on where
+        its layout has keys: a key's value is right behind it."""
         word = self._memory.size
         # ma_keys is behind ma_used and ma_version_tag.
         keys = self._memory.word(dictionary + 4 * word) if dictionary else None

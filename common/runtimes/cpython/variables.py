@@ -20,13 +20,13 @@ GENERAL, UNICODE = 0, 1  # kinds of tables: any keys, strings only
 
 MOST = 1 << 16  # variables of one module that are named
 
-OTHERS = ("__builtins__", "__spec__", "__loader__")  # in every module, not assigned
+OTHERS = ("__builtins__", "__spec__", "__loader__")  # in every module, assigned by no program
 
 FIRST = 8  # entries in which a module's `__name__`, its first entry, is looked for
 
 
 class Table(NamedTuple):
-    """Where a table's entries begin, bytes of one, and how many; each ends with key and value."""
+    """A table's first entry, bytes of an entry, and how many; an entry ends with key and value."""
 
     first: int
     stride: int
@@ -107,11 +107,9 @@ def _items(memory: Memory, found: Table, most: int) -> Iterator[tuple[int, int, 
 
 def of_module(memory: Memory, known: Types, module: int, size_at: Callable[[int], int]) -> Iterator[Variable]:
     """The variables of the module object at this address. `size_at`: bytes of a block in use behind
-    an address.
-
-    Source: Include/internal/pycore_moduleobject.h and Objects/moduleobject.c (md_dict is the first
-    field), Include/cpython/dictobject.h (ma_keys behind ma_used and ma_version_tag) of 3.9 to 3.14.
-    """
+    an address. Source: Include/internal/pycore_moduleobject.h and Objects/moduleobject.c (md_dict
+    is the first field), Include/cpython/dictobject.h (ma_keys behind ma_used and ma_version_tag) of
+    CPython 3.9 to 3.14."""
     word = memory.size
     dictionary = memory.word(module + 2 * word)
     keys = memory.word(dictionary + 4 * word) if dictionary else None

@@ -1,9 +1,11 @@
-"""Go: its heap, with goroutines' stacks beside objects, which Go collects and are not followed.
+"""Go: its heap, in which goroutines' stacks are beside objects. Single objects are not followed,
+because Go collects them itself.
 
 All of the heap in use counts as root memory, so what C code took from malloc is held by any object
-that refers to it. No symbols are used: stripped programs have none. Sources: Go 1.19 to 1.26,
-src/cmd/link/internal/ld/elf.go (ELF_NOTE_GO_NAME, the build ID's note),
-src/debug/buildinfo/buildinfo.go."""
+that refers to it. No symbols are used: stripped programs have none.
+
+Sources: Go 1.19 to 1.26, src/cmd/link/internal/ld/elf.go (ELF_NOTE_GO_NAME, the build ID's note)
+and src/debug/buildinfo/buildinfo.go."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ OFFSETS = {"x86-64": 1 << 47, "aarch64": 0}
 # noMorePtrs; behind that of 1.19 and before.
 SPANS_AT = (0, (1 << 20) + (16 << 10), 2 << 20)
 
-START, COUNT = 3, 4  # offsets in an mspan, in words: its first page's address, its pages
+START, COUNT = 3, 4  # offsets in an mspan, in words: its first page's address, its number of pages
 
 MSPAN = 20  # words of an mspan that are read
 
@@ -114,7 +114,8 @@ def _slots(regions: Sequence[Region]) -> list[int]:
 
 
 def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequence[Region]) -> Iterator[int]:
-    """Possible tables: words that point to a page before enough anonymous memory for one."""
+    """Possible tables: words that point to a page with as much anonymous memory behind it as a
+    table takes."""
     if not regions:
         return
     seen: set[int] = set()
@@ -166,8 +167,8 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
         span = words[number * MSPAN : (number + 1) * MSPAN]
         base = span[START] // ARENA * ARENA
         if span[START] and (span[START] % PAGE or base not in arenas or not 0 < span[COUNT] < 1 << 35):
-            # A freed page may keep a descriptor that is another span's by now, or none's. This is
-            # neither.
+            # Freed pages may keep the descriptor, which belongs to another span by now, or to none.
+            # This one is neither.
             return []
         if span[START] and arenas[base].spans[(span[START] - base) // PAGE] == address:
             found.append((number, span))

@@ -31,12 +31,14 @@ def parts(tables: Tables, spaces: Sequence[Space]) -> list[Part]:
 
 
 def _committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
-    """Writable parts of reserved ranges, the accessible ones: in gcore's cores all is readable."""
+    """The accessible parts of reserved ranges: those that are writable, since everything is
+    readable in gcore's cores."""
     return intersection(merged(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
 
 
 def reserved(tables: Tables) -> list[Range]:
-    """Sorted, disjoint addresses, committed or not, of Java heap, code cache and metaspace."""
+    """All addresses reserved for the Java heap, the code cache and metaspace, sorted and disjoint;
+    committed memory is included."""
     heap = heap_addresses(tables)
     nodes = [Range(base, base + size) for base, size in _nodes(tables)]
     return merged([*([heap] if heap is not None else []), *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])

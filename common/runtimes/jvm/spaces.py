@@ -4,9 +4,10 @@ Sources: OpenJDK 17, 21 and 25, src/hotspot/share: gc/g1/heapRegion.hpp and heap
 (later g1HeapRegion.hpp), gc/serial, gc/parallel, gc/shared/space.hpp,
 gc/shared/threadLocalAllocBuffer.hpp. A space, or a region of G1's, has objects in [bottom, top). In
 the space that is allocated from, each thread has a thread-local allocation buffer (TLAB), of which
-[top, end) and a reserve behind are unused; its top moves before an object is written. Only a
-collection moves objects, under a flag: `_is_gc_active`, since JDK 22 `_is_stw_gc_active`. ZGC and
-Shenandoah move them while the program runs: their spaces are ignored."""
+[top, end) is not used, nor is a reserve behind its end; its top moves before an object is written.
+Only a collection moves objects, and sets a flag while it does: `_is_gc_active`, since JDK 22
+`_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: their spaces are
+ignored."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
 
 MAX_REGIONS = 1 << 20  # regions of a plausible G1 heap
-MAX_RESERVE = 1 << 9  # most words of a TLAB's reserve, several times what it ever is
-FILLER = 2  # fewest words of the reserve: the smallest array that can fill a gap
+MAX_RESERVE = 1 << 9  # upper limit of a TLAB's reserve in words, several times what it ever is
+FILLER = 2  # lower limit of the reserve in words: the smallest array that can fill a gap
 
 REGIONS = ("HeapRegion", "G1HeapRegion")
 MANAGERS = ("HeapRegionManager", "G1HeapRegionManager")
@@ -58,7 +59,7 @@ def collecting(tables: Tables) -> Optional[int]:
 
 
 def spaces(tables: Tables, engine: Engine) -> list[Space]:
-    """The spaces of G1, Parallel or Serial, ascending; [] for others or if implausible."""
+    """The spaces of G1, Parallel or Serial, ascending; [] for others, or if not as expected."""
     heap, whole = tables.word("Universe", "_collectedHeap"), heap_addresses(tables)
     if not heap or whole is None or whole.start >= whole.end:
         return []
@@ -67,7 +68,7 @@ def spaces(tables: Tables, engine: Engine) -> list[Space]:
 
 
 def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Space]:
-    """The regions of G1, all of one size, contiguous from the heap's start; each must be where its
+    """The regions of G1, all of one size, contiguous from the heap's start. Each must be where its
     number puts it."""
     table = tables.place("G1CollectedHeap", "_hrm", heap)
     table = next((place for kind in MANAGERS if (place := tables.place(kind, "_regions", table))), 0) if table else 0

@@ -2,7 +2,8 @@
 
 Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to
 entries {name of the type, of the field, and of the field's type, whether it is static, its offset,
-its address if static}, the last without type. Their size and offsets in them are exported, too."""
+its address if static}. The offsets of these in an entry, and its size, are exported, too. The last
+entry has no type."""
 
 from __future__ import annotations
 
