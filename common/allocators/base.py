@@ -1,7 +1,5 @@
-"""The interface of an allocator's reader.
-
-To add an allocator, add a file or folder with a finder and list it in directory.FINDERS.
-"""
+"""The interface of an allocator's reader. To add an allocator, add a file or folder with a finder,
+and list it in directory.FINDERS."""
 
 from __future__ import annotations
 
@@ -20,21 +18,18 @@ if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
     from findleaks.target.runs import Runs
 
-MAX_PROBLEMS = 20
-"""Problems of a kind that are reported one by one."""
+MAX_PROBLEMS = 20  # problems of a kind that are reported one by one
 
-PAGE = 4096
-"""Bytes. Stretches of this size or more without a block are spare; shorter ones are waste."""
+PAGE = 4096  # bytes; a stretch this long without a block is spare, a shorter one is waste
 
 
 class Problem(NamedTuple):
     """A problem: its address, and one line for the user that says what it means for the result.
 
-    `corrupt` is set for damage in the target, which `verify` explains, and clear for limits of what
-    could be read or reconciled. `damaged` is the range of the wrong bytes, where it is known better
-    than by `address`; `expected` is the word that should be there. An empty `damaged` names a block
-    or record whose bytes need not be wrong: a block freed twice.
-    """
+    `corrupt`: damage in the target, which `verify` explains, not a limit of what could be read or
+    reconciled. `damaged`: the wrong bytes, where known better than by `address`; an empty range
+    names a block or record whose bytes need not be wrong, such as a block freed twice. `expected`:
+    the word that should be there."""
 
     address: int
     what: str
@@ -44,15 +39,12 @@ class Problem(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """A size class. Counts are blocks; `*_bytes` and `memory` are bytes.
+    """A size class. Counts are of blocks; `*_bytes` and `memory` are bytes.
 
-    in_use + cached + free is the number of blocks that the allocator has cut for the class. `arena`
-    is "" where the class is not divided among arenas. `size` is the usable bytes of a block, or 0
-    where sizes differ (large blocks, a band of glibc's sizes). `memory` is what the class's slabs,
-    spans or chunks take, headers and tails included. `allocs` and `fails` are None where the
-    allocator does not count them. `own` holds the allocator's counters under its own names
-    (jemalloc's "curregs").
-    """
+    in_use + cached + free blocks were cut for the class. `arena` is "" where arenas do not divide
+    it. `size`: usable bytes of a block, 0 where sizes differ (large blocks, a band of glibc's
+    sizes). `memory`: what its slabs, spans or chunks take, headers and tails included. `allocs` and
+    `fails` are None if not counted. `own`: the allocator's own counters by name ("curregs")."""
 
     arena: str
     name: str
@@ -74,12 +66,8 @@ class Cache(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """An arena, heap or central store.
-
-    Bytes in blocks in use, cached and free, and bytes mapped in all (metadata included). `spare`
-    counts those of the mapped bytes that are kept without being cut into blocks: glibc's top, dirty
-    extents, spans on a free list.
-    """
+    """An arena, heap or central store: bytes in blocks, and mapped bytes, metadata included.
+    `spare`: mapped bytes that are not cut into blocks (glibc's top, dirty extents, free spans)."""
 
     name: str
     in_use: int
@@ -91,11 +79,9 @@ class Arena(NamedTuple):
 
 
 class ThreadCache(NamedTuple):
-    """The blocks of one size class that one thread's cache holds.
+    """The blocks of one size class in one thread's cache, which is at `address`.
 
-    `thread` is its tid, 0 if unknown; `address` is that of the cache. `owner` names the cache's
-    owner where that is no thread ("CPU 5").
-    """
+    `thread`: its tid, 0 if unknown; `owner`: the cache's owner if that is no thread ("CPU 5")."""
 
     thread: int
     address: int
@@ -109,9 +95,7 @@ class ThreadCache(NamedTuple):
 class Spare(NamedTuple):
     """A range [start, end) of a heap that the allocator keeps without having cut it into blocks.
 
-    `sort` is the allocator's word for it: "top", "dirty", "retained", "free pages" …; `arena` is
-    the heap's.
-    """
+    `sort`: the allocator's word for it ("top", "dirty", "free pages"); `arena`: the heap's."""
 
     start: int
     end: int
@@ -123,14 +107,12 @@ class Spare(NamedTuple):
 class Heap:
     """A contiguous range whose blocks one `walk` appends in ascending order.
 
-    `arena` labels it ("main", "arena 3", "mmapped"). `metadata` lists the parts that are the
-    allocator's own (heap_info, arena headers). [start, end) is never root memory, except for
-    `foreign`: parts that belong to others or that corruption hides, known once `walk` has run.
+    `arena` labels it ("main", "arena 3", "mmapped"); `metadata` lists parts that are the
+    allocator's own. [start, end) is never root memory, except `foreign`: parts that belong to
+    others or that corruption hides, known after `walk`.
 
-    `walk` may be called once. It appends to `blocks`, reports corruption by appending to
-    `problems`, and then returns normally, so that the next heap is still walked. Many adjacent
-    slabs form one heap: handling a heap costs microseconds, too much for each slab.
-    """
+    `walk` may be called once. It reports corruption in `problems` and returns normally, so that the
+    next heap is still walked. Many adjacent slabs are one heap: each costs microseconds."""
 
     start: int
     end: int
@@ -138,8 +120,7 @@ class Heap:
     walk: Callable[[Blocks], None]
     metadata: list[Range] = field(default_factory=list)
     foreign: list[Range] = field(default_factory=list)
-    # heaps of other allocators inside its blocks; known once it was walked
-    inner: list[Range] = field(default_factory=list)
+    inner: list[Range] = field(default_factory=list)  # other allocators' heaps; known after `walk`
 
     def parts(self) -> list[Range]:
         """[start, end) without `inner`: the parts that hold its own blocks."""
@@ -153,10 +134,8 @@ class Heap:
 class Allocator:
     """One instance of an allocator in a process; subclasses set attributes and override methods.
 
-    The directory calls `heaps`, then each heap's `walk`, then `sealed`, once each and in this
-    order. The methods below `sealed` are called later, when all blocks are known, in any order and
-    any number of times.
-    """
+    Called once each, in this order: `heaps`, each heap's `walk`, `sealed`. The methods below
+    `sealed` are called when all blocks are known, in any order and any number of times."""
 
     name: str  # "glibc"
     version: str  # "2.36", or "2.26-2.42" when only the layout is known
@@ -164,57 +143,44 @@ class Allocator:
     granule: int
     problems: list[Problem]
     checked: Mapping[str, int] = {}
-    """What the last `verify` checked ("chunk headers", "free-list links", "bitmaps" …), counted as
-    it goes."""
+    """Checks of the last `verify`, counted: "chunk headers", "free-list links", "bitmaps" …"""
     nested = False
-    """Whether its heaps may be in blocks of another allocator. Those blocks then are METADATA of
-    the other."""
+    """Whether its heaps may be in blocks of another allocator, which are METADATA then."""
     usual_file = ""
     """How the name of the file that nearly always contains this allocator begins ("libc.so"); ""
     for any. The report need not name that file."""
     remainder_words = 0
-    """Words by which two blocks allocated with the same size may differ: a remainder this short is
-    not split off."""
+    """Words by which blocks of one request may differ: so short a remainder is not split off."""
     free_footer_words = 0
-    """Words at the end of a block that belong to the program only while the block is in use, and to
-    the allocator while it is free."""
+    """Words at a block's end that are the program's while in use, the allocator's while free."""
 
     release_call = ""
-    """The call by which a program makes the allocator return free pages to the kernel
-    ("malloc_trim(0)"); "" where there is none."""
-    releases_free_pages = False
-    """Whether `release_call` was observed to return all free pages and no others."""
-    release_settings: Sequence[str] = ()
-    """Settings with which it keeps fewer free pages, a phrase each."""
-    retention_note = ""
-    """A phrase on what it keeps or returns by itself, whatever the settings; or ""."""
-    cache_setting = ""
-    """A phrase on how to make its thread caches smaller; "" where that is impossible."""
+    """The call that returns free pages to the kernel ("malloc_trim(0)"); "" if there is none."""
+    releases_free_pages = False  # `release_call` was seen to return all free pages, no others
+    release_settings: Sequence[str] = ()  # settings to keep fewer free pages, a phrase each
+    retention_note = ""  # a phrase on what it keeps or returns whatever the settings
+    cache_setting = ""  # a phrase on how to make its thread caches smaller; "": impossible
 
     def heaps(self) -> Sequence[Heap]:
         """Its heaps, disjoint, in any order; the same objects each time."""
         raise NotImplementedError
 
     def sealed(self, blocks: Blocks) -> None:
-        """Called when all heaps are walked and `blocks` is sealed: mark cached, free and metadata
-        blocks, reconcile totals."""
+        """Mark cached, free and metadata blocks of the sealed index, reconcile totals."""
 
     def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
-        """Heuristics for interior pointers that programs with this allocator always need, so that
-        such pointers count as start references; and the addresses of the types for
-        Heuristic.OBJECTS. `heaps`: the memory of all blocks of all allocators."""
+        """Heuristics for interior pointers that its programs always need, which then count as start
+        references; and addresses of types for Heuristic.OBJECTS. `heaps`: memory of all blocks."""
         return Heuristic.NONE, ()
 
     def metadata(self) -> Sequence[Range]:
-        """Ranges outside its heaps that belong to the allocator and must not be roots: main_arena
-        and mp_ in libc's data, thread caches with stale entries, radix trees, slab descriptors, …
-        """
+        """Its memory outside its heaps, which is never roots: variables (main_arena), thread caches
+        with stale entries, radix trees, slab descriptors …"""
         return []
 
     def reserved(self) -> Sequence[Range]:
-        """Addresses outside its heaps that it has reserved for growth and not opened. They hold
-        nothing, even in a core that has zeros there. The caller leaves out what the process can
-        write to."""
+        """Addresses outside its heaps reserved for growth and not opened. They hold nothing, even
+        if a core has zeros there. The caller leaves out what the process can write to."""
         return []
 
     def summary(self) -> dict[str, object]:
@@ -222,13 +188,11 @@ class Allocator:
         return {}
 
     def locate(self, address: int) -> str:
-        """One phrase that says which part of the allocator an address is in ("top of arena 3",
-        "heap_info"), or ""."""
+        """The part of the allocator at an address ("heap_info", "top of arena 3"), or ""."""
         return ""
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """Every size class of every arena that has blocks, large blocks included. Together they
-        cover all its blocks."""
+        """Every size class of every arena that has blocks; with large blocks, they cover all."""
         return tally(self.name, self.heaps(), blocks)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
@@ -236,9 +200,8 @@ class Allocator:
         return []
 
     def spare(self, blocks: Blocks) -> Sequence[Spare]:
-        """Ranges of its heaps that it keeps without having cut them into blocks; disjoint, in any
-        order. By default: every stretch of a page or more that has no block and is neither metadata
-        nor foreign."""
+        """Ranges of its heaps kept without being cut into blocks; disjoint, in any order. Default:
+        each stretch of a page or more without a block that is neither metadata nor foreign."""
         found = []
         for heap in self.heaps():
             for start, end in subtract(heap.parts(), [*heap.metadata, *heap.foreign]):
@@ -246,8 +209,8 @@ class Allocator:
         return found
 
     def released(self, blocks: Blocks) -> Optional[Runs]:
-        """The whole pages that `release_call` would return, resident or not; exact except for what
-        other threads do meanwhile. None where that cannot be predicted. Raises Interrupted."""
+        """The whole pages, resident or not, that `release_call` would return; exact but for what
+        other threads do meanwhile. None where unpredictable. Raises Interrupted."""
         return None
 
     def retention(self, free: FreeMemory) -> Retention:
@@ -261,32 +224,26 @@ class Allocator:
         return []
 
     def counted(self) -> Mapping[str, int]:
-        """The allocator's own totals (bytes or counts) under the names that it prints them with; {}
-        if it keeps none."""
+        """The allocator's own totals (bytes or counts) by the names it prints; may be empty."""
         return {}
 
     structure = 4096
-    """Bytes that one descriptor, bin or list head takes at most. A thread that changes one has a
-    pointer into it."""
+    """Bytes, at most, of a descriptor or bin. A thread that changes one has a pointer into it."""
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterable[int]:
-        """Further addresses that a thread inside this allocator refers to by these words, whatever
-        their form: a block by its header or descriptor, or by the list it is on. See
-        allocators/in_flight.py."""
+        """Further addresses that a thread inside this allocator refers to by these words in any
+        form: a block by its header, its descriptor or its list. See allocators/in_flight.py."""
         return ()
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """Whether a thread inside this allocator was just changing what the problem is about.
-        `words`, ascending, are the thread's. By default: one of them is an address in a block or
-        structure there."""
+        """Whether a thread inside this allocator, with these ascending words, was just changing
+        what the problem is about. Default: a word is an address in a block or structure there."""
         near = Range(problem.address - self.structure, problem.address + self.structure)
         return any_within(words, [*around(problem, blocks, 0), *([] if blocks.find(problem.address) >= 0 else [near])])
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
-        """Checks beyond those that fill `problems`: what a walk need not look at (links in both
-        directions, bitmaps against counts, canaries). Yields each problem found, and None where
-        none is found for a while (about 100 ms), so that the caller can show progress and check for
-        Ctrl-C."""
+        """Checks that a walk does not need (links in both directions, bitmaps against counts,
+        canaries). Yields each problem, and None every 100 ms or so for progress and Ctrl-C."""
         return iter(())
 
 
@@ -296,10 +253,8 @@ def starts(blocks: Blocks, start: int, end: int) -> Iterator[int]:
 
 
 def first_problems(problems: list[Problem], found: Iterable[Problem], more: str, address: Optional[int] = None) -> None:
-    """Add the first MAX_PROBLEMS of `found` to `problems`, and how many `more` there are.
-
-    `address`: where the others are; by default where the first of them is.
-    """
+    """Add the first MAX_PROBLEMS of `found`, and how many `more` there are, at `address` (default:
+    that of the first of these)."""
     left = iter(found)
     problems += islice(left, MAX_PROBLEMS)
     following = next(left, None)
@@ -309,8 +264,7 @@ def first_problems(problems: list[Problem], found: Iterable[Problem], more: str,
 
 
 def around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:
-    """The bytes that a problem names, and the blocks at and right before them, each extended by
-    `header` bytes before it."""
+    """A problem's bytes, and the blocks at and right before it with their `header` bytes."""
     place = problem.damaged or Range(problem.address, problem.address)
     yield Range(place.start, max(place.end, place.start + 1))
     yield Range(problem.address, problem.address + 1)
@@ -329,19 +283,14 @@ def any_within(words: Sequence[int], ranges: Iterable[Range]) -> bool:
 
 
 class Finder(Protocol):
-    """Finds every instance of one allocator in a target by structure; symbols are only a shortcut.
-    [] if there is none.
-
-    `taken` are sorted ranges that are certain to belong to allocators found before; it need not
-    search them.
-    """
+    """Finds every instance of one allocator by structure; symbols are only a shortcut. `taken`:
+    sorted ranges certain to belong to allocators found before, which need no search."""
 
     def __call__(self, target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]: ...
 
 
 def tally(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
-    """Size classes computed from the index of blocks: one for each size and arena. `memory` counts
-    usable bytes only."""
+    """Size classes by arena and size, from the index of blocks. `memory`: usable bytes only."""
     found: dict[tuple[str, int], list[int]] = {}
     for heap in heaps:
         for start, end in heap.parts():

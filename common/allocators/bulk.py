@@ -10,19 +10,13 @@ from findleaks.engine.terms import Lists
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Range, Target
 
-NEAR = 1 << 20
-"""Bytes. Records no farther apart than this are read together."""
-
-FEW = 50_000
-"""Blocks on lists of a live process that are read one by one at most; for more, all heaps are read.
-"""
-
+NEAR = 1 << 20  # bytes; records no farther apart are read together
+FEW = 50_000  # listed blocks of a live process that are read singly; for more, all heaps are read
 TOP = 1 << 47
 
 
 def pointing(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], array[int]]:
-    """Addresses and values of the aligned words of a piece whose value lies in [low, high),
-    ascending by address."""
+    """Addresses, ascending, and values of the piece's aligned words with a value in [low, high)."""
     addresses = engine.search(piece, low, high)
     values, _ = engine.gather((piece,), addresses, 8)
     return addresses, array("Q", bytes(values))
@@ -37,8 +31,7 @@ def clusters(addresses: Sequence[int], size: int) -> list[Range]:
 
 
 def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
-    """The records at ascending addresses, and the indices of those that cannot be read, whose bytes
-    are zeros."""
+    """The records at ascending addresses; and the indices of unreadable ones, which are zeros."""
     pieces: list[Piece] = []
     known = addresses if not addresses or addresses[-1] <= TOP else [min(address, TOP) for address in addresses]
     for start, end in clusters(known, size):
@@ -48,9 +41,8 @@ def records(target: Target, engine: Engine, addresses: Sequence[int], size: int)
 
 
 def follow(target: Target, engine: Engine, heaps: Sequence[Range], heads: Sequence[int], longest: int, expected: int) -> Lists:
-    """Follow lists of blocks of `heaps` that are linked by their first words. `longest`: blocks of
-    one list at most; `expected`: blocks of all lists. A few blocks of a live process are read one
-    by one, which avoids reading its heaps."""
+    """Follow lists of blocks in `heaps` that their first words link: `longest` blocks of a list at
+    most, `expected` in all. Few blocks of a live process are read singly instead of its heaps."""
     if target.live and expected <= FEW:
         return _one_by_one(target, heads, longest)
     pieces = [piece for start, end in heaps for piece in target.pieces(start, end)] if heads else []

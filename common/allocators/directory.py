@@ -26,15 +26,11 @@ FINDERS = (
     "findleaks.allocators.pymalloc",
     "findleaks.allocators.glibc",
 )
-"""Modules with a function `find(target, engine, taken)`, in the order they are called. `NAME` is
-set where users know the allocator by another name than the module's. A new allocator is added here.
-glibc comes last: its mmapped chunks look much like other memory, so it must know which memory
-belongs to others."""
+"""Modules with `find(target, engine, taken)`, in the order they are called; new allocators go here.
+`NAME` is set where users know another name than the module's. glibc comes last: its mmapped chunks
+look much like other memory, so it must know which memory belongs to others."""
 
-
-MAX_CHANGED = 1000
-"""Number of problems. This many or more are damage and not a change in progress: malloc changes a
-few places at a time."""
+MAX_CHANGED = 1000  # this many problems are damage: malloc changes only a few places at a time
 
 
 def known() -> list[str]:
@@ -44,11 +40,8 @@ def known() -> list[str]:
 
 class Directory:
     """All blocks of all allocators (`blocks`, sealed), and the owner of each range: `heaps` are
-    disjoint parts of heaps, ascending.
-
-    `problems` reports what was corrupt, with addresses; `blocks` has what could be read of the
-    other heaps.
-    """
+    disjoint parts of heaps, ascending. `problems`: what was corrupt, with addresses; `blocks` has
+    what could be read of the other heaps."""
 
     def __init__(self, allocators: Sequence[Allocator], blocks: Blocks, heaps: Sequence[Owned], problems: list[Problem]) -> None:
         self.allocators = allocators
@@ -66,8 +59,7 @@ class Directory:
             allocator.problems[:] = [problem for problem in allocator.problems if id(problem) not in excused]
 
     def sorted_out(self, problems: Sequence[Problem], inside: Sequence[Inside]) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
-        """The problems that no thread inside an allocator explains, and the others, each with the
-        thread that explains it."""
+        """The problems that no thread inside an allocator explains; others with their threads."""
         if not inside or len(problems) > MAX_CHANGED:
             return list(problems), []
         found = [(problem, half_changed(problem, inside, self.blocks)) for problem in problems]
@@ -87,8 +79,7 @@ class Directory:
         return list({id(owned.heap): owned.heap for owned in self.heaps}.values())
 
     def claimed(self) -> list[Range]:
-        """Sorted ranges that belong to allocators: heaps, and metadata outside them. Never
-        roots."""
+        """Sorted ranges of allocators' heaps and of their metadata outside them; never roots."""
         ranges = [part for heap in self._whole() for part in heap.owned()]
         ranges += [metadata for allocator in self.allocators for metadata in allocator.metadata()]
         return sorted(ranges)
@@ -96,8 +87,7 @@ class Directory:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Switches Python's cyclic garbage collector off. While many objects are made it scans all of
-    them again and again, which takes a tenth of the time, and none is garbage."""
+    """Switches the cyclic collector off: it would take a tenth of the time and find no garbage."""
     active = gc.isenabled()
     gc.disable()
     try:

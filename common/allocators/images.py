@@ -11,8 +11,7 @@ from findleaks.target.ranges import nonzero_pieces
 
 
 class Image(NamedTuple):
-    """A loaded file with its writable memory (.data, .bss and RELRO that is still writable),
-    ascending. `name` is its base name."""
+    """A loaded file and its writable memory (.data, .bss, writable RELRO), ascending."""
 
     name: str
     module: Module

@@ -1,16 +1,12 @@
 """Blocks in flight: those that threads stopped inside malloc or free refer to.
 
-Between taking a block off a free list and returning it (or between taking it from the program and
-linking it), an allocator refers to the block in its own form: by the address of its header, of its
-page or of its list. Such a block is neither lost nor free, and the lists that are being changed
-need not be consistent. So the words of a thread inside an allocator are passed to the allocator's
-reader, which knows these forms (Allocator.blocks_in_flight): its registers, and its stack from the stack
-pointer up to the first frame outside the allocator. Where frames are unknown, UNKNOWN_FRAMES bytes
-from the stack pointer up are taken to be the allocator's.
-
-Threads that a fatal signal ended are left out: what such a thread was just reading may be what is
-corrupt.
-"""
+Between taking a block off a list (or from the program) and passing it on, an allocator refers to it
+in its own form: by the address of its header, page or list. Such a block is neither lost nor free,
+and the lists being changed need not be consistent. So the words of a thread inside an allocator are
+passed to that allocator's reader, which knows these forms (Allocator.blocks_in_flight): its
+registers, and its stack up to the first frame outside the allocator, or the first UNKNOWN_FRAMES
+bytes where frames are unknown. Threads that a fatal signal ended are left out: what they were
+reading may be what is corrupt."""
 
 from __future__ import annotations
 
@@ -30,18 +26,15 @@ if TYPE_CHECKING:
     from findleaks.allocators.base import Allocator, Problem
 
 UNKNOWN_FRAMES = 512
+# Bytes of an allocator's frames searched at most. jemalloc flushes a cache through a stack array.
 LARGEST_FRAMES = 64 << 10
-"""Bytes of an allocator's frames that are searched at most. jemalloc flushes a cache through an
-array on the stack."""
 
 NO_BLOCK = 0xFFFFFFFF  # what Blocks.holding returns for no block
 
+# Bytes at most between a file's code and data: x86-64's largest page, to which linkers align.
 GAP = 2 << 20
-"""Bytes at most between a file's code and its data: the largest page size of x86-64, to which
-linkers align."""
 
-MAX_FRAMES = 32
-"""Frames, from the innermost, among which an allocator's frames are searched."""
+MAX_FRAMES = 32  # innermost frames searched for an allocator's
 
 FIRST_LOOK = 4 << 10
 """Bytes from the stack pointer up that must hold a return address into an allocator; otherwise the
@@ -55,32 +48,26 @@ ENTRIES = (
     *("malloc", "free", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc", "_Znwm", "_ZdlPv"),
     *("PyObject_Malloc", "PyObject_Free"),
 )
-OWN_FILE = re.compile(r"malloc|umem")
-"""Base names of files that contain an allocator and nothing else."""
+OWN_FILE = re.compile(r"malloc|umem")  # files with an allocator and nothing else
 
-LIBC = re.compile(r"^(libc[.-]|ld-musl)")
-"""Base names of libc's files, whose code is never the program's own."""
+LIBC = re.compile(r"^(libc[.-]|ld-musl)")  # libc's files, whose code is never the program's own
 
 FUNCTION = re.compile(
     r"^(__libc_|__)?(malloc|c?free|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|p?valloc)(_|$|@)|^_int_|malloc|memalign"
     r"|tcache|chunk|systrim|mtrim|^arena_|_arena$|_heap$|^_?mi_|^je_|^_?rjem|^operator (new|delete)|^umem_|^(__)?(munmap|mremap)$"
     r"|^_?Py(Object|Mem)_(Malloc|Calloc|Realloc|Free|Raw)|pymalloc"
 )
-"""Names of functions that belong to an allocator. Some versions of free end with a jump to munmap,
-which leaves no frame of free."""
+"""An allocator's functions. Some versions of free jump to munmap at their end, without a frame."""
 
 
+# mmap, munmap, brk, mremap, madvise (Linux, arch/x86/entry/syscalls/syscall_64.tbl)
 MAPPING_CALLS = (9, 11, 12, 25, 28)
-"""mmap, munmap, brk, mremap, madvise (Linux, arch/x86/entry/syscalls/syscall_64.tbl)."""
 
 
 class Inside(NamedTuple):
-    """A thread inside an allocator.
-
-    `words`, ascending: its registers, its frames there, and the addresses that its allocator
-    derives from them. `unwound`: whether the frames are known. `sure`: whether it is certain to be
-    inside; it is not where the allocator is part of the program and its functions have no names.
-    """
+    """A thread inside an allocator. `words`, ascending: its registers, frames there, and addresses
+    that the allocator derives from them. `unwound`: whether frames are known. `sure`: false where
+    the allocator is part of the program and its functions have no names."""
 
     thread: int
     where: str  # "libc.so.6 (_int_free)"
@@ -91,8 +78,7 @@ class Inside(NamedTuple):
 
 
 def threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Blocks) -> list[Inside]:
-    """The threads that were stopped inside one of these allocators, except those that a fatal
-    signal ended."""
+    """The threads stopped inside one of these allocators, but for those a fatal signal ended."""
     codes = [code for code in (_code(target, allocator) for allocator in allocators) if code is not None]
     unwinder: Optional[Unwinder] = None
     found = []
@@ -112,9 +98,8 @@ def threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Bloc
 
 
 def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
-    """Addresses of the blocks in use that are in flight, each with one of the threads that refer to
-    it. Where frames are unknown, a word may well be the program's; then one that points into the
-    middle of a block does not count."""
+    """{address: thread} of blocks in use that are in flight. Where frames are unknown, a word may
+    be the program's, so one that points into the middle of a block does not count."""
     found: dict[int, Inside] = {}
     for one in inside:
         words = frozenset(one.words)
@@ -126,8 +111,7 @@ def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
 
 
 def half_changed(problem: Problem, inside: Sequence[Inside], blocks: Blocks) -> Optional[Inside]:
-    """The thread that was just changing what this problem is about, as one of its words shows; None
-    if there is no such thread."""
+    """The thread whose words show that it was just changing what this problem is about, or None."""
     return next((one for one in inside if one.sure and one.allocator.changing(problem, one.words, blocks)), None)
 
 
@@ -163,9 +147,8 @@ def _code(target: Target, allocator: Allocator) -> Optional[_Code]:
 
 
 def _file(target: Target, where: str) -> Optional[Range]:
-    """The addresses at which a file is mapped. A core may have neither the file's first page nor
-    its code. Then the code begins as far before what the core has as the file offset says, and at
-    most GAP earlier, if nothing else is mapped there."""
+    """The addresses at which a file is mapped. Where a core lacks its first page and code, code
+    begins as far before as the file offset says, or up to GAP earlier if nothing else is mapped."""
     end, found = 0, None
     for region in target.regions():
         if where and os.path.basename(region.name) == where:
@@ -180,7 +163,6 @@ def _file(target: Target, where: str) -> Optional[Range]:
 
 
 def _belongs(target: Target, code: _Code, address: int) -> bool:
-    """Whether `address` lies in a function of the allocator."""
     if address not in code.module_range:
         return False
     if code.whole:
@@ -213,21 +195,18 @@ def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> 
 
 
 def _waits(target: Target, thread: Thread) -> bool:
-    """Whether the thread waits in the kernel. The kernel sets orig_rax to -1 unless a system call
-    was interrupted."""
+    """Whether it waits in the kernel: orig_rax is -1 unless a system call was interrupted."""
     return thread.registers.get("orig_rax") != target.arch.mask and waits_in_kernel(target, thread.pc)
 
 
 def _may_change(target: Target, thread: Thread) -> bool:
-    """Whether the thread may be changing a heap: it runs, or the kernel maps or unmaps memory for
-    it. One that waits for anything else, such as a lock of the allocator, is not changing a heap,
-    whatever old return addresses are on its stack."""
+    """Whether the thread runs, or the kernel maps or unmaps memory for it. One that waits for
+    anything else, such as a lock, changes no heap, whatever old return addresses its stack has."""
     return not _waits(target, thread) or thread.registers.get("orig_rax") in MAPPING_CALLS
 
 
 def _returns_into(target: Target, thread: Thread, code: _Code) -> bool:
-    """Whether the top of the stack has what may be a return address into the allocator. Frames are
-    unknown: musl has no call frame information."""
+    """Whether the stack's top may have a return address into it (musl has no frame data)."""
     stack = _stack(target, thread.sp, UNKNOWN_FRAMES)
     return any(code.low <= word < code.high and _belongs(target, code, word) for word in stack)
 

@@ -1,7 +1,4 @@
-"""Blocks that an allocator maps one by one, and the memory where they can be.
-
-Shared by glibc and musl's oldmalloc, neither of which keeps a list of such blocks.
-"""
+"""Blocks that are mapped one by one, which glibc and musl's oldmalloc keep no list of."""
 
 from __future__ import annotations
 
@@ -15,18 +12,15 @@ from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, subtract
 
-HUGE = "/anon_hugepage"
-"""The kernel's name for anonymous huge pages, which the tunable glibc.malloc.hugetlb asks for."""
+HUGE = "/anon_hugepage"  # the kernel's name for anonymous huge pages (glibc.malloc.hugetlb)
 
 NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 
-MMAPPED = "mmapped"
-"""The label of heaps of mapped blocks."""
+MMAPPED = "mmapped"  # the label of heaps of mapped blocks
 
 
 class Mapped(NamedTuple):
-    """A mapping [start, end) that holds one chunk, whose header is at `chunk`; `size` bytes behind
-    the header are usable."""
+    """A mapping [start, end) with one chunk: a header at `chunk`, `size` usable bytes behind it."""
 
     start: int
     chunk: int
@@ -35,8 +29,7 @@ class Mapped(NamedTuple):
 
 
 def unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
-    """Sorted ranges of anonymous writable memory, adjacent regions joined, without `claimed` and
-    live threads' stacks."""
+    """Sorted ranges of anonymous writable memory without `claimed` and live threads' stacks."""
     anonymous = [
         Range(region.start, region.end)
         for region in target.regions()
@@ -59,8 +52,7 @@ def adjacent(mapped: Iterable[Mapped]) -> Iterator[list[Mapped]]:
 
 
 def mapped_heap(run: Sequence[Mapped], header: int) -> Heap:
-    """The heap of adjacent mappings, whose blocks are in use and follow headers of `header`
-    bytes."""
+    """The heap of adjacent mappings, whose blocks are in use, behind headers of `header` bytes."""
 
     def walk(blocks: Blocks) -> None:
         blocks.append([one.chunk + header for one in run], [one.size for one in run], [State.IN_USE] * len(run))

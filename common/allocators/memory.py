@@ -11,8 +11,7 @@ from findleaks.target.ranges import nonzero_pieces
 
 
 class Memory:
-    """Access to a target's words. `word(address)` is None where memory is absent or the address is
-    invalid."""
+    """A target's words. `word(address)` is None for absent memory or an invalid address."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -49,8 +48,7 @@ class Memory:
         return int.from_bytes(data, self.arch.byteorder) if data else None
 
     def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
-        """(address of the first word, words) of each readable part of [start, end). Raises
-        Interrupted when the user asked to stop."""
+        """(address, words) of each readable part of [start, end). Raises Interrupted."""
         for piece in nonzero_pieces(self.target, start, end):
             if self.target.interrupted():
                 raise Interrupted

@@ -1,7 +1,4 @@
-"""Nested heaps: heaps inside blocks of other heaps, such as pymalloc's arenas in malloc's.
-
-Each block belongs to exactly one allocator.
-"""
+"""Nested heaps, such as pymalloc's arenas in malloc's blocks. A block has exactly one allocator."""
 
 from __future__ import annotations
 
@@ -33,8 +30,7 @@ class Node:
     inner: list[Node] = field(default_factory=list)
 
     def parts(self) -> Iterator[Owned]:
-        """The heap's own parts and those of the heaps inside, ascending and disjoint. Together they
-        cover the heap."""
+        """The parts of this heap and of those inside, ascending, disjoint, without gaps."""
         at = self.heap.start
         for node in self.inner:
             if node.heap.start > at:
@@ -69,9 +65,8 @@ def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> li
 
 
 def walk(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: list[Problem]) -> None:
-    """Append a heap's blocks, and in their place those of the heaps inside. The block around an
-    inner heap is METADATA up to where that heap begins. An inner heap that is not inside a single
-    block in use is left out and reported."""
+    """Append a heap's blocks, and those of heaps inside in their place. The block around an inner
+    heap is METADATA up to it. Inner heaps in no single block in use are reported and left out."""
     if not node.inner:
         node.heap.walk(blocks)
         return

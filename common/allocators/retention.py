@@ -1,9 +1,6 @@
-"""Retention: free memory that stays with the process.
+"""Retention: free memory that stays with the process, why it is kept, and what can be tried.
 
-How much of it would a release call return, why is it kept, and what can be tried?
-
-Figures are measured. What another setting would change is not predicted.
-"""
+Figures are measured. What another setting would change is not predicted."""
 
 from __future__ import annotations
 
@@ -37,9 +34,8 @@ class ArenaUse(NamedTuple):
 
 
 class FreeMemory(NamedTuple):
-    """Measurements of an allocator's free memory. `arenas`: by arena. `returns`: bytes that its
-    `release_call` would return, None where that cannot be counted (see Allocator.released).
-    `shared`: free bytes in pages that also hold blocks in use."""
+    """An allocator's free memory. `returns`: bytes `release_call` would return, None if that cannot
+    be counted (see Allocator.released). `shared`: free bytes in pages with blocks in use."""
 
     arenas: Sequence[ArenaUse]
     returns: Optional[int]
@@ -60,12 +56,9 @@ class FreeMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class Retention:
-    """An explanation of kept free memory.
-
-    `returns`: bytes that the allocator's `release_call` returns to the system, None if unknown.
-    `cause` is a sentence. `sorts` names the causes for programs: "arenas", "top", "between",
-    "fragmentation", "decay", "page heap".
-    """
+    """Why free memory is kept. `returns`: bytes that `release_call` returns, None if unknown.
+    `cause`: a sentence. `sorts`: the causes for programs: "arenas", "top", "between",
+    "fragmentation", "decay", "page heap"."""
 
     returns: Optional[int]
     sorts: tuple[str, ...]

@@ -12,8 +12,8 @@ from findleaks.target.ranges import nonzero_pieces
 
 
 def words_between(target: Target, engine: Engine, ranges: Iterable[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """(address, value) of the aligned words in these ranges whose value lies in [low, high), in
-    order. `low` must be above 0: long runs of zeros are left out. Raises Interrupted."""
+    """(address, value) of aligned words with a value in [low, high), in order. `low` must be above
+    0: long runs of zeros are left out. Raises Interrupted."""
     for start, end in ranges:
         for piece in nonzero_pieces(target, start, end):
             if target.interrupted():

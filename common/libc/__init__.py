@@ -1,2 +1,1 @@
-"""What the C library and its loader keep of threads and loaded files, whatever malloc the process
-uses."""
+"""What the C library and its loader keep of threads and files, whatever malloc is used."""

@@ -1,10 +1,9 @@
 """Blocks of ld.so that only interior pointers refer to.
 
-Where `dlopen` was used, glibc 2.35 and later keep the table by which unwinders find loaded files in
-cache-aligned segments of blocks (elf/dl-find_object.c, struct dlfo_mappings_segment: previous,
-to_free, size, allocated, …). The only pointer to the start of such a block is `to_free`, in the
-segment: without this, every program that loads plugins would have a "possible" leak of some 2
-KiB."""
+Once `dlopen` was used, glibc 2.35 and later keep unwinders' table of loaded files in cache-aligned
+segments of blocks (elf/dl-find_object.c, struct dlfo_mappings_segment: previous, to_free, size,
+allocated, …). Only `to_free`, in the segment, points to the block's start: without this, every
+program that loads plugins would have a "possible" leak of some 2 KiB."""
 
 from __future__ import annotations
 
@@ -14,12 +13,8 @@ from findleaks.libc.words import word_at
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-_LINE = 128
-"""Longest cache line in bytes; segments are aligned to one."""
-
-_MOST = 1 << 20
-"""Bytes of ld.so's data that are searched: it has some 10 KiB; a core's headers may say
-anything."""
+_LINE = 128  # longest cache line in bytes; segments are aligned to one
+_MOST = 1 << 20  # bytes of ld.so's data to search: it has 10 KiB; a core's headers may say anything
 
 _LINKERS = ("ld-linux", "ld-2.", "ld64.", "ld.so")
 
@@ -51,8 +46,7 @@ def table_blocks(target: Target) -> list[int]:
 
 
 def _start(target: Target, segment: int) -> int:
-    """`to_free` of a possible segment, or 0: it is at most a cache line before the segment, and
-    aligned by malloc."""
+    """`to_free` of a possible segment, aligned by malloc, at most a cache line before it; or 0."""
     word = target.arch.word
     if not segment or segment % (8 * word):
         return 0

@@ -1,14 +1,14 @@
 """Thread stacks of glibc, live and cached, from struct pthread (nptl/descr.h), found by structure.
 
-A stack's bounds are two adjacent words in struct pthread, `stackblock` and `stackblock_size`; the
-thread pointer is the address of struct pthread on architectures of TLS variant II (x86-64, i386,
-s390x), or just after it (variant I). Regions are never taken for bounds: since Linux 6.13 and glibc
-2.42 guard pages no longer split a mapping, so adjacent stacks are one region.
+A stack's bounds are two adjacent words in struct pthread, `stackblock` and `stackblock_size`. The
+thread pointer is struct pthread's address in TLS variant II (x86-64, i386, s390x), or just after it
+(variant I). Regions are never taken for bounds: since Linux 6.13 and glibc 2.42 guard pages no
+longer split a mapping, so adjacent stacks are one region.
 
-Stacks of threads that ended are kept for reuse on a ring (nptl/allocatestack.c, `stack_cache`;
-`_dl_stack_cache` in ld.so's _rtld_global since 2.34). Its head is near the heads of the rings of
-live threads (`stack_used`, `stack_user`), through which every struct pthread is linked by its
-`list`, the two words before `tid`."""
+Stacks of ended threads are kept for reuse on a ring (nptl/allocatestack.c, `stack_cache`;
+`_dl_stack_cache` in ld.so's _rtld_global since 2.34). Its head is near the heads of live threads'
+rings (`stack_used`, `stack_user`), through which every struct pthread is linked by its `list`, the
+two words before `tid`."""
 
 from __future__ import annotations
 
@@ -23,38 +23,31 @@ from findleaks.libc.words import word_at
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 
-# more than struct pthread up to stackblock_size: 1696 in 2.31 to 2.43 on x86-64
-PTHREAD_BYTES = 2560
-NO_OFFSET = -PTHREAD_BYTES - 1
-"""Instead of an offset in struct pthread: none. Below the thread pointer offsets are negative."""
+PTHREAD_BYTES = 2560  # more than struct pthread to stackblock_size: 1696 in 2.31-2.43 on x86-64
+NO_OFFSET = -PTHREAD_BYTES - 1  # no offset in struct pthread (in variant I offsets are negative)
 
 MIN_STACK = 4096
 MAX_STACK = 1 << 40
+# Bytes between the heads of the rings at most: 16 to 48, but 16,608 in 2.31, with `stack_cache` in
+# libpthread's .data and `__stack_user`, the ring of the main thread, in its .bss.
 HEADS_WINDOW = 1 << 15
-"""Bytes between the heads of the rings at most: 16 to 48, but 16,608 in 2.31, which has
-`stack_cache` in libpthread's .data and `__stack_user`, the ring of the main thread, in its .bss."""
 
 RING_LIMIT = 1 << 20  # nodes of all rings together
 
-MAX_VOTERS = 256
-"""Threads examined to find an offset in struct pthread, which is the same in all."""
+MAX_VOTERS = 256  # threads examined to find an offset in struct pthread, which is the same in all
 
+# Ring heads near which further ones are searched for; there are two, or a few more in a core that
+# lacks some struct pthreads.
 MAX_HEADS = 64
-"""Ring heads near which further ones are searched for; there are two, or a few more in a core
-without some struct pthreads."""
 
+# Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK, TERMINATED_BITMASK): an
+# ended thread has the first; once joined, or if detached, both (nptl/nptl_free_tcb.c).
 EXITING, TERMINATED = 0x10, 0x20
-"""Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK and
-TERMINATED_BITMASK): a thread that ended has the first; one that was joined, or was detached, both
-(nptl/nptl_free_tcb.c)."""
 
 
 def thread_stacks(target: Target) -> dict[int, Range]:
-    """tid -> [stackblock, stackblock + size), guard included, of every live thread that glibc
-    created.
-
-    The main thread's stack is the kernel's and not included, nor is a thread whose struct pthread
-    cannot be read."""
+    """{tid: [stackblock, stackblock + size)}, guard included, of live threads that glibc created,
+    if their struct pthread can be read. The main thread's stack, the kernel's, is not included."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     found = _stacks_at(target, [thread.thread_pointer for thread in threads], _live_offset(target, threads))
     return {thread.tid: stack for thread, stack in zip(threads, found) if stack is not None}
@@ -62,10 +55,8 @@ def thread_stacks(target: Target) -> dict[int, Range]:
 
 def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Range]:
     """Sorted stacks of threads that ended, which glibc keeps for reuse: nothing in them is live.
-
-    From the ring of cached stacks where its head is found; else `regions` are searched for struct
-    pthread headers of which no live thread has the address.
-    """
+    From the ring of cached stacks; where its head is not found, from struct pthread headers in
+    `regions` that are no live thread's."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     live = {thread.thread_pointer for thread in threads}
     if not live:
@@ -80,8 +71,8 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     stacks = set()
     for tcb, stack in zip(ended, _stacks_at(target, ended, offset)):
         if stack is not None:
-            # musl keeps only the stacks of threads not yet joined: what they returned is in struct
-            # pthread, above the stack
+            # musl keeps only unjoined threads' stacks: what they returned is above, in struct
+            # pthread
             stacks.add(Range(stack.start, tcb) if is_musl(target, tcb) else stack)
     # A thread that runs on it proves a stack live, whatever its thread pointer: some cores have
     # that wrong.
@@ -105,12 +96,11 @@ class Ended(NamedTuple):
 
 
 def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Ended]:
-    """Threads that ended but were neither joined nor detached, by their stacks: only pthread_join
-    releases such a stack.
+    """Threads that ended, neither joined nor detached, by stack: only pthread_join releases it.
 
-    `regions` are those that may contain stacks. In struct pthread `cancelhandling` follows `tid`
-    after robust_prev (64-bit only), the three words of robust_head, cleanup and cleanup_jmp_buf;
-    start_routine is between it and stackblock (nptl/descr.h, 2.31 to 2.43)."""
+    `regions` may contain stacks. In struct pthread `cancelhandling` follows `tid` after robust_prev
+    (64-bit only), the three words of robust_head, cleanup and cleanup_jmp_buf; start_routine is
+    between it and stackblock (nptl/descr.h, 2.31 to 2.43)."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     if any(is_musl(target, thread.thread_pointer) for thread in threads[:1]):
         return [Ended(stack, 0) for stack in dead_stacks(target, engine, regions)]
@@ -139,8 +129,7 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
 
 
 def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> dict[int, int]:
-    """start_routine of each: the word of struct pthread in [start, end) that is the address of code
-    in most of them."""
+    """start_routine of each: in most of them this word of [start, end) is an address of code."""
     word = target.arch.word
     code = [Range(region.start, region.end) for region in target.regions() if region.executable]
     read = {tcb: _words(target, tcb, PTHREAD_BYTES) for tcb in descriptors}
@@ -172,11 +161,8 @@ def _words(target: Target, address: int, size: int) -> tuple[int, ...]:
 
 
 def _candidates(target: Target, tcb: int) -> dict[int, Range]:
-    """Offset -> range, for every pair of words behind `tcb` that could be stackblock and its size.
-
-    On variant I struct pthread lies *below* the thread pointer: there the words before it are
-    looked at too.
-    """
+    """{offset: range} for pairs of words behind `tcb`, or before it in variant I, where struct
+    pthread is *below* the thread pointer, that could be stackblock and its size."""
     word = target.arch.word
     below = 0 if _variant_two(target, tcb) else PTHREAD_BYTES
     words = _words(target, tcb - below, PTHREAD_BYTES) if tcb > below else ()
@@ -208,14 +194,12 @@ def _sampled(items: Sequence[_T]) -> Sequence[_T]:
 
 
 def _variant_two(target: Target, tcb: int) -> bool:
-    """True where struct pthread starts at the thread pointer: its first word (tcbhead_t.tcb) is its
-    own address."""
+    """Whether struct pthread begins at the thread pointer: tcbhead_t.tcb is its own address."""
     return word_at(target, tcb) == tcb
 
 
 def _offset(found: Iterable[dict[int, Range]]) -> int:
-    """The offset most descriptors agree on, page-aligned bounds counting double; NO_OFFSET if there
-    is none."""
+    """The offset most descriptors agree on, page-aligned bounds counting double; or NO_OFFSET."""
     votes: Counter[int] = Counter()
     for candidates in found:
         for offset, (start, end) in candidates.items():
@@ -224,12 +208,9 @@ def _offset(found: Iterable[dict[int, Range]]) -> int:
 
 
 def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """The offset most of these threads agree on; NO_OFFSET if there is none.
-
-    A thread runs on its stack, or has page-aligned bounds that no module lies in. The main thread's
-    stack is not in its struct pthread: of a static program's, whose words are small numbers, two
-    that make a range around it may be anything.
-    """
+    """The offset most of these threads agree on, or NO_OFFSET. A thread runs on its stack, or has
+    page-aligned bounds that no module lies in. The main thread's stack is not in its struct
+    pthread: in a static program two of its small numbers may look like a range around it."""
     modules = target.modules()
     starts = [module.start for module in modules]
 
@@ -246,12 +227,10 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
 
 
 def dtv_words(target: Target, thread_pointer: int) -> list[int]:
-    """The address that a thread's DTV was allocated at, in glibc; [] where there is none.
+    """The address at which a thread's DTV was allocated, in glibc; [] where there is none.
 
-    glibc stores in the thread control block a pointer to the *second* entry of the DTV
-    (elf/dl-tls.c, allocate_dtv), the only reference to it: an interior pointer that would make
-    every thread's DTV "possibly lost", as it does in memcheck.
-    """
+    The thread control block has a pointer to the DTV's *second* entry (elf/dl-tls.c, allocate_dtv),
+    the only reference: an interior pointer, for which memcheck calls every DTV "possibly lost"."""
     if is_musl(target, thread_pointer):
         return []  # its DTV begins where the thread control block says
     dtv = word_at(target, thread_pointer + target.arch.dtv_offset)
@@ -260,8 +239,8 @@ def dtv_words(target: Target, thread_pointer: int) -> list[int]:
 
 def is_musl(target: Target, tcb: int) -> bool:
     """Whether a thread control block is musl's struct pthread (src/internal/pthread_impl.h): words
-    2 and 3 are its neighbours on the ring of threads, itself if alone. glibc's word 3 is a small
-    number. (False on variant I, whose DTV is elsewhere.)"""
+    2 and 3 are its neighbours on the ring of threads, itself if alone; glibc's word 3 is a small
+    number. False in variant I, whose DTV is elsewhere."""
     word = target.arch.word
     after = word_at(target, tcb + 3 * word)
     linked = after > 0 and word_at(target, after) == after and word_at(target, after + 2 * word) == tcb
@@ -269,14 +248,12 @@ def is_musl(target: Target, tcb: int) -> bool:
 
 
 def _is_descriptor(target: Target, tcb: int) -> bool:
-    """tcbhead_t's `tcb` and `self` (words 0 and 2) both point to it (x86 and s390x keep such a
-    header)."""
+    """Whether tcbhead_t's `tcb` and `self` (words 0, 2; on x86 and s390x) both point to it."""
     return tcb > 0 and word_at(target, tcb) == tcb == word_at(target, tcb + 2 * target.arch.word)
 
 
 def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """Offset of `list` in struct pthread: two words whose neighbours point back, directly in front
-    of the thread's tid; -1 if unseen."""
+    """Offset of `list` in struct pthread (neighbours point back, the tid follows); -1 if unseen."""
     word = target.arch.word
     for thread in _sampled(threads):
         tcb = thread.thread_pointer
@@ -295,11 +272,8 @@ def _linked(target: Target, node: int, after: int, before: int) -> bool:
 
 
 def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
-    """`first` and what follows it on its ring, up to a node in `seen`, to which all are added, or
-    one that cannot be read.
-
-    Damaged rings may run into each other: each node is visited once, however many threads lead to
-    it."""
+    """`first` and what follows on its ring, up to an unreadable node or one in `seen`, which gets
+    them all: damaged rings may run into each other, and each node is visited once."""
     node = first
     while node not in seen and len(seen) < RING_LIMIT:
         seen.add(node)
@@ -337,8 +311,7 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
 
 
 def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
-    """The addresses in a module, as true heads are: of libpthread, libc or ld.so, or a static
-    program."""
+    """Those in a module, as true heads are: libpthread, libc, ld.so or a static program."""
     modules = target.modules()
     starts = [module.start for module in modules]
     found = set()
@@ -350,8 +323,8 @@ def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
 
 
 def _windows(heads: Iterable[int], word: int) -> list[Range]:
-    """Ranges in which further heads may be. Not all between the first and the last: where a struct
-    pthread is missing from a core, what a ring names instead of a head may be anywhere."""
+    """Where further heads may be. Not all between first and last: where a core lacks a struct
+    pthread, what a ring names instead of a head may be anywhere."""
     return merged(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
 
 

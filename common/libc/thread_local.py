@@ -1,10 +1,10 @@
 """Thread-local variables: where each thread has those of each loaded file.
 
-ld.so keeps for each file in its struct link_map (glibc 2.36 include/link.h; found by content, as
-the structure grows with every version): l_tls_initimage, l_tls_initimage_size, l_tls_blocksize,
-l_tls_align, l_tls_firstbyte_offset, l_tls_offset, l_tls_modid. The first four repeat the file's
-PT_TLS. With an offset the variables are that far below the thread pointer (variant II: x86-64,
-i386, s390x); without one, in separate memory that the thread's DTV names (elf/dl-tls.c)."""
+ld.so keeps for each file in its struct link_map (glibc 2.36 include/link.h; found by content, as it
+grows with every version) l_tls_initimage, l_tls_initimage_size, l_tls_blocksize, l_tls_align,
+l_tls_firstbyte_offset, l_tls_offset, l_tls_modid. The first four repeat PT_TLS. Variables are
+l_tls_offset below the thread pointer (variant II: x86-64, i386, s390x) or, without one, in separate
+memory that the thread's DTV names (elf/dl-tls.c)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.elf import PT_TLS, Segment
 from findleaks.target.modules import headers
 
-LINK_MAP = 1600
-"""Bytes of a struct link_map that are read: it has 1,160 in 2.36."""
+LINK_MAP = 1600  # bytes of a struct link_map that are read: it has 1,160 in 2.36
 
 MAX_MODULES = 1 << 16
 
-MAX_BLOCKS = 1 << 20
-"""Blocks of all threads at most: a thousand files in each of a thousand threads."""
+MAX_BLOCKS = 1 << 20  # of all threads: a thousand files in each of a thousand threads
 
 
 class Block(NamedTuple):
@@ -42,8 +40,7 @@ class _Template(NamedTuple):
 
 
 def thread_local_blocks(target: Target) -> list[Block]:
-    """The existing blocks of all threads, ascending; only the program's own if ld.so's list of
-    files cannot be read."""
+    """Blocks of all threads, ascending; only the program's if ld.so's list cannot be read."""
     templates = list(_templates(target))
     found: list[Block] = []
     for thread in target.threads():
@@ -89,8 +86,7 @@ def _segment(target: Target, module: Module) -> list[Segment]:
 
 
 def _link_maps(target: Target) -> Iterator[int]:
-    """Addresses on the list of loaded files: r_debug.r_map, then l_next (link.h: l_addr, l_name,
-    l_ld, l_next, l_prev)."""
+    """Loaded files: r_debug.r_map, then l_next (link.h: l_addr, l_name, l_ld, l_next, l_prev)."""
     debug = target.symbol("_r_debug")
     if debug is None:
         return

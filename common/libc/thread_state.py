@@ -5,9 +5,9 @@ from __future__ import annotations
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target, Thread
 
+# System call instructions; a thread that waits in the kernel has one before its program counter,
+# and is no more inside malloc than any caller.
 SYSCALLS = {"x86-64": b"\x0f\x05", "i386": b"\xcd\x80", "aarch64": b"\x01\x00\x00\xd4"}
-"""The system call instruction, before the program counter of a thread that waits in the kernel.
-Such a thread is no more inside malloc than any caller."""
 
 
 def waits_in_kernel(target: Target, pc: int) -> bool:
@@ -20,8 +20,7 @@ def waits_in_kernel(target: Target, pc: int) -> bool:
 
 
 def threads_running_in(target: Target, address: int) -> list[Thread]:
-    """The threads that run code of the file at this address: what they are changing may be
-    inconsistent for the moment."""
+    """Threads that run code of the file at this address: what they change may be inconsistent."""
     module = next((one for one in target.modules() if one.start <= address < one.end), None)
     if module is None:
         return []

@@ -1,3 +1,1 @@
-"""Managed runtimes in a process, read from their own structures; layouts come from the runtime's
-code.
-"""
+"""Managed runtimes in a process, read from their own structures, whose layout their code shows."""

@@ -1,11 +1,9 @@
-"""The interface of a runtime reader. To add a runtime, add a file or folder with a finder and list
+"""The interface of a runtime reader. To add a runtime, add a file or folder with a finder, and list
 it in the directory.
 
 A runtime has its own heap, whose objects hold native blocks, and counters of its memory. Nothing is
-called in the target: everything is found through exported symbols, the code of exported functions,
-and invariants. For an unknown version, `problems` says what could not be read; the rest is still
-offered.
-"""
+called in the target: exported symbols, the code of exported functions, and invariants show
+everything. For an unknown version `problems` says what could not be read; the rest is offered."""
 
 from __future__ import annotations
 
@@ -23,10 +21,7 @@ if TYPE_CHECKING:
 
 
 class Count(NamedTuple):
-    """One of the runtime's own counters, under the name by which the runtime prints it.
-
-    `unit` is "bytes", or "" for a plain number.
-    """
+    """One of the runtime's counters, by its own name. `unit`: "bytes", or "" for a plain number."""
 
     value: int
     unit: str = ""
@@ -35,12 +30,10 @@ class Count(NamedTuple):
 class Part(NamedTuple):
     """Memory that the runtime owns: code, metadata, its heap.
 
-    `used` is how many bytes of `ranges` hold live objects, None if unknown. `ranges` are sorted and
-    disjoint. `name` is used in a sentence: "heap pages", "code cache". `inside` marks parts that
-    lie in an allocator's blocks, so that the allocator's total already includes them. `parts` are
-    known components; their ranges are among the part's own. `freed` marks memory that the runtime
-    has freed and not given back to the kernel.
-    """
+    `used`: bytes of live objects in `ranges` (sorted, disjoint), None if unknown. `name` is used in
+    a sentence ("code cache"). `inside`: the part is in an allocator's blocks, whose total includes
+    it. `parts`: known components, within these ranges. `freed`: memory that the runtime has freed
+    and not given back to the kernel."""
 
     name: str
     ranges: Sequence[Range]
@@ -57,10 +50,8 @@ class Part(NamedTuple):
 
 
 class Type(NamedTuple):
-    """The live objects of one type, and the bytes they take in the managed heap itself.
-
-    `own` are counts that only this runtime has.
-    """
+    """The live objects of one type, their bytes in the managed heap itself, and counts that only
+    this runtime has (`own`)."""
 
     name: str
     objects: int
@@ -71,23 +62,19 @@ class Type(NamedTuple):
 class Holders(NamedTuple):
     """Live objects that may refer to native memory.
 
-    The columns, ascending by address: where an object begins, how many bytes from there may contain
-    references to native memory, and the number of its type in `names`. Objects that surely refer to
-    no native block may be left out. Free slots may be included, with the type
+    Columns, ascending by address: where an object begins, how many bytes from there may contain
+    references to native memory, the number of its type in `names`. Objects that surely refer to no
+    native block may be left out. Free slots may be included with the type
     engine.dominators.NO_ROOT: what they still contain refers to nothing.
 
     Objects of the first `owning` types free what they refer to, so they own it: references to it
-    from elsewhere, such as stale ones, are ignored.
-
-    `owned` names blocks, by index, that objects of a type own beside what their words refer to.
-
-    `pages` are the parts of allocators' blocks that contain many objects each, and no native
-    memory.
+    from elsewhere, such as stale ones, are ignored. `owned`: blocks, by index, that objects of a
+    type own beside what their words refer to. `pages`: parts of allocators' blocks with many
+    objects each, and no native memory.
 
     If each object is an allocator's block, the columns are empty, and `blocks` has for every block
-    the number of the type of its object, or NO_ROOT, or IGNORED for an object without pointers.
-    Such blocks are not native memory themselves.
-    """
+    the number of its object's type, or NO_ROOT, or IGNORED for an object without pointers. Such
+    blocks are not native memory themselves."""
 
     addresses: array[int]  # "Q"
     sizes: array[int]  # "I"
@@ -100,11 +87,8 @@ class Holders(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A variable of the managed language that refers to an object.
-
-    `name` is like "shop.orders.cache"; `address` is where the reference is, `value` the object.
-    `table` is the block with this object's own storage (a dictionary's table), or 0.
-    """
+    """A variable of the managed language ("shop.orders.cache"): the reference is at `address`, the
+    object at `value`. `table`: the block with the object's own storage (a dictionary's), or 0."""
 
     name: str
     address: int
@@ -113,10 +97,8 @@ class Variable(NamedTuple):
 
 
 class Site(NamedTuple):
-    """An allocation site, as the runtime records it (tracemalloc, NMT).
-
-    Frames are innermost first, "file:line" or a function.
-    """
+    """An allocation site, as the runtime records it (tracemalloc, NMT). Frames are innermost first,
+    "file:line" or a function."""
 
     frames: Sequence[str]
     blocks: int
@@ -124,11 +106,9 @@ class Site(NamedTuple):
 
 
 class ManagedHeap(NamedTuple):
-    """How to recognise, by loaded files, a runtime whose heap belongs to no allocator.
-
-    `files` are how their names begin, `owner` the runtime's name in a sentence, `allocator` the
-    allocator that serves as its heap if that can be read (CPython's pymalloc).
-    """
+    """How to recognise, by how names of loaded `files` begin, a runtime whose heap belongs to no
+    allocator. `owner`: its name in a sentence. `allocator`: the one that serves as its heap, if it
+    can be read (CPython's pymalloc)."""
 
     files: tuple[str, ...]
     owner: str
@@ -137,12 +117,9 @@ class ManagedHeap(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem found in a process's memory.
-
-    `kind` identifies it for programs. `bytes` is the memory concerned, by which findings are
-    ranked. `title` is a sentence, `cause` another or "", `remedies` what to try, `commands` commands
-    that show more (their words), `facts` the numbers behind it.
-    """
+    """A problem found in a process's memory. `kind` identifies it for programs; `bytes`, the memory
+    concerned, ranks it. `title` is a sentence, `cause` another or "", `remedies` what to try,
+    `commands` commands that show more (their words), `facts` the numbers behind it."""
 
     kind: str
     bytes: int
@@ -165,12 +142,9 @@ class Finding:
 
 
 class Runtime:
-    """One runtime in a process.
-
-    Subclasses set the attributes and override what they can read. Every method may be called any
-    number of times, in any order, and raises nothing but Interrupted: what cannot be read becomes a
-    line in `problems`.
-    """
+    """One runtime in a process; subclasses set the attributes and override what they can read.
+    Every method may be called any number of times, in any order, and raises only Interrupted: what
+    cannot be read becomes a line in `problems`."""
 
     name: str  # "Ruby"
     version: str  # "3.1.2", or "" where it is not known
@@ -186,16 +160,13 @@ class Runtime:
         return []
 
     def stack_memory(self) -> Sequence[Range]:
-        """Parts of its heap that contain stacks beside other data (Go's). Sorted and disjoint.
-
-        There, memory below a stack pointer need not be dead.
-        """
+        """Sorted, disjoint parts of its heap with stacks beside other data (Go's): memory below a
+        stack pointer need not be dead there."""
         return []
 
     def note(self) -> str:
         """A sentence for `find`, `verdict` and `map` on what is known of its memory and what is
-        not, or "".
-        """
+        not, or ""."""
         return ""
 
     def reserved(self) -> Sequence[Range]:
@@ -211,15 +182,12 @@ class Runtime:
         return None
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """Native bytes that objects of this type have reported to the runtime's collector; None if
-        unknown.
-        """
+        """Native bytes that this type's objects reported to the collector; None if unknown."""
         return None
 
     def dead(self) -> Sequence[Range]:
-        """Parts of its heap without live objects (free slots): words there refer to nothing. Sorted
-        and disjoint.
-        """
+        """Sorted, disjoint parts of its heap without live objects (free slots): words there refer
+        to nothing."""
         return []
 
     def sites(self) -> Sequence[Site]:
@@ -232,12 +200,9 @@ class Runtime:
 
     def links(self) -> Optional[bytearray]:
         """For each block, where the runtime's links between objects end, in bytes into the block.
-
-        Only for runtimes whose objects each are a block. Objects that are chained through two words
-        seem to hold one another. 0 means no links; engine.terms.NO_POINTERS an object without
-        pointers, in which only leftover data may look like one. None if the runtime has no such
-        chains.
-        """
+        Only for runtimes whose objects each are a block: objects chained through two words seem to
+        hold one another. 0: no links; engine.terms.NO_POINTERS: an object without pointers, in
+        which only leftover data may look like one. None without such chains."""
         return None
 
     def describe(self, address: int) -> str:
@@ -246,9 +211,6 @@ class Runtime:
 
 
 class Finder(Protocol):
-    """Finds a runtime in a target; [] if there is none.
-
-    It runs for every process, so a miss must take less than a millisecond.
-    """
+    """Finds a runtime in a target. It runs for every process: a miss must take less than 1 ms."""
 
     def __call__(self, target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]: ...

@@ -17,11 +17,8 @@ FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.node",
     "findleaks.runtimes.go",
 )
-"""Modules with a `find(target, engine, directory)`; a new runtime adds itself here.
-
-A module may also have `HEAP`, a ManagedHeap, and `findings(target)`: problems that show even if the
-runtime's heap cannot be read.
-"""
+"""Modules with `find(target, engine, directory)`; a new runtime adds itself here. They may have
+`HEAP`, a ManagedHeap, and `findings(target)`: problems that show even without reading the heap."""
 
 
 def known() -> list[str]:
@@ -36,10 +33,7 @@ def findings(target: Target) -> Iterator[Finding]:
 
 
 def heap_owners(files: Sequence[str], allocators: Collection[str]) -> list[str]:
-    """The owners of managed heaps that none of these allocators serves, judged by loaded files.
-
-    `files` are names without folders.
-    """
+    """Owners of managed heaps that none of these allocators serves, by loaded files' base names."""
     heaps: list[ManagedHeap] = [module.HEAP for module in map(importlib.import_module, FINDERS) if hasattr(module, "HEAP")]
     found = {heap.owner for heap in heaps if heap.allocator not in allocators and any(file.startswith(heap.files) for file in files)}
     return sorted(found, reverse=True)  # the JVM, V8, Ruby, CPython

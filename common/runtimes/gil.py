@@ -1,12 +1,10 @@
 """Whether a thread holds CPython's global interpreter lock, read from the current thread state.
 
-`PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load the current
-thread state (Python/pystate.c). Up to 3.11 that is one variable for all threads: the state of the
-thread that holds the lock. The state identifies its thread: `thread_id`, the result of
-pthread_self(), is among its first words (Include/cpython/pystate.h, struct _ts). From 3.12 on the
-variable is thread-local, and 0 while the thread does not hold the lock. The operands of the
-getter's code give the variable's address.
-"""
+`PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load that state
+(Python/pystate.c). Up to 3.11 it is one variable: the state of the thread that holds the lock,
+identified by `thread_id`, the result of pthread_self(), among its first words
+(Include/cpython/pystate.h, struct _ts). From 3.12 on the variable is thread-local, and 0 while the
+thread does not hold the lock. The operands of the getter's code give the variable's address."""
 
 from __future__ import annotations
 
@@ -23,27 +21,20 @@ from findleaks.target.base import Target
 
 GETTERS = ("PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet", "PyThreadState_Get")
 
+# Bytes of a thread state with `thread_id`: at 144 in 2.7, 152 in 3.6 and 3.11, 176 in 3.7 to 3.10.
 STATE = 192
-"""Bytes of a thread state that contain `thread_id`: it is at 144 in 2.7, 152 in 3.6, 176 in 3.7 to
-3.10, 152 in 3.11.
-"""
 
-LONGEST = 64
-"""Bytes of a getter's code that are read."""
+LONGEST = 64  # bytes of a getter's code that are read
 
+# The dynamic thread vector: bytes of an entry, and the offset in it of the block's address (glibc,
+# sysdeps/generic/dl-dtv.h).
 ENTRY, VALUE = 16, 0
-"""The dynamic thread vector: bytes of an entry, and the offset in it of the block's address (glibc,
-sysdeps/generic/dl-dtv.h).
-"""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """Location of the current thread state.
-
-    It is at `address`; or thread-local at `offset`, from the thread pointer or, with `module`, from
-    the start of that module's block.
-    """
+    """The current thread state is at `address`; or thread-local at `offset`, from the thread
+    pointer or, with `module`, from the start of that module's block."""
 
     arch: Arch
     address: int = 0
@@ -52,9 +43,7 @@ class Lock:
 
     def held(self, word: Callable[[int], int], thread_pointer: int) -> bool:
         """Whether the thread with this thread pointer, which is pthread_self(), holds the lock.
-
-        `word` gives the word at an address, or raises UnreadableMemory.
-        """
+        `word` gives the word at an address, or raises UnreadableMemory."""
         step, mask = self.arch.word, self.arch.mask
         try:
             if self.address:
@@ -73,9 +62,7 @@ class Lock:
 
 def derive(target: Target) -> Optional[Lock]:
     """The lock of the target's CPython; None if there is none, or its code is not as expected.
-
-    Raises CapstoneMissing.
-    """
+    Raises CapstoneMissing."""
     if target.arch.name != "x86-64":
         return None
     for name in GETTERS:
@@ -113,10 +100,8 @@ def _offset(one: Instruction) -> Optional[int]:
 
 
 def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Optional[Lock]:
-    """The lock of a library, whose variable is found through the global offset table.
-
-    The slot holds an address or, with `local`, an offset in thread-local storage.
-    """
+    """The lock of a library, whose variable is found through the global offset table: the slot has
+    an address or, with `local`, an offset in thread-local storage."""
     mask = target.arch.mask
     try:
         value = (target.word(slot) + offset) & mask
@@ -126,9 +111,8 @@ def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Option
 
 
 def _through_index(target: Target, index: int, called: int, following: Optional[Instruction]) -> Optional[Lock]:
-    """The lock whose `tls_index`, the argument of __tls_get_addr, is at `index`: {module number,
-    offset in its block}. The instruction that follows the call loads from what it returns.
-    """
+    """The lock whose `tls_index` {module number, offset in its block}, the argument of
+    __tls_get_addr, is at `index`. The instruction after the call loads from what it returns."""
     getter = target.symbol("__tls_get_addr")
     more = _offset(following) if following is not None and following.base == RAX else None
     if more is None or getter is None or resolve_stub(target, called) != getter.address:

@@ -1,11 +1,10 @@
-"""Functions of the Java Native Interface in a libjvm without symbols, by their index in its
-function table.
+"""Functions of the Java Native Interface in a libjvm without symbols, by index in its function
+table.
 
-The order is that of the interface (Java Native Interface Specification, chapter 4, "Interface
-Function Table"; JNI 1.1 to 21): four words of 0, then the functions. HotSpot keeps the table in its
-writable data, because agents may replace entries (src/hotspot/share/prims/jni.cpp). Behind it comes
-the table for -Xcheck:jni, whose functions end up in those of the first.
-"""
+The order is the interface's (Java Native Interface Specification, chapter 4, "Interface Function
+Table"; JNI 1.1 to 21): four words of 0, then the functions. HotSpot keeps the table in writable
+data, as agents may replace entries (src/hotspot/share/prims/jni.cpp). Behind it is the table for
+-Xcheck:jni, whose functions end up in those of the first."""
 
 from __future__ import annotations
 
@@ -17,16 +16,13 @@ from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 PREFIX = "jni_"
-EXPORTED = "JNI_GetCreatedJavaVMs"
-"""A function that every libjvm exports."""
+EXPORTED = "JNI_GetCreatedJavaVMs"  # by every libjvm
 
 MODULE = "libjvm.so"
 
-RESERVED = 4
-"""Words of 0 in front of the functions."""
+RESERVED = 4  # words of 0 in front of the functions
 
-MAX_DATA = 16 << 20
-"""Bytes of data that are searched in each region; libjvm has 1 MiB."""
+MAX_DATA = 16 << 20  # bytes of data searched in each region; libjvm has 1 MiB
 
 _KINDS = "Object Boolean Byte Char Short Int Long Float Double"
 
@@ -67,20 +63,15 @@ def _calls(where: str) -> Iterator[str]:
     return (f"Call{where}{kind}Method{form}" for kind in (*_KINDS.split(), "Void") for form in ("", "V", "A"))
 
 
-NAMES = tuple(_names())
-"""Functions up to JNI 1.6; later versions append to the table."""
+NAMES = tuple(_names())  # functions up to JNI 1.6; later versions append to the table
 
+# Entries that must be different functions within libjvm: HotSpot replaces those that get fields by
+# code generated at run time.
 MIN_DISTINCT = len(NAMES) - 40
-"""Entries that must be different functions within libjvm. HotSpot replaces those that get fields by
-code generated at run time.
-"""
 
 
 def functions(target: Target) -> Mapping[str, int]:
-    """Addresses by name ("jni_NewLocalRef"); empty if there is no JVM, or no such table in it.
-
-    Interrupted when the user asked to stop.
-    """
+    """Addresses by name ("jni_NewLocalRef"); {} without JVM or such a table. Raises Interrupted."""
     symbol = target.symbol(EXPORTED)
     module = next((one for one in target.modules() if symbol is not None and one.start <= symbol.address < one.end), None)
     if module is None:

@@ -1,11 +1,9 @@
-"""Rules of `count --outside-scope`: what opens and closes a scope, and how to detect that a thread
-is in one.
+"""Rules of `count --outside-scope`: what opens and closes a scope, and whether a thread is in one.
 
-A rule with a `state` reads it, and so needs no breakpoints of its own: "v8" reads the level of
-handle scopes in the thread's isolate, "gil" whether the thread holds CPython's lock. Rules without
-a state, and "gil" if the interpreter's code is not as expected, count for each thread how often
-`enter` was called more than `leave` since counting began.
-"""
+A rule with a `state` reads it, and needs no breakpoints: "v8" reads the level of handle scopes in
+the thread's isolate, "gil" whether the thread holds CPython's lock. Other rules, and "gil" if the
+interpreter's code is not as expected, count for each thread how often `enter` was called more than
+`leave` since counting began."""
 
 from __future__ import annotations
 
@@ -17,11 +15,8 @@ from findleaks.errors import UsageError
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind of scope.
-
-    `guarded` are the functions usually counted. `enter` and `leave` are the names to look for: of a
-    built-in rule at least one must exist, of a user's own rule all.
-    """
+    """One kind of scope. `guarded`: the functions usually counted. `enter` and `leave`: names to
+    look for, of which at least one must exist for a built-in rule, all for a user's own."""
 
     name: str
     enter: tuple[str, ...]
@@ -62,10 +57,8 @@ RULES = {
 
 
 def rule(name: str, enter: Sequence[str] = (), leave: Sequence[str] = ()) -> Rule:
-    """The rule of this name, or a user's own of `enter` and `leave` if no name is given.
-
-    UsageError if that makes no rule.
-    """
+    """The rule of this name, or without one a user's own of `enter` and `leave`. UsageError
+    otherwise."""
     if name and (enter or leave):
         raise UsageError("--outside-scope names a rule, --enter and --leave make one: give one of both")
     if name:

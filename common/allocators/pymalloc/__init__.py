@@ -1,13 +1,12 @@
-"""CPython's small-object allocator ("pymalloc"), read without symbols.
+"""CPython's small-object allocator ("pymalloc"), read without symbols. Sources and layouts:
+layout.py.
 
-It serves requests of up to 512 bytes, from arenas that it gets from mmap, or from malloc where the
-program asked for that (PyObject_SetArenaAllocator). Larger requests are blocks of the process's
-malloc. Sources and layouts: layout.py.
+It serves requests of up to 512 bytes, from arenas that it gets from mmap, or from malloc if the
+program asked for that (PyObject_SetArenaAllocator). Larger ones go to the process's malloc.
 
-A free-threaded interpreter (3.13t and later) has mimalloc inside instead of pymalloc; with
-PYTHONMALLOC=malloc there is no pymalloc either. With PYTHONMALLOC=debug a block is what pymalloc
-gave to the debug hooks: the program's part begins two words into it, behind its size and a canary.
-"""
+A free-threaded interpreter (3.13t and later) has mimalloc instead; PYTHONMALLOC=malloc has no
+pymalloc either. With PYTHONMALLOC=debug the program's part of a block begins two words into it,
+behind its size and a canary."""
 
 from __future__ import annotations
 
@@ -22,21 +21,13 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-LOOK = 32 << 20
-"""Bytes of a file's initialised data that are searched for PyType_Type.
+LOOK = 32 << 20  # bytes of a file's initialised data searched for PyType_Type; it has 1 or 2 MB
 
-An interpreter's initialised data is a megabyte or two.
-"""
-
-STATIC_TYPES = 40
-"""Types that an interpreter has in its data, at least (3.9 has 180)."""
+STATIC_TYPES = 40  # types in an interpreter's data, at least (3.9 has 180)
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder: the allocators of every interpreter in the process.
-
-    Sub-interpreters with an allocator of their own are included (3.12 and later).
-    """
+    """See base.Finder: the allocators of all interpreters, also sub-interpreters' own (3.12+)."""
     found: list[Allocator] = []
     for image, metatype in interpreters(target, engine):
         from findleaks.allocators.pymalloc import locate
@@ -60,9 +51,8 @@ def interpreters(target: Target, engine: Engine) -> Iterator[tuple[Image, int]]:
 def _type_of_types(target: Target, engine: Engine, initialised: Sequence[Range]) -> Optional[int]:
     """The address of PyType_Type in this file's data, or None where the data has no interpreter.
 
-    PyType_Type is its own type: its second word holds its address, and many other objects in the
-    data name it as their type. `initialised`: the parts of the data that come from the file.
-    """
+    It is its own type: its second word holds its address, and many other objects in the data name
+    it as their type. `initialised`: the parts of the data that come from the file."""
     for start, end in initialised:
         for piece in nonzero_pieces(target, start, end):
             for metatype in _own_types(target, engine, piece):

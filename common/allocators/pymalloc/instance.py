@@ -21,18 +21,13 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
 
 VERSION = re.compile(rb"3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d{1,2})?\+? \([^\0]{1,100}\) ?\[?[^\0]{0,80}(?:GCC|Clang|clang|MSC)")
-"""What Py_GetVersion makes of version, builder and compiler (Python/getversion.c): sys.version.
-
-The pattern begins with a literal and does not look back, which makes the search five times as fast.
-"""
+"""sys.version as Py_GetVersion makes it (Python/getversion.c). The pattern begins with a literal
+and does not look back, which makes the search five times as fast."""
 
 
 class Pymalloc(Allocator):
-    """See allocators.base.Allocator.
-
-    `number`: 0 for the main interpreter's, or that of all (up to 3.11); the others' from the newest
-    on.
-    """
+    """See Allocator. `number`: 0 for the main interpreter, or (up to 3.11) for all of them; those
+    of others count from the newest."""
 
     name = "pymalloc"
     retention_note = "CPython gives back an arena only when nothing in it is in use"
@@ -80,7 +75,7 @@ class Pymalloc(Allocator):
             self.problems.append(Problem(self.state.pointer, what))
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: adjacent arenas are one heap."""
+        """Adjacent arenas are one heap."""
         return self._heaps
 
     def _heap(self, group: Sequence[ArenaObject]) -> Heap:
@@ -96,7 +91,6 @@ class Pymalloc(Allocator):
         return Heap(start, end, label, walk, [], foreign)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator."""
         self._walked.sort()
         unknown = [node for node in blocks.set_state(self.pools.free, BlockState.FREE) if inside(self._walked, node)]
         for node in unknown[:20]:
@@ -119,7 +113,6 @@ class Pymalloc(Allocator):
             self.problems.append(Problem(self.state.pointer, what, False))
 
     def summary(self) -> dict[str, object]:
-        """See Allocator."""
         return {
             "interpreter": self.number,
             "arenas": len(self.arena_objects),
@@ -130,7 +123,6 @@ class Pymalloc(Allocator):
         }
 
     def locate(self, address: int) -> str:
-        """See Allocator."""
         for arena in self.arena_objects:
             if arena.address <= address < arena.address + self.arena_size:
                 at = bisect_right(self.pools.address, address) - 1
@@ -144,12 +136,10 @@ class Pymalloc(Allocator):
         return ""
 
     def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
-        """See Allocator: the heuristics for Python objects, and the addresses of all types.
+        """The heuristics for Python objects, and the addresses of all types.
 
-        Most references to a Python object point behind a header in front of it: that of the garbage
-        collector and, since 3.11, that of a managed dictionary or weak reference. Larger objects
-        are laid out the same in malloc's blocks.
-        """
+        Most references point behind a header: the garbage collector's and, since 3.11, a managed
+        dictionary's or weak reference's. Larger objects look the same in malloc's blocks."""
         if self.number:
             # sub-interpreters share the main one's types, or have them in the same heaps
             return Heuristic.NONE, ()
@@ -165,10 +155,7 @@ class Pymalloc(Allocator):
             yield from range(bisect_left(self.pools.address, start), bisect_left(self.pools.address, end))
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: size classes as sys._debugmallocstats() prints them.
-
-        What a pool has not handed out yet is free. Larger requests are malloc's blocks.
-        """
+        """Size classes as in sys._debugmallocstats(); what a pool has not handed out is free."""
         numbers, used = [0] * self.layout.classes, [0] * self.layout.classes
         index, count = self.pools.index, self.pools.count
         for at in self._mine():
@@ -185,7 +172,6 @@ class Pymalloc(Allocator):
         return made
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator."""
         used: Counter[int] = Counter()
         free: Counter[int] = Counter()
         for at in self._mine():
@@ -199,7 +185,7 @@ class Pymalloc(Allocator):
         return made
 
     def counted(self) -> Mapping[str, int]:
-        """See Allocator: the lines of sys._debugmallocstats(), under their own names."""
+        """The lines of sys._debugmallocstats(), under their own names."""
         totals: dict[str, int] = {}
         times = self.state.variable(self.memory, "times")
         highwater = self.state.variable(self.memory, "highwater")
@@ -236,7 +222,6 @@ class Pymalloc(Allocator):
         return {index: (number, used[index]) for index, number in pools.items()}
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
-        """See Allocator."""
         from findleaks.allocators.pymalloc.verify import verify
 
         return verify(self)

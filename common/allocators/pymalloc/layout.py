@@ -3,11 +3,9 @@
 Sources: Objects/obmalloc.c (3.9 to 3.11) and Include/internal/pycore_obmalloc.h (3.12 to 3.14) of
 CPython 3.9.2, 3.10.13, 3.11.2, 3.12.1, 3.13.5 and 3.14.10.
 
-An arena is cut into 64 pools, and a pool into equal blocks behind its header. An arena_object
-describes an arena. The order of their fields has not changed since 2.5, only sizes have: arenas are
-256 KiB with pools of 4 KiB up to 3.9, and 1 MiB with pools of 16 KiB since 3.10 (where the radix
-tree of arenas is compiled in, as it is by default).
-"""
+An arena, described by an arena_object, is cut into 64 pools, and a pool into equal blocks behind
+its header. Their fields are the same since 2.5, only sizes changed: arenas of 256 KiB and pools of
+4 KiB up to 3.9; 1 MiB and 16 KiB since 3.10 (with the radix tree of arenas, the default)."""
 
 from __future__ import annotations
 
@@ -15,21 +13,14 @@ from typing import NamedTuple
 
 from findleaks.target.arch import Arch
 
-POOLS = 64
-"""Pools of an arena (MAX_POOLS_IN_ARENA).
+POOLS = 64  # MAX_POOLS_IN_ARENA; one less if the arena is not aligned to a pool's size
 
-There is one less where the arena does not begin at a multiple of the pool's size.
-"""
+POOL_SIZES = (1 << 14, 1 << 12)  # POOL_SIZE, bytes: 3.10 and later, 3.9
 
-POOL_SIZES = (1 << 14, 1 << 12)
-"""POOL_SIZE, bytes: 3.10 and later, 3.9."""
-
-SMALLEST_ARENAS = 16
-"""INITIAL_ARENA_OBJECTS: elements of the first array of arena_objects; the array doubles."""
+SMALLEST_ARENAS = 16  # INITIAL_ARENA_OBJECTS: length of the array of arena_objects; it doubles
 
 MAX_ARENAS = 1 << 24  # elements of the array, at most
-LARGEST = 512
-"""SMALL_REQUEST_THRESHOLD, bytes: larger requests go to malloc."""
+LARGEST = 512  # SMALL_REQUEST_THRESHOLD, bytes: larger requests go to malloc
 
 
 class Layout(NamedTuple):
@@ -44,20 +35,14 @@ class Layout(NamedTuple):
 
     @property
     def object(self) -> int:
-        """Bytes of an arena_object.
-
-        Its fields: address and pool_address, words; nfreepools and ntotalpools, 32 bits; freepools,
-        nextarena and prevarena, words.
-        """
+        """Bytes of an arena_object: address and pool_address, words; nfreepools and ntotalpools, 32
+        bits; freepools, nextarena and prevarena, words."""
         return 5 * self.word + 8
 
     @property
     def header(self) -> int:
-        """Bytes of a pool_header.
-
-        Its fields: ref.count, in a word; freeblock, nextpool and prevpool, words; arenaindex,
-        szidx, nextoffset and maxnextoffset, 32 bits.
-        """
+        """Bytes of a pool_header: ref.count, in a word; freeblock, nextpool and prevpool, words;
+        arenaindex, szidx, nextoffset and maxnextoffset, 32 bits."""
         return 4 * self.word + 16
 
     @property
@@ -85,12 +70,9 @@ def layout_of(arch: Arch) -> Layout:
 
 
 class Variables(NamedTuple):
-    """Offsets of the allocator's variables from `arenas`, in words.
-
-    In order: maxarenas, unused_arena_objects, usable_arenas, nfp2lasta,
-    narenas_currently_allocated, ntimes_arena_allocated, narenas_highwater. `used`: usedpools, 0
-    where it is elsewhere.
-    """
+    """Offsets of the allocator's variables from `arenas`, in words: maxarenas,
+    unused_arena_objects, usable_arenas, nfp2lasta, narenas_currently_allocated,
+    ntimes_arena_allocated, narenas_highwater; and usedpools, 0 where it is elsewhere."""
 
     name: str
     maximum: int
@@ -123,12 +105,8 @@ VARIABLES = (
     ),
     Variables("3.9 to 3.11", -1, -2, -3, -3 - _N, -4 - _N, -5 - _N, -6 - _N, 0),
 )
-"""Layouts of the variables, newest first.
-
-Up to 3.11 they are separate variables, and their order is the compiler's choice: the reverse of
+"""Newest first. Up to 3.11 they are separate variables in the compiler's order: the reverse of
 their declarations (python.org's sources with GCC), or that of link-time optimisation (Debian's 3.9
-and 3.11: nfp2lasta begins at a multiple of 32; in its libpython3.11 arena_map_root is in between).
-"""
+and 3.11: nfp2lasta is aligned to 32; its libpython3.11 has arena_map_root in between)."""
 
-NEAR = 2 * _N + 16
-"""Words around `arenas` within which all of them are."""
+NEAR = 2 * _N + 16  # words around `arenas` within which all of them are

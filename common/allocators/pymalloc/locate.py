@@ -1,10 +1,9 @@
 """Finding pymalloc's states in an interpreter's data.
 
 A state is the array of arena_objects with the variables around the pointer to it. Up to 3.11 there
-is one set of static variables. Since 3.12 each interpreter may have a struct _obmalloc_state:
-inside the interpreter's state (3.12.0), or with a pointer to it there (3.12.2 and later). The main
-interpreter's is in the file's data, the others' are in blocks.
-"""
+is one static set. Since 3.12 an interpreter may have a struct _obmalloc_state: in the interpreter's
+state (3.12.0), or behind a pointer there (3.12.2 and later). The main interpreter's is in the
+file's data, the others' are in blocks."""
 
 from __future__ import annotations
 
@@ -32,15 +31,10 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
 PAGE = 4096
+# Bytes at the start of an interpreter's state that hold the link to the next one (at 5,472 in
+# 3.12, at 7,416 in 3.14), and that hold the allocator's state or a pointer to it.
 INTERPRETER = 1 << 14
-"""Bytes at the start of an interpreter's state that hold its pointer to the next state.
-
-The pointer is at 5,472 in 3.12, at 7,416 in 3.14.
-"""
-
 STATE = 1 << 20
-"""Bytes at the start of an interpreter's state that hold the allocator's state, or a pointer to it.
-"""
 
 MAX_INTERPRETERS = 4096
 
@@ -58,11 +52,8 @@ class ArenaObject(NamedTuple):
 
 @dataclass
 class State:
-    """A set of the allocator's variables.
-
-    `variables` is None where no known layout fits: then there are no counters to compare with.
-    `interpreter`: the address of the interpreter's own state, 0 where not known.
-    """
+    """A set of the allocator's variables. `variables` is None where no known layout fits: then
+    there are no counters to compare with. `interpreter`: the interpreter's own state, or 0."""
 
     pointer: int  # the address of `arenas`
     array: int
@@ -141,10 +132,8 @@ class _Finder:
         return (value - other) % self.layout.object == 0 and abs(value - other) < MAX_ARENAS * self.layout.object
 
     def _unordered(self, around: dict[int, int]) -> Optional[State]:
-        """The state with these words as variables, where no known order of the variables fits.
-
-        One of the words points to the array, others to elements of it, and some may be unrelated.
-        """
+        """The state with these words as variables, where no known order fits: one is the pointer to
+        the array, others point to elements, some may be unrelated."""
         for pointer, array in sorted(around.items(), key=lambda item: item[1]):
             count = self._count(array)
             arenas = self._arenas(array, count)
@@ -176,10 +165,7 @@ class _Finder:
         return State(pointer, array, count, arenas, pool, variables) if pool and numbers[0] == len(arenas) else None
 
     def _count(self, array: int) -> int:
-        """How many elements the array may have, where no variable says so.
-
-        The number is doubled as long as the elements are plausible.
-        """
+        """The array's length where no variable has it: doubled while elements are plausible."""
         count = SMALLEST_ARENAS
         while count < MAX_ARENAS and all(
             self._object(array + number * self.layout.object) is not None for number in range(count, 2 * count)
@@ -225,10 +211,7 @@ class _Finder:
         return self.memory.read(address, size) or None
 
     def _pool(self, arenas: Sequence[ArenaObject]) -> int:
-        """The size of these arenas' pools, or 0.
-
-        Each pool's header implies it (maxnextoffset = POOL_SIZE - size of a block).
-        """
+        """The pools' size, or 0: a header's maxnextoffset is POOL_SIZE - a block's size."""
         layout = self.layout
         for arena in arenas:
             for size in POOL_SIZES:
@@ -252,10 +235,9 @@ class _Finder:
     def others(self, main: State) -> list[State]:
         """The states of sub-interpreters that have their own.
 
-        _PyRuntime holds the head of the list of interpreters, newest first, and in the next word
-        the main interpreter, which is in the image's data and is the list's last. In each other
-        interpreter the state, or the pointer to it, has the same offset as in the main one.
-        """
+        _PyRuntime has the head of the list of interpreters, newest first, and in the next word the
+        main one: the last of the list, in the image's data. In all of them the state, or the
+        pointer to it, has the same offset."""
         if main.variables is None or not main.variables.used:
             return []
         word = self.layout.word
@@ -279,10 +261,7 @@ class _Finder:
                 yield value, beside
 
     def _chain(self, head: int, first: int, offset: int, pointed: bool, main: State, variables: Variables) -> list[State]:
-        """The states of the interpreters from `head` on.
-
-        [] where they are implausible, or have no states of their own.
-        """
+        """The states of the interpreters from `head` on; [] if implausible or without own ones."""
         found: list[State] = []
         interpreter = head
         link: Optional[int] = None
@@ -305,10 +284,8 @@ class _Finder:
         return found
 
     def _begin(self, interpreter: int, offset: int, pointed: bool) -> Optional[int]:
-        """The address of an interpreter's allocator state, or None.
-
-        Its empty size classes and its lists of pools must be plausible.
-        """
+        """The address of an interpreter's allocator state; None unless its empty size classes and
+        its lists of pools are plausible."""
         begin = self.memory.word(interpreter + offset) if pointed else interpreter + offset
         if not begin or begin % self.layout.word:
             return None

@@ -14,8 +14,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.base import Piece, Range, Target
 
-BATCH = 128
-"""Arenas whose memory is held at a time."""
+BATCH = 128  # arenas whose memory is held at a time
 
 USED = run_states(State.IN_USE, State.IN_USE)
 UNUSED = run_states(State.FREE, State.FREE)
@@ -23,23 +22,18 @@ UNUSED = run_states(State.FREE, State.FREE)
 
 @dataclass
 class Pools:
-    """Columns of the pools in use, ascending by address.
-
-    `free`: the freed blocks of all pools. `bad`: pools [start, end) with implausible headers, whose
-    blocks are not known.
-    """
+    """The pools in use, ascending by address. `free`: freed blocks of all pools; `bad`: pools
+    [start, end) with implausible headers, whose blocks are unknown."""
 
     address: array[int] = field(default_factory=lambda: array("Q"))
     arena: array[int] = field(default_factory=lambda: array("I"))  # the arena's number
     index: array[int] = field(default_factory=lambda: array("B"))  # size class
     count: array[int] = field(default_factory=lambda: array("I"))  # blocks in use
-    # blocks handed out at least once
-    carved: array[int] = field(default_factory=lambda: array("I"))
+    carved: array[int] = field(default_factory=lambda: array("I"))  # blocks handed out once or more
     after: array[int] = field(default_factory=lambda: array("Q"))  # nextpool
     before: array[int] = field(default_factory=lambda: array("Q"))  # prevpool
     free: array[int] = field(default_factory=lambda: array("Q"))
-    # by the arena's number: pools that were cut up and are free again
-    empty: dict[int, int] = field(default_factory=dict)
+    empty: dict[int, int] = field(default_factory=dict)  # {arena's number: pools now free again}
     bad: list[Range] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -47,10 +41,7 @@ class Pools:
         return len(self.address)
 
     def runs(self, layout: Layout, size: int, first: int, last: int) -> array[int]:
-        """RUNs of the blocks of pools [first, last).
-
-        All that was handed out is in use here; what of it was freed is marked later.
-        """
+        """RUNs of the blocks of pools [first, last). Freed ones, marked later, are in use here."""
         made: array[int] = array("Q")
         sizes = [layout.size(index) for index in range(layout.classes)]
         most_blocks = [layout.block_count(size, index) for index in range(layout.classes)]
@@ -91,11 +82,8 @@ def _together(arenas: Iterable[ArenaObject], size: int) -> Iterator[Range]:
 def _headers(
     target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequence[ArenaObject], pieces: tuple[Piece, ...], pools: Pools
 ) -> list[tuple[int, int, int]]:
-    """Append the pools in use.
-
-    Returns (index of the pool, head of its list of freed blocks, their number by the header) of
-    each pool that has freed blocks.
-    """
+    """Append the pools in use. Returns (pool's index, head of its list of freed blocks, their
+    number by the header) of those with freed blocks."""
     addresses: array[int] = array("Q")
     numbers: array[int] = array("I")
     for arena in arenas:

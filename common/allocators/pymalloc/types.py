@@ -1,9 +1,7 @@
-"""The types of a process's Python objects, which the second words of objects point to.
+"""The types of a process's Python objects: an object is a reference count, then its type.
 
 Sources: Include/object.h, Include/cpython/object.h and Objects/typeobject.c of CPython 3.9 to 3.14.
-An object begins with its reference count and its type. A type is an object whose type is
-PyType_Type or another metatype.
-"""
+A type is an object whose type is PyType_Type or another metatype."""
 
 from __future__ import annotations
 
@@ -14,24 +12,14 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-FLAGS = 21
-"""Offset of tp_flags in a type, in words, since 3.8: behind tp_as_buffer."""
-
-TYPE_SUBCLASS = 1 << 31
-"""Py_TPFLAGS_TYPE_SUBCLASS: a type of types."""
-
-READY = 1 << 12
-"""Py_TPFLAGS_READY."""
-
-ROUNDS = 8
-"""Levels of metatypes of metatypes that are followed, at most."""
+FLAGS = 21  # offset of tp_flags in a type, in words, since 3.8: behind tp_as_buffer
+TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: a type of types
+READY = 1 << 12  # Py_TPFLAGS_READY
+ROUNDS = 8  # levels of metatypes of metatypes that are followed
 
 
 def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], heaps: Sequence[Range]) -> list[int]:
-    """Addresses of all types, ascending: static ones in the loaded files' `data`, others in blocks.
-
-    All of `heaps` is searched.
-    """
+    """Addresses of all types, ascending: static ones in files' `data`, others in the `heaps`."""
     memory = Memory(target)
     found: set[int] = set()
     wanted = {metatype}

@@ -25,9 +25,8 @@ class PymallocView(Protocol):
 def verify(allocator: PymallocView) -> Iterator[Problem]:
     """Check the rings of pools in use, and the lists of free pools.
 
-    Pools that are not full are in the ring of their size class, linked both ways; full ones are in
-    none. Free ones are in their arena's list, as many as it counts.
-    """
+    Pools that are not full are in their size class's ring, linked both ways; full ones are in none.
+    Free ones are in their arena's list, as many as it counts."""
     yield from _rings(allocator)
     yield from _free_pools(allocator)
 

@@ -18,10 +18,8 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import inside, nonzero_pieces, subtract
 
 TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
-"""Bytes around a thread pointer that are searched for the pointer to the thread's cache.
-
-It is in static TLS in front of the thread pointer, or the value of a pthread key behind it.
-"""
+"""Bytes searched around a thread pointer for the pointer to its cache, which is in static TLS in
+front, or the value of a pthread key behind."""
 
 
 def is_cache(memory: Memory, sizes: Sequence[int], address: int) -> bool:
@@ -31,10 +29,8 @@ def is_cache(memory: Memory, sizes: Sequence[int], address: int) -> bool:
 
 
 def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], problems: list[Problem]) -> tuple[list[ThreadHeap], str]:
-    """The caches on the list that ThreadCache::thread_heaps_ heads, and those that threads name.
-
-    And the releases that have their links where these are. `heaps`: memory of spans.
-    """
+    """The caches on the list that ThreadCache::thread_heaps_ heads and those that threads name; and
+    the releases that have their links where these are. `heaps`: memory of spans."""
     chain: list[int] = []
     release = problem = ""
     for head in _candidates(memory, engine, place, heaps):
@@ -69,10 +65,8 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
 
 
 def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple[list[int], str]:
-    """The caches from `head` on, up to where links disagree, and why they end early, or "".
-
-    [] if `head` heads no list.
-    """
+    """The caches from `head` up to where links disagree, none if `head` heads no list; and why they
+    end early, or ""."""
     chain, following = linked_caches(memory, head, links, partial(is_cache, memory, sizes))
     if following and len(chain) == 1:
         return [], ""
@@ -101,8 +95,7 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
     return found
 
 
-NEAR = 64 << 20
-"""Bytes around the listed caches where a cache that the list does not lead to may be."""
+NEAR = 64 << 20  # bytes around the listed caches where unlisted ones may be
 
 
 def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[Problem]) -> ThreadHeap:
@@ -117,10 +110,8 @@ def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[P
 
 
 def transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator[FreeList]:
-    """The chains in the transfer caches (central_freelist.h, tc_slots_).
-
-    Each has as many blocks as move at a time.
-    """
+    """The chains in the transfer caches (central_freelist.h, tc_slots_), each with as many blocks
+    as move at a time."""
     layout = place.layout
     for number in range(1, len(place.sizes)) if layout.slots else ():
         central = place.of_class(number)

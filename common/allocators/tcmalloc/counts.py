@@ -9,11 +9,9 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 
 
 def central(one: TcmallocHeap, number: int) -> dict[str, int]:
-    """What a central list counts (tcmalloc.cc, ExtractStats; central_freelist.cc, OverheadBytes).
-
-    Spans; blocks free on them; blocks in chains of its transfer cache; and bytes at the ends of its
-    spans that are too few for a block.
-    """
+    """A central list's spans, free blocks on them, blocks in its transfer cache's chains, and bytes
+    at the ends of spans that are too few for a block (tcmalloc.cc, ExtractStats;
+    central_freelist.cc, OverheadBytes)."""
     memory, place = one.memory, one.place
     at = place.of_class(number)
     spans, counter = memory.word(at + NUM_SPANS) or 0, memory.word(at + COUNTER) or 0

@@ -1,14 +1,10 @@
 """tcmalloc's own objects of C++ classes, recognised by their run-time types (Itanium C++ ABI).
 
-One is a block that tcmalloc itself loses. 2.7 to 2.15 make a MallocExtension at the first call, and
-replace it by a TCMallocImplementation as soon as constructors run, without freeing it
-(malloc_extension.cc, InitModule and Register). It is the allocator's own, not a leak of the
-program.
-
-To recognise it: a variable of the image refers to a small object with a long table of virtual
-functions, whose type has one base. The lost block is an object of that base, and holds only a
-pointer to the base's table.
-"""
+One is a block that tcmalloc itself loses, which is no leak of the program: 2.7 to 2.15 make a
+MallocExtension at the first call, and replace it by a TCMallocImplementation once constructors run,
+without freeing it (malloc_extension.cc, InitModule and Register). To recognise it: a variable of
+the image refers to a small object with a long table of virtual functions, whose type has one base.
+The lost block is an object of that base, and holds only a pointer to the base's table."""
 
 from __future__ import annotations
 
@@ -22,10 +18,6 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 
 MIN_SLOTS = 20
-"""Virtual functions of a MallocExtension, at least: 27 in 2.7, 29 in 2.8 to 2.15.
-
-This length distinguishes it from classes of a program into which tcmalloc is linked.
-"""
 
 MAX_VARIABLES = 100_000  # pointers to spans that are looked at
 
@@ -90,11 +82,8 @@ MMAP = b"MmapSysAllocator"
 
 
 def hints(one: TcmallocHeap) -> list[Range]:
-    """The words with the end of MmapSysAllocator's last mapping, where a block may begin.
-
-    MmapSysAllocator::hint_ of system-alloc.cc, since 2.16. The allocator is recognised by the name
-    of its run-time type, where that can be read.
-    """
+    """The words with the end of MmapSysAllocator's last mapping, where a block may begin (hint_ of
+    system-alloc.cc, since 2.16). The name of its run-time type, where readable, identifies it."""
     memory, module, found = one.memory, one.place.image.module, []
     low, high = one.spans[0].start, one.spans[-1].end
     for piece in one.place.image.pieces(one.target):

@@ -50,8 +50,7 @@ class Tcmalloc(TcmallocHeap):
         self.version = self._version() or self.release
         self.listed = Counter()
         self.lists: list[FreeList] = []  # of thread caches and transfer caches
-        # blocks of size class 1 that are its own, which it counts as in use
-        self.replaced: list[int] = []
+        self.replaced: list[int] = []  # its own blocks of size class 1, which it counts as in use
 
     def _version(self) -> str:
         """The version in TC_VERSION_STRING, in the read-only bytes of the image; "" if unknown."""
@@ -66,7 +65,6 @@ class Tcmalloc(TcmallocHeap):
         return ""
 
     def heap(self, part: Range) -> Heap:
-        """See PageHeap."""
 
         def walk(blocks: Blocks) -> None:
             first, last = (bisect_left(self._starts, bound) for bound in part)
@@ -75,7 +73,6 @@ class Tcmalloc(TcmallocHeap):
         return Heap(*part, "", walk)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator."""
         self.free, self.listed = follow_spans(self)
         self.mark(blocks, self.free, State.FREE, "a span's list of free blocks")
         self.lists = [one for heap in self.threads for one in heap.lists]
@@ -89,10 +86,8 @@ class Tcmalloc(TcmallocHeap):
         self._look_for_headers(blocks)
 
     def _look_for_headers(self, blocks: Blocks) -> None:
-        """Report if this is libtcmalloc_debug (debugallocation.cc, MallocBlock).
-
-        It puts a header of four words in front of each block.
-        """
+        """Report libtcmalloc_debug, which puts four words in front of each block
+        (debugallocation.cc, MallocBlock)."""
         looked = marked = 0
         for number in range(5, len(self.place.sizes)):
             for span in self.spans_of(number)[:2]:
@@ -106,11 +101,8 @@ class Tcmalloc(TcmallocHeap):
             self.problems.append(Problem(self.place.central, f"{self.where} is tcmalloc's debug variant: {what}", False))
 
     def metadata(self) -> list[Range]:
-        """See Allocator: spans' descriptors, the page map, thread caches, variables with pointers.
-
-        The variables are central lists with stale chains, and the page heap with its cache of page
-        numbers.
-        """
+        """Spans' descriptors, the page map, thread caches, and variables with pointers: central
+        lists with stale chains, the page heap with its cache of page numbers."""
         return self._metadata
 
     @cached_property
@@ -125,17 +117,14 @@ class Tcmalloc(TcmallocHeap):
         return merged(outside)
 
     def summary(self) -> dict[str, object]:
-        """See Allocator."""
         pages = counts.page_heap(self)
         kept = {name: pages[name] for name in ("system_bytes", "free_bytes", "unmapped_bytes")}
         return {"spans": len(self.spans), "thread_caches": len(self.threads), "page_size": self.place.layout.page, **kept}
 
     def used_spans(self) -> list[Span]:
-        """See PageHeap."""
         return [span for span in self.spans if span.location == IN_USE]
 
     def locate_pages(self, address: int, span: Optional[Span]) -> str:
-        """See PageHeap."""
         if span is None:
             return ""
         if span.location == IN_USE:
@@ -144,32 +133,28 @@ class Tcmalloc(TcmallocHeap):
         return f"{kept} ({span.start:#x} to {span.end:#x})"
 
     def own_counts(self, size: int) -> dict[str, int]:
-        """See PageHeap."""
         number = self.place.sizes.index(size)
         length = sum(one.length for heap in self.threads for one in heap.lists if one.number == number)
         return {"class": number, **counts.central(self, number), "thread": length}
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: there is one, the page heap."""
+        """There is one, the page heap."""
         mapped = sum(self.page_bytes) + sum(end - start for start, end in self.metadata())
         returned = self.page_bytes[RETURNED]
         return self.page_heap(blocks, mapped, {**self.counted(), "returned": returned}, self.page_bytes[NORMAL] + returned)
 
     def spare(self, blocks: Blocks) -> list[Spare]:
-        """See Allocator: spans on the page heap's lists."""
+        """Spans on the page heap's lists."""
         sorts = {NORMAL: "page heap"}
         return [Spare(s.start, s.end, sorts.get(s.location, "returned"), "") for s in self.spans if s.location != IN_USE]
 
     def counted(self) -> dict[str, int]:
-        """See Allocator: names of MallocExtension::GetNumericProperty."""
+        """By the names of MallocExtension::GetNumericProperty."""
         return counts.properties(self)
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """See Allocator.
-
-        A thread that changes lists of its own cache has the cache's address. One that changes the
-        page heap's lists and counters has the address of a span.
-        """
+        """See Allocator. A thread that changes its cache's lists has the cache's address; one that
+        changes the page heap's lists and counters has a span's address."""
         if super().changing(problem, words, blocks):
             return True
         if problem.address == self.place.root + self.place.layout.stats:
@@ -178,7 +163,6 @@ class Tcmalloc(TcmallocHeap):
         return any_within(words, (Range(cache, cache + self.structure) for cache in changed))
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
-        """See Allocator."""
         return integrity.verify(self)
 
 

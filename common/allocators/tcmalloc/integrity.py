@@ -1,7 +1,4 @@
-"""verify: checks of tcmalloc beyond those of walking it.
-
-The page map inside spans, span lists in both directions, blocks on two lists.
-"""
+"""Checks beyond walking: the page map inside spans, span lists both ways, blocks on two lists."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ def _wrong_page(span: Span, page: int, pointer: int, _: int) -> Problem:
 
 
 def _chain(one: TcmallocHeap, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
-    """Follow a ring of spans (span.cc, DLL_*) from its header.
-
-    `seen` gets the spans whose link back agrees.
-    """
+    """Follow a ring of spans (span.cc, DLL_*) from its header. `seen` gets those that link back."""
     before, at = header, one.memory.word(header + NEXT)
     members: set[int] = set()
     while at != header:
@@ -96,10 +90,7 @@ def _central(one: TcmallocHeap, number: int, known: dict[int, Span], checked: di
 
 
 def _page_heap(one: TcmallocHeap, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Free spans: those of few pages are on rings by length, two sets have the others.
-
-    See page_heap.h.
-    """
+    """Free spans: short ones on rings by length, the others in two sets (page_heap.h)."""
     layout = one.place.layout
     free = [span for span in one.spans if span.location != IN_USE]
     left = {span.address for span in free if span.end - span.start <= layout.most_pages * layout.page}

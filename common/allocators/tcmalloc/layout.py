@@ -1,7 +1,5 @@
-"""Structures of gperftools' tcmalloc, 64-bit. Offsets and sizes are bytes.
-
-All are the same in 2.7 to 2.18, except ThreadCache's links.
-"""
+"""Structures of gperftools' tcmalloc, 64-bit; offsets and sizes are bytes. From 2.7 to 2.18 only
+ThreadCache's links changed."""
 
 from __future__ import annotations
 
@@ -47,11 +45,9 @@ LIST_LENGTH, LIST_SIZE = 8, 24
 CACHE_SIZE = CLASSES * LIST
 CACHE = 4160
 RELEASES = ("2.16 and later", "2.7-2.15")
+# Offsets of next_, which prev_ follows, by release: right behind the sampler, or also behind tid_
+# and in_setspecific_.
 CACHE_LINKS = tuple(zip((4128, 4144), RELEASES))
-"""Offsets of next_, which prev_ follows, by release.
-
-They are right behind the sampler, or also behind tid_ and in_setspecific_.
-"""
 
 PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
     "system_bytes",
@@ -76,11 +72,8 @@ STACK = 33 * WORD
 
 @dataclass(frozen=True)
 class Layout(PageMapLayout):
-    """A build: pages of 1 << `shift` bytes.
-
-    `levels` of the page map (pagemap.h) and `slots` of a transfer cache are 2 and 64, or 3 and 0
-    with TCMALLOC_SMALL_BUT_SLOW.
-    """
+    """A build with pages of 1 << `shift` bytes. `levels` of the page map (pagemap.h) and `slots` of
+    a transfer cache: 2 and 64; 3 and 0 with TCMALLOC_SMALL_BUT_SLOW."""
 
     shift: int
     levels: int
@@ -94,10 +87,8 @@ class Layout(PageMapLayout):
 
     @property
     def lists(self) -> int:
-        """Offset of free_ from the page map's root.
-
-        In between are the root, the map's allocator, and two std::set of large spans.
-        """
+        """Offset of free_ from the page map's root; in between are the root, the map's allocator,
+        and two std::set of large spans."""
         return (WORD << self.root_bits) + WORD + 2 * 48
 
     @property

@@ -1,7 +1,4 @@
-"""Lists of freed blocks of spans (central_freelist.cc).
-
-A freed block's first word names the next.
-"""
+"""Lists of freed blocks of spans (central_freelist.cc), linked by their first words."""
 
 from __future__ import annotations
 
@@ -17,8 +14,10 @@ from findleaks.allocators.tcmallocs.caches import damaged_link
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
-WINDOW = 32 << 20
-"""Bytes of memory in which lists of spans are followed at a time."""
+if TYPE_CHECKING:
+    from findleaks.allocators.tcmalloc.instance import Tcmalloc
+
+WINDOW = 32 << 20  # bytes of memory in which lists of spans are followed at a time
 
 
 def follow_spans(one: TcmallocHeap) -> tuple[array[int], Counter[int]]:
@@ -65,16 +64,12 @@ def _windows(one: TcmallocHeap) -> Iterator[list[Span]]:
 
 
 def _blocks(place: Place, span: Span) -> int:
-    """The number of blocks of a span that has a size class."""
     return (span.end - span.start) // place.sizes[span.number]
 
 
 def _span_problem(place: Place, span: Span, found: int, count: int, why: str, damaged: Range) -> Problem:
-    """The problem of a span's list.
-
-    `why`: why the list ended early; "" where only the numbers differ, as they do for a moment while
-    a thread frees.
-    """
+    """The problem of a span's list. `why` it ended early; "" if only the numbers differ, as they do
+    for a moment while a thread frees."""
     size = place.sizes[span.number]
     text = f"span at {span.start:#x}, {count:,} blocks of {size}: {found:,} on its free list, {span.refcount:,} in use by its count"
     return Problem(damaged.start, f"{text}; {why}" if why else text, bool(why) or found + span.refcount > count, damaged)

@@ -1,8 +1,5 @@
-"""Finding tcmalloc's variables, starting from the table of size classes.
-
-The central lists are in the same data, and their spans name pages. The page map's root is where a
-page's number leads back to its span.
-"""
+"""Finding tcmalloc's variables from the table of size classes. The central lists are in the same
+data. Their spans name pages, and the page map's root leads from a page back to its span."""
 
 from __future__ import annotations
 
@@ -31,9 +28,7 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 
-SAMPLES = 24
-"""Spans with which the page map's root is looked for; the first leads to it, unless it is corrupt.
-"""
+SAMPLES = 24  # spans to try to find the page map's root from; the first leads to it unless corrupt
 
 PROBE = 5  # the size class by whose number the central lists are found
 
@@ -75,8 +70,7 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
     """The rest of a tcmalloc; None where it is not there."""
     regions = places.writable(memory.target)
     everywhere = Range(regions[0].start, regions[-1].end)
-    # A span of the largest class is one block (common.cc, SizeMap::Init): its number of pages gives
-    # the page size.
+    # A span of the largest class is one block (common.cc, SizeMap::Init): it shows the page size.
     pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
     layouts = [layout for layout in LAYOUTS if pages << layout.shift == MAX_SMALL] or LAYOUTS
     probes = [at for piece in image.pieces(memory.target) for at in engine.search(piece, PROBE, PROBE + 1)]
@@ -92,10 +86,7 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
 
 
 def _central(memory: Memory, probes: Sequence[int], layout: Layout, count: int) -> Iterator[int]:
-    """Addresses at which each of `count` central lists names its own size class.
-
-    `probes`: words that may be that of class PROBE.
-    """
+    """Where each of `count` central lists names its class. `probes`: words that may be PROBE's."""
     stride = layout.stride
     for at in probes:
         first = at - SIZE_CLASS - PROBE * stride

@@ -1,9 +1,8 @@
 """The page map, and its spans: every page that tcmalloc ever got from the system belongs to one.
 
 pagemap.h: a radix tree from page numbers to spans. A span's first and last page always name it. All
-its pages do where it has a size class (page_heap.cc, RecordSpan and RegisterSizeClass). In other
-spans the entries of inner pages may be stale.
-"""
+its pages do if it has a size class (page_heap.cc, RecordSpan and RegisterSizeClass), else the
+entries of inner ones may be stale."""
 
 from __future__ import annotations
 
@@ -21,19 +20,13 @@ from findleaks.allocators.tcmallocs.page_map import WORD, Tree, entries, read_no
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
+# Bytes between pieces of metadata that are joined where no span is in between. Descriptors are in
+# blocks of 128 KB, freed ones too (page_heap_allocator.h); leaves of the page map take 2 MB.
 NEAR = 1 << 20
-"""Bytes between two pieces of metadata that are joined, where no span is in between.
-
-Descriptors are in blocks of 128 KB, freed ones among them (page_heap_allocator.h). Leaves of the
-page map take 2 MB.
-"""
 
 
 class Span(NamedTuple):
-    """A span: its descriptor's address, its memory, and fields of the descriptor.
-
-    `objects` heads its list of free blocks.
-    """
+    """A span: its memory, and fields of its descriptor. `objects` heads its list of free blocks."""
 
     address: int
     start: int
@@ -75,8 +68,7 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
     index = {address: i for i, address in enumerate(addresses) if i not in missing}
     starts, lengths, objects, bits = (words[column::SPAN_WORDS].tolist() for column in (0, 1, 4, 5))
     found: list[Span] = []
-    # pages [first, last] that name a span that does not have them
-    bad: list[tuple[int, int, int]] = []
+    bad: list[tuple[int, int, int]] = []  # (first, last page, span that does not have them)
     pages, pointers, shift = tree.pages, tree.words, place.layout.shift
     at, count = 0, len(pages)
     while at < count:
@@ -116,12 +108,9 @@ def _bad_entries(shift: int, first: int, last: int, pointer: int, readable: bool
 
 
 def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[Span]) -> dict[int, int]:
-    """{start: usable size} of sampled blocks.
-
-    Each has its own span, which names the stack that allocated it and the requested size (common.h,
-    StackTrace). malloc_usable_size returns what a block of that size usually has (tcmalloc.cc,
-    GetSizeWithCallback).
-    """
+    """{start: usable size} of sampled blocks, each in its own span, which names the stack that
+    allocated it and the requested size (common.h, StackTrace). The usable size is what a block of
+    that size usually has (tcmalloc.cc, GetSizeWithCallback)."""
     chosen = sorted((span for span in spans if span.sampled and span.location == IN_USE), key=lambda span: span.objects)
     data, missing = records(target, engine, [span.objects for span in chosen], WORD)
     words = memoryview(data).cast("Q")
@@ -135,10 +124,7 @@ def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[
 
 
 def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]) -> array[int]:
-    """What `Blocks.append_runs` takes for these spans: all their blocks, in use.
-
-    `sampled`: see `sampled_sizes`.
-    """
+    """All blocks of these spans, in use, for `Blocks.append_runs`; see `sampled_sizes`."""
     words: list[int] = []
     for _, start, end, number, location, _, _, _ in spans:
         if location == IN_USE:

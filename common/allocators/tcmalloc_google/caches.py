@@ -1,8 +1,5 @@
-"""Caches of freed blocks.
-
-Those of CPUs (internal/percpu_tcmalloc.h), transfer caches and those of CPUs that share a cache
-(transfer_cache.h), and those of threads where per-CPU caches are off (thread_cache.h).
-"""
+"""Caches of freed blocks: of CPUs (internal/percpu_tcmalloc.h), transfer caches and those of CPUs
+that share a cache (transfer_cache.h), of threads without per-CPU caches (thread_cache.h)."""
 
 from __future__ import annotations
 
@@ -39,11 +36,8 @@ MAX_SHARDS = 256
 
 
 class CpuCaches(NamedTuple):
-    """CpuCache: its address, and its slabs.
-
-    `shift`: a slab takes 1 << shift bytes. `begins`: where the lists of the classes begin, in
-    words.
-    """
+    """CpuCache: its address, and its slabs of 1 << `shift` bytes each. `begins`: where the lists of
+    the classes begin, in words."""
 
     address: int
     slabs: int
@@ -102,10 +96,7 @@ def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:
 
 
 def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> Optional[CpuCaches]:
-    """The CpuCache at `at`, or None.
-
-    It begins with TcmallocSlab's three words, and its begins_ ascend (InitSlabs).
-    """
+    """The CpuCache at `at`, or None: TcmallocSlab's three words; begins_ ascend (InitSlabs)."""
     stopped, begins = memory.word(at + WORD), memory.word(at + 2 * WORD)
     layout, shift = place.layout, value & 0xFFF
     if not stopped or not begins or not inside(own, stopped) or not inside(own, begins):
@@ -117,11 +108,8 @@ def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence
 
 
 def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem]) -> Iterator[Held]:
-    """The blocks in each CPU's slab: from where a class begins up to `current` of its header.
-
-    Slabs of CPUs that were never used are zeros. Behind the last slab is other memory, whose
-    headers are implausible.
-    """
+    """The blocks in each CPU's slab: from where a class begins up to `current` of its header. Slabs
+    of unused CPUs are zeros. Behind the last slab is other memory, without plausible headers."""
     layout, size = place.layout, 1 << cpus.shift
     bounds = [*cpus.begins[1:], size // WORD]
     for cpu in range(MAX_CPUS):
@@ -193,10 +181,8 @@ def _shard(memory: Memory, place: Place, shard: int, caches: int, problems: list
 
 
 def is_thread_cache(memory: Memory, place: Place, address: int) -> bool:
-    """Whether a ThreadCache is here (FreeList::Init).
-
-    Its lists are empty where they say so, and may be longer than 0.
-    """
+    """Whether a ThreadCache is here (FreeList::Init): its lists are empty where they say so, and
+    may be longer than 0."""
     if not (memory.int32(address + LIST_MOST) or 0) or not (memory.int32(address + LIST + LIST_MOST) or 0):
         return False
     words = memory.words(address, place.layout.thread_cache // WORD)
@@ -210,10 +196,8 @@ def is_thread_cache(memory: Memory, place: Place, address: int) -> bool:
 
 
 def _chain(memory: Memory, place: Place, head: int) -> list[int]:
-    """The caches on the list that ThreadCache::thread_heaps_ heads, up to where links disagree.
-
-    [] if `head` heads no list.
-    """
+    """The caches from ThreadCache::thread_heaps_ on, up to where links disagree; [] if `head` heads
+    no list."""
     if not is_thread_cache(memory, place, head):
         return []
     return linked_caches(memory, head, place.layout.cache_links, partial(is_thread_cache, memory, place))[0]

@@ -23,10 +23,8 @@ def central(one: GoogleHeap, number: int) -> dict[str, int]:
 
 
 def properties(one: GoogleHeap) -> dict[str, int]:
-    """Bytes by name of property (global_stats.cc, ExtractStats and GetNumericProperty).
-
-    What spans have behind their last block counts as on the central list.
-    """
+    """Bytes by property (global_stats.cc, ExtractStats and GetNumericProperty). What spans have
+    behind their last block counts as on the central list."""
     sizes, found = one.place.sizes, dict.fromkeys(KINDS.values(), 0)
     for (kind, number), count in one.kept.items():
         found[KINDS[kind]] += count * sizes[number]

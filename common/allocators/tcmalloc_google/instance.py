@@ -44,11 +44,8 @@ class GoogleTcmalloc(GoogleHeap):
         self.threads = self.found.threads
 
     def _regions(self, leaves: Sequence[int]) -> list[Range]:
-        """Memory of the page heap: mappings that have pages in the page map.
-
-        Mappings of whole huge pages in reach of its leaves count too: where all was freed, the page
-        map has next to no entries.
-        """
+        """Memory of the page heap: mappings with pages in the page map, and those of whole huge
+        pages in reach of its leaves, as little of the map is left where all was freed."""
         layout, found = self.place.layout, []
         reach = merged(Range(base, base + layout.reach) for base in leaves)
         for region in self.target.regions():
@@ -60,10 +57,8 @@ class GoogleTcmalloc(GoogleHeap):
         return found
 
     def _own_memory(self) -> list[Range]:
-        """Memory of the arena for descriptors (arena.h), in whole mappings.
-
-        The arena has an address space of its own (internal/memory_tag.h).
-        """
+        """The arena for descriptors (arena.h), in whole mappings: it has its own address space
+        (internal/memory_tag.h)."""
         known = sorted({*(node.start for node in self.tree.nodes), *self.records.addresses, *self.records.samples})
         found = []
         for region in self.target.regions():
@@ -74,7 +69,7 @@ class GoogleTcmalloc(GoogleHeap):
         return merged(found)
 
     def heap(self, part: Range) -> Heap:
-        """See PageHeap: a mapping is a heap."""
+        """A mapping is a heap."""
 
         def walk(blocks: Blocks) -> None:
             blocks.append_runs(self.records.runs(*part), bytes(self.records.data))
@@ -82,7 +77,6 @@ class GoogleTcmalloc(GoogleHeap):
         return Heap(*part, "", walk)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator."""
         self.free = self.records.free_lists(self.problems)
         self.mark(blocks, self.free, State.FREE, "a span's list of free blocks")
         self.held = self.found.held
@@ -95,15 +89,11 @@ class GoogleTcmalloc(GoogleHeap):
         counts.reconcile(self)
 
     def metadata(self) -> list[Range]:
-        """See Allocator: the arena for descriptors, variables with pointers, records of regions.
-
-        The arena has spans' descriptors, leaves of the page map, slabs of CPUs, slots, samples and
-        thread caches. Pointers in the variables may be stale.
-        """
+        """The arena for descriptors (spans', leaves of the page map, CPUs' slabs, slots, samples,
+        thread caches), variables, which may have stale pointers, and records of regions."""
         return merged([*self.own, *self.region_records, *self.place.variables(), *self.found.variables])
 
     def summary(self) -> dict[str, object]:
-        """See Allocator."""
         return {
             "spans": len(self.spans),
             "cpu_caches": len({held.owner for held in self.found.held if held.kind == "cpu"}),
@@ -112,7 +102,6 @@ class GoogleTcmalloc(GoogleHeap):
         }
 
     def locate_pages(self, address: int, span: Optional[Span]) -> str:
-        """See PageHeap."""
         if span is not None:
             return f"span of one block at {span.start:#x}"
         if inside(self.ranges, address):
@@ -126,21 +115,19 @@ class GoogleTcmalloc(GoogleHeap):
         return max((held.owner + 1 for held in self.found.held if held.kind == "cpu"), default=0)
 
     def own_counts(self, size: int) -> dict[str, int]:
-        """See PageHeap."""
         return counts.of_size(self, size)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: there is one, the page heap."""
+        """There is one, the page heap."""
         regions, own = (sum(end - start for start, end in ranges) for ranges in (self.ranges, self.own))
         spare = regions - sum(span.end - span.start for span in self.spans)
         return self.page_heap(blocks, regions + own, self.counted(), spare)
 
     def counted(self) -> dict[str, int]:
-        """See Allocator: names of MallocExtension's properties."""
+        """By the names of MallocExtension's properties."""
         return counts.properties(self)
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
-        """See Allocator."""
         return integrity.verify(self)
 
 

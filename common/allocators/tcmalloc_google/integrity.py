@@ -1,8 +1,5 @@
-"""verify: checks of Google's tcmalloc beyond those of walking it.
-
-The page map inside spans, bitmaps against counts, central lists' links both ways, blocks in two
-caches or in one of another size.
-"""
+"""Checks beyond walking: the page map inside spans, bitmaps against counts, central lists' links
+both ways, blocks in two caches or in one of another size."""
 
 from __future__ import annotations
 
@@ -16,8 +13,10 @@ from findleaks.allocators.tcmalloc_google.spans import Span
 from findleaks.allocators.tcmallocs.page_map import SPAN_MASK, WORD
 from findleaks.target.base import Range
 
-STEP = 1 << 16
-"""Spans looked at between two chances to stop."""
+if TYPE_CHECKING:
+    from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
+
+STEP = 1 << 16  # spans between two chances to stop
 
 
 def verify(one: GoogleHeap) -> Iterator[Optional[Problem]]:
@@ -43,20 +42,15 @@ def verify(one: GoogleHeap) -> Iterator[Optional[Problem]]:
 
 
 def _wrong_page(span: Span, page: int, word: int, number: int) -> Problem:
-    """Every page of a span with a size class names it and the class twice.
-
-    See pagemap.cc, RegisterSizeClass.
-    """
+    """Every page of a span with a size class names it, and the class twice (pagemap.cc,
+    RegisterSizeClass)."""
     what = f"the page map says that page {page:#x} is of the span at {word & SPAN_MASK:#x}, size class {number}"
     return Problem(span.address, f"{what} and {word >> 48}; it is of that at {span.address:#x}, size class {span.number}")
 
 
 def _central(one: GoogleHeap, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:
-    """Check the rings of spans with free blocks.
-
-    They are linked both ways, their spans are of this size class, and each such span is on one
-    ring.
-    """
+    """Check the rings of spans with free blocks: links both ways, each span of this class and on
+    one ring."""
     word, listed, broken = one.memory.word, set(), False
     for which in range(NUM_LISTS):
         head = one.place.of_class(number) + LISTS + which * 2 * WORD

@@ -1,7 +1,4 @@
-"""Structures of Google's tcmalloc (github.com/google/tcmalloc), 64-bit.
-
-As in the sources of 2025. Offsets and sizes are bytes.
-"""
+"""Structures of Google's tcmalloc (github.com/google/tcmalloc, 2025), 64-bit, in bytes."""
 
 from __future__ import annotations
 
@@ -11,10 +8,9 @@ from findleaks.allocators.tcmallocs.page_map import WORD, PageMapLayout
 
 HUGE_PAGE = 2 << 20
 
-# span.h, Span: list links; embed_count 16 bits, freelist 16, allocated 16, cache_size 4,
-# nonempty_index 4, is_donated 1; first_page and flags; number of pages (6 bits where it is neither
-# large nor sampled); then a cache of 8 indices, a bitmap of 128 bits or, where it was sampled, the
-# SampledAllocation; the time.
+# span.h, Span: list links; bits: embed_count 16, freelist 16, allocated 16, cache_size 4,
+# nonempty_index 4, is_donated 1; first_page and flags; pages (6 bits if neither large nor sampled);
+# then 8 cached indices, a bitmap of 128 bits or, if sampled, the SampledAllocation; the time.
 SPAN = 64
 SPAN_WORDS = SPAN // WORD
 COUNTS, FIRST_PAGE, PAGES, BITMAP, SAMPLE = 2, 3, 4, 5, 5  # in words
@@ -38,32 +34,28 @@ NUM_LISTS = 8
 # transfer_cache_internals.h, TransferCache: used and capacity in one word, slots, the central list.
 TRANSFER = 576
 SLOT_INFO, SLOTS, FREELIST = 24, 32, 40
-# transfer_cache.h, ShardedTransferCacheManagerBase: shards, their number, how many are active, a
-# bool a class; a Shard: its caches, a once_flag, initialized. The central list in such a cache is
-# an int.
+# transfer_cache.h, ShardedTransferCacheManagerBase: shards, their number, those active, a bool a
+# class; Shard: caches (whose central list is an int), a once_flag, initialized.
 SHARD = 16
 SHARD_TRANSFER = 128
 
-# cpu_cache.h and internal/percpu_tcmalloc.h, CpuCache begins with TcmallocSlab: slabs and shift in
-# a word, stopped, begins.
+# cpu_cache.h, internal/percpu_tcmalloc.h: CpuCache begins with TcmallocSlab: slabs and shift in a
+# word, stopped, begins.
 CPU_CACHE = 1024
 HEADER = 4
 SHIFTS = range(10, 24)
 
-# thread_cache.h, ThreadCache: a list a class of head, length, lowater, max_length, overages; then
-# size, max_size, tid, in_setspecific, next, prev.
+# thread_cache.h, ThreadCache: lists by class {head, length, lowater, max_length, overages}; size,
+# max_size, tid, in_setspecific, next, prev.
 LIST = 24
 LIST_LENGTH, LIST_MOST = 8, 16
 
 
 @dataclass(frozen=True)
 class Layout(PageMapLayout):
-    """A build: pages of 1 << `shift` bytes, `base` size classes (common.h, kNumBaseClasses).
-
-    The classes are repeated for each of `partitions` NUMA nodes and, where `expanded`, once more
-    for cold memory. `levels`: of the page map. `transfer`: transfer caches are in front of the
-    central lists.
-    """
+    """A build: pages of 1 << `shift` bytes, `base` size classes (common.h, kNumBaseClasses), again
+    for each of `partitions` NUMA nodes and, if `expanded`, for cold memory. `levels`: of the page
+    map. `transfer`: the central lists have transfer caches."""
 
     shift: int
     base: int

@@ -1,8 +1,5 @@
-"""Finding tcmalloc's variables, starting from the table of size classes.
-
-The central lists name their classes, and their spans name pages. The page map's root is where a
-page's number leads back to its span.
-"""
+"""Finding tcmalloc's variables from the table of size classes. The central lists name their
+classes, their spans name pages, and the page map's root leads from a page back to its span."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
-SAMPLES = 24
-"""Spans from which the page map's root is looked for; the first suffices unless it is corrupt."""
+SAMPLES = 24  # spans to try to find the page map's root from; the first suffices unless corrupt
 
 PROBE = 5  # the size class by whose number the central lists are found
 TAG_SHIFT = 42
@@ -29,11 +25,8 @@ TAG_SHIFT = 42
 
 @dataclass(frozen=True)
 class Place(places.Place):
-    """See tcmallocs.page_map.Place.
-
-    `central` is that of the first transfer cache, where there are such. `pages`: of a span, by size
-    class.
-    """
+    """See tcmallocs.page_map.Place. `central`: the first transfer cache's address, if there are
+    such. `pages`: of a span, by size class."""
 
     layout: Layout
     pages: Sequence[int]
@@ -58,10 +51,8 @@ class Place(places.Place):
 
 
 def size_classes(target: Target, layout: Layout, table: int) -> tuple[list[int], list[int]]:
-    """Sizes and pages by class (sizemap.cc, SizeMap::Init).
-
-    Empty where class_to_size_ of this layout is not at `table`.
-    """
+    """Sizes and pages by class (sizemap.cc, SizeMap::Init); empty if class_to_size_ of this layout
+    is not at `table`."""
     start, classes = table - layout.sizes_at, layout.classes
     try:
         sizes = list(memoryview(target.read(table, 4 * classes)).cast("I"))

@@ -1,8 +1,7 @@
 """Records of the address space that tcmalloc reserved (system-alloc.h, MmapRegion).
 
-They name where each region starts, which may be where a block starts. Abseil's LowLevelAlloc keeps
-them in pages of its own, 64 KiB at a time.
-"""
+They name where each region, and perhaps a block, starts. Abseil's LowLevelAlloc keeps them in pages
+of its own, 64 KiB at a time."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
-# absl/base/internal/low_level_alloc.cc: a header in front of what it gives out has the size, a
-# magic number ^ its own address, the arena, a word.
+# absl/base/internal/low_level_alloc.cc, header: size, magic number ^ its address, arena, a word.
 MAGIC = 0x4C833E95
 MAGICS = (MAGIC, MAGIC ^ (1 << 64) - 1)
 HEADER, PAGE, CHUNK = 4 * WORD, 4096, 64 << 10
@@ -35,8 +33,7 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
                 for record in pointing(engine, piece, low, high)[1]:
                     header = record - HEADER
                     if header % (2 * WORD) == 0 and inside(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
-                        # A region's start, and the part of it that is still free, which is used up
-                        # from its end down.
+                        # A region's start plus its free part, which is used up from its end down.
                         names = (memory.word(record + WORD) or 0) + (memory.word(record + 2 * WORD) or 0)
                         if inside(heaps, names):
                             found.add(_chunk(memory, header, regions))

@@ -1,10 +1,8 @@
 """The page map, and its spans.
 
 pagemap.h: a radix tree from page numbers to spans. A span's first page always names it; all its
-pages do where it has a size class. When a span is freed the first page's entry is cleared
-(huge_page_aware_allocator.h, Delete), and others are left as they were. Free memory has no span;
-its pages' size class is 0.
-"""
+pages do if it has a size class. Freeing a span clears only the first page's entry
+(huge_page_aware_allocator.h, Delete). Free memory has no span; its pages' size class is 0."""
 
 from __future__ import annotations
 
@@ -49,10 +47,8 @@ BY_BITMAP = run_states(State.IN_USE, State.FREE)
 
 
 class Span(NamedTuple):
-    """A span: its descriptor's address, the index of its record in `Spans.data`, and its memory.
-
-    `number`: the size class, 0 for one block. `size`: a block's usable bytes.
-    """
+    """A span: its memory, and `record`, an index in `Spans.data`. `number`: size class, 0 for one
+    block; `size`: usable bytes of a block."""
 
     address: int
     record: int
@@ -92,11 +88,8 @@ def _bytes(target: Target, start: int, size: int) -> bytearray:
 
 
 class Spans:
-    """All spans, and the blocks that sampling set aside.
-
-    `found`: the spans, ascending. `data`: their records. `proxies`: blocks that are kept in place
-    of sampled ones. `guarded`: blocks between guard pages.
-    """
+    """All spans, ascending in `found`, with their records, `data`. Sampling set blocks aside:
+    `proxies` are kept in place of sampled ones, `guarded` are between guard pages."""
 
     def __init__(self, target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> None:
         self._target = target
@@ -150,10 +143,8 @@ class Spans:
         first_problems(problems, bad, "spans that are not used")
 
     def _read_samples(self, problems: list[Problem]) -> None:
-        """Read the sampled blocks, each of which has a span of its own.
-
-        The usable size is that of the size class (allocation_sampling.h, SampleifyAllocation).
-        """
+        """Read the sampled blocks, each in its own span. The usable size is the size class's
+        (allocation_sampling.h, SampleifyAllocation)."""
         words = memoryview(self.data).cast("Q")
         chosen = sorted((words[span.record * SPAN_WORDS + SAMPLE], at) for at, span in enumerate(self.found) if span.sampled)
         self.samples = [address for address, _ in chosen]
@@ -189,16 +180,14 @@ class Spans:
         """Free blocks of spans without bitmap (span.cc, ListPush and ListPopBatch).
 
         Up to 8 indices are in the span itself. Others are in a chain of free blocks, each of which
-        names the next block of the chain and further free ones: the first as many as the span says,
-        the others as many as fit.
-        """
+        names the next one and further free blocks: the first as many as the span says, the others
+        as many as fit."""
         free: array[int] = array("Q")
         wrong = self._follow(free)
         first_problems(problems, wrong, "spans whose lists and counts differ", self._place.root)
         return free
 
     def _follow(self, free: array[int]) -> Iterator[Problem]:
-        """Add to `free` the blocks on the lists."""
         least = self._place.layout.least_bitmap
         for step, span in enumerate(self.found):
             if span.number and span.size < least and span.allocated < span.blocks:
@@ -247,11 +236,8 @@ class Spans:
 
 
 def _free_problem(span: Span, found: int, why: str) -> Problem:
-    """The problem of a span's free list.
-
-    `why`: why the list ended early; "" where only the numbers differ, as they do for a moment while
-    a thread frees.
-    """
+    """The problem of a span's free list. `why` it ended early; "" if only the numbers differ, as
+    they do for a moment while a thread frees."""
     what = f"span at {span.start:#x}, {span.blocks:,} blocks of {span.size}"
     text = f"{what}: {found:,} on its free list, {span.allocated:,} not free by its count"
     return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.allocated > span.blocks)

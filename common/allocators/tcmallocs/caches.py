@@ -1,7 +1,5 @@
-"""The caches of both tcmallocs: thread caches (thread_cache.h), and the blocks on lists of caches.
-
-The first word of a freed block names the next one on its list (linked_list.h).
-"""
+"""Thread caches of both tcmallocs (thread_cache.h), and blocks on caches' lists, which their first
+words link (linked_list.h)."""
 
 from __future__ import annotations
 
@@ -20,18 +18,13 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
 
 MAX_CACHES = 1 << 20
+# Blocks on a thread cache's list, at most. By default gperftools' hold 32 MB in all (common.h,
+# kDefaultOverallThreadCacheSize).
 LONGEST = 1 << 22
-"""Blocks on a thread cache's list, at most.
-
-gperftools' hold 32 MB in all unless asked otherwise (common.h, kDefaultOverallThreadCacheSize).
-"""
 
 
 class FreeList(NamedTuple):
-    """A list of freed blocks of one size class, in a thread cache or in a slot of a transfer cache.
-
-    `number`: the size class. `slot`: -1 in a thread cache.
-    """
+    """Freed blocks of size class `number`. `slot`: in a transfer cache; -1 in a thread cache."""
 
     number: int
     head: int
@@ -55,10 +48,8 @@ class ThreadHeap:
 
 
 class Held(NamedTuple):
-    """The blocks of a size class in a cache.
-
-    `kind`: "cpu", "transfer", "shard" or "thread". `owner`: the CPU, the shard, the tid.
-    """
+    """The blocks of a size class in a cache. `kind`: "cpu", "transfer", "shard" or "thread";
+    `owner`: the CPU, the shard or the tid."""
 
     kind: str
     owner: int
@@ -68,10 +59,8 @@ class Held(NamedTuple):
 
 
 def thread_lists(words: Sequence[int], sizes: Sequence[int], stride: int, cache: int) -> list[FreeList]:
-    """The lists with blocks of the ThreadCache at `cache`, whose words these are.
-
-    `stride`: words of a list, which begins with its head and length (32 bits).
-    """
+    """The nonempty lists of the ThreadCache at `cache`, whose words these are. `stride`: words of a
+    list, which begins with its head and length (32 bits)."""
     found = []
     for number, size in enumerate(sizes):
         head, length = words[number * stride], words[number * stride + 1] & 0xFFFFFFFF
@@ -81,11 +70,9 @@ def thread_lists(words: Sequence[int], sizes: Sequence[int], stride: int, cache:
 
 
 def linked_caches(memory: Memory, head: int, links: int, is_cache: Callable[[int], bool]) -> tuple[list[int], Optional[int]]:
-    """The thread caches from `head` on, up to where links disagree, and the link that ends them.
-
-    That is 0 at the regular end, None if it cannot be read. [] if `head` heads no list. `links`:
-    offset in a cache of next_, which prev_ follows.
-    """
+    """The thread caches from `head` on, up to where links disagree, and the link that ends them: 0
+    at the regular end, None if unreadable. [] if `head` heads no list. `links`: offset in a cache
+    of next_, which prev_ follows."""
     if memory.word(head + links + WORD) != 0:
         return [], 0
     chain = [head]
@@ -99,11 +86,8 @@ def linked_caches(memory: Memory, head: int, links: int, is_cache: Callable[[int
 
 
 class Followed(NamedTuple):
-    """A list with the blocks found on it.
-
-    `why`: "", or why it ended early. `damaged` is where it is wrong then, if that is known: in the
-    link of its last block, or, empty, the block that it runs into a second time.
-    """
+    """A list with the blocks found on it. `why` it ended early, or ""; `damaged`: then where it is
+    wrong, if known: its last block's link or, empty, the block that it runs into again."""
 
     list: FreeList
     blocks: array[int]
@@ -123,11 +107,8 @@ class Followed(NamedTuple):
 
 
 def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: Sequence[FreeList]) -> Iterator[Followed]:
-    """The blocks on each of these lists, which may be more or fewer than their caches count.
-
-    A list ends at the first node outside the heaps: where a wrong link leads to memory of another
-    owner, its contents may look like more links.
-    """
+    """The blocks on each list, perhaps more or fewer than counted. A list ends at the first node
+    outside the heaps: other memory's contents may look like more links."""
     longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
     heads, expected = [one.head for one in lists], sum(one.length for one in lists)
     followed = follow(target, engine, heaps, heads, longest, expected)

@@ -18,15 +18,11 @@ from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
 
-STEP = 1 << 16
-"""Pages or blocks looked at between two chances to stop."""
+STEP = 1 << 16  # pages or blocks between two chances to stop
 
 
 class Span(Protocol):
-    """A span: its descriptor's address, its memory, and its size class.
-
-    That is 0 for a span of one block, and for free pages.
-    """
+    """A span: descriptor's address, memory, and size class, 0 for one block and for free pages."""
 
     @property
     def address(self) -> int: ...
@@ -79,7 +75,7 @@ class PageHeap(Allocator, Generic[S]):
         return [self.heap(part) for part in self.ranges]
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: a contiguous piece of memory is a heap."""
+        """A contiguous piece of memory is a heap."""
         return self._heaps
 
     def heap(self, part: Range) -> Heap:
@@ -89,10 +85,7 @@ class PageHeap(Allocator, Generic[S]):
     # ---- lists of freed blocks ----
 
     def mark(self, blocks: Blocks, addresses: Sequence[int], state: State, what: str) -> None:
-        """Set the state of the blocks at these addresses, which are in `what`.
-
-        Those where no block starts are reported.
-        """
+        """Set the state of the blocks at these addresses in `what`; report where none starts."""
         unknown = blocks.set_state(addresses, state)
         text = "where no block starts: the list or a span is corrupt"
         found = (Problem(address, f"{what} has {address:#x}, {text}") for address in unknown)
@@ -139,10 +132,7 @@ class PageHeap(Allocator, Generic[S]):
         raise NotImplementedError
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: a row for each size of a class, and "large" for blocks with their own span.
-
-        Classes of the same size share a row: a block does not show its class.
-        """
+        """A row by size, as blocks do not show their class; "large": blocks with their own span."""
         counts = {cache.size: [cache.in_use, cache.cached, cache.free] for cache in tally("", self.heaps(), blocks)}
         memory: Counter[int] = Counter()
         large, large_bytes = [0, 0, 0], [0, 0, 0]
@@ -175,7 +165,7 @@ class PageHeap(Allocator, Generic[S]):
         return [Arena("page heap", used, cached, free, mapped, own, spare)]
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """See Allocator: of threads, and of CPUs, which have no thread and are named."""
+        """Of threads and, by name, of CPUs."""
         found = []
         for held in self.held:
             size, count = self.place.sizes[held.number], len(held.blocks)
@@ -189,7 +179,6 @@ class PageHeap(Allocator, Generic[S]):
     # ---- addresses ----
 
     def locate(self, address: int) -> str:
-        """See Allocator."""
         span = self.span_at(address)
         if span is not None and span.number:
             return f"span of {self.place.sizes[span.number]}-byte blocks at {span.start:#x}"
@@ -215,10 +204,7 @@ class PageHeap(Allocator, Generic[S]):
         return sorted(self.tree.nodes)
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See Allocator: all blocks of a span that is being cut up or emptied.
-
-        The thread has the address of the span's descriptor.
-        """
+        """All blocks of a span being cut up or emptied: the thread has its descriptor's address."""
         named = set(words)
         return (start for span in self.spans if span.address in named for start in starts(blocks, span.start, span.end))
 
@@ -227,12 +213,9 @@ class PageHeap(Allocator, Generic[S]):
     def wrong_pages(
         self, checked: dict[str, int], named_class: bool, problem: Callable[[S, int, int, int], Problem]
     ) -> Iterator[Optional[Problem]]:
-        """Pages of spans with a size class whose entries in the page map are not the span's.
-
-        None: a chance to stop. `named_class`: whether entries name the size class as well, both in
-        the word and beside it. `problem`: of a span, a page's address, and its entry's word and
-        class.
-        """
+        """Pages of spans with a size class whose page map entries are not the span's; None: a
+        chance to stop. `named_class`: entries name the class too, in the word and beside it.
+        `problem`: of a span, a page's address, its entry's word and class."""
         tree, shift, since = self.tree, self.place.layout.shift, 0
         at, count = 0, len(tree.pages)
         for span in self.spans:
@@ -255,10 +238,7 @@ class PageHeap(Allocator, Generic[S]):
                 yield None
 
     def wrongly_cached(self) -> Iterator[Optional[Problem]]:
-        """Freed blocks that are on two lists, or in a cache of another size class.
-
-        None: a chance to stop.
-        """
+        """Freed blocks on two lists or in another size class's cache. None: a chance to stop."""
         sizes, looked = self.place.sizes, 0
         every = set(self.free)
         for held in self.held:

@@ -14,11 +14,8 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, nonzero_pieces
 
 WORD = 8
-ADDRESS_BITS = 48
-"""Bits of an address: kAddressBits in gperftools' common.h and Google's internal/config.h."""
-
-SPAN_MASK = (1 << ADDRESS_BITS) - 1
-"""The bits of an entry of the page map that are the span's address."""
+ADDRESS_BITS = 48  # kAddressBits in gperftools' common.h and Google's internal/config.h
+SPAN_MASK = (1 << ADDRESS_BITS) - 1  # of an entry of the page map: the span's address
 
 
 class PageMapLayout:
@@ -70,11 +67,8 @@ class PageMapLayout:
 
 @dataclass(frozen=True)
 class Place:
-    """The addresses of one tcmalloc's variables.
-
-    `sizes`: bytes by size class, 0 where there is none. `table`, `central`, `root`: addresses of
-    class_to_size_, of the central lists, and of the page map's root.
-    """
+    """One tcmalloc: `sizes` in bytes by class, 0 for none; addresses of class_to_size_ (`table`),
+    the central lists, and the page map's root."""
 
     image: Image
     layout: PageMapLayout
@@ -85,11 +79,8 @@ class Place:
 
 
 class Tree(NamedTuple):
-    """The page map: entries that are not 0, ascending by page.
-
-    `classes`: each entry's size class, where leaves have them. `nodes`: all nodes below the root,
-    of which the last are the leaves.
-    """
+    """The page map's entries that are not 0, ascending by page. `classes`: their size classes,
+    where leaves have them. `nodes`: all below the root, leaves last."""
 
     pages: Sequence[int]
     words: Sequence[int]
@@ -127,18 +118,15 @@ def find_root(
     regions: Sequence[Range],
     nodes: Range,
 ) -> int:
-    """The address in `data` of the page map's root, or 0.
-
-    `named`: a span's address and its first page, which leads from the root to the span. `regions`:
-    see `writable`. `nodes`: addresses that the root's entry for this page may have.
-    """
+    """The address in `data` of the page map's root, or 0. `named`: a span's address and its first
+    page, which leads from the root to it. `regions`: see `writable`. `nodes`: where that page's
+    entry in the root may lead."""
     span, page = named
     high = page >> (layout.page_bits - layout.root_bits)
     if high >> layout.root_bits:
         return 0
     for low, end in data:
-        # All of the root is in the data, so its entry for this page can only be in part of the
-        # data.
+        # All of the root is in the data, so this page's entry can only be in part of it.
         first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
         for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
             for at in engine.search(piece, *nodes):

@@ -1,10 +1,9 @@
-"""CPython: objects by type, the garbage collector's counters, interned strings, and tracemalloc's
-tables, without symbols.
+"""CPython: objects by type, the collector's counters, interned strings, tracemalloc's tables,
+without symbols.
 
-An object is a block of pymalloc's, or of malloc's if it is larger than 512 bytes or PYTHONMALLOC
-says so. Objects in the interpreter's own data (static types, small integers, None) are not counted.
-The objects of a free-threaded interpreter (3.13t and later) are different, and are not read.
-"""
+An object is a block of pymalloc's, or of malloc's above 512 bytes or if PYTHONMALLOC says so.
+Objects in the interpreter's own data (static types, small integers, None) are not counted. Those of
+a free-threaded interpreter (3.13t and later) are different, and are not read."""
 
 from __future__ import annotations
 

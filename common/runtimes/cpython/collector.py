@@ -1,11 +1,10 @@
 """The garbage collector's generations: counts, thresholds, statistics.
 
-Source: Include/internal/pycore_gc.h (struct _gc_runtime_state) of CPython 3.9 to 3.14. There are
-three generations, each the head of a ring of objects, a threshold and a count; up to 3.13 then a
-pointer to the first; a permanent generation, whose ring is mostly empty; three sets of statistics.
-All this is part of the interpreter's state: in the file's data, or in a block up to 3.10. In
-Debian's 3.13 the generations are four bytes off their alignment, unlike everything else there.
-"""
+Source: Include/internal/pycore_gc.h (struct _gc_runtime_state) of CPython 3.9 to 3.14: three
+generations, each the head of a ring of objects, a threshold and a count; up to 3.13 a pointer to
+the first; a permanent generation, whose ring is mostly empty; three sets of statistics. All is in
+the interpreter's state: in the file's data, or in a block up to 3.10. In Debian's 3.13 the
+generations are four bytes off their alignment, unlike everything else there."""
 
 from __future__ import annotations
 
@@ -22,23 +21,19 @@ from findleaks.target.encoded_numbers import signed
 from findleaks.target.ranges import nonzero_pieces
 
 GENERATIONS = 3
-GENERATION = 3
-"""Words of a generation: next, previous; threshold and count, 32 bits each."""
+GENERATION = 3  # words: next, previous; threshold and count, 32 bits each
 
 STATISTICS = ("collections", "collected", "uncollectable")
 MAX_THRESHOLD = 1 << 30  # a plausible threshold is below, and so is a count
 
 
 COLLECTING = "collecting"
-IN_COLLECTION = 2
-"""A bit in an object's link back, set while a collection counts references to it."""
+IN_COLLECTION = 2  # a bit in an object's link back, while a collection counts references to it
 
 
 def counters(target: Target, engine: Engine, image: Image, directory: Directory) -> Mapping[str, int]:
-    """Counters by the names of gc.get_count(), get_threshold() and get_stats(), and COLLECTING.
-
-    COLLECTING is 1 while a collection is under way. {} if the state is not found.
-    """
+    """Counters by the names of gc.get_count(), get_threshold() and get_stats(); {} if not found.
+    COLLECTING is 1 while a collection is under way."""
     memory = Memory(target)
     for permanent in _empty_rings(target, engine, image, directory):
         first = _generations(memory, permanent)
@@ -48,10 +43,7 @@ def counters(target: Target, engine: Engine, image: Image, directory: Directory)
 
 
 def _empty_rings(target: Target, engine: Engine, image: Image, directory: Directory) -> Iterator[int]:
-    """Addresses where two words point to themselves.
-
-    The file's data comes first, then the heaps that are not the interpreter's own.
-    """
+    """Addresses where two words point to themselves: the file's data first, then others' heaps."""
     heaps = [Range(owned.start, owned.end) for owned in directory.heaps if owned.allocator.name != "pymalloc"]
     for start, end in [*image.data, *heaps]:
         for piece in nonzero_pieces(target, start, end):

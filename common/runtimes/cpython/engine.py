@@ -1,8 +1,6 @@
-"""Counting objects that name their type in their second word, each in its own block: CPython's.
+"""Counting CPython's objects, which name their type in their second word, each in its own block.
 
-The contract, implemented by engine_kernel.py (common/kernel/cpython_objects.c) and
-engine_python.py.
-"""
+The contract of engine_kernel.py (common/kernel/cpython_objects.c) and engine_python.py."""
 
 from __future__ import annotations
 
@@ -15,37 +13,33 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.target.base import Piece, Range
 
+# No object, in `found` and `merged`. The latter has the roots that dominators merge blocks into,
+# IGNORED for an object without pointers: words behind its end are not its own.
 NO_OBJECT = NO_ROOT
-"""In `found` and `merged`: no object. `merged` has the roots that dominators merge blocks into.
-
-IGNORED there is an object without pointers: words behind its end are not its own.
-"""
 
 SUMS = 6
-STEPS = 8
-"""Objects begin at a multiple of two words into their blocks, less than STEPS times two words."""
+STEPS = 8  # objects begin at a multiple of two words into their blocks, below STEPS times that
 
 
 class ObjectTally(NamedTuple):
     """The result that `count_objects` adds to, with the types it looks for.
 
-    By type: `types` are addresses; `offsets` is how far into their blocks the objects begin, a byte
-    each; `marks` is the offset in an object of a byte of whose two low bits one is set in marked
-    objects (0: objects of this type are never marked); `leaves` is 1 if objects of the type have no
-    pointers, or bits of that same byte that are all set in objects without pointers, or 0.
+    By type: `types` are addresses; `offsets`, a byte each, how far into their blocks objects begin;
+    `marks` the offset in an object of a byte of whose two low bits one is set in marked objects (0:
+    never marked); `leaves` 1 if objects have no pointers, or bits of that same byte that are all
+    set in objects without pointers, or 0.
 
-    By block: `found` is the number of the type of the live object in it, or NO_OBJECT; `merged` is
-    the same, but IGNORED for objects without pointers.
+    By block: `found` is the number of the type of its live object, or NO_OBJECT; `merged` is the
+    same, but IGNORED for objects without pointers.
 
-    `sums` are SUMS words a type: live objects; the usable bytes of their blocks; those objects that
-    a garbage collector knows of (the word two in front of the object is not 0); objects that
-    nothing refers to (kept for reuse); marked objects; the bytes of the marked objects' blocks.
+    `sums`, SUMS words a type: live objects; usable bytes of their blocks; objects that a garbage
+    collector knows of (the word two in front is not 0); objects that nothing refers to (kept for
+    reuse); marked objects; bytes of the marked objects' blocks.
 
     A block in use contains an object if the word behind its first is a type whose offset matches,
-    and its first word can be a reference count: of bits 32 to 47 none is set, and it is below 1
-    MiB, or neither in any block nor in [low, high), the addresses of the program that has the
-    types. The first match in a block counts.
-    """
+    and its first word can be a reference count: bits 32 to 47 are 0, and it is below 1 MiB, or
+    neither in any block nor in [low, high), the addresses of the program that has the types. The
+    first match in a block counts."""
 
     types: array[int]  # "Q"
     offsets: bytes
@@ -68,11 +62,9 @@ class ObjectTally(NamedTuple):
 
 
 def count_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
-    """Add the objects in the blocks in use that start in `piece` to the tally.
-
-    Pieces come in any order, each byte once. Gives the addresses of blocks whose first bytes the
-    piece cuts off; these are not counted: call again with a piece of just these bytes.
-    """
+    """Add the objects in the blocks in use that start in `piece` to the tally. Pieces come in any
+    order, each byte once. Gives the addresses of blocks whose first bytes the piece cuts off; these
+    are not counted: call again with a piece of just these bytes."""
     name = "engine_kernel" if engine.name == "kernel" else "engine_python"
     loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
     return loops.count_objects(engine, blocks, piece, tally)

@@ -24,14 +24,11 @@ from findleaks.runtimes.cpython.types import HAVE_GC, SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
 
-HEAD = 160
-"""Bytes of a block that are read to recognise its object, which begins within them."""
+HEAD = 160  # bytes of a block read to recognise its object, which begins within them
 
 
 def _rank(made: Variable) -> tuple[bool, int, str, int]:
-    """Sort key of an object's names; the least is used. Within a module, that is the first one
-    bound.
-    """
+    """Sort key of an object's names; the least is used: within a module, the first one bound."""
     module = made.name.rpartition(".")[0]
     return module == "__main__", len(module), module, made.address
 
@@ -49,9 +46,7 @@ class CPython(Runtime):
         self._pymalloc = [one for one in directory.allocators if isinstance(one, Pymalloc)]
 
     def counters(self) -> Mapping[str, Count]:
-        """See Runtime: the garbage collector's, as gc.get_stats() and its kin name them, then
-        counts made here.
-        """
+        """The collector's, by the names of gc.get_stats() and its kin, then counts made here."""
         found = {name: Count(value) for name, value in self._collector.items()}
         sums = self.tally.sums
         found["objects tracked by the collector"] = Count(sum(sums[2::SUMS]))
@@ -116,10 +111,8 @@ class CPython(Runtime):
         return [self.known.name(number) for number in range(len(self.known))]
 
     def types(self) -> Sequence[Type]:
-        """See Runtime. `bytes` are of the objects' blocks, including the collector's headers.
-
-        Types of the same name are not distinguished: they are summed.
-        """
+        """See Runtime. `bytes`: of the objects' blocks, including the collector's headers. Types of
+        the same name are not distinguished: they are summed."""
         sums = self.tally.sums
         found: dict[str, Type] = {}
         for number, name in enumerate(self._names):
@@ -138,9 +131,8 @@ class CPython(Runtime):
         return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.merged, self.known.foreign)
 
     def links(self) -> Optional[bytearray]:
-        """See Runtime: the garbage collector's headers, right in front of tracked objects. Strings
-        and numbers have no pointers.
-        """
+        """The collector's headers, right in front of tracked objects. Strings and numbers have no
+        pointers."""
         heads = bytes(offset if flags & HAVE_GC else 0 for offset, flags in zip(self.known.offsets, self.known.flags))
         made = bytearray(len(self.tally.found))
         for index, (number, root) in enumerate(zip(self.tally.found, self.tally.merged)):
@@ -149,11 +141,8 @@ class CPython(Runtime):
         return made
 
     def variables(self) -> Sequence[Variable]:
-        """See Runtime: variables of modules, except those whose values are modules themselves.
-
-        An object with several names has that of a module other than __main__, if there is one: it
-        was imported from there.
-        """
+        """Variables of modules, except those whose values are modules themselves. An object with
+        several names has that of a module other than __main__, if any: it was imported there."""
         return self._variables
 
     @cached_property
@@ -179,12 +168,9 @@ class CPython(Runtime):
         return sorted(named, key=lambda made: made.address)
 
     def _table(self, memory: Memory, block: int, address: int) -> int:
-        """The storage of the dictionary or list at `address`, in this block.
-
-        0 for other objects, and for a dictionary that shares its keys. Source:
-        Include/cpython/dictobject.h (ma_keys, ma_values), listobject.h (ob_item) of CPython 3.9 to
-        3.14.
-        """
+        """The storage of the dictionary or list at `address`, in this block; 0 for other objects,
+        and for a dictionary that shares its keys. Source: Include/cpython/dictobject.h (ma_keys,
+        ma_values), listobject.h (ob_item) of CPython 3.9 to 3.14."""
         number = self.tally.found[block]
         flags = self.known.flags[number] if number != NO_OBJECT else 0
         words = memory.words(address, 6)
@@ -205,7 +191,6 @@ class CPython(Runtime):
         return self.traced.sites if self.traced is not None else []
 
     def describe(self, address: int) -> str:
-        """See Runtime."""
         blocks = self._directory.blocks
         index = blocks.find(address)
         number = self.tally.found[index] if index >= 0 else NO_OBJECT

@@ -1,21 +1,18 @@
 """Interned strings.
 
-Source: Include/cpython/unicodeobject.h (PyASCIIObject) of CPython 3.9 to 3.14. `state` comes behind
-count, type, length and hash, each a word. Its two low bits say whether a string is interned. Of the
-next bits, `compact` and `ascii` say that its characters are right behind it, and nowhere else.
-"""
+Source: Include/cpython/unicodeobject.h (PyASCIIObject) of CPython 3.9 to 3.14. `state` is behind
+count, type, length and hash, a word each. Its two low bits say whether a string is interned; of the
+next, `compact` and `ascii` say that its characters are right behind it, and nowhere else."""
 
 from __future__ import annotations
 
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 
-STATE = 4
-"""Offset of `state` in a str object, in words."""
+STATE = 4  # offset of `state` in a str object, in words
 
 
 COMPACT_ASCII = 1 << 5 | 1 << 6
-LEAVES = ("int", "float", "complex", "bytes", "bool", "range_iterator")
-"""Types whose objects contain no references."""
+LEAVES = ("int", "float", "complex", "bytes", "bool", "range_iterator")  # hold no references
 
 
 def marks(known: Types, word: int) -> bytes:
@@ -24,8 +21,6 @@ def marks(known: Types, word: int) -> bytes:
 
 
 def leaves(known: Types) -> bytes:
-    """For each type, which of its objects have no pointers; see engine.ObjectTally. A subclass's
-    may have.
-    """
+    """By type, which objects have no pointers (engine.ObjectTally). Subclasses' may have."""
     plain = (known.plain_name(number) for number in range(len(known)))
     return bytes(COMPACT_ASCII if name == "str" else name in LEAVES for name in plain)

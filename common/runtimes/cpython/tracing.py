@@ -1,12 +1,11 @@
 """tracemalloc's tables: for each traced block its size, and the traceback of its allocation.
 
 Sources: Include/internal/pycore_hashtable.h, Modules/_tracemalloc.c and Python/tracemalloc.c of
-CPython 3.9 to 3.14. A hash table has its number of entries and of buckets (a power of two), the
-buckets, three functions, two that may be missing, and malloc and free. An entry is {next, hash,
-key, value}; in the table of traces the key is the block, and the value {size, traceback}. A
-traceback is {hash, number of frames (16 bits), how many there were (16 bits)}, and then frames of
-{filename, line (32 bits)}, packed, the innermost first.
-"""
+CPython 3.9 to 3.14. A hash table: numbers of entries and of buckets (a power of two), the buckets,
+three functions, two that may be missing, malloc and free. An entry: {next, hash, key, value}; in
+the table of traces the key is the block, the value {size, traceback}. A traceback: {hash, number of
+frames (16 bits), how many there were (16 bits)}, then packed frames of {filename, line (32 bits)},
+innermost first."""
 
 from __future__ import annotations
 
@@ -24,23 +23,18 @@ from findleaks.runtimes.base import Site
 from findleaks.runtimes.cpython.types import Types
 from findleaks.target.base import Target
 
-TABLE = 10
-"""Words of a hash table."""
+TABLE = 10  # words of a hash table
 
 FEWEST_BUCKETS = 16
 MAX_ENTRIES = 1 << 28  # entries of a plausible table
-MAX_FRAMES = 64
-"""Frames of a traceback that are read."""
+MAX_FRAMES = 64  # frames of a traceback that are read
 
-TRIED = 32
-"""Entries of a table that are tried to see whether it is the table of traces."""
+TRIED = 32  # entries of a table that are tried to see whether it is the table of traces
 
 
 class Traced(NamedTuple):
-    """Traced blocks and bytes, as tracemalloc.get_traced_memory() counts them.
-
-    `sites` are by whole traceback, most bytes first.
-    """
+    """Traced blocks and bytes, as tracemalloc.get_traced_memory() counts them. `sites`: by whole
+    traceback, most bytes first."""
 
     blocks: int
     bytes: int

@@ -2,8 +2,7 @@
 
 Sources: Include/cpython/object.h (struct _typeobject, struct _heaptypeobject), Include/object.h
 (flags), Include/internal/pycore_object.h (_PyType_PreHeaderSize), Include/cpython/unicodeobject.h,
-Objects/dict-common.h and Include/internal/pycore_dict.h of CPython 3.9 to 3.14.
-"""
+Objects/dict-common.h and Include/internal/pycore_dict.h of CPython 3.9 to 3.14."""
 
 from __future__ import annotations
 
@@ -16,37 +15,29 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
 
+# offsets in a type, in words: tp_name, tp_dealloc, tp_flags, tp_dict (3.9 to 3.14)
 NAME, DEALLOC, FLAGS, DICT = 3, 6, 21, 33
-"""Offsets in a type, in words: tp_name, tp_dealloc, tp_flags, tp_dict (3.9 to 3.14)."""
 
-LENGTH = 34
-"""Words of a type that are read."""
+LENGTH = 34  # words of a type that are read
 
 HAVE_GC = 1 << 14
+# Py_TPFLAGS_MANAGED_WEAKREF (3.12) and _MANAGED_DICT (3.11), unused before: two words in front of
+# the garbage collector's header.
 PRE_HEADER = 1 << 3 | 1 << 4
-"""Py_TPFLAGS_MANAGED_WEAKREF (3.12) and _MANAGED_DICT (3.11): two words in front of the garbage
-collector's header.
-
-Unused in earlier versions.
-"""
 
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
 
 NAME_LENGTH = 200  # bytes of a name that are read
-KEYS = 1 << 12
-"""Bytes of a class's dictionary that are searched for its module's name."""
+KEYS = 1 << 12  # bytes of a class's dictionary that are searched for its module's name
 
-UNICODE_DATA = (40, 48)
-"""Offset of an ASCII string's characters: without and with wstr, which ended with 3.11."""
+UNICODE_DATA = (40, 48)  # offset of ASCII strings' characters: without, and (to 3.11) with wstr
 
 
 class Types:
-    """All types of an interpreter, by number.
-
-    `offsets` has a byte for each of `addresses`. The first `foreign` types are extensions': their C
-    code frees their objects together with what these hold. Names are read when asked for.
-    """
+    """All types of an interpreter, by number. `offsets`: a byte for each of `addresses`. The first
+    `foreign` types are extensions': their C code frees their objects together with what these hold.
+    Names are read when asked for."""
 
     def __init__(self, target: Target, engine: Engine, addresses: Sequence[int]) -> None:
         self._memory = Memory(target)
@@ -103,10 +94,8 @@ class Types:
         return next(filter(None, (self._memory.read(address, length) for length in lengths)), b"")
 
     def _module(self, dictionary: int) -> str:
-        """The value of `__module__` in a class's dictionary.
-
-        The search does not depend on where its layout has keys: a key's value is right behind it.
-        """
+        """The value of `__module__` in a class's dictionary. The search does not depend on where
+        its layout has keys: a key's value is right behind it."""
         word = self._memory.size
         # ma_keys is behind ma_used and ma_version_tag.
         keys = self._memory.word(dictionary + 4 * word) if dictionary else None
@@ -119,9 +108,7 @@ class Types:
         return ""
 
     def text(self, address: int, length: int = -1, most: int = NAME_LENGTH) -> str:
-        """The text of a str object of at most `most` ASCII characters, or "". `length`, if given,
-        is its exact length.
-        """
+        """A str's text of at most `most` ASCII characters, exactly `length` if given; or ""."""
         words = self._memory.words(address, 3)
         if words is None or not 0 < words[2] <= most or (length >= 0 and words[2] != length):
             return ""

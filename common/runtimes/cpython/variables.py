@@ -4,8 +4,7 @@ Source: Include/internal/pycore_dict.h (struct _dictkeysobject, PyDictKeyEntry, 
 DK_ENTRIES) and Objects/dictobject.c (new_keys_object, USABLE_FRACTION) of CPython 3.9 to 3.14. A
 table has a head, indices of one to eight bytes, and entries in insertion order: key and value, or
 hash, key and value if not all keys are strings. Before 3.11 (Objects/dict-common.h) the head has
-the number of slots itself, and every entry has a hash.
-"""
+the number of slots itself, and every entry has a hash."""
 
 from __future__ import annotations
 
@@ -17,24 +16,17 @@ from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.base import Variable
 from findleaks.runtimes.cpython.types import Types
 
-GENERAL, UNICODE = 0, 1
-"""Kinds of tables: any keys, strings only."""
+GENERAL, UNICODE = 0, 1  # kinds of tables: any keys, strings only
 
-MOST = 1 << 16
-"""Variables of one module that are named."""
+MOST = 1 << 16  # variables of one module that are named
 
-OTHERS = ("__builtins__", "__spec__", "__loader__")
-"""Variables that every module has, and no program assigned."""
+OTHERS = ("__builtins__", "__spec__", "__loader__")  # in every module, assigned by no program
 
-FIRST = 8
-"""Entries in which a module's `__name__` is looked for. It is a module's first entry."""
+FIRST = 8  # entries in which a module's `__name__`, its first entry, is looked for
 
 
 class Table(NamedTuple):
-    """Address of a table's first entry, bytes of an entry, and how many there are.
-
-    The last word of an entry is its value, the one before it the key.
-    """
+    """A table's first entry, bytes of an entry, and how many; an entry ends with key and value."""
 
     first: int
     stride: int
@@ -78,11 +70,9 @@ def _old_table(memory: Memory, start: int, size: int) -> Optional[Table]:
 
 
 def variable(memory: Memory, known: Types, start: int, size: int, address: int) -> str:
-    """A phrase on the word at `address` in the table in the block at `start`.
-
-    "Python variable: shop.orders.cache" if the dictionary is a module's, else 'value of "name" in a
-    Python dict'. "" for a block that is no table, and for words that are no values.
-    """
+    """A phrase on the word at `address` in the table in the block at `start`: "Python variable:
+    shop.orders.cache" if the dictionary is a module's, else 'value of "name" in a Python dict'. ""
+    for a block that is no table, and for words that are no values."""
     word = memory.size
     found = table(memory, start, size) if address % word == 0 else None
     if found is None:
@@ -100,9 +90,7 @@ def variable(memory: Memory, known: Types, start: int, size: int, address: int) 
 
 
 def _module_of(memory: Memory, known: Types, found: Table) -> Optional[str]:
-    """The name of the module whose dictionary has this table, "" if it cannot be read; None for
-    other dictionaries.
-    """
+    """The name of the module whose dictionary has this table, "" if unreadable; else None."""
     for _, key, value in _items(memory, found, FIRST):
         if known.text(key, 8) == "__name__":
             return known.text(value)
@@ -118,12 +106,10 @@ def _items(memory: Memory, found: Table, most: int) -> Iterator[tuple[int, int, 
 
 
 def of_module(memory: Memory, known: Types, module: int, size_at: Callable[[int], int]) -> Iterator[Variable]:
-    """The variables of the module object at this address.
-
-    `size_at` gives how many bytes of a block in use are behind an address. Source:
-    Include/internal/pycore_moduleobject.h and Objects/moduleobject.c (md_dict is the first field),
-    Include/cpython/dictobject.h (ma_keys behind ma_used and ma_version_tag) of CPython 3.9 to 3.14.
-    """
+    """The variables of the module object at this address. `size_at`: bytes of a block in use behind
+    an address. Source: Include/internal/pycore_moduleobject.h and Objects/moduleobject.c (md_dict
+    is the first field), Include/cpython/dictobject.h (ma_keys behind ma_used and ma_version_tag) of
+    CPython 3.9 to 3.14."""
     word = memory.size
     dictionary = memory.word(module + 2 * word)
     keys = memory.word(dictionary + 4 * word) if dictionary else None

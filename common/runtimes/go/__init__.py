@@ -5,8 +5,7 @@ All of the heap in use counts as root memory, so what C code took from malloc is
 that refers to it. No symbols are used: stripped programs have none.
 
 Sources: Go 1.19 to 1.26, src/cmd/link/internal/ld/elf.go (ELF_NOTE_GO_NAME, the build ID's note)
-and src/debug/buildinfo/buildinfo.go.
-"""
+and src/debug/buildinfo/buildinfo.go."""
 
 from __future__ import annotations
 

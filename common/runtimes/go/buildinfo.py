@@ -1,10 +1,8 @@
-"""The version of Go that made a program, from the build information that the linker puts into its
-data.
+"""The version of Go that made a program, from the linker's build information in its data.
 
 Source: Go 1.18 to 1.26, src/debug/buildinfo/buildinfo.go: 14 bytes of magic at a multiple of 16,
 the size of a pointer, flags. With flag 2 the version is at byte 32: its length as a varint, then
-the text. (Before 1.18 pointers to it were there; these are not followed.)
-"""
+the text. (Before 1.18 there were pointers to it, which are not followed.)"""
 
 from __future__ import annotations
 

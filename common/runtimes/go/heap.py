@@ -1,12 +1,11 @@
 """Go's heap, found without symbols: arenas of 64 MiB, divided into spans of pages.
 
 Sources: Go 1.19 to 1.26, src/runtime: malloc.go (heapArenaBytes, arenaBaseOffset, arenaL2Bits),
-mheap.go (mheap.arenas, heapArena, mspan, mSpanState). On Linux with 64 bits mheap_.arenas is one
-pointer to a table of 2^22 pointers to heapArenas, one for each 64 MiB of addresses. A heapArena has
-a pointer to an mspan for each of its 8,192 pages of 8 KiB; an mspan says which pages it spans. The
-table is recognised by this circle: the mspans found through its entries span the very pages that
-they were found by. The heap's addresses are not fixed: 1.26 makes them random.
-"""
+mheap.go (mheap.arenas, heapArena, mspan, mSpanState). On Linux with 64 bits mheap_.arenas points to
+a table of 2^22 pointers to heapArenas, one for each 64 MiB of addresses. A heapArena has a pointer
+to an mspan for each of its 8,192 pages of 8 KiB; an mspan says which pages it spans. This circle
+identifies the table: the mspans found through its entries span the pages they were found by. The
+heap's addresses are not fixed: 1.26 makes them random."""
 
 from __future__ import annotations
 
@@ -24,43 +23,32 @@ from findleaks.target.ranges import holding, nonzero_pieces
 
 ARENA, PAGE = 64 << 20, 8 << 10
 PAGES = ARENA // PAGE
-TABLE = 8 << 22
-"""Bytes of the table of arenas."""
+TABLE = 8 << 22  # bytes of the table of arenas
 
+# By architecture, what is added to an address before it is divided by ARENA to give its entry (less
+# arenaBaseOffset).
 OFFSETS = {"x86-64": 1 << 47, "aarch64": 0}
-"""Added to an address before it is divided by ARENA, to give its entry (less arenaBaseOffset), by
-architecture.
-"""
 
+# Offset of the spans in a heapArena: since 1.22; behind the bitmap of 1.20 and 1.21 and its
+# noMorePtrs; behind that of 1.19 and before.
 SPANS_AT = (0, (1 << 20) + (16 << 10), 2 << 20)
-"""Offset of the spans in a heapArena: since 1.22; behind the bitmap of 1.20 and 1.21 and its
-noMorePtrs; behind that of 1.19 and before.
-"""
 
-START, COUNT = 3, 4
-"""Offsets in an mspan, in words: its first page's address, and how many pages it spans."""
+START, COUNT = 3, 4  # offsets in an mspan, in words: its first page's address, its number of pages
 
-MSPAN = 20
-"""Words of an mspan that are read."""
+MSPAN = 20  # words of an mspan that are read
 
+# Offsets in an mspan, in words, that elemsize may have. limit is the word behind it, and the state
+# is five bytes before it.
 ELEMENT = range(8, MSPAN - 1)
-"""Offsets in an mspan, in words, that elemsize may have. limit is the word behind it, and the state
-is five bytes before it.
-"""
 
 STATE_BEFORE = 5
-OBJECTS, MANUAL = 1, 2
-"""mSpanInUse; mSpanManual: stacks, and some buffers of the collector's."""
+OBJECTS, MANUAL = 1, 2  # mSpanInUse; mSpanManual: stacks, and some of the collector's buffers
 
 MAX_SLOTS = 1 << 16  # addresses that are tried as the start of an arena
-MAX_LOOKS = 1 << 18
-"""Entries that are read of possible tables: a hostile core may have many words that could be the
-table.
-"""
+MAX_LOOKS = 1 << 18  # entries read of possible tables, of which a hostile core may have many
 
 SAMPLE = 16  # mspans of an arena that are checked
-OFTEN = 1 << 14
-"""Spans between two checks for the user's interrupt."""
+OFTEN = 1 << 14  # spans between two checks for the user's interrupt
 
 
 class Span(NamedTuple):
@@ -72,21 +60,16 @@ class Span(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """One arena: the mspan of each page, 0 for none, and where spans of objects begin.
-
-    `starts` has a bit for each page (pageInUse).
-    """
+    """One arena: the mspan of each page, 0 for none; `starts` has a bit for each page where a span
+    of objects begins (pageInUse)."""
 
     spans: Sequence[int]
     starts: bytes
 
 
 class Heap(NamedTuple):
-    """Go's heap: the table's address, the arenas' addresses, ascending, and their spans, ascending
-    and disjoint.
-
-    `spans` is [] if the layout of an mspan is not known.
-    """
+    """Go's heap: addresses of the table and, ascending, the arenas; their spans, ascending and
+    disjoint, [] if the layout of an mspan is not known."""
 
     table: int
     arenas: Sequence[int]
@@ -94,9 +77,7 @@ class Heap(NamedTuple):
 
 
 def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap]:
-    """The heap whose table a word in this data points to; None if there is none. Raises
-    Interrupted.
-    """
+    """The heap whose table a word in this data points to, or None. Raises Interrupted."""
     offset = OFFSETS.get(target.arch.name)
     if offset is None:
         return None
@@ -121,10 +102,8 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
 
 
 def anonymous(regions: Sequence[Region]) -> list[Region]:
-    """Memory that Go may have taken from the system.
-
-    Since 1.25 it has names, if the kernel supports them: "[anon: Go: heap]".
-    """
+    """Memory that Go may have taken from the system. Since 1.25 it has names, if the kernel
+    supports them: "[anon: Go: heap]"."""
     return [r for r in regions if r.writable and r.readable and r.private and (not r.name or r.name.startswith("[anon"))]
 
 
@@ -135,9 +114,8 @@ def _slots(regions: Sequence[Region]) -> list[int]:
 
 
 def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequence[Region]) -> Iterator[int]:
-    """Possible tables: words that point to a page with as much anonymous memory behind it as the
-    table takes.
-    """
+    """Possible tables: words that point to a page with as much anonymous memory behind it as a
+    table takes."""
     if not regions:
         return
     seen: set[int] = set()
@@ -151,9 +129,7 @@ def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequ
 
 
 def _entry(target: Target, address: int) -> int:
-    """One entry of the table, 0 if it cannot be read. No page is touched: most of the table never
-    was.
-    """
+    """One entry of the table, 0 if unreadable. Touches no page: most of the table never was."""
     for piece in target.pieces(address, address + 8):
         return int.from_bytes(piece.data[:8], target.arch.byteorder) if len(piece.data) >= 8 else 0
     return 0
@@ -161,8 +137,7 @@ def _entry(target: Target, address: int) -> int:
 
 def _arena(memory: Memory, base: int, address: int) -> Optional[Arena]:
     """The heapArena at `address`, of any version; None unless most mspans checked span the pages
-    that refer to them.
-    """
+    that refer to them."""
     for place in SPANS_AT:
         words = memory.words(address + place, PAGES + PAGES // 64)
         if words is None:
@@ -179,10 +154,8 @@ def _covers(span: Optional[Sequence[int]], page: int) -> bool:
 
 
 def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span]:
-    """The spans in use of these arenas.
-
-    [] unless each mspan is one, possibly of other pages by now, and each span of objects is found.
-    """
+    """The spans in use of these arenas; [] unless each mspan is one, possibly of other pages by
+    now, and each span of objects is found."""
     addresses = sorted({word for arena in arenas.values() for word in arena.spans if word and word % 8 == 0})
     data, _ = records(target, engine, array("Q", addresses), 8 * MSPAN)
     content = bytes(data)

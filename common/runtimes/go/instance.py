@@ -20,9 +20,7 @@ from findleaks.target.ranges import inside, intersection, merged, subtract
 
 
 class Go(Runtime):
-    """See runtimes.base.Runtime. Objects are not listed: their sizes are known, their types are
-    not.
-    """
+    """See Runtime. Objects are not listed: their sizes are known, their types are not."""
 
     name = "Go"
 
@@ -54,7 +52,6 @@ class Go(Runtime):
         return merged(Range(span.start, span.end) for span in self._spans if span.state == state)
 
     def parts(self) -> Sequence[Part]:
-        """See Runtime."""
         return self._parts
 
     @cached_property
@@ -74,9 +71,8 @@ class Go(Runtime):
         return [Part("heap", self._ranges, _sum(objects) + _sum(stacks), False, detail, parts), table]
 
     def counters(self) -> Mapping[str, Count]:
-        """See Runtime: HeapInuse as in runtime.MemStats; its StackInuse and the collector's buffers
-        are the other spans.
-        """
+        """HeapInuse as in runtime.MemStats; its StackInuse and the collector's buffers are the
+        other spans."""
         if not self._spans:
             return {}
         return {
@@ -90,7 +86,6 @@ class Go(Runtime):
         return merged(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
 
     def stack_memory(self) -> Sequence[Range]:
-        """See Runtime."""
         return self._ranges if self._heap is not None else []
 
     def dead(self) -> Sequence[Range]:
@@ -98,7 +93,6 @@ class Go(Runtime):
         return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
 
     def note(self) -> str:
-        """See Runtime."""
         if self._heap is None:
             return ""
         return (
@@ -107,7 +101,6 @@ class Go(Runtime):
         )
 
     def describe(self, address: int) -> str:
-        """See Runtime."""
         if self._heap is None or inside(self._ranges, address) is None:
             return ""
         at = bisect_right(self._spans, (address, 1 << 64, 0)) - 1

@@ -1,10 +1,8 @@
-"""HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace and threads' stacks, and the data of
-Native Memory Tracking (NMT).
+"""HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace, threads' stacks, and NMT's data.
 
 All offsets come from the tables that libjvm exports for the serviceability agent
-(gHotSpotVMStructs). NMT and metaspace are not in these tables; they are found through libjvm's own
-symbols, unless it was stripped.
-"""
+(gHotSpotVMStructs). Native Memory Tracking (NMT) and metaspace are not in them: libjvm's own
+symbols lead there, unless it was stripped."""
 
 from __future__ import annotations
 

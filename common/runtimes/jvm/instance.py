@@ -23,9 +23,7 @@ from findleaks.target.ranges import merged
 
 
 class HotSpot(Runtime):
-    """See runtimes.base.Runtime. Java objects are not read: jcmd's class histogram does that
-    better.
-    """
+    """See Runtime. Java objects are not read: jcmd's class histogram does that better."""
 
     name = "JVM"
 
@@ -67,11 +65,9 @@ class HotSpot(Runtime):
         return tracking.tracking(self._tables)
 
     def parts(self) -> Sequence[Part]:
-        """See Runtime."""
         return self._parts
 
     def reserved(self) -> Sequence[Range]:
-        """See Runtime."""
         return parts.reserved(self._tables)
 
     def counters(self) -> Mapping[str, Count]:
@@ -108,7 +104,6 @@ class HotSpot(Runtime):
         return tracking.sites(self._tables) if self.tracked is not None and self.tracked.detailed else []
 
     def describe(self, address: int) -> str:
-        """See Runtime."""
         part = next((part for part in self._parts if any(start <= address < end for start, end in part.ranges)), None)
         if part is None:
             return ""

@@ -1,9 +1,7 @@
-"""Memory that the JVM owns: Java heap, code cache, metaspace, class data archive, Java threads'
-stacks.
+"""Memory of the JVM: Java heap, code cache, metaspace, class data archive, Java threads' stacks.
 
 Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp,
-memory/metaspace/virtualSpaceNode.hpp.
-"""
+memory/metaspace/virtualSpaceNode.hpp."""
 
 from __future__ import annotations
 
@@ -19,11 +17,8 @@ from findleaks.target.ranges import intersection, merged
 
 MAX_HEAPS = 64
 MAX_NODES = 1 << 16
-NODE = 3
-"""Words of a metaspace node that are read."""
-
-LIST = 4
-"""Words of a list of nodes that are read."""
+NODE = 3  # words of a metaspace node that are read
+LIST = 4  # words of a list of nodes that are read
 
 CONTEXTS = ("_ZN9metaspace16MetaspaceContext23_nonclass_space_contextE", "_ZN9metaspace16MetaspaceContext20_class_space_contextE")
 PAGE = 4096
@@ -37,16 +32,13 @@ def parts(tables: Tables, spaces: Sequence[Space]) -> list[Part]:
 
 def _committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
     """The accessible parts of reserved ranges: those that are writable, since everything is
-    readable in gcore's cores.
-    """
+    readable in gcore's cores."""
     return intersection(merged(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
 
 
 def reserved(tables: Tables) -> list[Range]:
-    """All addresses reserved for the Java heap, the code cache and metaspace, sorted and disjoint.
-
-    Committed memory is included.
-    """
+    """All addresses reserved for the Java heap, the code cache and metaspace, sorted and disjoint;
+    committed memory is included."""
     heap = heap_addresses(tables)
     nodes = [Range(base, base + size) for base, size in _nodes(tables)]
     return merged([*([heap] if heap is not None else []), *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
@@ -62,9 +54,7 @@ def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
 
 
 def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
-    """Bytes below the tops of the heap's spaces, None if these are not known; and a phrase on the
-    spaces.
-    """
+    """Bytes below the spaces' tops, None if unknown; and a phrase on the spaces."""
     used = sum(space.top - space.bottom for space in spaces)
     if not spaces or spaces[0].name != REGION:
         return (used, f"{len(spaces)} spaces") if spaces else (None, "")
@@ -80,8 +70,7 @@ def _code_cache(tables: Tables) -> Optional[Part]:
 
 def _code_heaps(tables: Tables, what: str = "") -> Iterator[tuple[int, int, int]]:
     """(low, high, number of heaps) of each heap of the code cache: the committed range, or with
-    "_boundary" the reserved one.
-    """
+    "_boundary" the reserved one."""
     heaps = tables.word("CodeCache", "_heaps")
     length = tables.int32("GrowableArrayBase", "_len", heaps or 0)
     data = tables.word("GrowableArray<int>", "_data", heaps or 0)
@@ -101,11 +90,9 @@ def _metaspace(tables: Tables) -> Optional[Part]:
 
 
 def _nodes(tables: Tables) -> Iterator[tuple[int, int]]:
-    """(base, size) of the nodes of both lists of virtual spaces.
-
-    A node begins with the address of the next one, its base, and its size in bytes. A list's first
-    node comes behind its name, and in 17 a table of functions.
-    """
+    """(base, size) of the nodes of both lists of virtual spaces. A node begins with the next one's
+    address, its base, and its size in bytes. A list's first node is behind its name and, in 17, a
+    table of functions."""
     for symbol in CONTEXTS:
         context = tables.symbol(symbol)
         context = tables.memory.word(context) or 0 if context else 0

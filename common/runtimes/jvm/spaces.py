@@ -2,13 +2,12 @@
 
 Sources: OpenJDK 17, 21 and 25, src/hotspot/share: gc/g1/heapRegion.hpp and heapRegionManager.hpp
 (later g1HeapRegion.hpp), gc/serial, gc/parallel, gc/shared/space.hpp,
-gc/shared/threadLocalAllocBuffer.hpp. A space, or a region of G1's, has its objects in [bottom,
-top). In the space that is allocated from, each thread has a thread-local allocation buffer (TLAB),
-of which [top, end) is not used, nor is a reserve behind its end; its top moves before an object is
-written. Only a collection moves objects, and sets a flag while it does: `_is_gc_active`, since JDK
-22 `_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: their spaces are
-ignored.
-"""
+gc/shared/threadLocalAllocBuffer.hpp. A space, or a region of G1's, has objects in [bottom, top). In
+the space that is allocated from, each thread has a thread-local allocation buffer (TLAB), of which
+[top, end) is not used, nor is a reserve behind its end; its top moves before an object is written.
+Only a collection moves objects, and sets a flag while it does: `_is_gc_active`, since JDK 22
+`_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: their spaces are
+ignored."""
 
 from __future__ import annotations
 
@@ -23,11 +22,8 @@ from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
 
 MAX_REGIONS = 1 << 20  # regions of a plausible G1 heap
-MAX_RESERVE = 1 << 9
-"""Upper limit of a TLAB's reserve in words, several times what it ever is."""
-
-FILLER = 2
-"""Lower limit of the reserve in words: the smallest array that can fill a gap."""
+MAX_RESERVE = 1 << 9  # upper limit of a TLAB's reserve in words, several times what it ever is
+FILLER = 2  # lower limit of the reserve in words: the smallest array that can fill a gap
 
 REGIONS = ("HeapRegion", "G1HeapRegion")
 MANAGERS = ("HeapRegionManager", "G1HeapRegionManager")
@@ -52,9 +48,7 @@ def heap_addresses(tables: Tables) -> Optional[Range]:
 
 
 def collecting(tables: Tables) -> Optional[int]:
-    """The address of the flag of a collection under way; 0 if none is, and None if that is not
-    known.
-    """
+    """The address of the flag of a collection under way, 0 if there is none; None if unknown."""
     heap = tables.word("Universe", "_collectedHeap")
     for flag in ("_is_gc_active", "_is_stw_gc_active"):
         place = tables.place("CollectedHeap", flag, heap or 0)
@@ -65,9 +59,7 @@ def collecting(tables: Tables) -> Optional[int]:
 
 
 def spaces(tables: Tables, engine: Engine) -> list[Space]:
-    """The spaces of G1, Parallel or Serial, ascending; [] for other collectors, and if they are not
-    as expected.
-    """
+    """The spaces of G1, Parallel or Serial, ascending; [] for others, or if not as expected."""
     heap, whole = tables.word("Universe", "_collectedHeap"), heap_addresses(tables)
     if not heap or whole is None or whole.start >= whole.end:
         return []
@@ -76,10 +68,8 @@ def spaces(tables: Tables, engine: Engine) -> list[Space]:
 
 
 def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Space]:
-    """The regions of G1, all of one size, contiguous from the heap's start.
-
-    Each must be where its number puts it.
-    """
+    """The regions of G1, all of one size, contiguous from the heap's start. Each must be where its
+    number puts it."""
     table = tables.place("G1CollectedHeap", "_hrm", heap)
     table = next((place for kind in MANAGERS if (place := tables.place(kind, "_regions", table))), 0) if table else 0
     kind = next((kind for kind in REGIONS if (kind, "GrainBytes") in tables.fields), REGIONS[0])
@@ -99,9 +89,7 @@ def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Sp
 
 
 def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: Sequence[Optional[Field]]) -> Iterator[tuple[int, ...]]:
-    """These fields, a word each, of the structures at ascending addresses; zeros if they cannot be
-    read.
-    """
+    """These fields, a word each, of structures at ascending addresses; zeros if unreadable."""
     word = tables.memory.size
     offsets = [field.offset for field in fields if field is not None]
     if not addresses or len(offsets) < len(fields) or max(offsets) >= 1 << 16 or any(offset % word for offset in offsets):
@@ -113,10 +101,8 @@ def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: S
 
 
 def _generations(tables: Tables, heap: int, whole: Range) -> list[Space]:
-    """The four spaces of Parallel's generations, or of Serial's.
-
-    [] unless all are well-formed, in the heap, and disjoint.
-    """
+    """The four spaces of Parallel's or Serial's generations; [] unless all are well-formed, in the
+    heap, and disjoint."""
     young, old = tables.word("ParallelScavengeHeap", "_young_gen"), tables.word("ParallelScavengeHeap", "_old_gen")
     kinds, owners = ("PSYoungGen", "PSOldGen", "_object_space"), (young, old)
     bounds: Sequence[str] = ("MutableSpace",)
@@ -136,9 +122,7 @@ def _generations(tables: Tables, heap: int, whole: Range) -> list[Space]:
 
 
 def _bound(tables: Tables, kinds: Sequence[str], field: str, space: int) -> int:
-    """The value of a space's field; 0 if there is none. The fields move between types in different
-    versions.
-    """
+    """A space's field, or 0. Fields move between types in different versions."""
     return next((value for kind in kinds if (value := tables.word(kind, field, space))), 0)
 
 
@@ -151,9 +135,7 @@ class Dead(NamedTuple):
 
 
 def dead(tables: Tables, engine: Engine, found: Sequence[Space]) -> list[Dead]:
-    """The dead parts of these spaces, ascending and disjoint; [] while a collection is
-    under way.
-    """
+    """The dead parts of these spaces, ascending, disjoint; [] while a collection is under way."""
     if not found or collecting(tables) != 0:
         return []
     made = [Dead(space.top, space.end, _unused(space)) for space in found if space.top < space.end]
@@ -186,9 +168,7 @@ def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator
 
 
 def _reserve(tables: Tables) -> int:
-    """Words behind the end of a TLAB that belong to it, too
-    (ThreadLocalAllocBuffer::end_reserve).
-    """
+    """Words behind a TLAB's end that belong to it (ThreadLocalAllocBuffer::end_reserve)."""
     filler = tables.word("CollectedHeap", "_lab_alignment_reserve") or FILLER
     prefetched = tables.int32("ThreadLocalAllocBuffer", "_reserve_for_allocation_prefetch") or 0
     return max((words for words in (FILLER, filler, prefetched) if words <= MAX_RESERVE), default=0)

@@ -2,9 +2,8 @@
 
 Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to
 entries {name of the type, of the field, and of the field's type, whether it is static, its offset,
-its address if static}. The offsets of these in an entry, and the size of one, are exported, too.
-The last entry has no type.
-"""
+its address if static}. The offsets of these in an entry, and its size, are exported, too. The last
+entry has no type."""
 
 from __future__ import annotations
 
@@ -89,9 +88,7 @@ class Tables:
         return ""
 
     def place(self, kind: str, field: str, of: int = 0) -> int:
-        """The address of a field, of the object at `of` unless it is static; 0 if there is no such
-        field.
-        """
+        """The address of a field (of the object at `of` unless static); 0 if there is none."""
         found = self.fields.get((kind, field))
         if found is None:
             return 0

@@ -1,7 +1,6 @@
 """Java threads, including the compilers'; the collector's are ordinary threads.
 
-Source: OpenJDK 17 to 25, src/hotspot/share/runtime/threadSMR.hpp.
-"""
+Source: OpenJDK 17 to 25, src/hotspot/share/runtime/threadSMR.hpp."""
 
 from __future__ import annotations
 

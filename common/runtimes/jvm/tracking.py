@@ -1,11 +1,9 @@
-"""Native Memory Tracking (NMT): the JVM's own counts of its memory, by kind, and with detail by
-call stack.
+"""Native Memory Tracking (NMT): the JVM's counts of its memory, by kind, and with detail by stack.
 
 Sources: OpenJDK 17 and 21, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp,
 virtualMemoryTracker.hpp, mallocSiteTable.hpp, nmtCommon.hpp, memReporter.cpp, which determines what
 jcmd prints. Sizes of records follow from those of the variables: for N kinds the malloc snapshot
-has 2 N + 1 counters, the virtual one N pairs of words or more.
-"""
+has 2 N + 1 counters, the virtual one N pairs of words or more."""
 
 from __future__ import annotations
 
@@ -26,13 +24,8 @@ ENTRY = "_ZZN15MallocSiteTable10initializeEvE5entry"
 SUMMARY, DETAIL = 2, 3
 MAX_KINDS = 64
 MAX_SITES = 1 << 20
-HEADER = 16
-"""Bytes of overhead that NMT counts for each block; it excludes the two bytes behind a block since
-19.
-"""
-
-FRAMES = 4
-"""NMT_TrackingStackDepth."""
+HEADER = 16  # overhead NMT counts for each block, without the two bytes behind it since 19
+FRAMES = 4  # NMT_TrackingStackDepth
 
 
 class Tracked(NamedTuple):
@@ -90,11 +83,8 @@ def _names(tables: Tables) -> list[str]:
 
 
 def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], detailed: bool) -> Tracking:
-    """The counts as MemSummaryReporter prints them.
-
-    Threads' stacks belong to "Thread", headers to NMT itself; what is in arenas is not in free
-    chunks.
-    """
+    """As MemSummaryReporter prints them: threads' stacks belong to "Thread", headers to NMT; what
+    is in arenas is not in free chunks."""
     overhead = counters[-1].size
     # Since 17 the last counter is not of headers alone, but of all blocks.
     if overhead == sum(counter.size for counter in counters[:-1:2]):
@@ -116,11 +106,8 @@ def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, .
 
 
 def sites(tables: Tables) -> list[Site]:
-    """Allocation sites of malloc's memory, with detail; most bytes first.
-
-    An entry has up to four return addresses, a kind, a counter, a hash, and the next entry's
-    address.
-    """
+    """Allocation sites of malloc's memory, with detail; most bytes first. An entry has up to four
+    return addresses, a kind, a counter, a hash, and the next entry's address."""
     word = tables.memory.size
     blocks: Counter[tuple[str, ...]] = Counter()
     sizes: Counter[tuple[str, ...]] = Counter()
