@@ -21,9 +21,6 @@ from findleaks.allocators.glibc.view import GlibcView
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, subtract
 
-if TYPE_CHECKING:
-    from findleaks.allocators.glibc.instance import Glibc
-
 MAX_PROBLEMS = 100  # problems of one sort reported one by one
 
 

@@ -19,9 +19,6 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
 
-if TYPE_CHECKING:
-    from findleaks.allocators.musl.ng import MallocNG
-
 SHOWN = 16  # bytes written behind a block that a problem shows at most
 
 

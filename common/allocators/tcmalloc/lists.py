@@ -14,9 +14,6 @@ from findleaks.allocators.tcmallocs.caches import damaged_link
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
-if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc.instance import Tcmalloc
-
 WINDOW = 32 << 20  # bytes of memory in which lists of spans are followed at a time
 
 

@@ -13,9 +13,6 @@ from findleaks.allocators.tcmalloc_google.spans import Span
 from findleaks.allocators.tcmallocs.page_map import SPAN_MASK, WORD
 from findleaks.target.base import Range
 
-if TYPE_CHECKING:
-    from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
-
 STEP = 1 << 16  # spans between two chances to stop
 
 
