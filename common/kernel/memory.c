@@ -25,8 +25,7 @@ void free_all(void *const *all, size_t count) {
         free(all[at]);
 }
 
-/* Allocate `bytes` that will be accessed at random: in huge pages where the system has them, which
- * saves page faults and TLB misses. Released with free. */
+/* For random access: huge pages, if any, save page faults and TLB misses. Release with free. */
 void *alloc_large(size_t bytes) {
 #ifdef MADV_HUGEPAGE
     if (bytes >= 4 * HUGE_PAGE) {
