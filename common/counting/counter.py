@@ -140,7 +140,7 @@ class Counter:
                     target.close()
 
     def _guard(self, addresses: Sequence[int]) -> None:
-        """Start a watchdog that restores the code if the debugger is killed; if possible."""
+        """Start a watchdog, if possible, that restores the code if the debugger is killed."""
         target = self._targets[0]
         trap = BREAKPOINT.get(target.arch.name)
         if trap is None:

@@ -136,7 +136,7 @@ class GilScope(ReadScope):
 
 
 class Words:
-    """Reads words of a process, without caching; UnreadableMemory."""
+    """Reads words of a process by address, without caching; raises UnreadableMemory."""
 
     def __init__(self, process: BreakpointHost, arch: Arch) -> None:
         self._read, self._arch = process.read, arch

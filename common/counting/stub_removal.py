@@ -17,7 +17,7 @@ from findleaks.target.ptrace import Tracer
 
 
 class StoppedProcess:
-    """Stopped by another program: memory can be written, but no system call made, nor resumed."""
+    """Stopped by another program: it can be written to, but not resumed, nor make system calls."""
 
     def __init__(self, target: Target, memory: ProcMemory) -> None:
         assert target.pid is not None

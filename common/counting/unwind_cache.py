@@ -199,14 +199,14 @@ class Fresh:
         self._pages.clear()
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes; UnreadableMemory."""
+        """Exactly `size` bytes, or UnreadableMemory."""
         data = self._read(address, size)
         if len(data) < size:
             raise UnreadableMemory(address, size)
         return data
 
     def word(self, address: int) -> int:
-        """The word at `address`; UnreadableMemory."""
+        """The word at `address`, or UnreadableMemory."""
         base = address & -self.arch.page
         page = self._pages.get(base)
         if page is None:

@@ -47,8 +47,8 @@ def step(unwinder: Unwinder, key: int) -> Step:
 
 
 def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
-    """One step, as the stub makes it, to the caller's key, stack pointer and frame pointer; None
-    where the stack ends or cannot be followed. `word` reads the stack, [low, high); LookupError."""
+    """One step to the caller, as the stub makes it: its key, stack pointer and frame pointer; None
+    where the stack ends or cannot be followed. `word` reads [low, high), or raises LookupError."""
     kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
 
     def at(address: int) -> int:

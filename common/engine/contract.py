@@ -3,7 +3,7 @@ same answers to the last bit. `load.load()` chooses one.
 
 A *block index* numbers all blocks of all states from 0, by ascending address. Only aligned words
 count as references. A *start* reference equals a block's address, an *interior* one lies in
-[address + 1, address + size). A block's references to itself are ignored. Pieces ascend."""
+[address + 1, address + size). A block's references to itself are ignored. Several pieces ascend."""
 
 from __future__ import annotations
 
@@ -175,8 +175,7 @@ class Graph(Protocol):
         ...
 
     def leader(self, index: int) -> int:
-        """The leader of an INDIRECT block, the lowest that reaches it; a DEFINITE block itself; or
-        -1."""
+        """An INDIRECT block's leader, the lowest that reaches it; a DEFINITE block; else -1."""
         ...
 
     def cycle(self, index: int) -> int:

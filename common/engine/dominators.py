@@ -151,7 +151,7 @@ class Dominators(Protocol):
         ...
 
     def sizes(self, node: int, limit: int) -> list[tuple[int, int]]:
-        """(usable size, number) of all blocks retained: most bytes first, then by size."""
+        """(usable size, number) of all retained, at most `limit`: most bytes first, then size."""
         ...
 
     def members(self, node: int, first: int, limit: int) -> array[int]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from findleaks.target.base import Piece, Range
 
-UNWANTED, NO_ARRAY = 1 << 31, 1 << 30  # in texts' numbers: hide the row; this type is in no array
+UNWANTED, NO_ARRAY = 1 << 31, 1 << 30  # bits of texts' numbers: hide the row; type not in arrays
 NO_TEXT = NO_ARRAY - 1
 
 STATES = 8  # first texts: five kinds of blocks in use, three other states
@@ -61,7 +61,7 @@ class RowRules:
 
 
 class RowBatch(NamedTuple):
-    """Lines of text and their number; `at`: where to continue; `rare`: its row the caller makes."""
+    """`rows` lines of `text`; `at`: where to continue; `rare`: that block is left to the caller."""
 
     text: str
     at: int

@@ -39,8 +39,7 @@ class Heuristic(IntFlag):
     NEWARRAY = 2  # p == b + W, n = *(word*)b > 0 and (sz - W) % n == 0
     MULTIPLE_INHERITANCE = 4  # *p and *b both point into a range given as `vtables`
     STDSTRING = 8  # old copy-on-write std::string: {length, capacity, refcount} before p
-    # object {count, type} at b + k, k in 0, 16, 32, 48; type in `types`; p, less 2 low bits, b … b
-    # + k
+    # object {count, type} at b + k, k 0, 16, 32, 48; type in `types`; p less 2 low bits: b … b + k
     OBJECTS = 16
     # CPython 3.11, 3.12: p, or p + 1, is b + n, n in 8, 16, 24, 32, and the byte at b + n - 1 is n
     DICT_VALUES = 32

@@ -183,8 +183,7 @@ INLINE int classify(graph *g, int64_t budget) {
     return 0;
 }
 
-/* 1: more to do; 0: every block has its kind. */
-API int fl_classify(graph *g, int64_t budget) { return classify(g, budget); }
+API int fl_classify(graph *g, int64_t budget) { return classify(g, budget); } /* 1: more to do */
 
 static const leader *leader_of(const graph *g, uint32_t index) {
     uint32_t place = place_of(g->lost, index);

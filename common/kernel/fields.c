@@ -245,8 +245,7 @@ API int fl_fields_compute(fields *f, int64_t budget) {
     return DONE;
 }
 
-/* Blocks searched; at most twice what the owner retains. */
-API uint64_t fl_fields_done(const fields *f) { return f->done; }
+API uint64_t fl_fields_done(const fields *f) { return f->done; } /* blocks searched */
 
 /* As fl_dominators_children, for a field or for `several`. */
 API int fl_fields_children(const fields *f, uint32_t field, uint64_t limit, words *found) {

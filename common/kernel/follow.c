@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-/* Also in ../engine/shared.py. */
-enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES };
+enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES }; /* also in ../engine/shared.py */
 
 #define LANES 16u /* lists side by side: each node is prefetched while others are visited */
 
@@ -214,7 +213,6 @@ API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads
     return failed;
 }
 
-/* Copy `size` bytes at `address`, which may continue from a piece to the adjoining one. */
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out) {
     const piece *p = piece_holding(pieces, count, address);
     for (; p && p < pieces + count && size; p++) {

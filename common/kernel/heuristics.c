@@ -93,7 +93,6 @@ static void head_word(heuristics *h, uint32_t index, uint64_t offset, uint64_t v
         h->facts[index] |= (uint16_t)VALUES_AT(offset + 8);
 }
 
-/* Record the facts in the piece's words about blocks in use. */
 int heuristics_read_facts(graph *g, const piece *p) {
     heuristics *h = g->heuristics;
     const blocks *b = g->b;

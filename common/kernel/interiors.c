@@ -10,8 +10,7 @@ void interiors_free(inners *list) {
     *list = (inners){NULL, 0, 0};
 }
 
-/* Record interior references from now on; call before scanning. */
-API void fl_graph_note(graph *g) { g->noting = true; }
+API void fl_graph_note(graph *g) { g->noting = true; } /* interior references; before scanning */
 
 int interiors_reserve(inners *list, uint64_t more) {
     while (list->capacity < list->count + more)

@@ -74,7 +74,7 @@ INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
 }
 
 /* follow.c, over ascending pieces: the last that begins at or below `address`, or NULL; the word at
- * `address`, or NULL unless in one piece; copying `size` bytes, false if any is missing. */
+ * `address`, or NULL unless in one piece; copying from several, false if a byte is missing. */
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address);
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
@@ -117,7 +117,6 @@ typedef LIST(uint64_t) words;
 
 INLINE int words_push(words *list, uint64_t item) { return PUSH(*list, item); }
 
-/* The same for several words. */
 int words_append(words *list, const uint64_t *items, size_t count);
 #define PUSH_ALL(list, ...) words_append(list, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 

@@ -52,5 +52,4 @@ API void fl_free(void *memory) { free(memory); }
 #define FL_SOURCES 0
 #endif
 
-/* The checksum of the sources that this was built from: engine/kernel/sources.py. */
-API uint32_t fl_sources(void) { return FL_SOURCES; }
+API uint32_t fl_sources(void) { return FL_SOURCES; } /* checksum: engine/kernel/sources.py */

@@ -8,8 +8,7 @@
 #define AHEAD 2048u /* bytes */
 #define ODD (ALIGN - 2) /* bits that must be 0 in a size */
 
-/* Also in ../allocators/musl/engine.py. */
-enum { MORE, ENDS, DIFFERS, NO_SIZE };
+enum { MORE, ENDS, DIFFERS, NO_SIZE }; /* also in ../allocators/musl/engine.py */
 
 /* At most `capacity` blocks of chunks from *chunk (updated), with headers in the piece that agree
  * with the one before (csize *before, updated); none ends after `limit` less a header. The result:

@@ -88,8 +88,7 @@ static void page_done(walk *w) {
     w->page++;
 }
 
-/* Whose sizes are voted on: blocks in use; else cached; else free. */
-static const unsigned ranks[4] = {3, 2, 1, 0};
+static const unsigned ranks[4] = {3, 2, 1, 0}; /* sizes voted on: in use; else cached; else free */
 
 /* A weighted vote (Boyer-Moore) for the value that has most. */
 INLINE void vote(uint64_t *most, uint64_t *weight, uint64_t value, uint64_t bytes) {

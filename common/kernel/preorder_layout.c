@@ -115,7 +115,6 @@ int dominators_settle(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Sum up the bytes that each node retains. */
 int dominators_sum(dominators *d, int64_t *budget) {
     for (; d->at + 1 < d->count; d->at++) {
         if (--*budget < 0)

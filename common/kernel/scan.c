@@ -151,7 +151,6 @@ INLINE bool is_link(const graph *g, uint32_t source, uint64_t address) {
     return end == 255 || (end && address - block_address(g->b, source) - (end - 2 * WORD) < 2 * WORD);
 }
 
-/* Turn the candidates into edges of their sources. */
 INLINE int record_edges(graph *g) {
     batch *c = g->batch;
     resolve(g, c);
@@ -205,7 +204,6 @@ INLINE int record_roots(graph *g) {
     return DONE;
 }
 
-/* Record edges from the dominator tree's roots. */
 INLINE int record_root_edges(graph *g, dominators *d) {
     batch *c = g->batch;
     resolve(g, c);

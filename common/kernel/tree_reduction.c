@@ -130,7 +130,6 @@ static bool begun(dominators *d) {
     return d->order && d->above && d->weights && d->joins && d->join_blocks && d->earlier;
 }
 
-/* Visit all blocks breadth first. */
 int dominators_survey(dominators *d, int64_t *budget) {
     if (!d->order && !begun(d))
         return NO_MEMORY;

@@ -15,8 +15,7 @@
 #define UNTAGGED UINT64_MAX
 #define AHEAD 64u /* chunks */
 
-/* Also in ../allocators/umem/engine.py. */
-enum { UNREADABLE = 1, DAMAGED };
+enum { UNREADABLE = 1, DAMAGED }; /* also in ../allocators/umem/engine.py */
 
 INLINE uint32_t int_at(const uint8_t *data) {
     uint32_t value;

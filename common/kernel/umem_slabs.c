@@ -7,8 +7,7 @@
 
 #define MAX_SLABS (UINT64_C(1) << 26)
 
-/* Also in ../allocators/umem/engine.py. */
-enum { HASHED = 1, OWN = 2 };
+enum { HASHED = 1, OWN = 2 }; /* also in ../allocators/umem/engine.py */
 enum { LIST = 1, CORRUPT, FREE_LIST, NO_BUFFER, OUTSIDE, OVERLAPS };
 enum { NOT_MINE = 1, IN_MAGAZINE, ON_LIST };
 

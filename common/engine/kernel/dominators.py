@@ -1,4 +1,4 @@
-"""The dominator tree in the C kernel (dominators.c and the files that it includes or calls)."""
+"""The dominator tree in the C kernel: dominators.c and the files named in dominators.h."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from findleaks.engine.retained import Rows, WholeTree
 
 
 class KernelFields(FieldsTree):
-    """See dominators.Dominators. 4 to 12 bytes a child that a field reaches; 4 virtual ones a
-    block."""
+    """See dominators.Dominators. 4 bytes for each child that a field reaches, some 12 in the end,
+    and 4 of address space for each block."""
 
     def __init__(self, library: Kernel, handle: Handle, blocks: KernelBlocks, tree: WholeTree, node: int, fields: int) -> None:
         super().__init__(tree, blocks, node, fields)

@@ -208,6 +208,7 @@ class PureBlocks:
         pages.page_words(self, piece, types, where, page, found, weights)
 
     def floor(self) -> int:
+        """The lowest address at which the next block may start."""
         return self.starts[-1] + max(self.sizes[-1], 1) if self.starts else 0
 
     def _index(self, index: int) -> int:

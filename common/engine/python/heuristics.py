@@ -19,8 +19,11 @@ from findleaks.engine.terms import Heuristic
 from findleaks.target.base import Range
 
 HEAD = 8  # words of a block that facts depend on, except inner vtables
-OBJECTS_AT = (0, 16, 32, 48)  # bytes into a block: behind the collector's header, and two pointers
-VALUES_AT = (8, 16, 24, 32)  # bytes into a block of a dictionary's values; the byte before says it
+
+# Bytes into a block where an object may begin: behind the collector's header, or two pointers more.
+OBJECTS_AT = (0, 16, 32, 48)
+
+VALUES_AT = (8, 16, 24, 32)  # offsets in a block of a dictionary's values; the byte before says it
 
 
 class HeuristicFacts:

@@ -31,8 +31,7 @@ def _overlap(words: Sequence[int], low: int, high: int) -> int:
 
 
 def _blocks(blocks: PureBlocks, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(start, size, state, next start or 2^64) of blocks, empty ones too, that reach into the
-    range."""
+    """(start, size, state, next start or 2^64) of all blocks, even empty, that reach into here."""
     starts, sizes, states = blocks.starts, blocks.sizes, blocks.states
     at = bisect_left(starts, start)
     if at and starts[at - 1] + sizes[at - 1] > start:
