@@ -114,7 +114,7 @@ INLINE bool edge_ignored(const dominators *d, uint32_t index, uint32_t from) {
     return container != NO_ROOT && d->container_owners[container] != from && !(from < ROOT_NODE && d->containers[from] == container);
 }
 
-/* The earliest priority's root gets the block; of several roots of one priority, none does. */
+/* `root` refers to a block: the earliest priority's root gets it; of several of one, none does. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
     uint32_t *number = &d->numbers[index], priority = 0;
     if (root == NO_ROOT || edge_ignored(d, index, ROOT_NODE | root))

@@ -1,5 +1,5 @@
 /* Blocks that pass filters, as rows of JSON (../commands/blocks_rows.py; ../engine/rows.py). The
- * walk stops where type or hint take more than the block's words or a table: left to Python. */
+ * walk stops at a row that takes more than the block's words or a table: Python makes it. */
 #include "graph.h"
 #include "rows.h"
 
