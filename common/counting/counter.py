@@ -19,14 +19,13 @@ from findleaks.target.control import BreakpointHost, Outcome
 from findleaks.unwind.frames import FRAME_POINTERS, Trace
 from findleaks.unwind.stacks import NamedFrame, Namer
 
+# Seconds between two readings of what is mapped, while there are stacks that end too early.
 REOPEN_SECONDS = 1.0
-"""Seconds between two readings of what is mapped, while there are stacks that end too early."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to count, and until when: a table `every` so many seconds, and an end after `seconds` or
-    `events`; 0: no such limit."""
+    """What to count; a table every `every` seconds, an end after `seconds` or `events`; 0: none."""
 
     function: str
     rule: Optional[Rule] = None
@@ -47,12 +46,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class Table:
-    """The counts at one moment. `last`: counting has ended, because of `outcome`.
-
-    `stack_table_full` of the matched calls are in none of `stacks`, as the table was full. Whether
-    `undecided` calls are outside the scope is unknown. `notes` say what was left in the process,
-    one line each.
-    """
+    """The counts at one moment. `last`: counting has ended, because of `outcome`. Matched calls in
+    none of `stacks`, as the table was full: `stack_table_full`. Whether `undecided` calls are
+    outside the scope is unknown. `notes`: what was left in the process, one line each."""
 
     events: int
     matched: int
@@ -73,8 +69,8 @@ class _Row:
 
 
 class Counter:
-    """Counts one function's calls in one process. `tables()` runs the process; when that generator
-    ends or is closed, every change to the process is undone."""
+    """Counts one function's calls in one process. `tables()` runs the process, and undoes every
+    change to it when the generator ends or is closed."""
 
     def __init__(self, process: BreakpointHost, wanted: Wanted) -> None:
         self.process, self.pid, self.wanted = process, process.pid, wanted
@@ -93,8 +89,7 @@ class Counter:
         self._stack = self._frame = ""
 
     def prepare(self) -> None:
-        """Find the functions and what the rule needs; TargetError or UsageError says in one line
-        what is missing."""
+        """Find the functions and what the rule needs; TargetError or UsageError, in one line."""
         target = self.process.opened()
         self._targets.append(target)
         self.functions = functions(target, self.wanted.function)
@@ -110,7 +105,7 @@ class Counter:
         self._namer = Namer(target, self.unwind_cache.unwinder)
 
     def tables(self) -> Generator[Table, None, None]:
-        """The table every `every` seconds, and a last one. At each the process is stopped."""
+        """A table every `every` seconds, and a last one, each while the process is stopped."""
         began = time.monotonic()
         try:
             self.prepare()
@@ -121,8 +116,7 @@ class Counter:
             ticks = 0
             while True:
                 elapsed = time.monotonic() - began
-                # Where the next table is due at once, wait for the one after it: on a busy machine
-                # the process would hardly run between tables otherwise.
+                # On a busy machine the process would hardly run between tables: skip those due.
                 ticks = max(ticks, int(elapsed / self.wanted.every + 0.5)) + 1 if self.wanted.every else 0
                 ends = [end for end in (self.wanted.seconds, ticks * self.wanted.every) if end]
                 outcome = self._run(max(0.001, min(ends) - elapsed) if ends else None)
@@ -146,8 +140,7 @@ class Counter:
                     target.close()
 
     def _guard(self, addresses: Sequence[int]) -> None:
-        """Start a watchdog that restores the code if the debugger is killed; if none can be
-        started, counting goes on without."""
+        """Start a watchdog, if possible, that restores the code if the debugger is killed."""
         target = self._targets[0]
         trap = BREAKPOINT.get(target.arch.name)
         if trap is None:
@@ -163,8 +156,7 @@ class Counter:
             os.close(memory)
 
     def _run(self, seconds: Optional[float]) -> Outcome:
-        """Run the process. Ctrl-C may also arrive while findleaks' own code runs; it ends the
-        counting, with a table."""
+        """Run; Ctrl-C, even while findleaks' own code runs, ends counting with a table."""
         try:
             outcome = self.process.run(seconds)
         except KeyboardInterrupt:
@@ -176,8 +168,7 @@ class Counter:
         return Table(self.events, self.matched, elapsed, sorted(stacks, key=lambda one: -one.count), finished, outcome)
 
     def _hit(self, address: int) -> bool:
-        """A thread is at `address`. An error is kept until the process is stopped: the debuggers
-        would only print it and go on."""
+        """A thread is at `address`. Errors wait for the stop: debuggers only print them."""
         try:
             return self._event(address)
         except KeyboardInterrupt:
@@ -208,8 +199,7 @@ class Counter:
             self._reopen()  # more code may have been mapped
             trace = self.unwind_cache.lookup_or_unwind(address, sp, fp)
             self._reopened_at = time.monotonic()
-        # The cache returns the same object for the same stack: its id is looked up much faster than
-        # the trace itself.
+        # The cache returns one object per stack: its id is looked up much faster than the trace.
         known = self._rows.get(id(trace))
         if known is None:
             key = tuple(frame.pc for frame in trace.frames), trace.end
@@ -222,8 +212,7 @@ class Counter:
         known[1].count += 1
 
     def _named(self, address: int, trace: Trace) -> tuple[NamedFrame, ...]:
-        """The frames with their names; the counted function's name may come from elsewhere than a
-        symbol table."""
+        """The named frames; the counted function's name may come from no symbol table."""
         assert self._namer is not None
         first, *rest = (self._namer.name(frame) for frame in trace.frames)
         if not first.function:

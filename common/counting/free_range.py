@@ -8,23 +8,17 @@ from typing import Optional
 from findleaks.target.base import Range, Region
 
 PAGE = 4096
-LOWEST_ADDRESS = 1 << 16
-"""The kernel allows no mappings below it, with the usual setting of vm.mmap_min_addr."""
+LOWEST_ADDRESS = 1 << 16  # no mappings below, with the usual setting of vm.mmap_min_addr
 HIGHEST_ADDRESS = (1 << 47) - PAGE
-MAX_DISTANCE = (1 << 31) - (64 << 20)
-"""Bytes from the code, at most. The margin keeps operands near the code within 2 GiB as well."""
-GROWTH = 1 << 30
-"""Bytes left free for growth: of the heap (brk) above the program's data, and of the main thread's
-stack, downward."""
+MAX_DISTANCE = (1 << 31) - (64 << 20)  # bytes from the code, with a margin for operands near it
+GROWTH = 1 << 30  # bytes left for growth: of the heap (brk) after data, of the main stack downward
 
 
 def find_free_range(regions: Sequence[Region], size: int, near: Sequence[int], program: str) -> Optional[int]:
-    """The address of `size` free bytes within reach of all addresses `near`, the nearest to the
-    first; None if there is none.
+    """`size` free bytes within reach of all addresses `near`, nearest to the first; None if none.
 
-    A page is left free on both sides, so that the kernel does not merge mappings. `program` is the
-    path of the executable, whose data the heap may follow.
-    """
+    A page on both sides stays free, so that the kernel does not merge mappings. `program` is the
+    executable's path: the heap may follow its data."""
     low = max(max(near) - MAX_DISTANCE, LOWEST_ADDRESS)
     high = min(min(near) + MAX_DISTANCE, HIGHEST_ADDRESS)
     found = [

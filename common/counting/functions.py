@@ -14,8 +14,7 @@ from findleaks.target.base import Target
 from findleaks.target.elf import Table, text
 from findleaks.unwind.stacks import NamedFrame, matches_function
 
-MAX_FUNCTIONS = 64
-"""Functions that one pattern may name, as each gets a breakpoint."""
+MAX_FUNCTIONS = 64  # functions that one pattern may name, as each gets a breakpoint
 _FUNCTION = 2  # STT_FUNC; not STT_GNU_IFUNC, whose code runs once, to choose the function
 _SHN_ABS = 0xFFF1
 
@@ -27,11 +26,10 @@ class Function(NamedTuple):
 
 
 def functions(target: Target, pattern: str) -> list[Function]:
-    """The functions of this name in all modules, in order of address; TargetError if there is none.
+    """The functions of this name in all modules, by address; TargetError if there is none.
 
-    As in `stacks`, the pattern may be the whole name, the name without parameters or its last part,
-    with * and ?. An address (0x…) means the function that begins there.
-    """
+    As in `stacks`: the whole name, the name without parameters, or its last part, with * and ?; or
+    the address (0x…) where the function begins."""
     if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", pattern):
         return [_at(target, int(pattern, 16))]
     found: dict[int, Function] = {}
@@ -52,7 +50,7 @@ def functions(target: Target, pattern: str) -> list[Function]:
 
 
 def present(target: Target, patterns: Sequence[str]) -> list[Function]:
-    """The functions of those of these names that exist; TargetError if none does."""
+    """Those of these functions that exist; TargetError if none does."""
     found: list[Function] = []
     for pattern in patterns:
         try:

@@ -1,8 +1,5 @@
-"""Starts and ends the watchdog, which restores a process's code if the debugger gets SIGKILL.
-
-It cannot help a thread that is at a breakpoint at that moment: the kernel delivers the thread's
-SIGTRAP first.
-"""
+"""Starts and ends the watchdog, which restores a process's code if the debugger gets SIGKILL. It
+cannot help a thread at a breakpoint at that moment: its SIGTRAP comes first."""
 
 from __future__ import annotations
 
@@ -15,24 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
+# Breakpoint instructions that debuggers write (int3). Only of one byte: restoring one is a single
+# store, which no thread sees half done.
 BREAKPOINT = {"x86-64": b"\xcc"}
-"""The instruction that debuggers write for a breakpoint, by architecture: int3.
-
-Only those of one byte: restoring one is a single store, which no thread sees half done.
-"""
-START_SECONDS = 3.0
-"""Seconds in which the watchdog has to start. If it does not, counting goes on without."""
-
-PatchedBytes = tuple[int, bytes, bytes]
-"""(address, bytes while the debugger is alive, bytes to restore)."""
+START_SECONDS = 3.0  # for the watchdog to start; else counting goes on without
+PatchedBytes = tuple[int, bytes, bytes]  # address, bytes while the debugger lives, bytes to restore
 
 
 class Guard:
-    """The watchdog of one process; does nothing if it could not be started. `dismiss` it when the
-    code is restored."""
+    """A process's watchdog, or nothing if it could not be started. `dismiss` it after restoring."""
 
     def __init__(self, pid: int, memory: int, pokes: Sequence[PatchedBytes], clean: bool = False) -> None:
-        """`memory` is a descriptor of /proc/PID/mem for writing; `clean`: remove stubs, too."""
+        """`memory`: a descriptor of /proc/PID/mem for writing; `clean`: remove stubs, too."""
         self.process: Optional[subprocess.Popen[str]] = None
         python = _python()
         if python is None:

@@ -1,9 +1,8 @@
-"""Installs the stub in front of functions, and removes it, also one that an earlier run left.
+"""Installs the stub in front of functions, and removes it, also one left by an earlier run.
 
-It is one range of the process's memory: a page that lists the patches, the code, the page of
-settings, and the shared table (table.py). By its first page a later run recognises a stub whose
-debugger was killed.
-"""
+The stub is one range of memory: a page that lists the patches, the code, a page of settings, and
+the shared table (table.py). The first page identifies it to later runs if its debugger was
+killed."""
 
 from __future__ import annotations
 
@@ -25,17 +24,13 @@ from findleaks.target.base import Region
 from findleaks.target.control import PatchHost, ThreadPosition
 
 PAGE = 4096
-STUB_BYTES = 2048
-"""Bytes of stub code for each patched function."""
+STUB_BYTES = 2048  # of stub code for each patched function
 MAGIC = b"findleaks stub\0\1"
 _HEAD = struct.Struct("<16s4Q")  # MAGIC, bytes of code, bytes in all, the table's address, patches
 _PATCH = struct.Struct("<Q8s8s")
-MAX_PATCHES = 128
-"""Patches of a stub; its first page has space for so many."""
-MAX_STACK_BYTES = 8 << 20
-"""Bytes of a stack that are searched for addresses of the stub, at most."""
-TRIES, PAUSE = 100, 0.004
-"""How often, and for how many seconds, the process is resumed so that its threads leave a range."""
+MAX_PATCHES = 128  # of a stub: its first page has space for so many
+MAX_STACK_BYTES = 8 << 20  # of a stack that are searched for addresses of the stub
+TRIES, PAUSE = 100, 0.004  # resume the process so often, for so many seconds, to let threads leave
 _RW, _RX, _PRIVATE, _SHARED, _ANONYMOUS, _NO_REPLACE = 3, 5, 2, 1, 0x20, 0x100000
 _WIPE_ON_FORK = 18
 
@@ -63,13 +58,12 @@ class Stub(NamedTuple):
         return self.address + self.code
 
     def page(self) -> bytes:
-        """The contents of the first page."""
+        """The first page's contents."""
         rows = b"".join(_PATCH.pack(one.address, one.original, one.jump) for one in self.patches)
         return _HEAD.pack(MAGIC, self.code, self.size, self.table, len(self.patches)) + rows
 
 
 def found(regions: Iterable[Region], read: Read) -> list[Stub]:
-    """The stubs that are in a process."""
     made = []
     for region in regions:
         if not (region.executable and region.private and not region.writable and not region.name and region.size >= 2 * PAGE):
@@ -87,8 +81,8 @@ def found(regions: Iterable[Region], read: Read) -> list[Stub]:
 
 
 class Plan(NamedTuple):
-    """What to patch: `patches` of the counted functions, each with its key, and `steps`, functions
-    that open or close a scope, each with what it adds to the thread's depth."""
+    """`patches` of counted functions, each with its key; `steps`: functions that open or close a
+    scope, with what each adds to the thread's depth."""
 
     patches: Sequence[tuple[Patch, int]]
     steps: Sequence[tuple[Patch, int]]
@@ -97,7 +91,7 @@ class Plan(NamedTuple):
 def install(
     host: PatchHost, memory: ProcMemory, plan: Plan, settings: Callable[[Layout], bytes], program: str
 ) -> tuple[Stub, Layout, mmap.mmap]:
-    """Install the stub, not enabled yet. TargetError if that fails; nothing is changed then."""
+    """Install the stub, not enabled yet. TargetError if that fails, with nothing changed."""
     every = [*plan.patches, *plan.steps]
     if len(every) > MAX_PATCHES:
         raise Refused(f"{len(every)} functions are to be patched, more than {MAX_PATCHES}")
@@ -179,13 +173,12 @@ def _code(plan: Plan, stub: Stub) -> bytes:
 
 
 def enable(memory: ProcMemory, stub: Stub, on: bool) -> None:
-    """Switch counting on or off; when off, calls pass through the stub uncounted."""
+    """Switch counting; when off, calls pass through the stub uncounted."""
     memory.write(stub.table + ENABLED, bytes((on,)).ljust(8, b"\0"))
 
 
 def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
-    """Restore original bytes; return functions that hold neither the jump nor the original bytes,
-    which are left as they are."""
+    """Restore original bytes; return functions left alone, with neither these nor the jump."""
     unexpected = []
     for one in stub.patches:
         now = memory.read(one.address, JUMP_BYTES)
@@ -197,8 +190,8 @@ def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
 
 
 def settle(host: PatchHost, read: Read, stub: Stub, run: bool) -> Optional[str]:
-    """Wait until no thread is in the stub or may return there. Returns which one still is, or None.
-    With `run`, the process is resumed for moments meanwhile; else it is looked at once."""
+    """Wait until no thread is in the stub or may return there; which one still is, or None. With
+    `run`, the process is resumed for moments meanwhile; else looked at once."""
     where = None
     for _ in range(TRIES if run else 1):
         where = standing(host.places(), mapped(host.pid), read, [(stub.address, stub.address + stub.code)])
@@ -210,7 +203,6 @@ def settle(host: PatchHost, read: Read, stub: Stub, run: bool) -> Optional[str]:
 
 
 def unmap(host: PatchHost, read: Read, stub: Stub) -> None:
-    """Unmap the stub."""
     checked("munmap", host.call(entry(mapped(host.pid), read), remote.MUNMAP, stub.address, stub.size))
 
 
@@ -226,8 +218,7 @@ def _wait_until_clear(host: PatchHost, read: Read, ranges: Sequence[tuple[int, i
 
 
 def standing(places: Sequence[ThreadPosition], regions: Sequence[Region], read: Read, ranges: Sequence[tuple[int, int]]) -> Optional[str]:
-    """The first thread that is in one of these ranges, or has an address of one on its stack, as
-    text for a message; None if there is none."""
+    """The first thread that is in a range, or has an address of one on its stack, for a message."""
     for place in places:
         if any(low <= place.pc < high for low, high in ranges):
             return f"thread {place.tid} is at {place.pc:#x}"

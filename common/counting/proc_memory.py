@@ -1,4 +1,4 @@
-"""Reads and writes the memory of a local process through /proc/PID/mem, without caching."""
+"""Reads and writes a local process's memory through /proc/PID/mem, without caching."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from findleaks.errors import TargetError
 
 
 class ProcMemory:
-    """The memory of one process; it has to be opened first."""
+    """The memory of one process; has to be opened first."""
 
     def __init__(self, pid: int) -> None:
         self._path = f"/proc/{pid}/mem"
         self._descriptor = -1
 
     def open(self, writable: bool = False) -> None:
-        """Open it; OSError if the process may not be read, or written."""
+        """OSError if the process may not be read, or written."""
         self._descriptor = os.open(self._path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
 
     def read(self, address: int, size: int) -> bytes:
@@ -26,7 +26,7 @@ class ProcMemory:
             return b""
 
     def write(self, address: int, data: bytes) -> None:
-        """Write `data`; TargetError if that fails."""
+        """TargetError if that fails."""
         try:
             written = os.pwrite(self._descriptor, data, address)
         except (OSError, OverflowError):
@@ -38,7 +38,7 @@ class ProcMemory:
         return self._descriptor
 
     def close(self) -> bool:
-        """Close it; returns whether it was open."""
+        """Whether it was open."""
         if self._descriptor < 0:
             return False
         os.close(self._descriptor)
@@ -47,7 +47,7 @@ class ProcMemory:
 
 
 def writable_memory(pid: int) -> ProcMemory:
-    """The memory of a process, open for reading and writing; TargetError where that is refused."""
+    """A process's memory, open for reading and writing; TargetError where refused."""
     memory = ProcMemory(pid)
     try:
         memory.open(writable=True)

@@ -1,7 +1,5 @@
-"""Moves a function's first instructions elsewhere, so that a jump fits in their place.
-
-Operands relative to the instruction pointer are adjusted, so that they do the same there.
-"""
+"""Moves a function's first instructions elsewhere, so that a jump fits in their place. Operands
+relative to the instruction pointer are adjusted to mean the same there."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from findleaks.disasm.registers import RIP
 from findleaks.disasm.x86 import instructions
 from findleaks.errors import TargetError
 
-JUMP_BYTES = 5
-"""Bytes of a jump: opcode e9, and a distance of four bytes."""
+JUMP_BYTES = 5  # opcode e9, and a distance of four bytes
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 _REACH = range(-(1 << 31), 1 << 31)
 _ENTERS_THE_KERNEL = ("syscall", "sysenter", "int")
@@ -26,10 +23,8 @@ class Refused(TargetError):
 
 
 class Patch(NamedTuple):
-    """What to change in one function: a jump of five bytes replaces `original` at `address`.
-
-    `moved` are the instructions that it overwrites, in whole or in part: the `size` bytes `code`.
-    """
+    """A jump of five bytes is to replace `original` at `address`. The `size` bytes `code` are the
+    instructions that it overwrites, in whole or in part."""
 
     function: int
     address: int
@@ -40,12 +35,9 @@ class Patch(NamedTuple):
 
 
 def plan(name: str, function: int, end: int, code: bytes) -> Patch:
-    """Choose the instructions to move. `code` are the function's bytes up to `end`, without
-    breakpoints.
-
-    Raises Refused, which says why it cannot be patched, and CapstoneMissing.
-    """
-    # endbr64 stays in its place: with CET, indirect calls have to arrive at one.
+    """Choose the instructions to move. `code`: the function's bytes up to `end`, without
+    breakpoints. Raises Refused, with the reason, and CapstoneMissing."""
+    # endbr64 stays: with CET, indirect calls have to arrive at one.
     start = function + len(_ENDBR64) if code.startswith(_ENDBR64) else function
     if end - start < JUMP_BYTES:
         raise Refused(f"{name} is too short: {end - start} bytes, {JUMP_BYTES} are needed")
@@ -85,8 +77,8 @@ def _movable(name: str, one: Instruction, code: bytes) -> None:
 
 
 def _operand(one: Instruction, code: bytes) -> Optional[int]:
-    """The offset of the operand's four-byte displacement in the instruction; None if that is not
-    certain. An immediate of 0, 1, 2 or 4 bytes follows it."""
+    """Offset in the instruction of its four-byte displacement, which an immediate of 0, 1, 2 or 4
+    bytes follows; None if that is not certain."""
     assert one.displacement is not None
     wanted = (one.displacement - one.end).to_bytes(4, "little", signed=True)
     found = [at for at in (one.size - 4 - size for size in (0, 1, 2, 4)) if at > 0 and code[at : at + 4] == wanted]
@@ -94,7 +86,7 @@ def _operand(one: Instruction, code: bytes) -> Optional[int]:
 
 
 def jump(at: int, to: int) -> bytes:
-    """The five bytes of a jmp from `at` to `to`. Refused if that is too far."""
+    """The five bytes of a jmp from `at` to `to`; Refused if that is too far."""
     return b"\xe9" + _distance(to - at - JUMP_BYTES)
 
 
@@ -123,7 +115,6 @@ def relocated(patch: Patch, to: int) -> bytes:
 
 
 def _condition(code: bytearray) -> int:
-    """The number of a branch's condition: the low bits of its opcode, which is 0f 8x before a
-    distance of four bytes, 7x before one of one byte."""
+    """A branch's condition: the opcode's low bits (0f 8x, a distance of 4 bytes; 7x, of one)."""
     near = len(code) >= 6 and code[-6] == 0x0F
     return code[-5 if near else -2] & 15

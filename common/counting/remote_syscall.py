@@ -1,10 +1,9 @@
 """Remote system calls: made by a stopped thread of another process, on x86-64 Linux.
 
-The thread's instruction pointer is set to a `syscall` instruction of the process, which is then
-single-stepped; its registers are restored afterwards. ptrace works only from the thread that traces
-the process: inside GDB that is the one that runs Python's commands. The registers that GDB has
-cached stay correct. (Linux arch/x86/entry/common.c, arch/x86/include/asm/user_64.h; ptrace(2).)
-"""
+The thread is single-stepped at a `syscall` instruction of the process, then its registers are
+restored, so the ones that GDB has cached stay correct. Only the thread that traces the process may
+use ptrace: in GDB, the one that runs Python's commands. (Linux arch/x86/entry/common.c,
+arch/x86/include/asm/user_64.h; ptrace(2).)"""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from findleaks.target.encoded_numbers import signed
 from findleaks.target.maps import regions_of
 from findleaks.target.ptrace import ptrace_library, state, status, tasks
 
+# Numbers of system calls (Linux arch/x86/entry/syscalls/syscall_64.tbl).
 MMAP, MUNMAP, MADVISE, CLOSE, FTRUNCATE, MEMFD_CREATE = 9, 11, 28, 3, 77, 319
-"""Numbers of system calls (Linux arch/x86/entry/syscalls/syscall_64.tbl)."""
 
 _SINGLESTEP, _GETREGS, _SETREGS, _GETSIGMASK, _SETSIGMASK = 9, 12, 13, 0x420A, 0x420B
 _GET_FILTER, _MAX_FILTERS = 0x420C, 64
@@ -50,14 +49,14 @@ def mapped(pid: int) -> list[Region]:
 
 
 class Remote:
-    """A process that is traced by the calling thread, and all of whose threads are stopped."""
+    """A process traced by the calling thread, with all threads stopped."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._libc = ptrace_library()
 
     def places(self) -> list[ThreadPosition]:
-        """Where each thread is. TargetError if one runs."""
+        """Where each thread is; TargetError if one runs."""
         found = []
         for tid in tasks(self.pid):
             words = self._registers(tid)
@@ -68,8 +67,7 @@ class Remote:
         return found
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """What the system call returns: a negative errno if it fails. Raises TargetError if it
-        cannot be made."""
+        """The system call's result, or a negative errno; TargetError if it cannot be made."""
         for tid in tasks(self.pid):
             words = self._registers(tid)
             if words is None:
@@ -79,7 +77,7 @@ class Remote:
         raise TargetError(f"pid {self.pid}: none of its threads is stopped")
 
     def _check_seccomp(self, tid: int, instruction: int, number: int, arguments: Sequence[int]) -> None:
-        """Raise TargetError where seccomp may end the process for the call, or refuse it."""
+        """TargetError where seccomp may end the process for the call, or refuse it."""
         if status(tid).get("Seccomp", "0") == "0":
             return
         filters = self._filters(tid)
@@ -89,7 +87,7 @@ class Remote:
             raise TargetError(f"the process is under seccomp, which does not let it make the system call {number}")
 
     def _filters(self, tid: int) -> Optional[list[list[Step]]]:
-        """The seccomp filters of a thread; None if they cannot be read."""
+        """A thread's seccomp filters; None if they cannot be read."""
         found: list[list[Step]] = []
         while len(found) < _MAX_FILTERS:
             count = self._libc.ptrace(_GET_FILTER, tid, len(found), None)
@@ -132,7 +130,7 @@ class Remote:
         return signed(after[_RAX], 64)
 
     def _step(self, tid: int) -> int:
-        """Execute one instruction; returns the signal that stopped the thread."""
+        """Execute one instruction; the signal that stopped the thread."""
         if self._ptrace(_SINGLESTEP, tid, 0, 0):
             raise TargetError(f"thread {tid} cannot be stepped: {os.strerror(ctypes.get_errno()).lower()}")
         limit = time.monotonic() + _STEP_SECONDS
@@ -160,12 +158,12 @@ class Remote:
             raise TargetError(f"thread {tid}: its registers cannot be written: {os.strerror(ctypes.get_errno()).lower()}")
 
     def _ptrace(self, request: int, tid: int, address: int, data: int) -> bool:
-        """Make a ptrace request; returns whether it failed."""
+        """Make a ptrace request; True if it failed."""
         return bool(self._libc.ptrace(request, tid, address, data) == -1)
 
 
 def entry(regions: Sequence[Region], read: Callable[[int, int], bytes]) -> int:
-    """The address of a `syscall` instruction in the process's code; TargetError if it has none."""
+    """The address of a `syscall` instruction in the process; TargetError if there is none."""
     code = [region for region in regions if region.executable and region.name != "[vsyscall]"]
     for region in sorted(code, key=lambda region: (region.name != "[vdso]", "libc" not in region.name)):
         for low in range(region.start, region.end, 1 << 20):
@@ -176,7 +174,7 @@ def entry(regions: Sequence[Region], read: Callable[[int, int], bytes]) -> int:
 
 
 def checked(what: str, result: int) -> int:
-    """The result of a system call; TargetError if it failed."""
+    """The system call's result; TargetError if it failed."""
     if -4096 < result < 0:
         raise TargetError(f"memory cannot be had in the process: {what}: {errno.errorcode.get(-result, -result)}")
     return result

@@ -1,9 +1,7 @@
-"""Rule server: answers the requests of threads that wait in the stub.
+"""Rule server: answers threads that wait in the stub, from a thread that polls the shared table.
 
-They ask for an unwind rule, for where a stack ends, or whether an address is an isolate.
-A thread of findleaks polls the requests in the shared table. An answer has the rules of all frames
-farther out on the asking thread's stack too, so that a new stack makes it wait once at most.
-"""
+They ask for an unwind rule, where a stack ends, or whether an address is an isolate. An answer has
+the rules of all outer frames on the stack too: a new stack makes a thread wait once at most."""
 
 from __future__ import annotations
 
@@ -41,12 +39,9 @@ from findleaks.counting.unwind_rules import Step, follow, step
 from findleaks.target.base import Region, Target
 from findleaks.unwind.frames import Unwinder
 
-IDLE_SECONDS, BUSY_SECONDS = 0.001, 0.0002
-"""Seconds between two polls: without requests, and after one."""
-REOPEN_SECONDS = 0.2
-"""Seconds between two readings of what files are mapped, while places are in none that is known."""
-_NO_ANSWER, _TABLE_FULL = 1, 2
-"""Values of ORPHANED: a thread waited in vain or there is no server; the table of rules is full."""
+IDLE_SECONDS, BUSY_SECONDS = 0.001, 0.0002  # between polls: without requests, after one
+REOPEN_SECONDS = 0.2  # between readings of mapped files, while places are in none
+_NO_ANSWER, _TABLE_FULL = 1, 2  # ORPHANED: no answer in time, or no server; table of rules full
 
 
 class Rules:
@@ -99,7 +94,7 @@ class Rules:
         self._regions, self._starts = [], []
 
     def asked(self, request: Request) -> list[tuple[int, int]]:
-        """The (key, value) pairs for the table of rules that answer a request; [] if none do."""
+        """The (key, value) pairs of rules that answer a request; [] if none do."""
         key = request.key
         if key & EXACT or not key & (STACK | ISOLATE):
             return self._along(key, request.sp, request.fp)
@@ -138,11 +133,9 @@ class Rules:
 
 
 class Service(threading.Thread):
-    """Answers requests until `finish`, or until the table, of `capacity` rules, is nearly full.
-
-    `notify` is called once: when `limit` calls were counted (0: no limit), or when `ended`, which
-    is called at each poll, returns True.
-    """
+    """Answers requests until `finish`, or until the table of `capacity` rules is nearly full.
+    `notify` is called once: after `limit` counted calls (0: any number), or when `ended`, called at
+    each poll, returns True."""
 
     def __init__(
         self, shared: mmap.mmap, rules: Rules, capacity: int, limit: int, notify: Callable[[], None], ended: Callable[[], bool]
@@ -156,7 +149,6 @@ class Service(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Poll and answer; the thread's main function."""
         try:
             notified = False
             while not self._over.is_set():

@@ -1,7 +1,5 @@
-"""Whether a thread is in a scope: read from the process's state, or by counting opens and closes.
-
-The scopes are those of a rule: V8's handle scopes, CPython's GIL, or functions that open and close.
-"""
+"""Whether a thread is in a scope of a rule (V8's handle scopes, CPython's GIL, functions that open
+and close): read from the process's state, or by counting opens and closes."""
 
 from __future__ import annotations
 
@@ -18,12 +16,8 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Target
 from findleaks.target.control import BreakpointHost
 
-BASELINE = 1
-"""Levels of V8 handle scopes that are always open while callbacks run: node::Start's, or that of a
-worker's start."""
-
-MAX_THREADS = 10_000
-"""Cached thread pointers, at most: most are of threads that have ended."""
+BASELINE = 1  # V8 handle scopes always open in callbacks: node::Start's or a worker's
+MAX_THREADS = 10_000  # cached thread pointers: most are of threads that have ended
 
 
 class Scope(Protocol):
@@ -35,16 +29,16 @@ class Scope(Protocol):
         ...
 
     def step(self, thread: int, by: int) -> None:
-        """Note that a thread opens (1) or closes (-1) a scope."""
+        """A thread opens (1) or closes (-1) a scope."""
         ...
 
     def outside(self, process: BreakpointHost) -> bool:
-        """Whether the thread that is stopped at the counted function is in no scope."""
+        """Whether the thread stopped at the counted function is in no scope."""
         ...
 
 
 def scope(rule: Rule, target: Target) -> Scope:
-    """The scope of a rule in a process. TargetError if the rule does not work on this process."""
+    """A rule's scope in a process; TargetError if the rule does not work there."""
     if rule.state == "v8":
         return V8HandleScope(target)
     lock = gil.derive(target) if rule.state == "gil" else None
@@ -54,8 +48,7 @@ def scope(rule: Rule, target: Target) -> Scope:
 
 
 class Depth:
-    """Depth of each thread, by counting opens and closes. Scopes that were open before counting
-    began are unknown; closing them has no effect."""
+    """Each thread's depth, by counting. Closing scopes that were open before has no effect."""
 
     def __init__(self, rule: Rule, target: Target) -> None:
         self.breakpoints = {one.address: 1 for one in _found(rule, target, rule.enter)}
@@ -82,8 +75,7 @@ def _found(rule: Rule, target: Target, names: Sequence[str]) -> list[Function]:
 
 
 class ReadScope:
-    """A scope that is read from the process's memory, without breakpoints. Caches the threads'
-    thread pointers."""
+    """A scope read from the process's memory, without breakpoints; caches thread pointers."""
 
     def __init__(self, arch: Arch) -> None:
         self.breakpoints: dict[int, int] = {}
@@ -94,7 +86,7 @@ class ReadScope:
         """Never called: there are no breakpoints."""
 
     def pointer(self, process: BreakpointHost) -> int:
-        """The thread pointer of the stopped thread."""
+        """Of the stopped thread."""
         thread = process.thread()
         known = self._pointers.get(thread)
         if known is None:
@@ -104,13 +96,12 @@ class ReadScope:
         return known
 
     def forget(self, thread: int) -> None:
-        """Drop a thread's pointer: the number may belong to another thread by now."""
+        """Drop a thread's pointer: another thread may have its number by now."""
         self._pointers.pop(thread, None)
 
 
 class V8HandleScope(ReadScope):
-    """V8's handle scope level, in the isolate that the thread is in. A thread in no isolate does
-    not count as outside a scope."""
+    """V8's handle scope level in the thread's isolate. A thread in none is not outside a scope."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target.arch)
@@ -145,13 +136,12 @@ class GilScope(ReadScope):
 
 
 class Words:
-    """Reads words of a process, without caching."""
+    """Reads words of a process by address, without caching; raises UnreadableMemory."""
 
     def __init__(self, process: BreakpointHost, arch: Arch) -> None:
         self._read, self._arch = process.read, arch
 
     def __call__(self, address: int) -> int:
-        """The word at `address`, or UnreadableMemory."""
         data = self._read(address, self._arch.word)
         if len(data) < self._arch.word:
             raise UnreadableMemory(address, self._arch.word)

@@ -1,10 +1,9 @@
-"""Evaluates a thread's seccomp filters for a system call that is not made yet.
+"""Evaluates a thread's seccomp filters before a system call: the kernel's own evaluation may end
+the process.
 
-The kernel's own evaluation may end the process. A filter is a classic BPF program over struct
-seccomp_data (Linux include/uapi/linux/seccomp.h, filter.h, bpf_common.h). Of several filters the
-strictest answer holds. The kernel lets a tracer with CAP_SYS_ADMIN read them (ptrace(2),
-PTRACE_SECCOMP_GET_FILTER).
-"""
+A filter is a classic BPF program over struct seccomp_data (Linux include/uapi/linux/seccomp.h,
+filter.h, bpf_common.h); the strictest of several decides. A tracer with CAP_SYS_ADMIN may read them
+(ptrace(2), PTRACE_SECCOMP_GET_FILTER)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _M32, _M64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 class Step(NamedTuple):
-    """One BPF instruction, struct sock_filter: `true` and `false` are jump offsets (jt, jf)."""
+    """A BPF instruction, struct sock_filter: `true` and `false` are jump offsets (jt, jf)."""
 
     code: int
     true: int
@@ -30,12 +29,11 @@ class Step(NamedTuple):
 
 
 def program(data: bytes) -> list[Step]:
-    """The instructions of a filter's bytes."""
     return [Step(*row) for row in struct.iter_unpack("<HBBI", data)]
 
 
 def allowed(filters: Sequence[Sequence[Step]], number: int, instruction: int, arguments: Sequence[int]) -> bool:
-    """Whether all filters allow the call; `instruction` is the `syscall` instruction's address."""
+    """Whether all filters allow the call by the `syscall` instruction at address `instruction`."""
     padded = [*(value & _M64 for value in arguments), 0, 0, 0, 0, 0, 0][:6]
     data = _DATA.pack(number, _X86_64, instruction + 2, *padded)
     return all(verdict(one, data) & _ACTION in (ALLOW, LOG) for one in filters)

@@ -1,7 +1,6 @@
 """Counts calls by a stub in front of the function, which the process executes itself.
 
-The process is stopped only for a table, and at the end.
-"""
+The process is stopped only for tables and at the end."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ from findleaks.target.control import InjectionHost, Outcome
 from findleaks.unwind.cfi import FrameTable
 from findleaks.unwind.stacks import NamedFrame, Namer
 
-MAX_FUNCTION_BYTES = 1 << 20
-"""Bytes of a function that are searched for jumps into the patched bytes, at most."""
+MAX_FUNCTION_BYTES = 1 << 20  # of a function searched for jumps into the patched bytes
 
 
 class Injected:
@@ -59,7 +57,7 @@ class Injected:
         self._names: dict[int, NamedFrame] = {}
 
     def prepare(self) -> None:
-        """Plan what to patch; Refused, TargetError or UsageError says in one line why it cannot."""
+        """Plan what to patch; Refused, TargetError or UsageError says why not, in one line."""
         self.host.begin()
         self._memory = memory = writable_memory(self.host.pid)
         self._rules = rules = Rules(self.host.opened, self.host.pid, memory.read, self._isolate)
@@ -79,8 +77,7 @@ class Injected:
         )
 
     def _rule(self, rule: Rule, target: Target) -> dict[int, int]:
-        """Choose the stub's test for the scope. Returns the addresses of the functions to patch for
-        it, with what each adds to a thread's depth."""
+        """Functions to patch for the stub's test of the scope, and what each adds to the depth."""
         if rule.state == "v8":
             try:
                 self._v8 = derive(target)
@@ -125,7 +122,7 @@ class Injected:
         return made
 
     def tables(self) -> Generator[Table, None, None]:
-        """The table every `every` seconds, and a last one. At each the process is stopped."""
+        """A table every `every` seconds, and a last one, each while the process is stopped."""
         outcome = Outcome("stop")
         try:
             self.prepare()
@@ -167,8 +164,7 @@ class Injected:
         enable(self._memory, self._stub, True)
 
     def _seed(self) -> None:
-        """Fill in the rules that are known from the start: where the present stacks end, and how to
-        get from the counted functions to their callers."""
+        """Fill in rules known already: where stacks end now, and the counted functions' callers."""
         assert self._rules is not None and self._layout is not None and self._shared is not None
         pairs = {key: self._rules.step(key).value for _, key in self._plan.patches}
         for place in self.host.places():
@@ -194,7 +190,7 @@ class Injected:
         return outcome
 
     def _remove(self, outcome: Outcome) -> None:
-        """Take the stub out. The table stays readable."""
+        """Remove the stub. The table stays readable."""
         if self._stub is None:
             return
         stub, self._stub = self._stub, None
@@ -249,8 +245,7 @@ class Injected:
         return Table(events, matched, elapsed, stacks, finished, outcome, lost, unsure, tuple(self.notes))
 
     def _end(self, key: int) -> tuple[str, bool]:
-        """Why a stack that was followed to this place is incomplete ("": it is complete), and
-        whether the place is code."""
+        """Why a stack followed to this place is incomplete (or ""); whether the place is code."""
         assert self._rules is not None
         known = self._rules.steps.get(key)
         return (known.end, known.code) if known is not None else ("", True)

@@ -1,7 +1,5 @@
-"""Removes stubs: at the end of counting, and those left by a debugger that was killed.
-
-Also without a debugger, or with one that cannot make system calls in the process.
-"""
+"""Removes stubs: after counting, and those of a killed debugger; also without a debugger, or with
+one that cannot make system calls in the process."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from findleaks.target.ptrace import Tracer
 
 
 class StoppedProcess:
-    """A process that another program has stopped: its memory can be written, but it can neither be
-    resumed nor made to make system calls."""
+    """Stopped by another program: it can be written to, but not resumed, nor make system calls."""
 
     def __init__(self, target: Target, memory: ProcMemory) -> None:
         assert target.pid is not None
@@ -44,8 +41,7 @@ class StoppedProcess:
 
 
 def clean(pid: int) -> bool:
-    """Remove every stub from a process that is not traced; whether none is left. The process is
-    stopped for moments."""
+    """Remove all stubs from an untraced process, stopped for moments; whether none is left."""
     memory = writable_memory(pid)
     host = _TracedProcess(pid, memory)
     try:
@@ -79,7 +75,7 @@ class _TracedProcess(StoppedProcess):
         return self._remote.call(instruction, number, *arguments)
 
     def work(self) -> None:
-        """Disable and remove its stubs, those that no thread is in. `done`: none is left."""
+        """Disable its stubs, and remove those that no thread is in. `done`: none is left."""
         stubs = found(mapped(self.pid), self._memory.read)
         for stub in stubs:
             enable(self._memory, stub, False)
@@ -91,8 +87,8 @@ class _TracedProcess(StoppedProcess):
 
 
 def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) -> list[str]:
-    """Remove the stubs that an earlier `count --inject` left in a stopped process; a line for each.
-    Without `host`, the target's injection host is begun, if there are stubs."""
+    """Remove stubs that an earlier `count --inject` left in a stopped process; a line for each.
+    Without `host`, the target's injection host is begun if there are any."""
     if target.pid is None or target.arch.name != "x86-64":
         return []
     regions = target.regions()

@@ -1,19 +1,15 @@
 """The memory in which the stub of `count --inject` counts: its layout, settings and counts.
 
-First a page of settings, private to the process; forked children find it zeroed. After it, shared
-with findleaks: counters, requests of threads that need a rule, and three hash tables (offsets as in
-stub.S):
+A page of settings, private to the process (zeros in forked children); then, shared with findleaks,
+counters, requests of threads that need a rule, and three hash tables (offsets as in stub.S):
 
-    rules    key, value                   how to get from a place (a return address) to its caller
-    nodes    key, parent, calls, broken   a tree of stacks, whose root is the counted function:
-                                          `parent` is the address of the callee's node; `calls`
-                                          counts complete stacks that end here, `broken` those that
-                                          could not be followed farther
-    threads  thread pointer, depth        of scopes that are counted as they are opened and closed
+rules: key, value; how to get from a place (a return address) to its caller
+nodes: key, parent, calls, broken; a tree of stacks from the counted function: `parent` is the
+  callee's node, `calls` counts complete stacks, `broken` those that could not be followed farther
+threads: thread pointer, depth; of scopes counted as they are opened and closed
 
-Keys and parents are compared in full, so that stacks are never confused, whatever their hashes.
-Where a table has no free entry within PROBES entries, the call is counted without its stack.
-"""
+Keys and parents are compared in full: stacks are never confused, whatever their hashes. A call
+without a free entry within PROBES entries is counted without its stack."""
 
 from __future__ import annotations
 
@@ -23,43 +19,35 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 EXACT, STACK, ISOLATE = 1 << 63, 1 << 62, 1 << 61
+# Mask of a key's address. Without a bit above it is a return address; with EXACT, the instruction
+# that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8 isolate.
 ADDRESS = ISOLATE - 1
-"""Mask of a key's address. Without a bit above it is a return address; with EXACT, the instruction
-that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8 isolate."""
 
 ENABLED = 0
-SHARED = 0x1000
-"""Offset where the shared part begins."""
+SHARED = 0x1000  # where the shared part begins
 EVENTS, FULL, UNSURE, ORPHANED = 0x1000, 0x1008, 0x1010, 0x1018
 STATES, SLOTS, REQUESTS = 0x1100, 0x2000, 16
 STATE_STEP, SLOT_STEP = 64, 0x400
 ASKED, ANSWERED = 2, 3
-ANSWERS, PAIRS = 32, 64
-"""Offsets in a request's slot of the number of pairs, and of the pairs (MOST at most)."""
+ANSWERS, PAIRS = 32, 64  # offsets in a request's slot: number of pairs; pairs (at most MOST)
 MOST = 56
 PROBES = 64
-DEEPEST = 4096
-"""Frames of a stack, at most; as in stub.S."""
-MAX_FRAMES = 1 << 22
-"""Frames of all stacks together that are listed, at most."""
+DEEPEST = 4096  # frames of a stack, as in stub.S
+MAX_FRAMES = 1 << 22  # frames of all stacks together that are listed
 GOLDEN = 0x9E3779B97F4A7C15
-PATIENCE = 6 * 10**9
-"""Ticks of the time-stamp counter that a thread waits for an answer: about two seconds."""
+PATIENCE = 6 * 10**9  # time-stamp ticks that a thread waits for an answer: about two seconds
 
+# Kinds of rules. No caller; its frame begins at an offset from the stack pointer, from the frame
+# pointer, or where the word at such an offset points; code that keeps the chain of frame pointers;
+# the kernel's frame around a signal handler.
 LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL = range(6)
-"""Kinds of rules: there is no caller; the caller's frame begins at an offset from the stack
-pointer, at an offset from the frame pointer, or where the word at such an offset points; code that
-keeps the chain of frame pointers; the kernel's frame around a signal handler."""
 _M64 = (1 << 64) - 1
 
 
 class Scoped(NamedTuple):
-    """How the stub decides whether a call is outside a scope. By `how`:
-
-    0: always. 1: the word at `origin` from the thread pointer points to an isolate, whose level, at
-    offset `level`, is at most `baseline`. 2: the thread's depth is 0. 3: the word at `origin` from
-    the thread pointer is 0.
-    """
+    """Whether a call is outside a scope. By `how`: 0: always. 1: the word at `origin` from the
+    thread pointer points to an isolate, whose level (offset `level`) is at most `baseline`. 2: the
+    thread's depth is 0. 3: the word at `origin` from the thread pointer is 0."""
 
     how: int = 0
     origin: int = 0
@@ -77,8 +65,7 @@ class Node(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A waiting thread's request for the rule of `key`; it is at the key `place` of its stack, with
-    these pointers."""
+    """A thread waits for the rule of `key`, at key `place` of its stack, with these pointers."""
 
     key: int
     sp: int
@@ -113,7 +100,7 @@ class Layout:
         return self.nodes_at + 32 * self.nodes + 4095 & -4096
 
     def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE) -> bytes:
-        """The bytes of the page of settings, with counting not enabled yet."""
+        """The page of settings, with counting not enabled yet."""
         base = self.address
         words = [0, limit or 1 << 62, patience, GOLDEN]
         words += [base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1, base + self.threads_at, self.threads - 1]
@@ -121,8 +108,7 @@ class Layout:
         return struct.pack(f"<{len(words)}Q", *words)
 
     def seeds(self, pairs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
-        """Rules placed where the stub looks for them: address -> the entry's bytes. Those that find
-        no free entry are frames_left out."""
+        """Rules where the stub looks for them: address -> entry. Without space, one is left out."""
         made: dict[int, tuple[int, int]] = {}
         for key, value in pairs:
             at = place(key, self.rules)
@@ -133,36 +119,32 @@ class Layout:
         return {self.address + self.rules_at + 16 * at: struct.pack("<2Q", *pair) for at, pair in made.items()}
 
     def read(self, data: bytes) -> dict[int, Node]:
-        """The nodes by address, from the bytes at `nodes_at`. An entry without a key is free."""
+        """Nodes by address, from the bytes at `nodes_at`. An entry without a key is free."""
         first = self.address + self.nodes_at
         rows = struct.iter_unpack("<4Q", data[: 32 * self.nodes])
         return {first + 32 * number: Node(*row) for number, row in enumerate(rows) if row[0]}
 
 
 def place(key: int, entries: int) -> int:
-    """The entry where the search for a key begins, in the rules and the threads."""
+    """Where the search for a key begins, in the rules and the threads."""
     return (key * GOLDEN & _M64) >> 40 & entries - 1
 
 
 def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
-    """A rule's value. `offset` is that of the caller's frame. `how` says where the frame pointer
-    was saved: 0 not at all, 1 at `pointer` from the caller's frame, 2 at `pointer` from the frame
-    pointer."""
+    """A rule's value. `offset`: of the caller's frame. `how` the frame pointer was saved: 0 not at
+    all, 1 at `pointer` from the caller's frame, 2 at `pointer` from the frame pointer."""
     return int.from_bytes(struct.pack("<BBhi", kind, how, pointer, offset), "little")
 
 
 def answer(pairs: Iterable[tuple[int, int]]) -> bytes:
-    """The bytes to write to a request's slot, from ANSWERS on."""
+    """The bytes for a request's slot, from ANSWERS on."""
     made = list(pairs)[:MOST]
     return struct.pack("<Q24x", len(made)) + b"".join(struct.pack("<2Q", *pair) for pair in made)
 
 
 def paths(nodes: dict[int, Node], frames_left: int = MAX_FRAMES) -> Iterator[tuple[Node, tuple[int, ...]]]:
-    """Each node with a count, highest first, and the keys of its stack's frames, innermost first.
-
-    The keys are () where the parents do not lead to a root, as the bytes may have been overwritten,
-    and where the stacks have more than `frames_left` frames in all.
-    """
+    """Each node with a count, highest first, and the keys of its stack's frames, innermost first:
+    () if the parents lead to no root (overwritten bytes), or after `frames_left` frames in all."""
     for node in sorted(nodes.values(), key=lambda node: -node.calls - node.broken):
         if not node.calls and not node.broken:
             continue

@@ -1,12 +1,11 @@
 """Unwind cache: recognises a stack that was unwound before from the words that the unwinder read.
 
-Unwinding depends on few words: the return addresses, and the saved frame pointers where a frame is
-found through one. Each unwound stack becomes a path in a trie. A node says which word to read next,
-by its offset from the stack pointer; its branches are the values seen there. A stack that follows a
-path to the end is that stack, since exactly the words that unwinding would read were compared.
-Frame pointers are stored relative to the stack pointer, so threads share paths. Stacks that a trie
-cannot describe (signal frames, DWARF expressions) are keyed by their top FALLBACK_KEY_BYTES.
-"""
+These are the return addresses, and the saved frame pointers where a frame is found through one.
+Each stack becomes a path in a trie: a node says which word to read next, by its offset from the
+stack pointer; its branches are the values seen there. A stack that follows a path to the end is
+that stack, as all words that unwinding would read were compared. Frame pointers count from the
+stack pointer, so threads share paths. Stacks that a trie cannot describe (signal frames, DWARF
+expressions) are keyed by their top FALLBACK_KEY_BYTES."""
 
 from __future__ import annotations
 
@@ -20,16 +19,16 @@ from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import DWARF_REGISTERS, FRAME_POINTERS, Frame, FrameRegisters, Trace, Unwinder
 
 FALLBACK_KEY_BYTES = 512
+# Bytes of a stack read at once: at first, and at most. Words beyond are read one by one.
 FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 10, 1 << 16
-"""Bytes of a stack read at once: at first, and at most. Words beyond are read one by one."""
 MAX_STACKS = 1 << 16
 
 Read = Callable[[int, int], bytes]
 
 
 class _TrieNode:
-    """The word to read next is at `offset` from the stack pointer (None: the frame pointer
-    register). `relative`: its value counts from the stack pointer too."""
+    """Read next the word at `offset` from the stack pointer (None: the frame pointer register).
+    `relative`: its value counts from the stack pointer too."""
 
     __slots__ = ("branches", "offset", "relative")
 
@@ -38,8 +37,7 @@ class _TrieNode:
         self.branches: dict[int, Union[_TrieNode, Trace]] = {}
 
 
-Step = tuple[Optional[int], bool, int]
-"""(offset, relative, value) of one word."""
+Step = tuple[Optional[int], bool, int]  # (offset, relative, value) of one word
 
 
 class _CallerFound(NamedTuple):
@@ -52,8 +50,7 @@ class _CallerFound(NamedTuple):
 
 
 class UnwindCache:
-    """Stacks of one process. After the process maps other files, call `reload(target)`: complete
-    stacks stay valid."""
+    """A process's stacks. After new mappings call `reload(target)`: complete stacks stay valid."""
 
     def __init__(self, target: Target, read: Read) -> None:
         self.hits = self.misses = 0
@@ -73,8 +70,7 @@ class UnwindCache:
         self._by_top.clear()
 
     def lookup_or_unwind(self, pc: int, sp: int, fp: int) -> Trace:
-        """The stack of a thread stopped at `pc`. Frame addresses are those of the first thread seen
-        with this stack."""
+        """The stack of a thread at `pc`. Frame addresses: the first thread's with this stack."""
         data = self._read(sp, self._read_bytes)
         found = self._lookup(pc, sp, fp, data) or self._by_top.get((pc, data[:FALLBACK_KEY_BYTES]))
         if found is not None:
@@ -120,8 +116,7 @@ class UnwindCache:
         return found
 
     def _add_path(self, pc: int, steps: list[Step], found: Trace) -> bool:
-        """Add a path; False where it disagrees with the trie, as code made at run time may have
-        changed."""
+        """False if it disagrees with the trie: code made at run time may have changed."""
         path: list[Step] = steps
         if not path:
             self._tries[pc] = found
@@ -144,8 +139,7 @@ class UnwindCache:
         return True
 
     def _steps(self, found: Trace, kept: list[FrameRegisters], sp: int) -> Optional[list[Step]]:
-        """The words that the unwinder's result depends on, in its order; None where a trie cannot
-        describe them."""
+        """The words that unwinding depends on, in order; None if a trie cannot describe them."""
         if found.end:
             return None
         mask = self._fresh.arch.mask
@@ -171,16 +165,15 @@ class UnwindCache:
         return steps if steps and steps[-1][2] == 0 else None  # it ended with a return address of 0
 
     def _without_row(self, frame: Frame, state: FrameRegisters, innermost: bool) -> Optional[_CallerFound]:
-        """Code without call frame information: through the frame pointer; after a call to an
-        address without code, by the word at the top of the stack."""
+        """Without call frame information: through the frame pointer; after a call to an address
+        without code, by the word at the top of the stack."""
         if innermost and not self.unwinder.executable(frame.pc):
             return _CallerFound(state.registers[self._stack], None, None)
         pointer = state.registers.get(self._pointer)
         return _CallerFound(pointer + self._fresh.arch.word, pointer, pointer) if pointer is not None else None
 
     def _by_row(self, row: Row, state: FrameRegisters) -> Optional[_CallerFound]:
-        """Call frame information that needs the stack pointer or the frame pointer and nothing
-        else."""
+        """By call frame information that needs only the stack pointer or the frame pointer."""
         if row.signal or row.expression or row.register not in (self._stack, self._pointer) or self._stack in row.rules:
             return None
         base = state.registers.get(row.register)
@@ -194,8 +187,7 @@ class UnwindCache:
 
 
 class Fresh:
-    """A target whose memory is read again after each `forget`; what is mapped is as it was when the
-    target was opened."""
+    """A target whose memory is read anew after each `forget`; mappings stay as opened."""
 
     def __init__(self, target: Target, read: Read) -> None:
         self._target, self.arch = target, target.arch

@@ -1,12 +1,10 @@
-"""Call frame information as unwind rules for the stub: one rule for each place in code.
+"""Call frame information as unwind rules for the stub, one for each place in code.
 
 A place is a return address or where a thread is stopped; its rule holds in every stack. The stub
-knows only the stack pointer and the frame pointer. That is enough for what compilers make: frames
-found by either, frames whose stack was realigned (GCC finds these through a word that the frame
-pointer leads to), code without call frame information that keeps the chain of frame pointers
-(V8's), and the kernel's frame around a signal handler. At any other frame the stack ends, with a
-reason.
-"""
+knows only the stack and frame pointers, enough for what compilers make: frames found by either,
+realigned ones (GCC finds these through a word that the frame pointer leads to), code that keeps the
+chain of frame pointers (V8's), and the kernel's frame around a signal handler. Others end the
+stack, with a reason."""
 
 from __future__ import annotations
 
@@ -19,22 +17,19 @@ from findleaks.target.encoded_numbers import sleb128
 from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.frames import Frame, Unwinder
 
-FP, SP = 6, 7
-"""DWARF's numbers of rbp and rsp (System V ABI, AMD64 supplement 1.0, figure 3.36)."""
+FP, SP = 6, 7  # DWARF's rbp and rsp (System V ABI, AMD64 supplement 1.0, figure 3.36)
 _BREG, _DEREF = 0x70, 0x06
+# The interrupted stack pointer in the call frame information of glibc's __restore_rt
+# (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c), as _near gives it.
 _SIGNALLED = (SP, 160, True)
-"""Where the interrupted stack pointer is, by the call frame information of glibc's __restore_rt
-(sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c); as _near gives it."""
-CHAINED = pack(CHAIN, 0, 1, -16)
-"""The rule of code that keeps the chain: the frame pointer points to the caller's saved frame
-pointer, which the return address follows."""
+CHAINED = pack(CHAIN, 0, 1, -16)  # the frame pointer points to the caller's, then comes its pc
 _FRAME = range(-(1 << 31), 1 << 31)
 _POINTER = range(-(1 << 15), 1 << 15)
 
 
 class Step(NamedTuple):
-    """The rule of one place, `value`. `end`: why a stack that ends here is incomplete ("": it is
-    complete). `code`: whether the place itself is code."""
+    """The rule of a place. `end`: why a stack that ends here is incomplete ("": it is complete).
+    `code`: whether the place itself is code."""
 
     value: int
     end: str = ""
@@ -42,7 +37,7 @@ class Step(NamedTuple):
 
 
 def step(unwinder: Unwinder, key: int) -> Step:
-    """The rule of a place: a return address, or with EXACT where a thread is stopped."""
+    """The rule of a return address, or with EXACT of where a thread is stopped."""
     pc, exact = key & ADDRESS, bool(key & EXACT)
     if not unwinder.executable(pc):
         return Step(pack(LAST), f"the caller would be {pc:#x}, which is no code", False)
@@ -52,11 +47,8 @@ def step(unwinder: Unwinder, key: int) -> Step:
 
 
 def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
-    """One step to the caller, as the stub makes it: the caller's key, stack pointer and frame
-    pointer; None where the stack ends or cannot be followed.
-
-    `word` reads the stack, which is [low, high), and raises LookupError for what is not readable.
-    """
+    """One step to the caller, as the stub makes it: its key, stack pointer and frame pointer; None
+    where the stack ends or cannot be followed. `word` reads [low, high), or raises LookupError."""
     kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
 
     def at(address: int) -> int:
@@ -88,7 +80,7 @@ def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Ca
 
 
 def named(key: int) -> Frame:
-    """A frame from which the place's name can be looked up."""
+    """A frame by which to look up the place's name."""
     pc = key & ADDRESS
     return Frame(pc, pc if key & EXACT else pc - 1, 0, "")
 
@@ -122,8 +114,8 @@ def _pointer(rule: Optional[Rule]) -> Optional[tuple[int, int]]:
 
 
 def _near(expression: bytes) -> Optional[tuple[int, int, bool]]:
-    """(register, offset, whether the word there is loaded) of the expression DW_OP_breg, optionally
-    with DW_OP_deref (DWARF 5, 2.5.1); None of any other."""
+    """(register, offset, whether the word there is loaded) of DW_OP_breg, optionally followed by
+    DW_OP_deref (DWARF 5, 2.5.1); None of any other expression."""
     if len(expression) < 2 or not _BREG <= expression[0] < _BREG + 32:
         return None
     try:

@@ -1,22 +1,19 @@
-"""Watchdog: a separate program, started by guard.py, that restores code if the debugger is killed.
+"""Watchdog: a program started by guard.py, which restores code if the debugger is killed.
 
 usage: watchdog.py PID DESCRIPTOR FOLDER
 
-DESCRIPTOR is one of /proc/PID/mem; FOLDER has the package's bootstrap.py ("" for none). Standard
-input has lines of "ADDRESS NOW OLD", in hexadecimal. A line "q" says that there is nothing to do.
-Where the pipe ends without it, the debugger is dead: OLD is written to each address that holds NOW,
-and the process is continued if the debugger was stopping it. With a FOLDER, stubs are removed too.
-"""
+DESCRIPTOR is one of /proc/PID/mem; FOLDER has the package's bootstrap.py ("": none). Standard input
+has lines "ADDRESS NOW OLD", in hexadecimal; "q" means that there is nothing to do. If the pipe ends
+without it, the debugger is dead: OLD is written wherever NOW is, the process continued if the
+debugger had stopped it, and with a FOLDER stubs are removed."""
 
 import os
 import signal
 import sys
 import time
 
-RELEASE_SECONDS = 5.0
-"""Seconds to wait, at most, until the kernel has detached the dead debugger from the process."""
-PENDING_SECONDS = 0.2
-"""Seconds in which a SIGSTOP that was pending then has stopped the process."""
+RELEASE_SECONDS = 5.0  # for the kernel to detach the dead debugger from the process
+PENDING_SECONDS = 0.2  # within which a pending SIGSTOP has stopped the process
 
 
 def main(pid: int, memory: int, folder: str) -> None:
@@ -56,8 +53,7 @@ def held(pid: int) -> bool:
 
 
 def wake(pid: int) -> None:
-    """Continue the process if it is stopped: debuggers stop threads by SIGSTOP, and one killed in
-    the middle leaves that pending."""
+    """Continue the process if stopped: a debugger killed amid a SIGSTOP leaves that pending."""
     limit = time.monotonic() + PENDING_SECONDS
     while time.monotonic() < limit and (state := field(pid, "State:")):
         if state == "T":
@@ -72,7 +68,7 @@ def wake(pid: int) -> None:
 def field(pid: int, name: str) -> str:
     """The first word of a line of /proc/PID/status; "" if the process has ended."""
     try:
-        # newline: the process's name may contain \r.
+        # newline: the process's name may contain a carriage return
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
             return next((words[1] for words in map(str.split, file) if words[:1] == [name] and len(words) > 1), "")
     except OSError:

@@ -1,2 +1,1 @@
-"""The hot loops: what an engine does (contract.py), the C kernel that does it, and its Python
-twin."""
+"""The hot loops: their contract (contract.py), a C kernel that meets it, and its Python twin."""

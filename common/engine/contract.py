@@ -1,11 +1,9 @@
-"""The contract of the two engines: the C kernel (`kernel/`) and its pure-Python twin (`python/`).
+"""What both engines do: the C kernel (`kernel/`) and its pure-Python twin (`python/`), with the
+same answers to the last bit. `load.load()` chooses one.
 
-Both give the same answers to the last bit; `load.load()` picks the kernel where its library can be
-loaded.
-
-A *block index* numbers all blocks of all states in ascending address order, from 0. Only aligned
-words count as references. A *start* reference equals a block's address; an *interior* one lies in
-[address + 1, address + size). A block's references to itself are ignored."""
+A *block index* numbers all blocks of all states from 0, by ascending address. Only aligned words
+count as references. A *start* reference equals a block's address, an *interior* one lies in
+[address + 1, address + size). A block's references to itself are ignored. Several pieces ascend."""
 
 from __future__ import annotations
 
@@ -29,27 +27,25 @@ if TYPE_CHECKING:
 
 
 class Blocks(Protocol):
-    """Block directory: append in ascending order, `seal`, then look up. About 7 bytes a block in
-    the kernel."""
+    """Block directory: append ascending, `seal`, look up. About 7 bytes a block in the kernel."""
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
-        """Append blocks, ascending and above all appended before; ValueError otherwise."""
+        """Append blocks, all or none; ValueError unless ascending, above those appended before."""
         ...
 
     def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
-        """Append runs of equal blocks, `RUN` words each (array "Q"), ascending as in `append`: all
-        or none. ValueError otherwise, or where a bit lies beyond `bits`. Pass many runs at once: a
-        call costs microseconds, a block nanoseconds."""
+        """Append runs of equal blocks (array "Q", `RUN` words each), ascending as in `append`: all
+        or none. ValueError otherwise, or where a bit is beyond `bits`. A call costs microseconds, a
+        block nanoseconds: pass many runs at once."""
         ...
 
     def append_blocks(self, other: Blocks, first: int, last: int) -> None:
-        """Append the blocks of indices [first, last) of another sealed directory of the same
-        engine, with their states; ValueError as `append`."""
+        """Append another sealed directory's blocks [first, last) with their states; ValueError as
+        `append`. Both must be of the same engine."""
         ...
 
     def seal(self) -> None:
-        """End appending and allow look-ups (RuntimeError before; appending raises RuntimeError
-        after)."""
+        """End appending, allow look-ups: RuntimeError for look-ups before, for appending after."""
         ...
 
     def __len__(self) -> int: ...
@@ -63,8 +59,7 @@ class Blocks(Protocol):
         ...
 
     def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
-        """For each address: the index ("I") of the block that contains it, or 0xFFFFFFFF, and that
-        block's size ("Q"), or 0."""
+        """Of each address: its block's index ("I") and size ("Q"), or 0xFFFFFFFF and 0."""
         ...
 
     def pointer_runs(self, bounds: Bounds) -> PointerRuns:
@@ -72,8 +67,8 @@ class Blocks(Protocol):
         ...
 
     def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
-        """Set labels[index] to `label` for all `indices` (both "I") and return True; False, and no
-        change, if a block has a label already (not 0xFFFFFFFF) or an index does not exist."""
+        """Set labels[index] to `label` for all `indices` (both "I"). False, and no change, if a
+        label is set already (not 0xFFFFFFFF) or an index does not exist."""
         ...
 
     def at_or_after(self, address: int) -> int:
@@ -87,8 +82,7 @@ class Blocks(Protocol):
     def state(self, index: int) -> State: ...
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
-        """Mark the blocks that start at these addresses; returns the addresses at which no block
-        starts."""
+        """Mark the blocks that start at these addresses; the addresses where none starts."""
         ...
 
     def resize(self, index: int, size: int) -> None:
@@ -104,26 +98,24 @@ class Blocks(Protocol):
         ...
 
     def bytes_in(self, ranges: array[int]) -> list[int]:
-        """Bytes of blocks in these disjoint ranges (start and end of each, "Q"), by State: a block
-        counts with its bytes inside."""
+        """Bytes of blocks, by State, inside these disjoint ranges (starts and ends, "Q")."""
         ...
 
     def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
-        """State and residency of the pages of `where`, from the one that contains its start: see
-        engine/pages.py. Padding of at most a granule (headers) counts with the block before it.
-        About 10 ns a block: ask for 256 MiB at a time."""
+        """State and residency (see pages.py) of the pages of `where`, from the one with its start.
+        Padding up to a granule (headers) counts with the block before. 10 ns a block: pass 256
+        MiB."""
         ...
 
     def free_runs(self, where: Range, least: int) -> array[int]:
-        """Pairs (start, end) of ranges without blocks in use, cached or metadata: at least `least`
-        bytes, or at an end of `where`, where they may continue. Blocks count with their usable
-        sizes."""
+        """(start, end) pairs of ranges without blocks in use, cached or metadata (usable sizes): of
+        at least `least` bytes, or at an end of `where`, where they may continue."""
         ...
 
     def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
-        """For each page of `where`: the first word of the blocks in use with more than half of its
-        bytes in use, if it lies in `types` (sorted, disjoint), else 0. `found` and `weights` ("Q",
-        initially zeros) are updated with each piece, ascending."""
+        """Of each page of `where`: the first word of the blocks that make up most of its bytes in
+        use, if it lies in `types` (sorted, disjoint), else 0. Each piece, ascending, updates
+        `found` and `weights` ("Q", initially zeros)."""
         ...
 
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
@@ -132,17 +124,16 @@ class Blocks(Protocol):
 
 
 class Graph(Protocol):
-    """Reference graph of the blocks in use. Order: scan_blocks over ascending pieces, scan_roots,
-    mark, classify."""
+    """Reference graph of the blocks in use. Order: scan_blocks, scan_roots, mark, classify."""
 
     def exclude_links(self, links: bytearray) -> None:
-        """Call before scanning. Of a block with n > 0 in `links`, the two words before offset n are
-        no references (terms.NO_POINTERS: none of its words is)."""
+        """Before scanning. Of a block with n > 0 in `links`, the two words before offset n are no
+        references (terms.NO_POINTERS: no word is)."""
         ...
 
     def scan_blocks(self, piece: Piece) -> None:
-        """Record the references from in-use blocks' words in `piece`. Pieces come in ascending
-        order, each byte once; a block may span pieces."""
+        """Record the references in this piece's blocks. Pieces ascend, each byte comes once
+        (ValueError otherwise); a block may span several."""
         ...
 
     def scan_roots(self, piece: Piece) -> None:
@@ -154,8 +145,7 @@ class Graph(Protocol):
         ...
 
     def settle(self) -> None:
-        """End scanning: from now on references and dominators can be queried. The first `mark` does
-        it, too."""
+        """End scanning: allow queries of references and dominators. The first `mark` implies it."""
         ...
 
     def mark(self, budget: int) -> bool:
@@ -163,13 +153,12 @@ class Graph(Protocol):
         ...
 
     def interiors(self) -> Interiors:
-        """Interior references of a graph made with Heuristic.AUTO; between marking and
-        classifying."""
+        """For graphs made with Heuristic.AUTO; between marking and classifying."""
         ...
 
     def classify(self, budget: int) -> bool:
-        """Classify the other blocks as definite or indirect (strongly connected components; one
-        leader a cycle, the lowest address); True when done."""
+        """Classify the other blocks as definite or indirect by strongly connected components; a
+        cycle's leader is its lowest address. True when done."""
         ...
 
     def kind(self, index: int) -> Kind: ...
@@ -181,13 +170,12 @@ class Graph(Protocol):
     def totals(self, kind: Kind) -> Totals: ...
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """POSSIBLE and DEFINITE blocks grouped by kind, type_word, size, cycle, and whether
-        indirect blocks are counted under them; most bytes (direct + indirect) first."""
+        """POSSIBLE and DEFINITE blocks by kind, type_word (0 if it is in no piece), size, cycle,
+        and whether indirect blocks are counted under them; most bytes (direct + indirect) first."""
         ...
 
     def leader(self, index: int) -> int:
-        """The leader that an INDIRECT block is counted under (the lowest-addressed that reaches
-        it); itself if DEFINITE; else -1."""
+        """An INDIRECT block's leader, the lowest that reaches it; a DEFINITE block; else -1."""
         ...
 
     def cycle(self, index: int) -> int:
@@ -195,8 +183,7 @@ class Graph(Protocol):
         ...
 
     def indirect_totals(self, index: int) -> Totals:
-        """INDIRECT blocks and bytes counted under this leader: each indirect block is counted under
-        exactly one leader."""
+        """INDIRECT blocks and bytes under this leader; each is counted under exactly one."""
         ...
 
     def referrers(self, index: int) -> list[int]:
@@ -204,17 +191,16 @@ class Graph(Protocol):
         ...
 
     def references(self, index: int) -> list[tuple[int, bool]]:
-        """(index, interior?) of the in-use blocks this one refers to, in the order of its words."""
+        """(index, interior?) of each reference to an in-use block, in the order of the words."""
         ...
 
     def path(self, index: int) -> list[int]:
-        """A shortest chain of block indices, from one that a root refers to, to `index`; [] if no
-        root reaches it."""
+        """A shortest chain of block indices from one a root refers to, [] if none reaches it:
+        breadth first from the lowest rooted block, references in the order of words."""
         ...
 
     def rows(self, rules: RowRules) -> Optional[Rows]:
-        """Blocks as rows of text, once classified (see engine/rows.py); None from the twin, whose
-        caller formats each row."""
+        """Blocks as rows of text, once classified (rows.py); None: the caller formats each row."""
         ...
 
     def is_rooted(self, index: int) -> bool:
@@ -224,11 +210,11 @@ class Graph(Protocol):
     def dominators(
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> Dominators:
-        """The dominator tree below this many numbered roots (see engine/dominators.py). Root words
-        from bounds[i] up to the next bound belong to root owners[i] (NO_ROOT: to none); bounds
-        ascend, words below the first belong to none. Call after `settle`; with `lost`, after
-        classifying: the tree then has POSSIBLE, DEFINITE and INDIRECT blocks only. `priorities` are
-        the first roots of each later priority, ascending."""
+        """The dominator tree below this many numbered roots (see dominators.py). Root words from
+        bounds[i] up to the next bound belong to root owners[i] (NO_ROOT: to none); bounds ascend,
+        words below the first belong to none. Call after `settle`; with `lost`, after classifying:
+        only POSSIBLE, DEFINITE and INDIRECT blocks are in the tree then. `priorities`: first roots
+        of each later priority, ascending."""
         ...
 
 
@@ -237,47 +223,41 @@ class Engine(Protocol):
     arch: Arch
 
     def blocks(self, arch: Arch, granule: int) -> Blocks:
-        """`granule`: every block address is a multiple of it (16 on 64-bit glibc, 8 or 4
-        elsewhere)."""
+        """`granule` divides every block address: 16 on 64-bit glibc, 8 or 4 elsewhere."""
         ...
 
     def graph(
         self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()
     ) -> Graph:
-        """`vtables` and `types`: see Heuristic."""
+        """`blocks` must be this engine's; `vtables` and `types`: see Heuristic."""
         ...
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
-        """Nodes of a singly linked list (the word at node + next_offset is the next; `mangled`:
-        glibc's safe-linking, value ^ (its own address >> 12)), and "" or why it ended early: a
-        cycle, an unreadable or misaligned node (named), more than `limit`."""
+        """Nodes of a singly linked list, whose next is the word at node + next_offset (`mangled`:
+        by glibc's safe-linking, value ^ (its own address >> 12)); "" or why it ended early: a
+        cycle, an unreadable or misaligned node (named; by the word size), more than `limit`."""
         ...
 
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
-        """`follow` for many unmangled lists, each of at most `limit` nodes (heads of 0 are empty
-        lists). `within`, if given, has two words a list: start and end of the range in which its
-        nodes must be."""
+        """`follow` for many unmangled lists of at most `limit` nodes each; a head of 0 is an empty
+        list. `within`: two words a list, start and end of the range its nodes must lie in."""
         ...
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> TreeWalk:
-        """A walk over the search tree whose root is at `root` and has `header` for its parent; at
-        most `most` nodes. `pieces` ascend."""
+        """Walk the search tree whose root has `header` for its parent; at most `most` nodes."""
         ...
 
     def walk_links(self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> LinkWalk:
-        """A walk along the links at `offsets` of nodes, from `heads` on; at most `most` nodes, on
-        `deepest` levels (0: any number)."""
+        """Walk the links at `offsets` of nodes; at most `most` nodes, `deepest` levels (0: any)."""
         ...
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
-        """Records of `size` bytes at these addresses, one after another, and the numbers of those
-        not wholly in pieces (zeros). A record may continue in the next piece. Cast to "Q", a column
-        of a structure is a slice with a stride. `pieces` ascend."""
+        """Records of `size` bytes in turn, zeros for those not wholly in `pieces` (one may span
+        two), and the numbers of these. Cast to "Q", a column is a slice with a stride."""
         ...
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
-        """Addresses a of aligned words in `piece` with *(a) == a and *(a + distance) == a (struct
-        pthread's header, list heads)."""
+        """Addresses a with *(a) == a == *(a + distance): struct pthread's header, list heads."""
         ...
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
@@ -285,8 +265,7 @@ class Engine(Protocol):
         ...
 
     def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
-        """The distinct values, ascending, and the sum of each one's weights; without weights, how
-        often each occurs."""
+        """The distinct values, ascending, and each one's sum of weights (none: its count)."""
         ...
 
     def common_bytes(self, left: array[int], right: array[int]) -> int:
@@ -294,8 +273,7 @@ class Engine(Protocol):
         ...
 
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> Records:
-        """A sorter of a managed heap's records, whose tags are the bits `tag_mask` of their first
-        words. See engine/records.py."""
+        """Sorts a managed heap's records by key; tags: bits `tag_mask` of their first words."""
         ...
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:

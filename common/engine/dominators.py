@@ -1,18 +1,16 @@
 """The dominator tree of the blocks: what each block and root retains.
 
-A block *retains* the blocks that would become unreachable without it: those it dominates, itself
+A block *retains* what would become unreachable without it: the blocks it dominates, itself
 included. The caller numbers the roots 0 … n - 1 (a global variable, a stack frame, a thread's TLS,
-a mapping, the registers); a root retains what is reached through it alone. What several roots
-reach, and no root alone retains, is *shared*.
+a mapping, the registers); a root retains what is reached through it alone. *Shared* is what several
+roots reach, and none alone retains.
 
-Roots may have priorities. What roots of an earlier priority reach is theirs: edges to it from roots
-of later priorities, or from blocks that only these reach, are ignored. So a pointer on a stack does
-not take from a variable what the variable retains. What several roots of one priority reach is
-shared.
+Roots may have priorities. What roots of an earlier priority reach is theirs: edges to it from later
+roots, or from blocks that only these reach, are ignored, so that a pointer on a stack takes nothing
+from a variable. Sharing is within one priority.
 
 Start and interior references count alike. The algorithm is semi-NCA (L. Georgiadis, "Linear-Time
-Algorithms for Dominators and Related Problems", 2005) over the graph's edges; the heap is not
-scanned again.
+Algorithms for Dominators and Related Problems", 2005) over the graph's edges, without another scan.
 
 A *node* is a number: a block's index (0 and above), SHARED, or a root's `root_node`."""
 
@@ -25,30 +23,24 @@ from typing import NamedTuple, Optional, Protocol
 from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece
 
-SHARED = -1
-"""The node above all roots: the idom of what no single root or block dominates."""
-
-NO_ROOT = 0xFFFFFFFF
-"""In place of a root's number: none."""
+SHARED = -1  # the node above all roots: idom of what no single root or block dominates
+NO_ROOT = 0xFFFFFFFF  # in place of a root's number
 
 
-IGNORED = 0xFFFFFFFE
-"""In place of a root's number, for a block whose references are ignored."""
+IGNORED = 0xFFFFFFFE  # in place of a root's number: the block's references are ignored
 
 
 def root_node(root: int) -> int:
-    """The node of this root (or field)."""
     return -2 - root
 
 
 def node_root(node: int) -> int:
-    """The number of the root (or field) that this node is; -1 for a block and for SHARED."""
+    """The number of this root or field; -1 for a block and for SHARED."""
     return -2 - node if node <= -2 else -1
 
 
 class Child(NamedTuple):
-    """A block (its index) whose idom is the node asked about, and what it retains, itself
-    included."""
+    """A child (block index), and what it retains, itself included."""
 
     block: int
     blocks: int
@@ -56,8 +48,7 @@ class Child(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """The children of a node that have the same usable size: their number, and what they retain
-    together; `example` is the lowest."""
+    """Children of the same usable size: number, and what they retain; `example` is the lowest."""
 
     size: int
     children: int
@@ -67,9 +58,8 @@ class Spread(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A linked list, from the block asked about to `end`, both counted in `length`; usable sizes
-    are in least … most. `bytes`: the sizes of these blocks alone. `more`: cut at the limit; ask
-    again from `end`, which then counts twice."""
+    """A linked list of `length` blocks, both ends counted, with usable sizes least … most; `bytes`
+    sums them. `more`: cut at the limit; continue from `end`, which then counts twice."""
 
     length: int
     least: int
@@ -80,61 +70,54 @@ class Chain(NamedTuple):
 
 
 class Dominators(Protocol):
-    """Order: set_owners; scan_roots, root_words, refer, refer_lost and merge_into_roots in any
-    order; compute until done; then queries.
+    """Order: set_owners; scan_roots, root_words, refer, refer_lost, merge_into_roots in any order;
+    compute until done; queries. Made by `Graph.dominators`, or by `within`, with fields as roots.
 
-    RuntimeError for another order; IndexError for a block, root or node that does not exist;
-    ValueError for bounds out of order. Made by `Graph.dominators`, or by `within`, where the roots
-    are fields."""
+    RuntimeError for another order, IndexError for a block, root or node that does not exist,
+    ValueError for bounds out of order."""
 
     roots: int
-    """Number of roots."""
 
     def scan_roots(self, piece: Piece) -> None:
-        """Record the references of the aligned words in `piece`. A word's root is the one whose
-        bound is the last at or below its address."""
+        """Record this root memory's references; `bounds` of `Graph.dominators` give the roots."""
         ...
 
     def root_words(self, words: Sequence[int], root: int) -> None:
-        """Record what these values refer to: registers, or words read by the caller."""
+        """Record what these values refer to: registers, or words that the caller read."""
         ...
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
-        """Record that this root refers to these blocks (indices). Blocks not in use, or outside of
-        what `within` is about, are ignored."""
+        """Record references to blocks (indices), ignoring those not in use or outside `within`."""
         ...
 
     def refer_lost(self, definite: int, possible: int) -> None:
-        """Root `definite` refers to every DEFINITE block, root `possible` to the POSSIBLE blocks
-        that reachable blocks or root memory refer to; the two may be the same. The children of
-        these roots then are the leaders with what each retains, and blocks that several leaders
-        reach (INDIRECT or POSSIBLE); what both roots reach is shared. For `lost` trees only."""
+        """For `lost` trees: root `definite` refers to every DEFINITE block, root `possible` (may be
+        the same) to POSSIBLE blocks that reachable blocks or root memory refer to. Their children
+        are then the leaders, and blocks that several leaders reach (INDIRECT or POSSIBLE); what
+        both roots reach is shared."""
         ...
 
     def merge_into_roots(self, roots: array[int]) -> None:
-        """Merge blocks into roots: `roots` ("I") has for every block NO_ROOT, the root that gets
-        its references, or IGNORED for a block whose references are ignored. Merged blocks are no
-        nodes. Not for trees made by `within`; ValueError for an array of another length, or for a
-        root that does not exist."""
+        """Merge blocks into roots: `roots` ("I") has for each block NO_ROOT, the root that gets its
+        references, or IGNORED. Merged blocks are no nodes. Not after `within`; ValueError for an
+        array of another length, or a root that does not exist."""
         ...
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
-        """Set the owners of containers (maps, lists): `containers` ("I") has for every block the
-        number of the container whose node it is, or NO_ROOT; `owners` has for each container the
-        node that owns it, a block or a root. Edges into a container's nodes are ignored unless they
-        come from its owner or another of its nodes, so a stale pointer elsewhere takes nothing
-        away. Call first, and not for trees made by `within`, which follow their whole tree;
-        ValueError for an array of another length, a container without an owner, or an owner that
-        does not exist."""
+        """Set the owners of containers (maps, lists): `containers` ("I") has for each block the
+        number of the container whose node it is, or NO_ROOT; `owners` for each container the node
+        (block or root) that owns it. Edges into its nodes from elsewhere than the owner and these
+        nodes are ignored: stale pointers take nothing away. Call first. Not after `within`, which
+        follows the whole tree; ValueError for an array of another length, a container without an
+        owner, or an owner that does not exist."""
         ...
 
     def compute(self, budget: int) -> bool:
-        """Visit about `budget` blocks; True when the tree is complete. 2^20 take some 50 ms in the
-        kernel."""
+        """Visit about `budget` blocks (2^20: 50 ms in the kernel); True when complete."""
         ...
 
     def progress(self) -> float:
-        """The part of the work that is done, 0 to 1."""
+        """From 0 to 1."""
         ...
 
     def total(self) -> Totals:
@@ -146,63 +129,57 @@ class Dominators(Protocol):
         ...
 
     def by_root(self) -> list[Totals]:
-        """What each root retains, by number. These and `shared` sum to `total`."""
+        """By number. These and `shared` sum to `total`."""
         ...
 
     def retained(self, node: int) -> Totals:
-        """What this node retains: a block's include itself; (0, 0) for a block not reached; for
-        SHARED as `shared`."""
+        """A block includes itself; (0, 0) if not reached; for SHARED as `shared`."""
         ...
 
     def idom(self, index: int) -> Optional[int]:
-        """The immediate dominator of this block: a block, a root or SHARED; None if no root reaches
-        it."""
+        """A block, a root or SHARED; None if no root reaches the block."""
         ...
 
     def children(self, node: int, limit: int) -> list[Child]:
-        """The blocks whose idom is this node: those that retain most bytes first, equal ones by
-        address; at most `limit`."""
+        """Blocks with this idom, at most `limit`: most retained bytes first, then by address."""
         ...
 
     def spread(self, node: int, limit: int) -> list[Spread]:
-        """The same children grouped by usable size: most retained bytes first, equal ones by size;
-        at most `limit` sizes. The nodes of a std::map, or of a doubly linked list with a tail
-        pointer, are all children of the container's owner."""
+        """The children by usable size: most retained bytes first, then by size; at most `limit`. A
+        std::map's nodes, or those of a doubly linked list with a tail pointer, are all children of
+        the container's owner."""
         ...
 
     def sizes(self, node: int, limit: int) -> list[tuple[int, int]]:
-        """(usable size, number) of all blocks that this node retains: most bytes first, equal ones
-        by size; at most `limit` sizes."""
+        """(usable size, number) of all retained, at most `limit`: most bytes first, then size."""
         ...
 
     def members(self, node: int, first: int, limit: int) -> array[int]:
-        """Indices ("I") of the blocks that this node retains, from number `first` on, at most
-        `limit`: in preorder, a block before what it dominates, children in the order of the words
-        that led there. A block's own index is the first."""
+        """Indices ("I") of blocks retained, at most `limit` from number `first` on: in preorder,
+        children in the order of the words that led there. A block's own index is the first."""
         ...
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
-        """Follow a linked list from this block, one child at a time, up to `limit` blocks.
+        """Follow a linked list from this block, one child at a time, up to `limit` blocks. A chain
+        of length 1 is no list.
 
-        With `equal`, the next is the only child of the same usable size, or the heaviest of several
-        if it retains at least nine tenths of what the block retains. Without `equal`, it is the
-        heaviest child of any size if it retains as much: for lists of mixed sizes, which then end
-        some nodes early. Of equally heavy ones the lowest. A chain of length 1 is no list."""
+        `equal`: the next is the only child of the same usable size, or the heaviest of several if
+        it retains 9/10 of what the block retains. Otherwise the heaviest child of any size, if it
+        retains as much: for lists of mixed sizes, which then end some nodes early. Of equally heavy
+        ones the lowest."""
         ...
 
     def within(self, node: int, fields: int) -> Dominators:
-        """The tree below one block or root: its words, grouped by the caller into fields 0 … fields
-        - 1, are the roots; only blocks that the node retains count, without the node. Give the
-        fields' targets with `refer` or `root_words`, then `compute`: this searches what the node
-        retains, at most twice, and is much cheaper than a new tree. SHARED then means: by several
-        fields. Blocks reached only through words left out count as not reached. ValueError for
-        SHARED as the node, and for a field."""
+        """The tree below a block or root, of what it retains, without itself. Its roots are fields
+        0 … fields - 1, into which the caller groups the node's words: give their targets with
+        `refer` or `root_words`, then `compute`. That searches what the node retains at most twice:
+        much cheaper than a new tree. SHARED means: by several fields. Blocks reached only through
+        words left out count as not reached. ValueError for SHARED, and for a field."""
         ...
 
 
 def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], priorities: Sequence[int] = ()) -> None:
-    """ValueError unless there is an owner for each bound, every one a root or NO_ROOT, and neither
-    bounds nor priorities descend."""
+    """ValueError unless each bound has an owner (a root or NO_ROOT) and none descends."""
     if roots < 0 or roots >= 1 << 30:
         raise ValueError(f"{roots} roots")
     if len(bounds) != len(owners):
@@ -216,7 +193,7 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], prior
 
 
 def check_blocks(blocks: Iterable[int], count: int) -> None:
-    """IndexError unless these are indices of so many blocks."""
+    """IndexError unless all are below `count`."""
     for index in blocks:
         if not 0 <= index < count:
             raise IndexError(f"no block {index}")
@@ -231,8 +208,7 @@ def check_merged(merged: array[int], roots: int, blocks: int) -> None:
 
 
 def check_containers(containers: array[int], owners: Sequence[int], roots: int, blocks: int, sound: Callable[[], bool]) -> None:
-    """ValueError unless `set_owners` can take these; `sound`: whether all containers have an
-    owner."""
+    """ValueError unless `set_owners` can take these; `sound`: all containers have an owner."""
     if len(containers) != blocks or containers.itemsize != 4:
         raise ValueError(f"{len(containers)} numbers of {containers.itemsize} bytes, {blocks} blocks")
     if not sound():

@@ -1,8 +1,7 @@
-"""What an owner retains, by field: what both engines share of `Dominators.within`.
+"""What an owner retains, by field: the part of `Dominators.within` that both engines share.
 
-All that a node retains is below its children in the dominator tree, and an edge into a child's
-subtree from elsewhere leads to the child itself. So it is enough to know which fields reach each
-child: the subtrees stay the same."""
+All that a node retains is below its children, and an edge into a child's subtree from elsewhere
+leads to the child itself. So it is enough to know which fields reach each child."""
 
 from __future__ import annotations
 
@@ -18,22 +17,19 @@ from findleaks.target.base import Piece
 
 
 class FieldsTree(RootedTree):
-    """See dominators.Dominators. An engine extends `refer` and `root_words`, and adds `compute`,
-    `progress`, and the tables of children."""
+    """See dominators.Dominators. Engines extend `refer`, `root_words`; add the missing methods."""
 
     root_term = "field"
 
     def __init__(self, tree: WholeTree, blocks: Sized, node: int, fields: int) -> None:
-        """`node`: the owner, in `tree`."""
         check_bounds(fields, (), ())
         super().__init__(fields, blocks)
         place = tree.place(node)
         self._tree = tree
         self._first, self._span = (0, 0) if place is None else (place, tree.count_at(place))
-        # labels: by place after the owner's: 0, 1 + the field that reaches this child, or 1 +
-        # fields for several; all: labelled children, ascending; starts: by label, into heads and
-        # ends; heads: children by label; ends: cumulated blocks; sums: blocks and bytes from label
-        # 1 on
+        # labels: by place after the owner's: 0, 1 + the field that reaches this child, 1 + fields
+        # for several; all: labelled children, ascending; starts: by label, into heads and ends;
+        # heads: children by label; ends: cumulated blocks; sums: blocks and bytes, from label 1 on
         self._labels: Numbers = ()
         self._all: Numbers = ()
         self._starts: Numbers = ()
@@ -58,28 +54,23 @@ class FieldsTree(RootedTree):
         raise ValueError("containers have owners in the whole tree only")
 
     def total(self) -> Totals:
-        """See dominators.Dominators."""
         self._after()
         return Totals(sum(self._sums[0::2]), sum(self._sums[1::2]))
 
     def shared(self) -> Totals:
-        """See dominators.Dominators."""
         return self.retained(SHARED)
 
     def by_root(self) -> list[Totals]:
-        """See dominators.Dominators."""
         self._after()
         return [Totals(self._sums[2 * field], self._sums[2 * field + 1]) for field in range(self.roots)]
 
     def retained(self, node: int) -> Totals:
-        """See dominators.Dominators."""
         field = self._field(node)
         if field is None:
             return self._tree.retained(node) if self._head(node) is not None else Totals(0, 0)
         return Totals(self._sums[2 * field], self._sums[2 * field + 1])
 
     def idom(self, index: int) -> Optional[int]:
-        """See dominators.Dominators."""
         self._after()
         head = self._head(index)
         if head is None:
@@ -90,7 +81,6 @@ class FieldsTree(RootedTree):
         return SHARED if field == self.roots else root_node(field)
 
     def children(self, node: int, limit: int) -> list[Child]:
-        """See dominators.Dominators."""
         field = self._field(node)
         if field is None:
             return self._tree.children(node, limit) if self._head(node) is not None else []
@@ -98,21 +88,18 @@ class FieldsTree(RootedTree):
         return sorted((Child(block, *self._tree.retained(block)) for block in blocks), key=lambda child: (-child.bytes, child.block))
 
     def spread(self, node: int, limit: int) -> list[Spread]:
-        """See dominators.Dominators."""
         field = self._field(node)
         if field is None:
             return self._tree.spread(node, limit) if self._head(node) is not None else []
         return spreads(self._spread(field, False), limit)
 
     def sizes(self, node: int, limit: int) -> list[tuple[int, int]]:
-        """See dominators.Dominators."""
         field = self._field(node)
         if field is None:
             return self._tree.sizes(node, limit) if self._head(node) is not None else []
         return sizes_of(self._spread(field, True), limit)
 
     def members(self, node: int, first: int, limit: int) -> array[int]:
-        """See dominators.Dominators."""
         field = self._field(node)
         if field is None:
             return self._tree.members(node, first, limit) if self._head(node) is not None else array("I")
@@ -129,34 +116,32 @@ class FieldsTree(RootedTree):
         return found
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
-        """See dominators.Dominators; of a block that no field reaches it is one long."""
+        """See dominators.Dominators; of length 1 for a block that no field reaches."""
         self._after()
         if self._head(index) is None:
             return self._tree.chain(index, equal, 1)._replace(more=False)
         return self._tree.chain(index, equal, limit)
 
     def within(self, node: int, fields: int) -> Dominators:
-        """See dominators.Dominators."""
         if node < 0:
             raise ValueError("only a block or a root has fields")
         return self._tree.within(node, fields)
 
     def _children(self, field: int, limit: int) -> Sequence[int]:
-        """Places of the first `limit` children of a field, or of several, in any order."""
+        """Places of a field's (or `several`'s) first `limit` children, in any order."""
         raise NotImplementedError
 
     def _spread(self, field: int, everything: bool) -> Rows:
-        """Of a field, or of `several`, by size: number of children (or of all blocks retained),
-        what these retain, the lowest."""
+        """By size: number of children (or all blocks retained), what these retain, the lowest."""
         raise NotImplementedError
 
     def _field(self, node: int) -> Optional[int]:
-        """The field that this node is; `roots` for SHARED; None for a block."""
+        """`roots` for SHARED; None for a block."""
         self._after()
         return None if node >= 0 else self.roots if node == SHARED else self._root(node_root(node))
 
     def _head(self, index: int) -> Optional[int]:
-        """The place of the child that a block belongs to; None where no field reaches it."""
+        """The place of the child whose subtree has this block; None where no field reaches it."""
         place = self._tree.place(index)
         if place is None or not self._first < place < self._first + self._span:
             return None

@@ -1,9 +1,9 @@
-"""Interior references to possible blocks: at which offsets of blocks of which sizes they point, and
-changing those that a rule names to start references. Both engines give the same answers.
+"""Interior references to possible blocks, counted by offset and block size; those that a rule names
+become start references.
 
-A *key* is block index << 32 | offset in bytes, for a reference from a reachable or possible block,
-or a root, into a possible block. A *rule* is a pair (size, offset): pointers to this offset of
-blocks of this usable size count as pointers to their start; size 0 means any size."""
+A *key* is block index << 32 | offset in bytes, for a reference into a possible block from a root or
+from a reachable or possible block. A *rule* is a pair (size, offset): pointers to this offset of
+blocks of this usable size (0: any) count as pointers to their start."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from typing import NamedTuple, Protocol
 
 from findleaks.engine.terms import Totals
 
-MAX_OFFSET = (1 << 32) - 1
-"""Offsets from here on count as this one, and no rule names them."""
-
+MAX_OFFSET = (1 << 32) - 1  # any offset from here on; no rule names it
 Rule = tuple[int, int]
 
 
 class Row(NamedTuple):
-    """`blocks` of `size` have a pointer to `offset`; offset 0: `blocks` were examined. Size 0: all
-    sizes together."""
+    """`blocks` of `size` (0: all sizes) have a pointer to `offset`; offset 0: blocks examined."""
 
     size: int
     offset: int
@@ -29,13 +26,11 @@ class Row(NamedTuple):
 
 
 class Interiors(Protocol):
-    """The interior references recorded by a graph made with Heuristic.AUTO. Order: `keys` until
-    done, `count` over all of them, sorted and each once, `accept` and `promote` until each is done,
-    `effect`."""
+    """Of a graph with Heuristic.AUTO. Order: `keys` until done, `count` over all, sorted and each
+    once, `accept` and `promote` until each is done, `effect`."""
 
     def keys(self, budget: int) -> tuple[array[int], bool]:
-        """Keys ("Q", unsorted, with repetitions) of the next `budget` recorded references, and
-        whether these were the last."""
+        """Keys ("Q", unsorted, repeated) of the next `budget` references; whether none is left."""
         ...
 
     def count(self, keys: array[int]) -> None:
@@ -43,18 +38,16 @@ class Interiors(Protocol):
         ...
 
     def rows(self, least: int) -> list[Row]:
-        """The rows with at least `least` blocks; by size, then offset."""
+        """Rows with at least `least` blocks; by size, then offset."""
         ...
 
     def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
-        """Add to `counts` ("Q", one for each of `sizes`, which ascend, and one for all) the
-        reachable and possible blocks among `budget` blocks from index `first`; returns the next
-        index."""
+        """Count the reachable and possible ones of `budget` blocks from index `first` into `counts`
+        ("Q", one for each of `sizes`, which ascend, and one for all); the next index."""
         ...
 
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
-        """Apply the rules, which ascend, to the next `budget` recorded references; True when these
-        were the last."""
+        """Apply ascending rules to the next `budget` references; True when none is left."""
         ...
 
     def promote(self, budget: int) -> bool:
@@ -62,6 +55,6 @@ class Interiors(Protocol):
         ...
 
     def effect(self, keys: array[int], rules: Sequence[Rule]) -> list[Totals]:
-        """By rule, the keys' blocks that `promote` made reachable. Each counts for one rule: that
-        of the first of its keys with one, a rule for any size before one for its own."""
+        """By rule, the keys' blocks that `promote` made reachable. Each counts once, under its
+        first key with a rule; a rule for any size precedes one for its own."""
         ...

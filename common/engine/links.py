@@ -5,13 +5,12 @@ from __future__ import annotations
 from array import array
 from typing import Protocol
 
-RUN = 100_000
-"""Nodes of a level whose links are followed one link at a time, as in common/kernel/links.c."""
+RUN = 100_000  # nodes of a level followed one link at a time, as in common/kernel/links.c
 
 
 class LinkWalk(Protocol):
-    """A walk from some heads, level by level; in each run of a level, the first link of all nodes,
-    then the second. It ends early at a node met before, an unreadable one, or one node or level too
+    """A walk from some heads, level by level; in each run of a level the first link of all nodes,
+    then the second. It ends early at a node met before or unreadable, or one node or level too
     many: intact structures have none of these."""
 
     def step(self, budget: int) -> bool:
@@ -19,6 +18,5 @@ class LinkWalk(Protocol):
         ...
 
     def result(self) -> tuple[array[int], bool]:
-        """The nodes' addresses in order of discovery, heads first, without duplicates; and whether
-        all is intact."""
+        """The nodes' addresses as discovered, heads first, each once; whether all is intact."""
         ...

@@ -1,5 +1,4 @@
-"""Choosing the engine: the C kernel where its library loads and fits the target, else its Python
-twin."""
+"""Chooses the engine: the C kernel where its library loads and fits the target, else the twin."""
 
 from __future__ import annotations
 
@@ -10,13 +9,11 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.kernel.library import StaleLibrary, library
 from findleaks.target.arch import Arch
 
-PURE = "FINDLEAKS_PURE"
-"""Environment variable: 1 forces the twin."""
+PURE = "FINDLEAKS_PURE"  # environment variable: 1 forces the twin
 
 
 def missing_kernel() -> str:
-    """Why the C kernel cannot be used on this machine and what to do about it, in one line; "" if
-    it can, or is switched off."""
+    """Why the C kernel is unusable and what to do, in one line; "" if usable or switched off."""
     if os.environ.get(PURE) == "1":
         return ""
     try:
@@ -29,7 +26,7 @@ def missing_kernel() -> str:
 
 
 def stale_kernel() -> bool:
-    """Whether there is a C kernel that is not used, as it was built from other sources."""
+    """Whether a C kernel is left unused because it was built from other sources."""
     try:
         library()
     except StaleLibrary:
@@ -40,7 +37,7 @@ def stale_kernel() -> bool:
 
 
 def load(arch: Arch, pure: bool = False) -> Engine:
-    """The engine for targets of this architecture; `pure` or FINDLEAKS_PURE=1 asks for the twin."""
+    """`pure` or FINDLEAKS_PURE=1 asks for the twin."""
     fits = (arch.word, arch.byteorder) == (8, "little") and sys.byteorder == "little" and sys.maxsize > 1 << 32
     if fits and not pure and os.environ.get(PURE) != "1":
         try:

@@ -1,9 +1,8 @@
 """Arrays of pointers among other data.
 
-A *run* is a range of words that are 0 or point between the lowest and the highest block. Only
-pointers to blocks in use are counted, and a run starts and ends with one: stale pointers, to freed
-blocks, neither count nor end it. A word of any other value ends a run, as do more than `gap` bytes
-without a pointer that counts."""
+A *run* is a range of words that are 0 or point between the lowest and the highest block. It starts
+and ends with a pointer to a block in use; only these count. Stale pointers (to freed blocks)
+neither count nor end it; other values do, and more than `gap` bytes without a counted pointer."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ from findleaks.target.base import Piece
 
 
 class PointerRun(NamedTuple):
-    """`pointers` to blocks in use between `start` and `end` (addresses), with zeros and stale
-    pointers among them."""
+    """`pointers` to blocks in use in [start, end), among zeros and stale pointers."""
 
     start: int
     end: int
@@ -22,8 +20,7 @@ class PointerRun(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """All blocks lie in [low, high). `least`: pointers of a run to be reported; `gap`: bytes, see
-    above."""
+    """All blocks lie in [low, high). `least`: pointers of a run to be reported; `gap`: bytes."""
 
     low: int
     high: int
@@ -35,10 +32,9 @@ class PointerRuns(Protocol):
     """Made by `Blocks.pointer_runs`."""
 
     def read(self, piece: Piece) -> list[PointerRun]:
-        """The runs that end in this piece, ascending. Pieces ascend; memory between two of them
-        counts as zeros."""
+        """Runs that end in this piece. Pieces ascend; memory between them counts as zeros."""
         ...
 
     def finish(self) -> list[PointerRun]:
-        """The unfinished run, if it is long enough; the next piece starts anew."""
+        """The unfinished run, if long enough; the next piece starts anew."""
         ...

@@ -1,5 +1,4 @@
-"""What the dominator trees of both engines share: the order of calls, and queries of the arrays
-that hold a complete tree."""
+"""What both engines' dominator trees share: order of calls, and queries of a complete tree."""
 
 from __future__ import annotations
 
@@ -28,12 +27,12 @@ Rows = Sequence[Sequence[int]]
 
 
 def node_number(node: int) -> int:
-    """A node as arrays hold it: a block's index, ROOT_NODE | root, or SHARED_NUMBER."""
+    """As in arrays: a block's index, ROOT_NODE | root, or SHARED_NUMBER."""
     return node if node >= 0 else (ROOT_NODE | node_root(node)) & SHARED_NUMBER
 
 
 def spreads(rows: Rows, limit: int) -> list[Spread]:
-    """`Dominators.spread` of such rows: size, children, blocks, bytes, the lowest."""
+    """`Dominators.spread` of rows: size, children, blocks, bytes, the lowest."""
     return sorted((Spread(*row) for row in rows), key=lambda spread: (-spread.bytes, spread.size))[: max(0, limit)]
 
 
@@ -43,8 +42,7 @@ def sizes_of(rows: Rows, limit: int) -> list[tuple[int, int]]:
 
 
 class RootedTree:
-    """A tree below numbered roots. The methods that record references check order and arguments
-    only: engines extend them."""
+    """A tree below numbered roots. Engines extend the recording methods, which only check here."""
 
     root_term = "root"
 
@@ -53,12 +51,10 @@ class RootedTree:
         self._begun = self._done = False
 
     def root_words(self, words: Sequence[int], root: int) -> None:
-        """See dominators.Dominators."""
         self._before()
         self._root(root)
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
-        """See dominators.Dominators."""
         self._before()
         self._root(root)
         check_blocks(blocks, len(self._blocks))
@@ -79,12 +75,12 @@ class RootedTree:
 
 class WholeTree(RootedTree):
     """See dominators.Dominators. Places are in preorder: what a node retains directly follows it.
-    Each engine fills the arrays when the tree is complete."""
+    An engine fills the arrays when the tree is complete."""
 
     def __init__(self, roots: int, blocks: Sized, lost: bool) -> None:
         super().__init__(roots, blocks)
         self._lost = lost
-        # By place in preorder: node, its idom's place, nodes retained and their bytes
+        # by place: node, its idom's place, nodes retained and their bytes
         self._nodes: Numbers = ()
         self._idoms: Numbers = ()
         self._counts: Numbers = ()
@@ -93,7 +89,6 @@ class WholeTree(RootedTree):
         self._roots_at: Numbers = ()  # places of roots
 
     def refer_lost(self, definite: int, possible: int) -> None:
-        """See dominators.Dominators."""
         self._before()
         self._root(definite)
         self._root(possible)
@@ -101,31 +96,25 @@ class WholeTree(RootedTree):
             raise RuntimeError("dominators of what is lost only")
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
-        """See dominators.Dominators."""
         self._before()
         check_containers(containers, owners, self.roots, len(self._blocks), lambda: self._labels_below(containers, len(owners)))
 
     def merge_into_roots(self, roots: array[int]) -> None:
-        """See dominators.Dominators."""
         self._before()
         check_merged(roots, self.roots, len(self._blocks))
 
     def total(self) -> Totals:
-        """See dominators.Dominators."""
         self._after()
         return Totals(self._counts[0] - 1 - self.roots, self._bytes[0])
 
     def shared(self) -> Totals:
-        """See dominators.Dominators."""
         return self.retained(SHARED)
 
     def by_root(self) -> list[Totals]:
-        """See dominators.Dominators."""
         self._after()
         return [Totals(self._counts[place] - 1, self._bytes[place]) for place in self._roots_at]
 
     def retained(self, node: int) -> Totals:
-        """See dominators.Dominators."""
         place = self.place(node)
         if place is None:
             return Totals(0, 0)
@@ -136,7 +125,6 @@ class WholeTree(RootedTree):
         return Totals(self._counts[place] - (node < 0), self._bytes[place])
 
     def idom(self, index: int) -> Optional[int]:
-        """See dominators.Dominators."""
         place = self.block_place(index)
         if place is None:
             return None
@@ -144,7 +132,6 @@ class WholeTree(RootedTree):
         return node if node < ROOT_NODE else SHARED if node == SHARED_NUMBER else root_node(node - ROOT_NODE)
 
     def children(self, node: int, limit: int) -> list[Child]:
-        """See dominators.Dominators."""
         place = self.place(node)
         if place is None or limit <= 0:
             return []
@@ -152,17 +139,14 @@ class WholeTree(RootedTree):
         return sorted(children, key=lambda child: (-child.bytes, child.block))[:limit]
 
     def spread(self, node: int, limit: int) -> list[Spread]:
-        """See dominators.Dominators."""
         place = self.place(node)
         return [] if place is None else spreads(self._spread(place, False), limit)
 
     def sizes(self, node: int, limit: int) -> list[tuple[int, int]]:
-        """See dominators.Dominators."""
         place = self.place(node)
         return [] if place is None else sizes_of(self._spread(place, True), limit)
 
     def members(self, node: int, first: int, limit: int) -> array[int]:
-        """See dominators.Dominators."""
         place, first, limit = self.place(node), max(0, first), max(0, limit)
         if place is None:
             return array("I")
@@ -181,33 +165,30 @@ class WholeTree(RootedTree):
         return found
 
     def place(self, node: int) -> Optional[int]:
-        """The place of a node; None if no root reaches it."""
+        """None if no root reaches the node."""
         self._after()
         if node == SHARED:
             return 0
         return self._roots_at[self._root(node_root(node))] if node < 0 else self.block_place(node)
 
     def block_place(self, index: int) -> Optional[int]:
-        """The place of a block, as `place`."""
         self._after()
         check_blocks((index,), len(self._numbers))
         place = self._numbers[index]
         return place if place < NO_PLACE else None
 
     def blocks_at(self, first: int, end: int) -> array[int]:
-        """Indices ("I") of the blocks at places [first, end), which must not have roots."""
+        """Indices ("I") of the blocks at places [first, end), among them no roots."""
         return array("I", self._nodes[first:end])
 
     def count_at(self, place: int) -> int:
-        """The number of places of the node there and what it retains."""
+        """The number of places of the node there and of what it retains."""
         return self._counts[place]
 
     def within(self, node: int, fields: int) -> Dominators:
-        """See dominators.Dominators."""
         raise NotImplementedError
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
-        """See dominators.Dominators."""
         raise NotImplementedError
 
     def _labels_below(self, labels: array[int], most: int) -> bool:
@@ -215,7 +196,7 @@ class WholeTree(RootedTree):
         raise NotImplementedError
 
     def _children(self, place: int, limit: int) -> Sequence[int]:
-        """Places of the first `limit` children of the node there, or of more, in any order."""
+        """Places of the first `limit` children or more, in any order."""
         raise NotImplementedError
 
     def _spread(self, place: int, everything: bool) -> Rows:

@@ -1,8 +1,6 @@
-"""Blocks that pass filters, as rows of text made many at a time: the contract of
-common/kernel/rows.c.
+"""Blocks that pass filters, as rows of text made many at a time (common/kernel/rows.c).
 
-The kernel makes rows that need only a block's own words and tables; the others it leaves to its
-caller, which makes every row if there is no kernel."""
+The kernel makes rows that need only a block's words and tables, and leaves others to its caller."""
 
 from __future__ import annotations
 
@@ -13,41 +11,34 @@ from typing import NamedTuple, Protocol
 
 from findleaks.target.base import Piece, Range
 
-UNWANTED, NO_ARRAY = 1 << 31, 1 << 30
-"""Bits of a text's number: rows with it are filtered out; objects of this type are not in
-arrays."""
-
+UNWANTED, NO_ARRAY = 1 << 31, 1 << 30  # bits of texts' numbers: hide the row; type not in arrays
 NO_TEXT = NO_ARRAY - 1
 
-STATES = 8
-"""Number of the first texts: the five kinds of blocks in use, and the three other states."""
-
-MAX_WORDS = 1 << 16
-"""Words whose types are cached; beyond these, blocks are left to the caller."""
+STATES = 8  # first texts: five kinds of blocks in use, three other states
+MAX_WORDS = 1 << 16  # words whose types are cached; blocks with others are left to the caller
 
 
 class Texts:
-    """Texts by number, in ASCII."""
+    """ASCII texts by number."""
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.ends: array[int] = array("Q")
 
     def add(self, text: str) -> int:
-        """Add a text; returns its number."""
+        """Add a text; its number."""
         self.data += text.encode("ascii")
         self.ends.append(len(self.data))
         return len(self.ends) - 1
 
 
 class RowRules:
-    """Filters and texts of rows. `states` and `kinds`: a bit for each wanted; `low` to `high`:
-    usable sizes. `owners`: sorted, disjoint ranges; `owner_texts`: the number of each one's text
-    (UNWANTED: none of its blocks), `no_owner`: that of other blocks. Words that point into `tables`
-    may identify a type. `mapped`: sorted, disjoint ranges of all readable memory. `untyped`:
-    UNWANTED, or 0. `string`: the text for "std::string". `characters`: for each of the first
-    65,536, 0 if unprintable, else 1 + columns; empty: not available, so that non-ASCII text is left
-    to the caller."""
+    """Filters and texts of rows. `states`, `kinds`: a bit for each wanted; `low` to `high`: usable
+    sizes. `owners`: sorted, disjoint ranges, with `owner_texts` (numbers of texts; UNWANTED: none
+    of its blocks); `no_owner`: the text of other blocks. Words that point into `tables` may
+    identify a type. `mapped`: sorted, disjoint ranges of all readable memory. `untyped`: UNWANTED,
+    or 0. `string`: the text for "std::string". `characters`: of the first 65,536, 0 if unprintable,
+    else 1 + columns; empty: none known, non-ASCII text is left to the caller."""
 
     def __init__(self, states: int, kinds: int, sizes: tuple[int, int], tables: Sequence[Range], typed: bool) -> None:
         self.states, self.kinds, self.tables, self.typed = states, kinds, tables, typed
@@ -62,8 +53,7 @@ class RowRules:
         self.word_texts: array[int] = array("I")
 
     def learn(self, word: int, number: int) -> None:
-        """Set the text for a word that points into `tables`: its number or NO_TEXT, with UNWANTED
-        and NO_ARRAY."""
+        """Set the text of a word into `tables`: number or NO_TEXT, with UNWANTED and NO_ARRAY."""
         at = bisect_left(self.words, word)
         if len(self.words) < MAX_WORDS and (at == len(self.words) or self.words[at] != word):
             self.words.insert(at, word)
@@ -71,8 +61,7 @@ class RowRules:
 
 
 class RowBatch(NamedTuple):
-    """`text`: whole lines. `at`: where to continue; `rare`: the block there is left to the caller.
-    `rows`: their number, without that one."""
+    """`rows` lines of `text`; `at`: where to continue; `rare`: that block is left to the caller."""
 
     text: str
     at: int
@@ -81,7 +70,7 @@ class RowBatch(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """`indices` ("I") of blocks, their usable bytes, and `at` and `rare` as in RowBatch."""
+    """Block indices ("I"), usable bytes, and `at` and `rare` as in RowBatch."""
 
     indices: array[int]
     bytes: int
@@ -90,17 +79,16 @@ class Selected(NamedTuple):
 
 
 class Rows(Protocol):
-    """Rows of one graph's blocks, once classified. `pieces` ascend; `order` ("I"), if any, has the
-    blocks' indices from `at` to `end`."""
+    """Rows of a graph's classified blocks; `order` ("I"), if any: indices from `at` to `end`."""
 
     rules: RowRules
 
     def use(self, pieces: Sequence[Piece]) -> None:
-        """Set the memory to read from now on: a block that is not in it is left to the caller."""
+        """Set the memory to read (ascending): blocks outside it are left to the caller."""
         ...
 
     def format(self, order: array[int] | None, at: int, end: int, limit: int) -> RowBatch:
-        """The next rows, `limit` at most."""
+        """The next rows, at most `limit`."""
         ...
 
     def select(self, at: int, end: int) -> Selected:
@@ -108,6 +96,5 @@ class Rows(Protocol):
         ...
 
     def largest_first(self, indices: array[int]) -> Iterator[array[int]]:
-        """Sort these indices by size, stable, step by step: the last result is sorted. Overwrites
-        `indices`."""
+        """Stable sort by size, step by step, the last result sorted. Overwrites `indices`."""
         ...

@@ -1,7 +1,4 @@
-"""What both engines share: limits, wording of problems, range sets, and the order of groups.
-
-The kernel returns codes and addresses; messages are made here, so that both engines have the
-same."""
+"""What both engines share: limits, problems' wording (the kernel returns codes), sets, orders."""
 
 from __future__ import annotations
 
@@ -13,28 +10,25 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import inside
 from findleaks.target.ranges import merged as merged
 
-MAX_BLOCKS = 1 << 30
-"""Block indices fit 30 bits: an edge is an index and two bits."""
-
+MAX_BLOCKS = 1 << 30  # block indices fit 30 bits: an edge is an index and two bits
 MAX_EDGES = (1 << 31) - 1
 
+# glibc's usable size exceeds the requested one by fewer words (alignment to two, minimum chunk).
 SLACK_WORDS = 3
-"""glibc's usable size exceeds the requested one by less than this many words (alignment to two
-words, and the minimum chunk)."""
 
-# Why following a list stopped; the kernel's follow.c returns the same numbers.
+# why following a list stopped, as in the kernel's follow.c
 END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES = range(6)
 
 
 class TooManyBlocks(FindleaksError):
-    """More than 2^30 blocks or 2^31 references: beyond what the graph's 32-bit numbers hold."""
+    """More than 2^30 blocks or 2^31 references: too many for the graph's 32-bit numbers."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"more {what} than can be analysed at once: 2^30 blocks, 2^31 references")
 
 
 def list_problem(code: int, node: int, count: int) -> str:
-    """Why a linked list ended early at `node` after `count` good nodes; "" for END."""
+    """Why a list ended early at `node` after `count` good nodes; "" for END."""
     why = {
         CYCLE: f"the list runs into itself at {node:#x} after {count} nodes",
         UNREADABLE: f"node {node:#x} cannot be read",
@@ -46,7 +40,7 @@ def list_problem(code: int, node: int, count: int) -> str:
 
 
 def check_granule(granule: int) -> None:
-    """Granules are powers of two, at least 4 (ValueError otherwise)."""
+    """ValueError unless it is a power of two, at least 4."""
     if granule < 4 or granule & (granule - 1) or granule > 4096:
         raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
 
@@ -70,8 +64,7 @@ def ordered(groups: Iterable[Group]) -> list[Group]:
 
 
 def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:
-    """What is wrong with blocks to be appended above `floor`, or None: each starts on a granule, at
-    or above the end of the one before."""
+    """Why blocks cannot be appended above `floor`; None if ascending, apart, and on granules."""
     if not len(starts) == len(sizes) == len(states):
         return "starts, sizes and states differ in length"
     for start, size, state in zip(starts, sizes, states):
@@ -84,8 +77,7 @@ def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequenc
 
 
 def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: int) -> str | None:
-    """What is wrong with runs of blocks to be appended above `floor` with a bitmap of `bits` bits,
-    or None."""
+    """Why runs of blocks cannot be appended above `floor` with so many `bits`, or None."""
     if len(runs) % RUN:
         return f"{len(runs)} words are no whole number of runs"
     for at in range(0, len(runs), RUN):

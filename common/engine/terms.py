@@ -1,5 +1,4 @@
-"""Terms of the analysis: states and kinds of blocks, and the records that engines take and
-return."""
+"""Terms of the analysis: states and kinds of blocks, and records that engines take and return."""
 
 from __future__ import annotations
 
@@ -10,20 +9,17 @@ from typing import NamedTuple
 
 
 class State(IntEnum):
-    """State of a block for its allocator. Only IN_USE blocks are scanned, classified and
-    counted."""
+    """How the allocator sees a block. Only IN_USE ones are scanned, classified and counted."""
 
     IN_USE = 0
     CACHED = 1  # in a thread cache
     FREE = 2
-    # the allocator's own (glibc's tcache struct, fenceposts, a chunk that holds an inner
-    # allocator's arena)
+    # the allocator's own: glibc's tcache struct, fenceposts, an inner allocator's arena in a chunk
     METADATA = 3
 
 
 class Kind(IntEnum):
-    """memcheck's meanings. UNKNOWN: not classified (the block is not in use, or memory that could
-    refer to it is missing)."""
+    """memcheck's kinds. UNKNOWN: not in use, or memory that could refer to the block is missing."""
 
     UNKNOWN = 0
     REACHABLE = 1
@@ -43,8 +39,7 @@ class Heuristic(IntFlag):
     NEWARRAY = 2  # p == b + W, n = *(word*)b > 0 and (sz - W) % n == 0
     MULTIPLE_INHERITANCE = 4  # *p and *b both point into a range given as `vtables`
     STDSTRING = 8  # old copy-on-write std::string: {length, capacity, refcount} before p
-    # an object {count, type} begins at b + k, k in 0, 16, 32, 48, type one of `types`; p, less two
-    # low bits, in b … b + k
+    # object {count, type} at b + k, k 0, 16, 32, 48; type in `types`; p less 2 low bits: b … b + k
     OBJECTS = 16
     # CPython 3.11, 3.12: p, or p + 1, is b + n, n in 8, 16, 24, 32, and the byte at b + n - 1 is n
     DICT_VALUES = 32
@@ -62,12 +57,9 @@ class Totals(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Lost blocks with the same key. `type_word` is the first word of the block if it lies in a
-    range of `types`, else 0.
-
-    For leaders (DEFINITE), `indirect_*` sum the indirect blocks counted under them; `cycle` is the
-    number of blocks in the leader's cycle (1: none). `examples` are block addresses, lowest first,
-    at most 3."""
+    """Lost blocks with the same key. `type_word`: the first word, if in a range of `types`, else 0.
+    Of leaders (DEFINITE), `indirect_*` sum the indirect blocks under them; `cycle`: blocks in the
+    leader's cycle (1: none). `examples`: up to 3 lowest addresses."""
 
     kind: Kind
     type_word: int
@@ -83,7 +75,7 @@ class Group(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How many blocks there are of one usable size in one state."""
+    """Blocks of one usable size in one state."""
 
     size: int
     state: State
@@ -91,12 +83,11 @@ class Size(NamedTuple):
 
 
 RUN = 6
-"""Words of a run of equal blocks, as `Blocks.append_runs` takes them: start, stride, size, count,
-bit, states.
+"""Words of a run of equal blocks (`Blocks.append_runs`): start, stride, size, count, bit, states.
 
-`count` blocks of `size` usable bytes are at start, start + stride, …; the i-th has state (states >>
-8) & 255 if bit number bit + i of the bitmap is set (bit b is bit b % 8 of byte b / 8), and states &
-255 if it is clear. If both are the same, `bit` is ignored."""
+`count` blocks of `size` usable bytes at start, start + stride, …; the i-th has state (states >> 8)
+& 255 if bit bit + i of the bitmap (bit b: bit b % 8 of byte b / 8) is set, else states & 255. If
+they are the same, `bit` is ignored."""
 
 
 def run_states(clear: State, set_: State) -> int:
@@ -105,13 +96,11 @@ def run_states(clear: State, set_: State) -> int:
 
 
 class Lists(NamedTuple):
-    """Lists followed together: the nodes of list i are nodes[ends[i - 1]:ends[i]] (from 0 for the
-    first); `problems` has (i, why it ended early)."""
+    """Nodes of list i: nodes[ends[i - 1]:ends[i]] (first: from 0); `problems`: (i, why it ends)."""
 
     nodes: array[int]
     ends: array[int]
     problems: list[tuple[int, str]]
 
 
-NO_POINTERS = 255
-"""In `Graph.exclude_links`: none of a block's words is a reference."""
+NO_POINTERS = 255  # in `Graph.exclude_links`: none of a block's words is a reference

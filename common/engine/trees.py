@@ -1,17 +1,16 @@
-"""Walking search trees whose nodes have parent pointers, and the wording of their problems."""
+"""Walks search trees whose nodes have parent pointers, and words their problems."""
 
 from __future__ import annotations
 
 from array import array
 from typing import NamedTuple, Protocol
 
-# What is wrong; common/kernel/trees.c has the same numbers.
+# as in common/kernel/trees.c
 SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY = range(7)
 
 
 class TreeLayout(NamedTuple):
-    """Layout of a node, in words: left and right child, parent, and colour (0 red, 1 black, in the
-    bits of the mask); and the number of words to read."""
+    """A node, in words: left, right, parent, colour (0 red, 1 black, masked); words to read."""
 
     left: int
     right: int
@@ -23,7 +22,7 @@ class TreeLayout(NamedTuple):
 
 class TreeWalk(Protocol):
     """A walk from the root, level by level, left before right. A node counts only if its parent
-    pointer leads back: so each node is visited once, and damage cannot cause an endless walk."""
+    pointer leads back: each is visited once, and damage cannot cause an endless walk."""
 
     def step(self, budget: int) -> bool:
         """Visit about `budget` nodes; True when done."""
@@ -35,7 +34,7 @@ class TreeWalk(Protocol):
 
 
 def tree_problem(code: int, node: int, other: int) -> str:
-    """The problem as users read it; "" for SOUND."""
+    """As users read it; "" for SOUND."""
     said = {
         UNREADABLE: f"node {node:#x} cannot be read",
         WRONG_PARENT: f"node {node:#x} gives {other:#x} as its parent, which does not lead to it",

@@ -1,5 +1,4 @@
-/* Runs of equal blocks, as slab allocators cut them; blocks copied from another directory; blocks
- * counted by size. */
+/* Runs of equal blocks, as slab allocators cut them; blocks copied or counted by size. */
 #include "blocks.h"
 
 #include <stdlib.h>
@@ -53,7 +52,6 @@ API int fl_append_runs(blocks *b, const run *runs, uint64_t count, const uint8_t
     return DONE;
 }
 
-/* Append the blocks of indices [first, last) of another directory. */
 API int fl_append_blocks(blocks *b, const blocks *other, uint32_t first, uint32_t last) {
     uint64_t off = (UINT64_C(1) << b->granule_shift) - 1;
     uint64_t start = first < last ? block_address(other, first) : 0;

@@ -33,8 +33,7 @@ static void place_table(blocks *b, table *tables, table made) {
     tables[place] = made;
 }
 
-/* Four entries for each table, so that addresses outside of all heaps mostly hash to an unused
- * entry. */
+/* Four entries a table: addresses outside of all heaps mostly hash to an unused one. */
 static int grow_table(blocks *b) {
     uint64_t places = UINT64_C(1) << (64 - b->hash_shift);
     if (b->table_count < places / 4)
@@ -76,7 +75,7 @@ static big *big_of(const blocks *b, uint32_t index) {
     return at < b->bigs.count && b->bigs.items[at].index == index ? &b->bigs.items[at] : NULL;
 }
 
-/* Record in the slots that a block covers where it starts, or add it to the list of big blocks. */
+/* Record a block in the slots that it covers, or among big blocks. */
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
     uint64_t first = start >> b->slot_shift, last = (start + (size ? size - 1 : 0)) >> b->slot_shift;
     if (last - first > NEAR) {
@@ -221,8 +220,8 @@ API uint64_t fl_address(const blocks *b, uint32_t index) { return block_address(
 API uint64_t fl_size(const blocks *b, uint32_t index) { return size_of(b, index); }
 API uint8_t fl_state(const blocks *b, uint32_t index) { return b->states[index]; }
 
-/* Set the state of the blocks that start at these addresses; addresses at which no block starts are
- * moved to the front. Returns their number. */
+/* Set the state of the blocks that start at these addresses; those that start none move to the
+ * front, and their number is returned. */
 API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_t state) {
     uint64_t unknown = 0;
     for (uint64_t at = 0; at < count; at++) {
@@ -250,8 +249,7 @@ API int fl_resize(blocks *b, uint32_t index, uint64_t size) {
     return DONE;
 }
 
-/* Number and total size of the blocks in [first, end) with marks[index] == mark and others[index]
- * == other. */
+/* Count and size of blocks in [first, end) with marks[index] == mark and others[index] == other. */
 void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other,
             uint64_t *count, uint64_t *bytes) {
     uint64_t found = 0, sum = 0;

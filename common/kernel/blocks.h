@@ -1,15 +1,13 @@
 /* Block directory: finds the block that contains an address, with one or two cache misses.
  *
- * Address space is divided into slots of 64 granules (1 KiB for 16-byte granules). A slot has a bit
- * for each granule at which a block starts, the index of the first of these blocks, and the
- * distance back to the slot with the latest start before it, if that block reaches into this slot.
- * Indices are assigned in the order of appending, so heaps may share a slot. Slots are in tables of
- * 2^16, found by hashing the upper bits of the address: any 64-bit address works.
+ * A slot is 64 granules of address space (1 KiB for 16-byte granules). It has a bit for each
+ * granule at which a block starts, the index of the first of these blocks, and the distance back to
+ * the slot with the latest start before it, if that block reaches into this slot. Indices are in
+ * the order of appending, so heaps may share a slot. Tables of 2^16 slots are found by hashing an
+ * address' upper bits: any 64-bit address works.
  *
- * Blocks that cover more than NEAR slots are in a sorted list (`bigs`) instead, searched by
- * bisection. So are starts more than NEAR slots after the previous one (`jumps`): no search visits
- * more than NEAR empty slots.
- */
+ * Sorted lists, bisected, have the blocks that cover more than NEAR slots (`bigs`), and starts more
+ * than NEAR slots after the previous one (`jumps`): no search visits more empty slots. */
 #ifndef FINDLEAKS_BLOCKS_H
 #define FINDLEAKS_BLOCKS_H
 
@@ -53,8 +51,7 @@ typedef struct {
     LIST(big) bigs;   /* ascending */
     LIST(jump) jumps; /* ascending */
     uint64_t lowest, last_start, floor; /* floor: where the next block may start */
-    /* the last block's state awaits the next chunk's PREV_INUSE bit */
-    bool pending;
+    bool pending; /* the last block's state awaits the next chunk's PREV_INUSE bit */
 } blocks;
 
 slot *ensure_slot(blocks *b, uint64_t address);
@@ -73,7 +70,7 @@ uint64_t jump_start(const blocks *b, uint32_t index);
 
 INLINE uint32_t table_place(const blocks *b, uint64_t key) { return (uint32_t)((key * 0x9E3779B97F4A7C15u) >> b->hash_shift); }
 
-/* The slot of an address, or NULL if no block is near. */
+/* Of an address; NULL if no block is near. */
 INLINE slot *slot_of(const blocks *b, uint64_t address) {
     uint64_t key = address >> b->table_shift;
     uint32_t mask = (uint32_t)((UINT64_C(1) << (64 - b->hash_shift)) - 1);
@@ -103,8 +100,8 @@ INLINE uint64_t size_of(const blocks *b, uint32_t index) {
     return size == NONE ? big_size(b, index) : size;
 }
 
-/* Index and start of the last block that starts at or below `address` and may contain it, given the
- * address's slot (or NULL); NONE if there is none. The caller compares its size. */
+/* The last block that starts at or below `address` and may contain it (the caller compares its
+ * size), given the address's slot or NULL; NONE if there is none. */
 INLINE uint32_t block_before(const blocks *b, const slot *s, uint64_t address, uint64_t *start) {
     if (s) {
         uint64_t below = s->bits & (~UINT64_C(0) >> (63 - granule_of(b, address)));
@@ -132,7 +129,7 @@ INLINE uint32_t block_find(const blocks *b, uint64_t address) {
     return index != NONE && (address == start || address - start < size_of(b, index)) ? index : NONE;
 }
 
-/* Start of the block of index `next`, the one after the block at `start`. */
+/* Start of block number `next`, the one after the block at `start`. */
 INLINE uint64_t start_after(const blocks *b, uint64_t start, uint32_t next) {
     uint64_t base = slot_base(b, start);
     const slot *s = slot_of(b, base);
@@ -156,8 +153,7 @@ INLINE bool next_block(const blocks *b, uint32_t *index, uint64_t *start) {
     return true;
 }
 
-/* The caller checks that `start` is a multiple of the granule, at or above b->floor, and that start
- * + size < 2^64. */
+/* The caller checks: `start` on a granule, at or above b->floor; start + size < 2^64. */
 INLINE int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state) {
     uint32_t index = b->count;
     int failed = DONE;

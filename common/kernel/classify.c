@@ -1,6 +1,6 @@
-/* Definite and indirect blocks: strongly connected components of the lost blocks (Tarjan, with an
- * explicit stack). The lowest block of a component that no other component refers to is a leader;
- * each other block is counted under the lowest leader that reaches it. */
+/* Definite and indirect blocks, by strongly connected components of the lost ones (Tarjan, with a
+ * stack). A component's lowest block is a leader if no other component refers to it; other blocks
+ * are counted under the lowest leader that reaches them. */
 #include "lost.h"
 
 #include <stdlib.h>
@@ -183,8 +183,7 @@ INLINE int classify(graph *g, int64_t budget) {
     return 0;
 }
 
-/* 1: there is more to do; 0: every block has its kind. */
-API int fl_classify(graph *g, int64_t budget) { return classify(g, budget); }
+API int fl_classify(graph *g, int64_t budget) { return classify(g, budget); } /* 1: more to do */
 
 static const leader *leader_of(const graph *g, uint32_t index) {
     uint32_t place = place_of(g->lost, index);
@@ -196,7 +195,6 @@ API uint32_t fl_leader(const graph *g, uint32_t index) {
     return found ? g->lost->indices[found->place] : NONE;
 }
 
-/* Blocks in the cycle that this block leads; 1 if it leads none. */
 API uint32_t fl_cycle(const graph *g, uint32_t index) {
     const leader *found = leader_of(g, index);
     return found && g->lost->indices[found->place] == index ? found->cycle : 1;

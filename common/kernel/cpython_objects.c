@@ -1,16 +1,13 @@
-/* CPython's objects by type: an object has its type in its second word and is in a block of its
- * own.
+/* CPython's objects by type, which is an object's second word; each is in a block of its own.
  *
  * What precedes an object in its block, such as the garbage collector's header, follows from its
- * type: an object counts only at the offset that its type gives.
- */
+ * type: an object counts only at the offset that its type gives. */
 #include "blocks.h"
 
 #include <stdlib.h>
 
 #define HEADER (2 * WORD)      /* count of references, type */
-/* before an object: two links, the first 0 if the collector does not track it */
-#define COLLECTOR (2 * WORD)
+#define COLLECTOR (2 * WORD) /* before an object: two links, the first 0 if untracked */
 #define STEPS 8u               /* objects start at multiples of HEADER below STEPS * HEADER */
 #define SUMS 6u
 #define IGNORED 0xFFFFFFFEu
@@ -35,14 +32,14 @@ static bool counts(const blocks *b, const range *program, uint64_t word) {
     return !(word >> 32 & 0xffff) && (word < SMALL || ((word < program->start || word >= program->end) && block_find(b, word) == NONE));
 }
 
-/* Type number i is at types[i], its objects offsets[i] bytes into their blocks. For each block in
- * use that starts in the piece and holds an object: found[index] is set to the number of its type;
- * sums[SUMS * i] counts it, its bytes, and whether the collector tracks it. Objects with no
- * references (kept for reuse) are counted in the fourth sum only; the fifth and sixth count marked
- * objects and their bytes: marks[i] is the offset in the object of the byte whose two low bits mark
- * it, or 0. merged[index] is set to the type's number too, or IGNORED for an object without
- * pointers: leaves[i] is 1 if none of its type has any, else bits of the mark byte that are all set
- * in such objects, or 0. Blocks that the piece cuts off go to `cut`, by address. */
+/* Type number i is at types[i], its objects offsets[i] bytes into blocks. For each block in use
+ * that starts in the piece and holds an object: found[index] is its type's number; sums[SUMS * i]
+ * counts it, its bytes, and whether the collector tracks it. Unreferenced objects (kept for reuse)
+ * are in the fourth sum only; the fifth and sixth are marked objects and their bytes: marks[i] is
+ * the offset in the object of the byte whose two low bits mark it, or 0. merged[index]: its type's
+ * number too, or IGNORED without pointers: leaves[i] is 1 if none of the type has any, else the
+ * bits all set in such objects' mark byte, or 0. Blocks that the piece cuts off go to `cut`, by
+ * address. */
 API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, const uint8_t *leaves,
                    uint64_t count, const range *program, uint32_t *found, uint32_t *merged, uint64_t *sums, words *cut) {
     index_of_types known = {NULL, NULL, 63};

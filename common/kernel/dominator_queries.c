@@ -21,13 +21,12 @@ typedef struct {
 
 INLINE bool is_block(const dominators *d, uint32_t place) { return !(d->nodes[place] & ROOT_NODE); }
 
-/* Order of blocks: more bytes retained first, then the lower address. */
+/* More bytes retained come first, then the lower address. */
 INLINE bool before(const dominators *d, uint32_t one, uint32_t other) {
     return d->bytes[one] != d->bytes[other] ? d->bytes[one] > d->bytes[other] : d->nodes[one] < d->nodes[other];
 }
 
-/* Restore the heap whose root is the block that comes last in the order: after adding an item, or
- * after replacing the root. */
+/* Restore the heap, its root last in order, after adding an item or replacing the root. */
 static void rise(const dominators *d, uint64_t *heap, uint64_t at) {
     for (uint64_t above; at && before(d, (uint32_t)heap[above = (at - 1) / 2], (uint32_t)heap[at]); at = above) {
         uint64_t item = heap[at];
@@ -120,7 +119,6 @@ static int finish(spreads *s, int failed, words *found) {
     return failed;
 }
 
-/* Blocks by size: these, or all that they retain. */
 int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found) {
     spreads s = {NULL, 0, 0};
     int failed = DONE;
@@ -129,8 +127,7 @@ int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool 
     return finish(&s, failed, found);
 }
 
-/* The children of the node at `place`, or all that it retains, by size: five words each, to be
- * freed with fl_free. */
+/* Five words a size (free with fl_free): of the node's children, or all that it retains. */
 API int fl_dominators_spread(const dominators *d, uint32_t place, bool all, words *found) {
     spreads s = {NULL, 0, 0};
     int failed = DONE;
@@ -174,8 +171,7 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
     }
 }
 
-/* Arrays by place: nodes, idoms, counts, bytes; places by block; places by root; the number of
- * places. */
+/* By place: nodes, idoms, counts, bytes; places by block, by root; the number of places. */
 API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {
     const void *all[] = {d->nodes, d->parents, d->semis, d->bytes, d->numbers, d->places};
     memcpy(arrays, all, sizeof all);

@@ -11,11 +11,9 @@
 #define MANY 0x80000000u /* with a number: the block has more than PREFETCHED edges */
 #define FAR 12u          /* edges ahead, for such a block */
 #define SOON 6u
-/* cache misses that a step may wait for in turn, where marking waits for one */
-#define MISSES 4
+#define MISSES 4 /* cache misses a step may wait for in turn; marking: one */
 #define PREFETCHED 8u /* edges of a block that are prefetched when it is entered */
-/* frames down the stack: blocks 3 * BELOW frames down are prefetched, step by step */
-#define BELOW 8
+#define BELOW 8 /* blocks 3 * BELOW frames down the stack are prefetched, in steps */
 
 API void fl_dominators_free(dominators *d) {
     reduction_free(d);
@@ -23,8 +21,7 @@ API void fl_dominators_free(dominators *d) {
              d->ancestors, d->placed, d->bytes, d->places, d->frames.items, d->others.items, d->spare, d->tallies, d);
 }
 
-/* Dominators of lost blocks, or of all blocks in use. `later`: the first root of each priority but
- * the first, ascending. */
+/* Of lost or all blocks in use. `later`: first root of each priority but the first, ascending. */
 API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const uint32_t *later, uint32_t priorities) {
     dominators *d = calloc(1, sizeof *d);
     if (!d)
@@ -54,15 +51,13 @@ API void fl_dominators_refer(dominators *d, uint32_t root, const uint32_t *indic
         hold(d, indices[at], root);
 }
 
-/* Root `definite` refers to every definite block, root `possible` to possible blocks that something
- * reachable refers to. */
+/* Root `definite` refers to definite blocks, `possible` to possible ones with a live referrer. */
 API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible) {
     d->definite = definite;
     d->possible = possible;
 }
 
-/* Merge blocks into roots: roots[block] is the root that has the block's edges, IGNORED for a block
- * whose edges are ignored, or NO_ROOT. The array must outlive the computation. */
+/* roots[block]: the root that gets its edges, IGNORED or NO_ROOT. Must outlive the computation. */
 API void fl_dominators_merge(dominators *d, const uint32_t *roots) { d->merged = roots; }
 
 /* Containers and their owners: see dominators.h. Both arrays must outlive the computation. */
@@ -71,7 +66,6 @@ API void fl_dominators_set_owners(dominators *d, const uint32_t *containers, con
     d->container_owners = container_owners;
 }
 
-/* Add the edges of blocks that are merged into roots. */
 static int refer_merged(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     for (; d->merged && d->at < g->count; d->at++) {
@@ -130,7 +124,6 @@ static int count_groups(dominators *d, int64_t *budget) {
     return d->targets ? DONE : NO_MEMORY;
 }
 
-/* List the blocks by group, each group in ascending order. */
 static int list(dominators *d, int64_t *budget) {
     for (; d->at < d->g->count; d->at++) {
         uint32_t held = d->numbers[d->at];
@@ -146,7 +139,6 @@ static int list(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Allocate the arrays by number, and assign number 0. */
 static int begin(dominators *d) {
     size_t most = (size_t)d->count + d->roots + 1;
     d->nodes = alloc_large(most * sizeof *d->nodes);
@@ -168,7 +160,6 @@ INLINE uint32_t give(dominators *d, uint32_t node, uint32_t parent) {
     return number;
 }
 
-/* Visit a block for the first time. */
 INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
     const graph *g = d->g;
     uint32_t number = give(d, index, parent), count, first = edges_of(g, index, &count);
@@ -186,8 +177,7 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
     return DONE;
 }
 
-/* An edge to a numbered block: from an ancestor, which may become its semidominator, or from a
- * later node. */
+/* An edge to a numbered block: from an ancestor (perhaps its semidominator) or a later node. */
 INLINE int again(dominators *d, uint32_t number, uint32_t source) {
     if (number < d->base || number == BARRED)
         return DONE;
@@ -293,7 +283,6 @@ static int visit(dominators *d, int64_t *budget) {
     }
 }
 
-/* Progress in thousandths. */
 API uint32_t fl_dominators_progress(const dominators *d) {
     static const uint16_t begins[PHASES + 1] = {0,   10,  10,  40,  60,  330, 370, 420, 640,
                                                 /* measured */
@@ -308,7 +297,7 @@ API uint32_t fl_dominators_progress(const dominators *d) {
     return begins[d->phase] + (uint32_t)((begins[d->phase + 1] - begins[d->phase]) * (done < whole ? done : whole) / (whole + 1));
 }
 
-/* 1: there is more to do; 0: the tree is complete. */
+/* 1: more to do; 0: the tree is complete. */
 API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
         refer_lost, refer_merged, count_groups, list, dominators_survey, dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis,

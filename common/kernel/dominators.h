@@ -1,19 +1,15 @@
-/* Dominator tree of the blocks that roots reach: semi-NCA (see ../engine/python/dominators.py) over
- * a depth-first numbering. Single-entry trees of blocks are first collapsed to their top block
- * (tree_reduction.c).
+/* Dominator tree of the blocks that roots reach: semi-NCA (../engine/python/dominators.py) over a
+ * depth-first numbering, after single-entry trees were collapsed to their tops (tree_reduction.c).
  *
- * Memory: 24 bytes for each block reached, and during computation 8 for each edge from a higher
- * number to a lower one that is not its parent.
- */
+ * Memory: 24 bytes a block; while computing, 8 for each edge to a lower number not the parent's. */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
 #include "graph.h"
 
-/* Values of numbers[block] before a block is visited: HELD | group for a block that roots refer to,
- * UNSEEN for others, BARRED if it must not be visited. Lower values are the depth-first number, and
- * finally the place in the preorder layout. Groups are in the order of visiting: for each priority,
- * its roots one by one, then one group for blocks that several of these roots refer to. */
+/* numbers[block] before a block is visited: HELD | group if roots refer to it, BARRED if it must
+ * not be visited, else UNSEEN. Lower values: depth-first number, finally place in preorder. Groups
+ * are visited in order: each priority's roots one by one, then what these share. */
 #define HELD 0x80000000u
 #define UNSEEN 0xFFFFFFFFu
 #define BARRED 0x7FFFFFFFu
@@ -26,8 +22,7 @@
 #define SHARED_NODE 0xFFFFFFFFu
 
 typedef struct {
-    /* the next edge to follow, and the number of the block that it belongs to */
-    uint32_t next, number;
+    uint32_t next, number; /* next edge to follow, and its block's number */
 } frame;
 
 typedef struct dominators {
@@ -45,24 +40,19 @@ typedef struct dominators {
     /* the caller's: the container of each block, or NO_ROOT; the owner of each container */
     const uint32_t *containers, *container_owners;
     uint32_t *numbers; /* by block */
-    /* a bit for each block: it is numbered or barred. Duplicates `numbers`, but fits the cache */
-    uint64_t *seen;
-    /* a bit by number, finally by place: the block may have an edge to a block that it does not
-     * dominate */
+    uint64_t *seen; /* bit by block: numbered or barred; fits the cache, unlike `numbers` */
+    /* a bit by number, finally by place: may have an edge to a block that it does not dominate */
     uint64_t *outward;
-    /* blocks that each root alone refers to, and after them those that several do */
-    uint32_t *starts, *targets;
+    uint32_t *starts, *targets; /* blocks that each root alone refers to, then shared ones */
     uint32_t group, target, priority; /* progress of the visit */
-    /* first number of this priority: edges to lower numbers are ignored */
-    uint32_t base;
+    uint32_t base; /* first number of this priority; edges to lower ones are ignored */
     unsigned phase;
     uint64_t at;
     uint32_t count; /* numbers assigned; finally the number of places */
     /* tree_reduction.c. By breadth-first rank: */
     /* the block; the rank that it was reached from (NONE: a root); blocks in its tree */
     uint32_t *order, *above, *weights;
-    /* bits by rank and by block: a join node, to be visited depth first */
-    uint64_t *joins, *join_blocks;
+    uint64_t *joins, *join_blocks; /* by rank, by block: join node, visited depth first */
     uint64_t *earlier;         /* a bit for each block: barred, or reached at an earlier priority */
     uint32_t ranks, join_count, edge;  /* their number; the next edge of the block being surveyed */
     /* By depth-first number; 0 is the node above all roots. */
@@ -84,8 +74,7 @@ typedef struct dominators {
     uint64_t *moved; /* `outward` by place, while it is built */
 } dominators;
 
-/* Phases of tree_reduction.c, semidominators.c and preorder_layout.c, in this order. Each returns 1
- * when the budget is used up and there is more to do. */
+/* Phases of tree_reduction.c, semidominators.c and preorder_layout.c, in order. 1: more to do. */
 int dominators_survey(dominators *d, int64_t *budget);
 int dominators_joins(dominators *d, int64_t *budget);
 int dominators_collapse(dominators *d, int64_t *budget);
@@ -125,8 +114,7 @@ INLINE bool edge_ignored(const dominators *d, uint32_t index, uint32_t from) {
     return container != NO_ROOT && d->container_owners[container] != from && !(from < ROOT_NODE && d->containers[from] == container);
 }
 
-/* Root `root` refers to a block. The root of the earliest priority gets it; of several roots of one
- * priority, none does. */
+/* `root` refers to a block: the earliest priority's root gets it; of several of one, none does. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
     uint32_t *number = &d->numbers[index], priority = 0;
     if (root == NO_ROOT || edge_ignored(d, index, ROOT_NODE | root))
@@ -138,7 +126,7 @@ INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
         *number = HELD | (priority < known ? group : d->lasts[priority]);
 }
 
-/* The root that owns the word at this address: usually that of the previous word. */
+/* The root that owns the word at this address: usually the previous word's. */
 INLINE uint32_t root_at(dominators *d, uint64_t address) {
     uint64_t at = d->bound;
     if ((at && address < d->bounds[at - 1]) || (at < d->bound_count && address >= d->bounds[at])) {

@@ -1,7 +1,6 @@
-/* Which of an owner's fields reach what. All that the owner retains is below its children in the
- * dominator tree, and an edge into a child's subtree from elsewhere leads to the child itself. So a
- * field that reaches a child reaches its whole subtree, and no new numbering is needed. A child's
- * subtree is searched when its label changes, at most twice. */
+/* Which of an owner's fields reach what. All that it retains is below its children, and an edge
+ * into a child's subtree from elsewhere leads to the child itself: fields reach whole subtrees, and
+ * no new numbering is needed. A subtree is searched when its label changes, at most twice. */
 #include "dominators.h"
 
 #include <stdlib.h>
@@ -16,17 +15,12 @@
 
 typedef struct {
     const dominators *d;
-    /* the owner's place, the places of what it retains, the number of fields */
-    uint32_t place, span, fields;
-    /* by place after the owner's: 0, 1 + the field that reaches this child, or 1 + fields for
-     * several */
-    uint32_t *labels;
-    /* children to search; `both`: those that several fields reach, searched first */
-    words queue, both;
+    uint32_t place, span, fields; /* the owner's; its places; number of fields */
+    uint32_t *labels; /* by place after the owner's: 0, 1 + the only field, 1 + fields (several) */
+    words queue, both; /* children to search; `both`, of several fields, first */
     uint64_t head;     /* next in `queue` */
     uint32_t next[TAKEN], next_count, next_at; /* taken from it, and how many are done */
-    /* the child being searched, and the place reached; 0: none */
-    uint32_t child, at;
+    uint32_t child, at; /* the child searched, the place reached; 0: none */
     unsigned phase;
     uint64_t done;
     uint32_t *starts, *heads, *ends; /* children by label; cumulated blocks up to each */
@@ -39,8 +33,7 @@ API void fl_fields_free(fields *f) {
     FREE_ALL(f->labels, f->queue.items, f->both.items, f->starts, f->heads, f->ends, f->all, f->sums, f);
 }
 
-/* Fields of the node at `place` in `d`, which must be complete and outlive this; `span`: its
- * places, 0 if no root reaches it. */
+/* Of the node at `place` in `d`, complete and outliving this; `span`: places, 0 if not reached. */
 API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, uint32_t count) {
     fields *f = calloc(1, sizeof *f);
     if (!f)
@@ -95,8 +88,7 @@ API int fl_fields_words(fields *f, uint32_t field, const uint64_t *values, uint6
     return failed;
 }
 
-/* The first place in [at, end) whose block may have edges out of its own subtree; `end` if there is
- * none. */
+/* The first place in [at, end) whose block may have edges out of its subtree, or `end`. */
 INLINE uint32_t next_outward(const dominators *d, uint32_t at, uint32_t end) {
     for (; at < end; at = (at | 63) + 1) {
         uint64_t bits = d->outward[at >> 6] >> (at & 63);
@@ -108,7 +100,6 @@ INLINE uint32_t next_outward(const dominators *d, uint32_t at, uint32_t end) {
     return end;
 }
 
-/* Prefetch what searching a child needs soon. */
 INLINE void look_ahead(const fields *f, uint32_t at, uint32_t end) {
     const dominators *d = f->d;
     const graph *g = d->g;
@@ -122,10 +113,9 @@ INLINE void look_ahead(const fields *f, uint32_t at, uint32_t end) {
         __builtin_prefetch(&d->numbers[g->edges[first + each] >> INDEX_SHIFT]);
 }
 
-/* Take the next children from the queue. Those that several fields reach come first, as their label
- * is final. The others take turns, so that fields that lead to the same child meet early and most
- * subtrees are searched once. There may be many single-block children anywhere in memory: what they
- * need is prefetched step by step for all of them at once. */
+/* Take the next children from the queue: first those that several fields reach, whose label is
+ * final. The others take turns, so that fields with common children meet early and most subtrees
+ * are searched once. They may be single blocks anywhere: prefetch step by step, for all at once. */
 static void take(fields *f) {
     const dominators *d = f->d;
     const graph *g = d->g;
@@ -163,8 +153,7 @@ static void take(fields *f) {
         }
 }
 
-/* Search the subtrees of labelled children for edges to other children: only `outward` blocks can
- * have one. */
+/* Search labelled children's subtrees for edges to other children: `outward` blocks only. */
 static int spread_labels(fields *f, int64_t *budget) {
     const dominators *d = f->d;
     const graph *g = d->g;
@@ -206,7 +195,6 @@ static int spread_labels(fields *f, int64_t *budget) {
     }
 }
 
-/* Count the children by label. */
 static int count(fields *f, int64_t *budget) {
     uint32_t end = f->place + f->span;
     for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += f->d->semis[f->at]) {
@@ -225,7 +213,6 @@ static int count(fields *f, int64_t *budget) {
     return f->heads && f->ends && f->all ? DONE : NO_MEMORY;
 }
 
-/* List the children by label, ascending. */
 static int list(fields *f, int64_t *budget) {
     const dominators *d = f->d;
     uint32_t end = f->place + f->span;
@@ -247,7 +234,7 @@ static int list(fields *f, int64_t *budget) {
     return DONE;
 }
 
-/* 1: there is more to do; 0: done. */
+/* 1: more to do; 0: done. */
 API int fl_fields_compute(fields *f, int64_t budget) {
     static int (*const phases[])(fields *, int64_t *) = {spread_labels, count, list};
     for (; f->phase < sizeof phases / sizeof *phases; f->phase++, f->at = 0) {
@@ -258,8 +245,7 @@ API int fl_fields_compute(fields *f, int64_t budget) {
     return DONE;
 }
 
-/* Blocks searched so far; at most twice what the owner retains. */
-API uint64_t fl_fields_done(const fields *f) { return f->done; }
+API uint64_t fl_fields_done(const fields *f) { return f->done; } /* blocks searched */
 
 /* As fl_dominators_children, for a field or for `several`. */
 API int fl_fields_children(const fields *f, uint32_t field, uint64_t limit, words *found) {
@@ -269,14 +255,12 @@ API int fl_fields_children(const fields *f, uint32_t field, uint64_t limit, word
     return DONE;
 }
 
-/* As fl_dominators_spread. */
 API int fl_fields_spread(const fields *f, uint32_t field, bool all, words *found) {
     uint32_t first = f->starts[field + 1], count = f->starts[field + 2] - first;
     return spread_of(f->d, f->heads + first, count, all, found);
 }
 
-/* Labels by place; starts by label; children by label; cumulated blocks; all children; sums by
- * label. */
+/* Labels by place; by label: starts, children, cumulated blocks; all children; sums by label. */
 API void fl_fields_arrays(const fields *f, const void **arrays, uint32_t *count) {
     const void *found[] = {f->labels, f->starts, f->heads, f->ends, f->all, f->sums};
     memcpy(arrays, found, sizeof found);

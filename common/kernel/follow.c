@@ -1,13 +1,11 @@
-/* Following linked lists through memory, and finding words by value. */
+/* Follows linked lists, and finds words by value. */
 #include "kernel.h"
 
 #include <stdlib.h>
 
-/* Also in ../engine/shared.py. */
-enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES };
+enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES }; /* also in ../engine/shared.py */
 
-/* lists followed side by side: each node is prefetched while others are visited */
-#define LANES 16u
+#define LANES 16u /* lists side by side: each node is prefetched while others are visited */
 
 /* Set of nodes: open addressing; 0 is an unused entry, as no node is at 0. */
 typedef struct {
@@ -40,7 +38,6 @@ static int set_reserve(node_set *set) {
     return DONE;
 }
 
-/* The last piece that begins at or below `address`, or NULL. Pieces ascend. */
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address) {
     if (!count || pieces->address > address)
         return NULL;
@@ -53,7 +50,6 @@ const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address
     return pieces;
 }
 
-/* The word at `address`; NULL unless one piece contains it. */
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
     const piece *p = piece_holding(pieces, count, address);
     if (!p)
@@ -176,8 +172,7 @@ int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t nex
     return follow(&r, head, &everywhere, nodes);
 }
 
-/* The nodes of a list (to be freed with fl_free), and why it ended at *head; negative without
- * memory. */
+/* A list's nodes (free them by fl_free), why it ended at *head; negative without memory. */
 API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
     return follow_list(pieces, count, head, next_offset, mangled, limit, nodes);
 }
@@ -204,9 +199,8 @@ static int follow_some(const road *r, lane *lanes, const uint64_t *heads, const 
     return DONE;
 }
 
-/* The nodes of `lists` lists, one list after another; ends[] has the end of each in `nodes`; three
- * words in `problems` for each that ended early: its number, why, and the node. `within`: the range
- * in which each list's nodes must be, or NULL. */
+/* The nodes of `lists` lists, one after another, with ends[]; three words in `problems` for each
+ * that ended early: number, why, node. `within`: ranges for each list's nodes, or NULL. */
 API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t lists, int64_t next_offset, uint64_t limit,
                       const range *within, words *nodes, uint64_t *ends, words *problems) {
     const road r = {pieces, count, next_offset, false, limit};
@@ -219,7 +213,6 @@ API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads
     return failed;
 }
 
-/* Copy `size` bytes at `address`, which may continue from a piece to the adjoining one. */
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out) {
     const piece *p = piece_holding(pieces, count, address);
     for (; p && p < pieces + count && size; p++) {
@@ -235,8 +228,7 @@ bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t si
     return !size;
 }
 
-/* Copy records of `size` bytes at these addresses to `out`; records not wholly in pieces are
- * zeroed, their numbers go to `missing`. */
+/* Copy records to `out`; those not wholly in pieces are zeroed, their numbers go to `missing`. */
 API int fl_gather(const piece *pieces, uint64_t count, const uint64_t *addresses, uint64_t records, uint64_t size, uint8_t *out, words *missing) {
     for (uint64_t at = 0; at < records; at++) {
         if (copy_out(pieces, count, addresses[at], size, out + at * size))

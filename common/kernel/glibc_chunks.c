@@ -1,8 +1,7 @@
-/* Walking glibc's boundary-tagged chunks (glibc 2.36 malloc/malloc.c, struct malloc_chunk; the same
- * since ptmalloc2). A header of two words: the size of the previous chunk, if that is free, and
- * this chunk's size, whose low bits are flags: 1 the previous chunk is in use, 2 mmapped, 4 of a
- * thread's arena. Sizes are multiples of two words, at least four. The user's block starts after
- * the header and extends over the next header's first word. */
+/* Walks glibc's boundary-tagged chunks (glibc 2.36 malloc/malloc.c, struct malloc_chunk; the same
+ * since ptmalloc2). Header words: the previous chunk's size, if free; this chunk's size, at least
+ * four words, a multiple of two, with flags: 1 previous in use, 2 mmapped, 4 in a thread's arena. A
+ * block starts after the header, and extends over the next header's first word. */
 #include "blocks.h"
 
 #define PREV_INUSE 1u
@@ -36,8 +35,8 @@ static void is_free(blocks *b) {
 }
 
 /* Append the blocks of the chunks from *chunk (updated) whose size words are in the piece, up to
- * `end`, the header that ends the heap and is no block. A positive result is why the walk stopped
- * at *chunk, whose size is *size; after DIFFERS it can continue. */
+ * `end`, the header that ends the heap. Positive: why the walk stopped at *chunk, of size *size; it
+ * can go on after DIFFERS. */
 API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end, uint64_t *size, bool *done) {
     uint64_t first, at = *chunk, count = piece_words(p, &first);
     bool pending = b->pending;
@@ -95,9 +94,8 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
     return code;
 }
 
-/* Is a header plausible: of a chunk in use after one in use (flags `normal`), of one in use after a
- * free chunk whose size is repeated, or of a free one in a thread's arena (without its flag)?
- * `previous`: the header before; NULL if it is not in the piece. */
+/* Plausible: in use after one in use (flags `normal`) or after a free chunk whose size is repeated;
+ * or free in a thread's arena (without its flag). `previous`: its header, or NULL. */
 static bool agrees(const uint8_t *at, const uint8_t *end, const uint8_t *previous, uint64_t normal, bool *behind_free) {
     uint64_t head = load(at), flags = head & 15, size = head & ~(uint64_t)15;
     *behind_free = false;
@@ -113,9 +111,9 @@ static bool agrees(const uint8_t *at, const uint8_t *end, const uint8_t *previou
     return flags == PREV_INUSE && size + WORD <= (uint64_t)(end - at) && !(load(at + size) & PREV_INUSE);
 }
 
-/* Follow the chunks from *chunk (updated) up to `stop` while headers are plausible and in the
- * piece. *previous (updated; 0: none) is the chunk before, *count grows by the headers visited, and
- * chunks that are free by their headers go to `found`. */
+/* Follow the chunks from *chunk (updated) to `stop` while headers are plausible and in the piece.
+ * *previous (updated; 0: none): the chunk before; *count grows by the headers visited; chunks free
+ * by their headers go to `found`. */
 API int fl_sound_chunks(const piece *p, uint64_t *chunk, uint64_t stop, uint64_t normal, uint64_t *previous, uint64_t *count, words *found) {
     uint64_t first, at = *chunk, length = piece_words(p, &first) * WORD, before = *previous;
     const uint8_t *data = p->data + (first - p->address), *end = data + length;

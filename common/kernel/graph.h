@@ -1,8 +1,8 @@
-/* Reference graph of the blocks in use. The edges of a block (index of the target, whether it is
- * the block's last edge, whether it is interior) are in the order of its words; all blocks' edges
- * are in one array. A block's kind and number of edges share a byte. 28 of these bytes and the
- * offset of their first edge fill half a cache line: visiting a block costs one miss for this and
- * one for its edges. Groups with a block of more edges have explicit offsets (`wide`). */
+/* Reference graph of the blocks in use. One array has all blocks' edges (target's index, whether
+ * the last, whether interior), each block's in the order of its words. A block's kind and number of
+ * edges share a byte. 28 of these bytes and the offset of their first edge fill half a cache line:
+ * visiting a block costs one miss for this and one for its edges. Groups with a block of more edges
+ * have explicit offsets (`wide`). */
 #ifndef FINDLEAKS_GRAPH_H
 #define FINDLEAKS_GRAPH_H
 
@@ -11,8 +11,7 @@
 #define GROUP 28u
 #define KIND_SHIFT 5
 #define COUNT_MASK 31u
-/* in place of a kind: not in use, never visited; edges to it are ignored */
-#define OFF_LIMITS 7u
+#define OFF_LIMITS 7u /* instead of a kind: not in use, never visited, edges to it ignored */
 #define INTERIOR 1u /* bits of an edge; the index is above them */
 #define LAST 2u
 #define INDEX_SHIFT 2
@@ -67,8 +66,7 @@ typedef struct graph {
     uint64_t edge_count, edge_capacity;
     uint32_t last_source; /* source of the last edge */
     uint64_t *root_starts, *root_interiors; /* a bit a block */
-    /* targets of interior references from reachable blocks */
-    uint64_t *interiors;
+    uint64_t *interiors; /* targets of interior references from reachable blocks */
     uint64_t low, span;                     /* no block starts or ends outside [low, low + span) */
     bool popcnt, avx2;
     uint32_t group, group_end; /* the group being filled, and the first block after it */
@@ -80,8 +78,7 @@ typedef struct graph {
     const uint8_t *links; /* the caller's: see fl_graph_exclude_links */
     bool noting; /* interior references */
     inners inners;
-    /* see interiors.c: blocks that start references from reachable blocks lead to by now */
-    uint64_t *promoted;
+    uint64_t *promoted; /* see interiors.c: start references from reachable blocks lead here */
     unsigned phase; /* of marking */
     uint32_t seed;  /* roots of lower bits are queued */
     queue queue;
@@ -104,7 +101,6 @@ INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64
 INLINE uint8_t *node_of(const graph *g, uint32_t index) { return &g->groups[index / GROUP].nodes[index % GROUP]; }
 INLINE bool is_used(const graph *g, uint32_t index) { return *node_of(g, index) >> KIND_SHIFT != OFF_LIMITS; }
 
-/* The first edge of a block, and the number of its edges. */
 INLINE uint32_t edges_of(const graph *g, uint32_t index, uint32_t *count) {
     static const uint64_t masks[8] = {
         0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, 0, 0, 0, 0,
@@ -117,8 +113,7 @@ INLINE uint32_t edges_of(const graph *g, uint32_t index, uint32_t *count) {
         return offsets[0];
     }
     *count = group->nodes[within] & COUNT_MASK;
-    /* The sum of the counts before it: bytes of the group from 4 up to 4 + within; four of at most
-     * 31 do not overflow a byte. */
+    /* Sum the counts in bytes 4 up to 4 + within of the group: four of at most 31 fit a byte. */
     const uint8_t *bytes = (const uint8_t *)group, *mask = (const uint8_t *)masks + 28 - within;
     uint64_t sums = (load(bytes) & load(mask)) >> 32;
     sums += (load(bytes + 8) & load(mask + 8)) + (load(bytes + 16) & load(mask + 16)) + (load(bytes + 24) & load(mask + 24));

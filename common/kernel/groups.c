@@ -122,8 +122,7 @@ static bool next_lost(grouping *s, uint64_t *start) {
     return true;
 }
 
-/* Count the blocks that start in this piece, and those below it that start in none. Pieces ascend.
- * */
+/* Count the blocks that start in this piece, and those before in none. Pieces ascend. */
 API int fl_groups_feed(grouping *s, const piece *p) {
     uint64_t start;
     if (p->address < s->fed)

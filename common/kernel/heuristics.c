@@ -1,8 +1,7 @@
 /* memcheck's four interior-pointer heuristics (Valgrind 3.19, memcheck/mc_leakcheck.c) and two for
- * CPython, in one pass over memory. What a block's first words say (its facts) and the interior
- * references are collected while memory is scanned, and combined before marking, or at once where
- * the facts are complete. memcheck knows the requested size; the usable size exceeds it by less
- * than SLACK. */
+ * CPython, in one pass. Facts (what a block's first words say) and interior references are
+ * collected while scanning, combined before marking, or at once where facts are complete. memcheck
+ * knows the requested size; the usable one exceeds it by less than SLACK. */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -10,10 +9,8 @@
 #define SLACK (3 * WORD)
 #define HEAD (8 * WORD) /* bytes of a block that facts depend on, except inner vtables */
 enum { LENGTH64 = 1, NEWARRAY = 2, MULTIPLE_INHERITANCE = 4, STDSTRING = 8, OBJECTS = 16, DICT_VALUES = 32 };
-/* fact bits: an object starts at offset 0, 16, 32 or 48 */
-#define OBJECT_AT(offset) (1u << (4 + (offset) / 16))
-/* a dictionary's values start at offset 8, 16, 24 or 32 */
-#define VALUES_AT(offset) (1u << (7 + (offset) / 8))
+#define OBJECT_AT(offset) (1u << (4 + (offset) / 16)) /* fact: object at offset 0, 16, 32, 48 */
+#define VALUES_AT(offset) (1u << (7 + (offset) / 8)) /* dictionary's values at 8, 16, 24, 32 */
 
 typedef struct {
     uint64_t place, pointer; /* edge number (unused for roots), and the pointer */
@@ -26,8 +23,7 @@ struct heuristics {
     uint32_t vtable_count;
     uint64_t *types, type_mask; /* hash table of type addresses; 0: unused entry */
     uint16_t *facts;            /* of each block */
-    /* ascending addresses of words, other than a block's first, that point to a vtable */
-    words inner_vtables;
+    words inner_vtables; /* words that point to a vtable, but first ones: ascending addresses */
     uint32_t first_of;   /* the block whose first word ended the last piece, or NONE */
     uint64_t first;
     LIST(pending) edges, roots;
@@ -97,7 +93,6 @@ static void head_word(heuristics *h, uint32_t index, uint64_t offset, uint64_t v
         h->facts[index] |= (uint16_t)VALUES_AT(offset + 8);
 }
 
-/* Record the facts in the piece's words about blocks in use. */
 int heuristics_read_facts(graph *g, const piece *p) {
     heuristics *h = g->heuristics;
     const blocks *b = g->b;
@@ -139,8 +134,8 @@ static bool has(const words *sorted, uint64_t item) {
     return at < sorted->count && sorted->items[at] == item;
 }
 
-/* Does an interior pointer at this offset count as a start reference? Words before an object in its
- * block belong to it: the collector's header has references too. Two low bits may be marks. */
+/* Does an interior pointer at this offset count as a start reference? Words before an object belong
+ * to it: the collector's header has references too. Two low bits may be marks. */
 static bool counts(const heuristics *h, uint32_t index, uint64_t offset, uint64_t pointer) {
     unsigned facts = h->facts[index];
     if (!facts)
@@ -153,8 +148,7 @@ static bool counts(const heuristics *h, uint32_t index, uint64_t offset, uint64_
            (values % 8 == 0 && values >= 8 && values <= 32 && facts & VALUES_AT(values));
 }
 
-/* An interior reference that becomes edge number `place`: decided in *edge if the block's facts are
- * complete, else later. */
+/* Interior edge `place`: decided in *edge if the block's facts are complete, else later. */
 int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge) {
     heuristics *h = g->heuristics;
     uint32_t index = *edge >> INDEX_SHIFT;

@@ -1,7 +1,6 @@
 /* Interior references to otherwise unreachable blocks, counted by offset: they reveal a program's
- * own block headers. ../graph/conventions.py decides from the counts which offsets count as start
- * references; their targets change from possible to reachable. No block becomes lost or found by
- * it, as marking followed both sorts of reference. */
+ * own block headers. ../graph/conventions.py decides which offsets count as start references, which
+ * makes blocks reachable. Marking followed both sorts: none becomes lost or found. */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -11,8 +10,7 @@ void interiors_free(inners *list) {
     *list = (inners){NULL, 0, 0};
 }
 
-/* Record interior references from now on; call before scanning. */
-API void fl_graph_note(graph *g) { g->noting = true; }
+API void fl_graph_note(graph *g) { g->noting = true; } /* interior references; before scanning */
 
 int interiors_reserve(inners *list, uint64_t more) {
     while (list->capacity < list->count + more)
@@ -25,8 +23,7 @@ static bool live(const graph *g, uint32_t source) {
     return source == NONE || g->kinds[source] == REACHABLE || g->kinds[source] == POSSIBLE;
 }
 
-/* The possible block that a recorded reference from a live source leads to, if the reference still
- * counts as interior; else NONE. */
+/* The possible block that a live source's reference, if still interior, leads to; else NONE. */
 static uint32_t target_of(const graph *g, const inner *item) {
     if (item->offset == UINT32_MAX || !live(g, item->source))
         return NONE;
@@ -40,8 +37,8 @@ static uint32_t target_of(const graph *g, const inner *item) {
     return g->kinds[target] == POSSIBLE ? target : NONE;
 }
 
-/* Keys (block << 32 | offset) of recorded references to possible blocks, from number *at (updated),
- * at most `budget`: their number; *all: how many were recorded. After marking. */
+/* Keys (block << 32 | offset) of references to possible blocks from number *at (updated), at most
+ * `budget`: their number; *all: references recorded. After marking. */
 API uint64_t fl_interior_keys(const graph *g, uint64_t *at, uint64_t *all, uint64_t budget, uint64_t *keys) {
     uint64_t found = 0;
     *all = g->inners.count;
@@ -138,8 +135,8 @@ API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
     return DONE;
 }
 
-/* counts[i]: the reachable and possible blocks of sizes[i] (ascending); the last of `counts`: those
- * of all sizes. Visits the blocks from number *at (updated), at most `budget`. */
+/* counts[i]: reachable and possible blocks of sizes[i] (ascending); the last: of all sizes. Visits
+ * at most `budget` from number *at (updated). */
 API int fl_interior_held(const graph *g, const uint64_t *sizes, uint32_t size_count, uint64_t *counts, uint32_t *at, uint32_t budget) {
     enum { SMALL = 1 << 16 };
     uint32_t *numbers = calloc(SMALL, sizeof *numbers); /* 1 + index in `sizes`, by size */
@@ -182,8 +179,7 @@ static uint64_t rule_of(const graph *g, const uint64_t *rules, uint64_t count, u
     return any < count ? any : rule_at(rules, count, size_of(g->b, block), offset);
 }
 
-/* Recorded references from number *at (updated), at most `budget`, become start references where a
- * rule applies. */
+/* At most `budget` references from number *at (updated) become start references by the rules. */
 API int fl_interior_accept(graph *g, const uint64_t *rules, uint64_t count, uint64_t *at, uint64_t budget) {
     if (!g->promoted && !(g->promoted = calloc((size_t)g->count / 64 + 1, sizeof *g->promoted)))
         return NO_MEMORY;
@@ -200,8 +196,7 @@ API int fl_interior_accept(graph *g, const uint64_t *rules, uint64_t count, uint
     return DONE;
 }
 
-/* After fl_promote: blocks and bytes that each rule made reachable, in `sums`; each block is
- * counted once. */
+/* After fl_promote, `sums`: blocks and bytes that each rule made reachable, each block once. */
 API void fl_interior_effect(const graph *g, const uint64_t *keys, uint64_t key_count, const uint64_t *rules, uint64_t count, uint64_t *sums,
                             uint32_t *last) {
     for (uint64_t at = 0; at < key_count; at++) {

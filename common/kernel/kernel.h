@@ -1,10 +1,9 @@
-/* What the kernel's files share. The kernel is C for a little-endian 64-bit target on a
- * little-endian 64-bit host. ../engine/kernel/ calls it, ../engine/python/ gives the same results,
- * ../engine/contract.py defines them.
+/* What the kernel's files share: C for little-endian 64-bit targets on such hosts.
+ * ../engine/kernel/ calls it; ../engine/python/ gives the results that ../engine/contract.py
+ * defines, too.
  *
- * Every address and length from a target may be wrong: nothing is read outside of a piece, and
- * every loop is bounded by a piece's length or by a count that the kernel made.
- */
+ * Any address and length from a target may be wrong: nothing outside of pieces is read, and loops
+ * are bounded by a piece's length or a count that the kernel made. */
 #ifndef FINDLEAKS_KERNEL_H
 #define FINDLEAKS_KERNEL_H
 
@@ -18,8 +17,7 @@
 #define WORD 8u
 #define NONE UINT32_MAX
 
-/* Population counts decide the speed of look-ups, and baseline x86-64 lacks the instruction: hot
- * loops are compiled twice. */
+/* Population counts decide look-ups' speed; baseline x86-64 has none: hot loops compile twice. */
 #if defined(__x86_64__)
 #define POPCNT __attribute__((target("popcnt")))
 #define AVX2 __attribute__((target("avx2,popcnt")))
@@ -68,16 +66,15 @@ typedef struct {
     uint64_t length;
 } piece;
 
-/* Number of whole aligned words in a piece; *address becomes that of the first. */
+/* Whole aligned words in a piece; *address: that of the first. */
 INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
     uint64_t skip = -p->address & (WORD - 1);
     *address = p->address + skip;
     return p->length < skip ? 0 : (p->length - skip) / WORD;
 }
 
-/* follow.c, over ascending pieces: the last piece that begins at or below `address`, or NULL; the
- * word at `address`, NULL unless one piece contains it; and copying `size` bytes, false if any is
- * missing. */
+/* follow.c, over ascending pieces: the last that begins at or below `address`, or NULL; the word at
+ * `address`, or NULL unless in one piece; copying from several, false if a byte is missing. */
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address);
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
@@ -120,11 +117,10 @@ typedef LIST(uint64_t) words;
 
 INLINE int words_push(words *list, uint64_t item) { return PUSH(*list, item); }
 
-/* The same for several words. */
 int words_append(words *list, const uint64_t *items, size_t count);
 #define PUSH_ALL(list, ...) words_append(list, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 
-/* follow.c: the nodes of a list, as fl_follow_list. */
+/* follow.c: as fl_follow_list. */
 int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes);
 
 typedef struct {

@@ -1,5 +1,4 @@
-/* Walking linked structures level by level, along links at given offsets: hash chains, binary
- * trees. See ../engine/links.py. */
+/* Walks structures level by level along links (hash chains, trees): see ../engine/links.py. */
 #include "kernel.h"
 
 #include <stdlib.h>
@@ -13,8 +12,7 @@ typedef struct {
     const uint64_t *offsets; /* the caller's */
     uint64_t links, most, deepest;
     words nodes;                        /* all nodes, in order of discovery, without duplicates */
-    /* the current run, the end of its level, the next node of the run */
-    uint64_t first, end, level, at;
+    uint64_t first, end, level, at; /* the current run, its level's end, the next node */
     uint64_t link, depth, trouble;
     uint64_t *met, met_mask; /* hash set of the nodes; 0: unused entry */
 } link_walk;

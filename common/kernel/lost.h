@@ -1,5 +1,4 @@
-/* Lost blocks (left by marking), numbered 0 … count - 1 in address order ("places"), so that memory
- * is proportional to their number. */
+/* Lost blocks (left by marking), numbered by address ("places"), so that all arrays are short. */
 #ifndef FINDLEAKS_LOST_H
 #define FINDLEAKS_LOST_H
 
@@ -21,8 +20,7 @@ struct lost {
     uint64_t *bits;     /* a bit a block: it is lost */
     uint32_t *ranks;    /* of each 64 bits: the place of the first */
     uint32_t *order;    /* 0: not visited; then a preorder number; then COMPONENT | its component */
-    /* Tarjan's lowlink; later the number of the leader that the place is counted under */
-    uint32_t *low;
+    uint32_t *low; /* Tarjan's lowlink; later the leader that the place is under */
     uint32_t *stack;
     uint32_t stacked;
     LIST(call) calls;
@@ -32,7 +30,7 @@ struct lost {
     LIST(leader) leaders;
 };
 
-/* The place of a block, or NONE if it is not lost. */
+/* NONE if it is not lost. */
 INLINE uint32_t place_of(const lost *l, uint32_t index) {
     uint64_t bits = l->bits[index >> 6], mask = UINT64_C(1) << (index & 63);
     return bits & mask ? l->ranks[index >> 6] + (uint32_t)__builtin_popcountll(bits & (mask - 1)) : NONE;

@@ -1,11 +1,9 @@
-/* Marking: breadth-first search from the roots; independent queue items are visited together, so
- * that cache misses overlap. */
+/* Marking: breadth first from the roots; items visited together, so that cache misses overlap. */
 #include "graph.h"
 
 #include <stdlib.h>
 
-/* Distance ahead of the visited block at which edges (FAR) and groups of their targets (SOON) are
- * prefetched. */
+/* Prefetched so far ahead of the visited block: edges (FAR), groups of their targets (SOON). */
 #define FAR 32u
 #define SOON 16u
 
@@ -31,7 +29,7 @@ INLINE int push(queue *q, uint32_t item, bool wanted) {
     return DONE;
 }
 
-/* Change a block's kind from `before` to `kind`: 1 if it had that kind; queued if it has edges. */
+/* Change a block's kind from `before` to `kind`: 1 if it had that; queued if it has edges. */
 INLINE int reach(graph *g, uint32_t index, uint8_t kind, uint8_t before) {
     uint8_t *node = node_of(g, index);
     if (*node >> KIND_SHIFT != before)
@@ -44,7 +42,7 @@ INLINE int reach(graph *g, uint32_t index, uint8_t kind, uint8_t before) {
     return push(&g->queue, first, count != 0) ? NO_MEMORY : 1;
 }
 
-/* Queue some of the blocks in `first` (and `second`, if any) whose kind is still `before`. */
+/* Queue the blocks in `first` (and `second`, if any) whose kind is still `before`. */
 INLINE int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t kind, uint8_t before) {
     for (int queued = 0; g->seed <= g->count / 64 && queued < 64; g->seed++) {
         uint64_t bits = first[g->seed] | (second ? second[g->seed] : 0);
@@ -58,8 +56,7 @@ INLINE int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t
     return DONE;
 }
 
-/* Phases: what start references reach; what other references reach; possible blocks found
- * reachable. */
+/* Reached by start references; by others; possible blocks found reachable. */
 enum { STARTS = 1, OTHERS = 2, MARKED = 3, PROMOTE = 4, PROMOTED = 5 };
 
 /* Visit about `budget` blocks; 1 if there are more. */
@@ -101,7 +98,6 @@ INLINE int visit(graph *g, int64_t budget, unsigned phase) {
     return 1;
 }
 
-/* Copy the kinds to the caller's array. */
 static void publish(graph *g) {
     for (uint32_t group = 0, index = 0; index < g->count; group++)
         for (unsigned at = 0; at < GROUP && index < g->count; at++, index++) {
@@ -110,7 +106,7 @@ static void publish(graph *g) {
         }
 }
 
-/* 1: there is more to do; 0: all reachable blocks are marked. */
+/* 1: more to do; 0: all reachable blocks are marked. */
 API int fl_mark(graph *g, int64_t budget) {
     if (g->phase == 0) {
         g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors);
@@ -130,8 +126,7 @@ API int fl_mark(graph *g, int64_t budget) {
     return 0;
 }
 
-/* After fl_interior_accept: possible blocks that start references reach by now become reachable. 1:
- * there is more to do. */
+/* After fl_interior_accept: possible blocks that start references now reach. 1: more to do. */
 API int fl_promote(graph *g, int64_t budget) {
     if (g->phase == MARKED) {
         if (!g->promoted)
@@ -156,7 +151,6 @@ API bool fl_rooted(const graph *g, uint32_t index) {
     return (bit(g->root_starts, index) || bit(g->root_interiors, index)) && is_used(g, index);
 }
 
-/* The edges of a block: index << 1 | interior. */
 API int fl_references(const graph *g, uint32_t index, words *found) {
     uint32_t count, first = edges_of(g, index, &count);
     int failed = DONE;

@@ -25,8 +25,7 @@ void free_all(void *const *all, size_t count) {
         free(all[at]);
 }
 
-/* Allocate `bytes` that will be accessed at random: in huge pages where the system has them, which
- * saves page faults and TLB misses. Released with free. */
+/* For random access: huge pages, if any, save page faults and TLB misses. Release with free. */
 void *alloc_large(size_t bytes) {
 #ifdef MADV_HUGEPAGE
     if (bytes >= 4 * HUGE_PAGE) {
@@ -53,5 +52,4 @@ API void fl_free(void *memory) { free(memory); }
 #define FL_SOURCES 0
 #endif
 
-/* The checksum of the sources that this was built from: engine/kernel/sources.py. */
-API uint32_t fl_sources(void) { return FL_SOURCES; }
+API uint32_t fl_sources(void) { return FL_SOURCES; } /* checksum: engine/kernel/sources.py */

@@ -165,8 +165,8 @@ static int cut(const groups *found, uint64_t lone, uint64_t span, words *batches
     return b.slots ? batch_push(batches, &b) : DONE;
 }
 
-/* Read the groups of these areas to `records`, ascending, outer before inner; how to read their
- * slots to `batches`; problems to `wrong`; sums by label and class to `sums`, which is zeroed. */
+/* Read these areas' groups to `records`, ascending, outer before inner; how to read their slots to
+ * `batches`; problems to `wrong`; sums by label and class to `sums`, which is zeroed. */
 API int fl_read_groups(const piece *pieces, uint64_t count, const uint64_t *areas, uint64_t area_count, const uint64_t *classes,
                        uint64_t class_count, const range *regions, uint32_t region_count, uint64_t lone, uint64_t span, words *records,
                        words *batches, words *wrong, uint64_t *sums) {
@@ -212,8 +212,7 @@ INLINE bool read_int(reader *r, uint64_t address, uint32_t *value) {
     return true;
 }
 
-/* Is there a block header before `block`? *reserve: the bytes at the end of its slot that were not
- * requested. */
+/* Is there a block header before `block`? *reserve: bytes at the end of its slot not requested. */
 static bool reserve_of(reader *r, uint64_t block, uint64_t end, uint32_t number, uint64_t offset, uint32_t *reserve) {
     uint32_t head, recorded;
     if (!read_int(r, block - HEADER, &head) || (head >> 8 & 31) != number)
@@ -229,8 +228,7 @@ static bool reserve_of(reader *r, uint64_t block, uint64_t end, uint32_t number,
     return *reserve < 5 && *reserve <= end - block;
 }
 
-/* Find a block that does not start at its slot's start: the 16 bits of its offset omit multiples of
- * 1 MiB. */
+/* Find a block not at its slot's start: the 16 bits of its offset omit multiples of 1 MiB. */
 static bool moved(reader *r, const group *g, uint32_t number, uint32_t head, uint64_t *start, uint64_t *size) {
     uint64_t end = *start + *size, begin = g->mem + UNIT;
     for (uint64_t ahead = (head >> 16) * (uint64_t)UNIT; ahead < *size; ahead += (uint64_t)UNIT << 16) {
@@ -314,8 +312,8 @@ static int slots_read(reader *r, const group *g, uint64_t index, uint32_t from, 
     return failed;
 }
 
-/* The slots of groups [first, last), the first of which is in no other; the outputs have space for
- * `capacity` blocks. Bytes in use are added to the last of `sums`. */
+/* Slots of groups [first, last), the first in no other; space for `capacity` blocks. Bytes in use
+ * are added to the last of `sums`. */
 API int fl_read_slots(const piece *pieces, uint64_t count, const group *records, uint64_t first, uint64_t last, uint64_t capacity,
                       uint64_t *starts, uint64_t *sizes, uint8_t *states, uint64_t *made, uint64_t *sums, words *troubles) {
     static const piece none = {0, NULL, 0};

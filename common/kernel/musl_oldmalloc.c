@@ -1,7 +1,6 @@
-/* Walking boundary-tagged chunks of musl's oldmalloc (src/malloc/malloc.c before 1.2.1,
- * src/malloc/oldmalloc/ since): a header of two words, csize of the previous chunk and of this one,
- * each with bit 0 set if that chunk is in use; sizes are multiples of four words. A chunk of size 0
- * in use ends a heap segment. */
+/* Walks boundary-tagged chunks of musl's oldmalloc (src/malloc/malloc.c before 1.2.1,
+ * src/malloc/oldmalloc/ since): two header words, csize of the previous chunk and of this one,
+ * multiples of four words with bit 0 set if that is in use. Size 0 in use ends a heap segment. */
 #include "kernel.h"
 
 #define OVERHEAD (2 * WORD)
@@ -9,12 +8,11 @@
 #define AHEAD 2048u /* bytes */
 #define ODD (ALIGN - 2) /* bits that must be 0 in a size */
 
-/* Also in ../allocators/musl/engine.py. */
-enum { MORE, ENDS, DIFFERS, NO_SIZE };
+enum { MORE, ENDS, DIFFERS, NO_SIZE }; /* also in ../allocators/musl/engine.py */
 
-/* At most `capacity` blocks of the chunks from *chunk (updated) whose headers are in the piece and
- * agree with the one before, whose csize is *before (updated); none ends after `limit` less a
- * header. The result is why the walk stopped at *chunk. */
+/* At most `capacity` blocks of chunks from *chunk (updated), with headers in the piece that agree
+ * with the one before (csize *before, updated); none ends after `limit` less a header. The result:
+ * why the walk stopped at *chunk. */
 API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t *sizes,
                      uint8_t *states, uint64_t *made) {
     uint64_t at = *chunk, last = *before, count = 0;

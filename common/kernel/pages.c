@@ -1,11 +1,9 @@
-/* Heaps page by page: state and residency of each page, free runs between blocks, and first words
- * of blocks. */
+/* Heaps page by page: states and residency, free runs between blocks, first words of blocks. */
 #include "blocks.h"
 
 /* ../engine/pages.py: PageState. */
 enum { NOT_KNOWN, USED, UNTOUCHED, IN_CACHES, OWN, KEPT, RETURNED, FREE_PAGE, PAGE_STATES };
-/* Columns of the sums: the states of blocks (FREE includes memory in no block), then foreign
- * memory. */
+/* The states of blocks (FREE includes memory in no block), then foreign memory. */
 enum { FOREIGN = 4, COLUMNS };
 
 /* Sorted, disjoint ranges, with a cursor at the first that may matter. */
@@ -90,10 +88,9 @@ static void page_done(walk *w) {
     w->page++;
 }
 
-/* Whose sizes are voted on: blocks in use; else cached ones; else free ones. */
-static const unsigned ranks[4] = {3, 2, 1, 0};
+static const unsigned ranks[4] = {3, 2, 1, 0}; /* sizes voted on: in use; else cached; else free */
 
-/* One vote of this weight (Boyer-Moore) for a value to have most. */
+/* A weighted vote (Boyer-Moore) for the value that has most. */
 INLINE void vote(uint64_t *most, uint64_t *weight, uint64_t value, uint64_t bytes) {
     if (value == *most) {
         *weight += bytes;
@@ -117,9 +114,9 @@ INLINE void page_add(walk *w, uint64_t bytes, unsigned state, uint64_t size) {
     }
 }
 
-/* For each page of [start, end), from the one with `start`: its state, its share of bytes in use (0
- * none, 1 … 255 all), these bytes, and a block size; adds to sums[PAGE_STATES][COLUMNS]. Padding of
- * at most a granule counts with the block before it. */
+/* Of the pages of `where`, from the one with its start: state, share of bytes in use (0 none, 1 …
+ * 255 all), these bytes, a block size; adds to sums[PAGE_STATES][COLUMNS]. Padding up to a granule
+ * counts with the block before. */
 API void fl_pages(const blocks *b, const range *where, unsigned shift, const range *const *lists, const uint64_t *counts, uint8_t *states,
                   uint8_t *shares, uint32_t *used, uint32_t *sizes, uint64_t *sums) {
     walk w = {.start = where->start, .end = where->end, .page = where->start >> shift, .shift = shift};
@@ -161,8 +158,7 @@ static int run_found(words *out, uint64_t low, uint64_t high, uint64_t least, co
     return PUSH_ALL(out, low, high);
 }
 
-/* Pairs (start, end) of ranges without blocks in use, cached or metadata: at least `least` bytes
- * long, or at an end of `where`. */
+/* (start, end) free of blocks in use, cached, metadata: `least` bytes, or at an end of `where`. */
 API int fl_free_runs(const blocks *b, const range *where, uint64_t least, words *out) {
     uint64_t start = 0, free_from = where->start;
     uint32_t index = where->start < where->end ? block_reaching(b, where->start, &start) : b->count;
@@ -192,9 +188,8 @@ API uint64_t fl_common(const range *left, uint64_t lefts, const range *right, ui
     return found;
 }
 
-/* For each page of `where`, the first word of the blocks in use with more than half of its bytes,
- * if it is in `types`, else 0: found[page], kept across calls with weights[page]. Handles blocks
- * whose first word is in the piece. */
+/* found[page]: first word of the blocks with most bytes in use of a page, if in `types`, else 0;
+ * kept with weights[page] across calls. Handles blocks whose first word is in the piece. */
 API void fl_page_words(const blocks *b, const piece *p, const range *types, uint32_t type_count, const range *where, unsigned shift,
                        uint64_t *found, uint64_t *weights) {
     uint64_t first, count = piece_words(p, &first), start = 0, origin = where->start >> shift;

@@ -6,8 +6,7 @@
 typedef struct {
     uint64_t low, high; /* bounds of all blocks */
     uint64_t least, gap;
-    /* of the current run: first pointer, last pointer, their number; count 0: no run */
-    uint64_t start, last, count;
+    uint64_t start, last, count; /* current run: first and last pointer; 0: none */
 } run_search;
 
 static int end_run(run_search *s, words *found) {

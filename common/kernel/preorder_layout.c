@@ -39,8 +39,7 @@ int dominators_place(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Move nodes to their places with their counts and `outward` bits; record the places of blocks and
- * roots. */
+/* Move nodes with counts and `outward` bits; record the places of blocks and roots. */
 int dominators_move(dominators *d, int64_t *budget) {
     size_t all = d->semis[0];
     if (!d->placed) {
@@ -79,8 +78,8 @@ static uint32_t *spare(dominators *d, uint32_t **used) {
     return found;
 }
 
-/* Fill the arrays by place. A node's idom is the last node before it whose subtree is not complete.
- * `bytes` reuses the memory of `placed`. */
+/* Fill the arrays by place. A node's idom: the last one before whose subtree is not complete.
+ * `bytes` reuses `placed`. */
 int dominators_settle(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
     if (!d->nodes) {
@@ -116,7 +115,6 @@ int dominators_settle(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Sum up the bytes that each node retains. */
 int dominators_sum(dominators *d, int64_t *budget) {
     for (; d->at + 1 < d->count; d->at++) {
         if (--*budget < 0)

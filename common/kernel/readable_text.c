@@ -1,10 +1,7 @@
-/* Text hints: readable text at the beginning of a block, quoted, cut and as JSON; the same as
- * ../block_types/text.py.
+/* Text hints: readable text at a block's start, quoted, cut, as JSON; as ../block_types/text.py.
  *
- * Non-ASCII characters take a table of Unicode. Without one, and for characters beyond it, -1
- * leaves the block to Python. Bytes that are not UTF-8, as most pointers and numbers, are rejected
- * here.
- */
+ * Non-ASCII characters take a table of Unicode. Without one, or beyond it, -1 leaves the block to
+ * Python. What is not UTF-8, as most pointers and numbers, is rejected here. */
 #include "rows.h"
 
 #define COLUMNS 24u
@@ -16,8 +13,7 @@ enum { NO_TEXT = 0, TEXT = 1, UNKNOWN_TEXT = -1 };
 
 static bool readable(uint8_t c) { return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\t' || c == '\r'; }
 
-/* Length of the UTF-8 character at `data`, of which `count` bytes are available; 0: invalid; count
- * + 1: cut off. RFC 3629, 4. */
+/* A UTF-8 character's length, of `count` bytes; 0: invalid; count + 1: cut off. RFC 3629, 4. */
 static uint32_t character(const uint8_t *data, uint32_t count) {
     uint8_t first = data[0], low = 0x80, high = 0xbf;
     uint32_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
@@ -38,8 +34,7 @@ static uint32_t character(const uint8_t *data, uint32_t count) {
     return length;
 }
 
-/* The code point of a whole character of `length` bytes, below CHARACTERS; CHARACTERS for any
- * other. */
+/* The code point of a whole character below CHARACTERS; CHARACTERS for any other. */
 static uint32_t code_point(const uint8_t *data, uint32_t length) {
     if (length == 2)
         return (uint32_t)(data[0] & 0x1f) << 6 | (data[1] & 0x3f);
@@ -101,8 +96,7 @@ static void shown(uint8_t c, char *part, uint32_t *count) {
     }
 }
 
-/* Text, quoted and cut to COLUMNS columns, inside a string of JSON: its quotes and backslashes are
- * escaped once more. */
+/* Text, quoted and cut to COLUMNS, inside JSON: quotes and backslashes are escaped once more. */
 static uint8_t *quoted(uint8_t *out, const uint8_t *text, uint32_t count, const uint8_t *table) {
     static const char digits[] = "0123456789abcdef";
     uint32_t columns = 0, step;

@@ -1,18 +1,15 @@
-/* Sorting records of managed heaps by key: a slot's flags and class, an object's type. See
- * ../engine/records.py; the Python twin assigns the same numbers. */
+/* Sorts managed heaps' records by key: see ../engine/records.py, whose twin numbers them alike. */
 #include "kernel.h"
 #include <stdlib.h>
 
 enum { COLUMNS = 3, KEY = 1 + COLUMNS, SHAPE = 1 + COLUMNS, RUN = 4 };
 
-/* `keys`: KEY words each, in order of discovery; `table`: their numbers by hash (open addressing,
- * half empty). */
+/* `keys`: KEY words each, as discovered; `table`: their numbers by hash (open, half empty). */
 typedef struct {
     uint64_t *keys, *counts;
     uint32_t *table;
     uint64_t used, capacity, most, tag_mask, left;
-    /* SHAPE words a tag: mask of the first word, and offsets of the others, 0 for none */
-    uint64_t *shapes;
+    uint64_t *shapes; /* SHAPE words a tag: first word's mask, other offsets or 0 */
 } records;
 
 #define EMPTY NONE
@@ -74,8 +71,7 @@ static int resized(records *r, uint64_t capacity) {
     return DONE;
 }
 
-/* The number of this key, new if need be; NONE if there are too many, or without memory (see
- * *code). */
+/* A key's number, new if need be; NONE if too many, or without memory (see *code). */
 static uint32_t numbered(records *r, const uint64_t *key, int *code) {
     uint64_t mask = 2 * r->capacity - 1, at = hashed(key) & mask;
     for (; r->table[at] != EMPTY; at = (at + 1) & mask)
@@ -96,8 +92,8 @@ static uint32_t numbered(records *r, const uint64_t *key, int *code) {
     return number;
 }
 
-/* The key number of each record of these runs (start, stride, count, mark), into `numbers`. Each
- * record must be in the piece and contain every column: else DISORDER, and nothing is counted. */
+/* Key numbers of these runs' records (start, stride, count, mark); DISORDER, and nothing counted,
+ * unless each is in the piece with all its columns. */
 API int fl_records(records *r, const piece *p, const uint64_t *runs, uint64_t count, uint32_t *numbers) {
     uint64_t reach = WORD;
     for (uint64_t i = 0; i <= r->tag_mask; i++)

@@ -1,6 +1,5 @@
-/* Blocks that pass filters, as rows of JSON, many at a time (../commands/blocks_rows.py; contract:
- * ../engine/rows.py). A row whose type or hint needs more than the block's own words or a table is
- * left to Python: the walk stops there and says so. */
+/* Blocks that pass filters, as rows of JSON (../commands/blocks_rows.py; ../engine/rows.py). The
+ * walk stops at a row that takes more than the block's words or a table: Python makes it. */
 #include "graph.h"
 #include "rows.h"
 
@@ -18,9 +17,7 @@ enum { STOPPED = 0, RARE = 1 };
 typedef struct {
     uint32_t states, kinds; /* a bit for each wanted one */
     uint64_t low, high;     /* wanted usable sizes */
-    /* sorted, disjoint; `owner_texts`: the numbers of their texts; `no_owner`: that of other blocks
-     * */
-    const range *owners;
+    const range *owners; /* sorted, disjoint; `owner_texts`, `no_owner`: numbers of texts */
     const uint32_t *owner_texts;
     uint32_t owner_count, no_owner;
     const range *tables; /* sorted, disjoint: a word that identifies a type points here */
@@ -103,8 +100,7 @@ static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_
     return found;
 }
 
-/* The number of the type's text, or NO_TEXT_AT_ALL, with UNWANTED if rows of it are filtered out;
- * NONE: left to Python. */
+/* The type's text number or NO_TEXT_AT_ALL, with UNWANTED if filtered out; NONE: for Python. */
 static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64_t size) {
     const row_rules *r = l->r;
     uint64_t first[TYPE_WORDS];
@@ -168,10 +164,9 @@ static bool passes(lister *l, uint32_t index, uint64_t start, uint32_t *owner) {
     return size >= r->low && size <= r->high && !(*owner & UNWANTED);
 }
 
-/* Rows of the blocks from number *at (updated) up to `end`, at most `steps` blocks; `order`, if
- * any, has their indices. Rows go to `out`, of `capacity` bytes, at most *limit (updated); or,
- * without `out`, indices to `indices`, which has space for `steps`, and sizes are added to *bytes.
- * RARE: the next block is left to Python. */
+/* Rows of the blocks (indices in `order`, if any) from number *at (updated) to `end`, at most
+ * `steps`. Rows: to `out`, of `capacity` bytes, at most *limit (updated); without `out` indices, as
+ * many as `steps`, and sizes in *bytes. RARE: the next block is left to Python. */
 API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at, uint32_t end,
                 uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t capacity, uint32_t *indices, uint64_t *written, uint64_t *bytes) {
     lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};

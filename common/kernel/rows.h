@@ -5,13 +5,12 @@
 #include "kernel.h"
 
 #define HINT_BYTES 64u
-/* bytes of a hint at most: 64 characters of up to six bytes of JSON, and punctuation */
-#define MAX_HINT_BYTES 512u
+#define MAX_HINT_BYTES 512u /* a hint: 64 characters of up to six bytes of JSON, and punctuation */
 #define CHARACTERS 0x10000u
 
-/* Write the text hint of a block with these first bytes as a JSON value ("null" for none): its
- * length, or -1 if characters unknown here decide. `characters`: NULL, or CHARACTERS bytes: 0 if
- * unprintable, else 1 + columns. As ../block_types/text.py. */
+/* Write the text hint of a block with these first bytes as JSON ("null": none); its length, or -1
+ * if characters unknown here decide. `characters`: NULL or CHARACTERS bytes, 0 unprintable, else 1
+ * + columns. As ../block_types/text.py. */
 int hint_json(const uint8_t *data, uint32_t count, const uint8_t *characters, uint8_t *out);
 
 #endif

@@ -19,8 +19,7 @@ API void fl_graph_free(graph *g) {
     FREE_ALL(g->groups, g->wides.items, g->edges, g->root_starts, g->root_interiors, g->interiors, g->batch, g->queue.items, g->promoted, g);
 }
 
-/* A graph of these blocks. `kinds`: a zeroed byte a block; it and the blocks must outlive the
- * graph. */
+/* `kinds`: a zeroed byte a block; it and the blocks must outlive the graph. */
 API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     graph *g = calloc(1, sizeof *g);
     if (!g)
@@ -111,8 +110,7 @@ INLINE void resolve(const graph *g, batch *c) {
     }
 }
 
-/* A candidate's edge, or NONE if it refers to no block. Whether that is in use is not checked, as
- * it would cost a miss. */
+/* A candidate's edge, or NONE. Whether to a block in use is not checked: it would cost a miss. */
 INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
     uint32_t index = c->indices[at];
     if (index == NONE)
@@ -123,8 +121,7 @@ INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
     return offset < size_of(b, index) ? index << INDEX_SHIFT | INTERIOR : NONE;
 }
 
-/* The block in use that contains a candidate, or NONE. Candidates ascend, so slots are cached;
- * `recent` keeps the last table. */
+/* The block in use with a candidate, or NONE. Candidates ascend; `recent` is the last table. */
 INLINE uint32_t source_of(const blocks *b, const batch *c, uint32_t at, table *recent) {
     uint64_t address = c->address + (uint64_t)c->places[at] * WORD, start = 0, key = address >> b->table_shift;
     if (key != recent->key) {
@@ -144,9 +141,9 @@ INLINE void note(graph *g, uint32_t source, uint32_t place, uint64_t offset) {
     g->inners.items[g->inners.count++] = (inner){source, place, offset < UINT32_MAX ? (uint32_t)offset : UINT32_MAX};
 }
 
-/* Call before scanning. `links`: for each block the offset at which two list links of a garbage
- * collector end, which are no references; 0 for none, NO_POINTERS (255) if none of its words is a
- * reference. It must outlive the scan. */
+/* Call before scanning. `links`: for each block the offset where two list links of a garbage
+ * collector end, which are no references; 0: none; NO_POINTERS (255): no word is one. It must
+ * outlive the scan. */
 API void fl_graph_leave_out(graph *g, const uint8_t *links) { g->links = links; }
 
 INLINE bool is_link(const graph *g, uint32_t source, uint64_t address) {
@@ -154,7 +151,6 @@ INLINE bool is_link(const graph *g, uint32_t source, uint64_t address) {
     return end == 255 || (end && address - block_address(g->b, source) - (end - 2 * WORD) < 2 * WORD);
 }
 
-/* Turn the candidates into edges of their sources. */
 INLINE int record_edges(graph *g) {
     batch *c = g->batch;
     resolve(g, c);
@@ -208,7 +204,6 @@ INLINE int record_roots(graph *g) {
     return DONE;
 }
 
-/* Record edges from the dominator tree's roots. */
 INLINE int record_root_edges(graph *g, dominators *d) {
     batch *c = g->batch;
     resolve(g, c);
@@ -246,8 +241,7 @@ static void filter(graph *g, const uint8_t *data, uint32_t first, uint32_t count
 }
 
 #if defined(__x86_64__)
-/* The same, four words at a time: a table of sixteen cases moves the places that pass to the front.
- * */
+/* The same, four words at a time: a table of 16 cases moves the places that pass to the front. */
 AVX2 static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint32_t count) {
     static const uint32_t fronts[16][4] = {
         {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 0}, {2, 0, 0, 0}, {0, 2, 0, 0}, {1, 2, 0, 0}, {0, 1, 2, 0},
@@ -272,7 +266,6 @@ AVX2 static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint
 static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint32_t count) { filter(g, data, first, count); }
 #endif
 
-/* Scan `count` words at `address`. */
 static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t count, purpose why, dominators *d) {
     batch *c = g->batch;
     while (count) {

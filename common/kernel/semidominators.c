@@ -50,9 +50,8 @@ int dominators_sort(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Semidominators, from the last number down. An edge from a higher number comes from a node whose
- * ancestors above `number` are linked: the lowest semidominator on the way up to them counts (path
- * compression). */
+/* Semidominators, last number first. Edges from higher numbers come from nodes linked to ancestors
+ * above `number`: the lowest semidominator on the way counts (path compression). */
 int dominators_semis(dominators *d, int64_t *budget) {
     uint32_t *semis = d->semis;
     if (!d->others.count && !d->at && !d->upward)
@@ -98,9 +97,8 @@ int dominators_semis(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* A node's idom is its nearest ancestor in the dominator tree of its parent whose number is at most
- * its semidominator. Where such walks get long, skip links (E. Myers 1983) make them logarithmic.
- * */
+/* A node's idom: its parent's nearest ancestor in the tree numbered at most its semidominator.
+ * Where walks get long, skip links (E. Myers 1983) make them logarithmic. */
 int dominators_idoms(dominators *d, int64_t *budget) {
     uint32_t *idoms = d->parents, *jumps = d->ancestors, *depths = d->labels;
     for (; d->at + 1 < d->count; d->at++) {

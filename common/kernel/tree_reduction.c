@@ -1,9 +1,8 @@
-/* Tree reduction: collapse single-entry trees. A block with one referrer is dominated by it, so a
- * tree of such blocks needs no depth-first visit, which waits for one cache miss after another; and
- * most of a typical heap is such trees. All blocks are visited breadth first, where misses overlap.
- * *Join nodes* are blocks with several referrers, blocks that refer to one of these, and all blocks
- * that lead to a join node. Of any other tree only the top block is numbered, with the weight of
- * the whole tree. */
+/* Tree reduction: collapse single-entry trees. A block with one referrer is dominated by it: a tree
+ * of these, as most of a typical heap is, needs no depth-first visit, where cache misses come one
+ * after another. All blocks are visited breadth first, where they overlap. *Join nodes* are blocks
+ * with several referrers, their referrers, and all that leads to a join node. Of another tree only
+ * the top is numbered, with the tree's weight. */
 #include "dominators.h"
 
 #include <stdlib.h>
@@ -24,7 +23,6 @@ void reduction_free(dominators *d) {
 
 INLINE void clear_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] &= ~(UINT64_C(1) << (index & 63)); }
 
-/* Give up: visit all blocks depth first. */
 static int skip_reduction(dominators *d) {
     for (uint32_t rank = 0; rank < d->ranks; rank++)
         clear_bit(d->seen, d->order[rank]);
@@ -37,7 +35,7 @@ INLINE void mark_join(uint64_t *bits, uint32_t at, uint32_t *count) {
     set_bit(bits, at);
 }
 
-/* Has the block an earlier edge to the same target? Only the last LOOKED_AT edges are compared. */
+/* Has the block an earlier edge to the same target, among the last LOOKED_AT? */
 static bool repeated(const uint32_t *edge, const uint32_t *first) {
     for (const uint32_t *before = edge; before > first && edge - before < (ptrdiff_t)LOOKED_AT;)
         if (*--before >> INDEX_SHIFT == *edge >> INDEX_SHIFT)
@@ -45,8 +43,8 @@ static bool repeated(const uint32_t *edge, const uint32_t *first) {
     return false;
 }
 
-/* A second edge to a block makes it a join node, and its source too. An edge back to the source's
- * own parent changes nothing unless that is a join node: the parent dominates the source. */
+/* A second edge to a block makes it and its source join nodes. An edge back to the source's own
+ * parent does so only if that is one: the parent dominates the source. */
 static void again(dominators *d, const uint32_t *edge, const uint32_t *first, uint32_t from) {
     uint32_t index = *edge >> INDEX_SHIFT, above = d->above[from];
     if (bit(d->earlier, index) || (above != NONE && index == d->order[above]) || repeated(edge, first))
@@ -55,8 +53,7 @@ static void again(dominators *d, const uint32_t *edge, const uint32_t *first, ui
     mark_join(d->join_blocks, index, &d->join_count);
 }
 
-/* The first edge of a block, 0 if it has none. `weights` has it for each rank until all blocks are
- * visited. */
+/* A block's first edge, or 0; in `weights` by rank until all blocks are visited. */
 INLINE uint32_t first_of(const graph *g, uint32_t index) {
     uint32_t count, first = edges_of(g, index, &count);
     return count ? first : 0;
@@ -133,7 +130,6 @@ static bool begun(dominators *d) {
     return d->order && d->above && d->weights && d->joins && d->join_blocks && d->earlier;
 }
 
-/* Visit all blocks breadth first. */
 int dominators_survey(dominators *d, int64_t *budget) {
     if (!d->order && !begun(d))
         return NO_MEMORY;
@@ -200,8 +196,8 @@ int dominators_collapse(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Lay out the blocks of collapsed trees behind their top block. For ranks done, `above` is the
- * place and `weights` the next free place below it. */
+/* Put collapsed trees' blocks behind their tops. For ranks done, `above` is the place, `weights`
+ * the next free place below it. */
 int dominators_grow(dominators *d, int64_t *budget) {
     for (; d->order && d->at < d->ranks; d->at++) {
         uint32_t rank = (uint32_t)d->at, index = d->order[rank], place;

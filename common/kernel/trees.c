@@ -1,5 +1,4 @@
-/* Walking search trees with parent pointers, level by level; and looking up many addresses at once.
- * See ../engine/trees.py. */
+/* Walks search trees with parent pointers (../engine/trees.py); looks up many addresses at once. */
 #include "blocks.h"
 
 #include <stdlib.h>

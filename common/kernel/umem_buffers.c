@@ -1,6 +1,5 @@
-/* Blocks in the buffers of slabs: after malloc()'s tags, or as umem_alloc() returned them (malloc.c
- * and umem.c of OpenSolaris' usr/src/lib/libumem/common). ../allocators/umem/engine.py defines the
- * result. */
+/* Blocks in slabs' buffers: after malloc()'s tags, or as umem_alloc() returned them (malloc.c and
+ * umem.c of OpenSolaris' usr/src/lib/libumem/common). Result: ../allocators/umem/engine.py. */
 #include "blocks.h"
 #include "umem_slabs.h"
 
@@ -16,8 +15,7 @@
 #define UNTAGGED UINT64_MAX
 #define AHEAD 64u /* chunks */
 
-/* Also in ../allocators/umem/engine.py. */
-enum { UNREADABLE = 1, DAMAGED };
+enum { UNREADABLE = 1, DAMAGED }; /* also in ../allocators/umem/engine.py */
 
 INLINE uint32_t int_at(const uint8_t *data) {
     uint32_t value;
@@ -42,8 +40,7 @@ static uint64_t damaged(const cache *c, const uint8_t *tag, uint32_t magic) {
     return other > least && other <= c->bufsize ? other : 0;
 }
 
-/* The size requested of umem_alloc(): from the buffer's redzone in a debugging cache, else the
- * class's. */
+/* The size requested of umem_alloc(): from a debugging cache's redzone, else the class's. */
 static uint64_t requested(const cache *c, const uint8_t *chunk) {
     if (c->buftag && c->buftag <= c->chunksize - 8 && c->buftag % 4 == 0) {
         uint32_t encoded = int_at(chunk + c->buftag + 4);
@@ -187,8 +184,8 @@ static int append(blocks *b, const output *out, uint64_t count, uint64_t *sum) {
     return DONE;
 }
 
-/* Append the blocks of users [*next, last) until some `enough` blocks are added; sums are added to
- * `sums`. DISORDER if blocks are already there or above. */
+/* Append blocks of users [*next, last) until some `enough` are added, and sums to `sums`. DISORDER
+ * if blocks are already there or above. */
 API int fl_read_buffers(blocks *b, const piece *pieces, uint64_t count, const cache *caches, const slab *slabs, const user *users,
                         uint64_t *next, uint64_t last, const uint8_t *states, uint64_t enough, uint64_t *sums, words *troubles) {
     output out = {NULL, NULL, NULL, troubles};

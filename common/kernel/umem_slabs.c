@@ -1,15 +1,13 @@
 /* libumem's slabs (umem_impl.h, umem.c and malloc.c of OpenSolaris' usr/src/lib/libumem/common): a
- * cache's slabs are a ring through its null slab; a slab counts its chunks and has a list of free
- * buffers; magazines have others; malloc() puts a tag before each block.
- * ../allocators/umem/engine.py defines the results. */
+ * ring for each cache through its null slab; a slab counts its chunks and lists free buffers,
+ * magazines others; malloc() puts a tag before blocks. Results: ../allocators/umem/engine.py. */
 #include "umem_slabs.h"
 
 #include <stdlib.h>
 
 #define MAX_SLABS (UINT64_C(1) << 26)
 
-/* Also in ../allocators/umem/engine.py. */
-enum { HASHED = 1, OWN = 2 };
+enum { HASHED = 1, OWN = 2 }; /* also in ../allocators/umem/engine.py */
 enum { LIST = 1, CORRUPT, FREE_LIST, NO_BUFFER, OUTSIDE, OVERLAPS };
 enum { NOT_MINE = 1, IN_MAGAZINE, ON_LIST };
 
@@ -38,12 +36,10 @@ static int add_slab(lister *l, const cache *c, uint64_t number, uint64_t address
     return DONE;
 }
 
-/* A cache's ring of slabs, followed on the assumption that it is intact. All rings are followed
- * side by side: slabs are prefetched while others are read. */
+/* A cache's ring of slabs, taken for intact. All rings side by side, so as to prefetch slabs. */
 typedef struct {
     uint64_t address, steps;
-    /* Brent: a cycle without the null slab meets again an address noted at a power of two */
-    uint64_t noted, turn;
+    uint64_t noted, turn; /* Brent: a cycle without the null slab meets one noted at 2^n */
     const piece *now;     /* where the slab is */
     words found;          /* address of each slab, and what it holds */
     bool open, sound;
@@ -81,7 +77,6 @@ static int ring_step(const lister *l, ring *r, const cache *c) {
     return DONE;
 }
 
-/* The slabs of all caches' rings. */
 static int walk_rings(const lister *l, ring *rings, const cache *caches, uint64_t count) {
     bool on = true;
     for (uint64_t at = 0; at < count; at++) {
@@ -99,7 +94,6 @@ static int walk_rings(const lister *l, ring *rings, const cache *caches, uint64_
     return DONE;
 }
 
-/* The slabs of a cache. */
 static int list_slabs(lister *l, const ring *r, const cache *c, uint64_t number) {
     int failed = DONE;
     for (uint64_t at = 0; !failed && r->sound && at < r->found.count; at += 8)
@@ -230,9 +224,9 @@ static int place(const cache *caches, const words *records, const range *regions
     return failed;
 }
 
-/* All slabs to `records`, each cache's end in it to `ends`; the state of each chunk to *states (to
- * be freed with fl_free), *chunks of them; the program's slabs to `users`; six words for each
- * problem to `wrong`: a code, cache, slab, value, why a list ended, after how many nodes. */
+/* Slabs to `records`, their caches' ends to `ends`; chunks' states to *states (free by fl_free),
+ * *chunks of them; the program's slabs to `users`; six words a problem to `wrong`: code, cache,
+ * slab, value, why a list ended, after how many nodes. */
 API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, uint64_t cache_count, const range *regions,
                       uint32_t region_count, words *records, uint64_t *ends, uint8_t **states, uint64_t *chunks, words *users, words *wrong) {
     lister l = {pieces, count, records, wrong, {NULL, 0, 0}, 0, 0};
@@ -260,8 +254,8 @@ API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, 
 
 /* ---- magazines ------------------------------------------------------------------------------- */
 
-/* Mark buffers of the magazines of cache `number`; a code and the index in `buffers` to `wrong` if
- * there is no such buffer or it was marked before. */
+/* Mark the buffers of cache `number`'s magazines; `wrong`: a code and the index in `buffers` of one
+ * that does not exist or was marked before. */
 API int fl_mark_cached(const cache *caches, const slab *slabs, const user *users, uint64_t user_count, uint8_t *states, uint64_t number,
                        const uint64_t *buffers, uint64_t count, words *wrong) {
     uint64_t size = caches[number].chunksize;

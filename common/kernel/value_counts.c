@@ -18,9 +18,8 @@ static void spread(const uint64_t *values, const uint64_t *weights, uint64_t cou
     }
 }
 
-/* The distinct values, ascending, to `values`, the sums of their weights to `sums`: their number.
- * `sums` initially has the weights, unless each is 1 (`equal`). `spare` and `spare_sums` are as
- * large. */
+/* Distinct values, ascending, to `values`, their sums of weights to `sums`: the number. `sums` has
+ * the weights first, unless each is 1 (`equal`). Spares are as large. */
 API uint64_t fl_sum_by_value(uint64_t *values, uint64_t *sums, uint64_t count, bool equal, uint64_t *spare, uint64_t *spare_sums) {
     uint64_t seen[PASSES][BUCKETS];
     uint64_t *from = values, *to = spare, *weights = sums, *weights_to = spare_sums, found = 0;

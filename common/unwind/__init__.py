@@ -1,2 +1,1 @@
-"""Unwinding without a debugger: call frame information where a module has it, else the chain of
-frame pointers (code made at run time)."""
+"""Unwinding without a debugger: by call frame information, else by the chain of frame pointers."""

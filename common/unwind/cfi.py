@@ -1,15 +1,12 @@
 """Call frame information from a module's .eh_frame: how to find the caller's registers at a pc.
 
-The sections are read from the target's memory. Any byte of them may be wrong: lengths are bounded,
-and what cannot be parsed counts as no information (None).
-
-Not by pyelftools, which reads files and has no lookup by .eh_frame_hdr: it lists the 3,713 entries
-of libc in 0.8 s before the first is found, which takes 0.1 ms here. It is the tests' oracle
-(tests/unit/test_cfi.py).
+Read from the target's memory, where any byte may be wrong: lengths are bounded, and what cannot be
+parsed is no information (None). Without pyelftools, which reads files and has no lookup by
+.eh_frame_hdr: listing libc's 3,713 entries takes it 0.8 s, finding one 0.1 ms here. It is the
+tests' oracle (tests/unit/test_cfi.py).
 
 Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame,
-.eh_frame_hdr, pointer encodings).
-"""
+.eh_frame_hdr, pointer encodings)."""
 
 from __future__ import annotations
 
@@ -23,25 +20,17 @@ from findleaks.target.elf import PT_GNU_EH_FRAME
 from findleaks.target.encoded_numbers import sleb128, uleb128
 from findleaks.target.modules import headers
 
-MAX_ENTRY_BYTES = 1 << 16
-"""Bytes of one entry, at most; a longer one is malformed."""
-
-MAX_REMEMBERED_ROWS = 32
-"""Rows on the stack of DW_CFA_remember_state, at most."""
-
+MAX_ENTRY_BYTES = 1 << 16  # of one entry; a longer one is malformed
+MAX_REMEMBERED_ROWS = 32  # on the stack of DW_CFA_remember_state
 ENCODING_OMIT = 0xFF  # DW_EH_PE_omit
+# Linkers write only signed 32-bit offsets from the header: DW_EH_PE_datarel | DW_EH_PE_sdata4.
 ENCODING_TABLE = 0x3B
-"""The only encoding of .eh_frame_hdr's table that linkers write: pairs of signed 32-bit offsets
-from the header (DW_EH_PE_datarel | DW_EH_PE_sdata4)."""
 
 
 class Rule(NamedTuple):
-    """How to find a register's value in the caller.
-
-    By `how`: "offset": saved at CFA + value; "value": it is CFA + value; "register": it is in the
-    register numbered value; "saved": saved at the address that the expression computes; "is": it is
-    the expression's value; "undefined".
-    """
+    """A register's value in the caller. By `how`: "offset": saved at CFA + value; "value": CFA +
+    value; "register": that of register number value; "saved": saved at the expression's address;
+    "is": the expression's value; "undefined"."""
 
     how: str
     value: int = 0
@@ -50,9 +39,8 @@ class Rule(NamedTuple):
 
 @dataclass
 class Row:
-    """The rules at one program counter. The canonical frame address (CFA) is register + offset, or
-    the value of `expression`. Registers have DWARF's numbers; those without a rule keep their
-    value."""
+    """The rules at a pc. The canonical frame address (CFA) is register + offset, or `expression`.
+    Registers have DWARF's numbers; those without a rule keep their value."""
 
     register: int = -1
     offset: int = 0
@@ -63,7 +51,7 @@ class Row:
 
     @property
     def outermost(self) -> bool:
-        """Whether there is no caller: the return address is undefined (_start, clone3)."""
+        """Whether the return address is undefined: there is no caller (_start, clone3)."""
         rule = self.rules.get(self.return_register)
         return rule is not None and rule.how == "undefined"
 
@@ -76,7 +64,7 @@ class Malformed(Exception):
 
 
 class Bytes:
-    """A cursor over bytes of the target. Reading past the end raises Malformed."""
+    """A cursor over bytes of the target; Malformed past the end."""
 
     def __init__(self, data: bytes, address: int, word: int, byteorder: str) -> None:
         self.data, self.address, self.word = data, address, word
@@ -117,9 +105,8 @@ class Bytes:
         return made
 
     def pointer(self, encoding: int) -> int:
-        """A pointer of this encoding (DW_EH_PE_…): absolute, or relative to its own address.
-        Indirect ones are not followed: only personality routines have such, which are not
-        needed."""
+        """A pointer of this encoding (DW_EH_PE_…), absolute or relative to its own address.
+        Indirect ones are not followed: they serve personality routines only."""
         here = self.address + self.at
         kind = encoding & 0x0F
         sizes = {0: self.word, 2: 2, 3: 4, 4: 8, 10: 2, 11: 4, 12: 8}
@@ -139,8 +126,8 @@ class Bytes:
 
 
 class Common(NamedTuple):
-    """A parsed common information entry (CIE). `sized`: its entries have augmentation data, after
-    its length. `start` is the row that its own instructions make."""
+    """A common information entry (CIE). `sized`: its entries have augmentation data, after its
+    length. `start`: the row that its own instructions make."""
 
     code_align: int
     data_align: int
@@ -150,7 +137,7 @@ class Common(NamedTuple):
 
 
 class FrameTable:
-    """The call frame information of one module; empty if it has no usable .eh_frame_hdr."""
+    """The call frame information of one module; empty without a usable .eh_frame_hdr."""
 
     def __init__(self, target: Mapped, module: Module) -> None:
         self.target, self.module = target, module
@@ -162,7 +149,7 @@ class FrameTable:
             self._count = 0
 
     def row(self, pc: int) -> Optional[Row]:
-        """The rules at `pc`; None if there is no information."""
+        """None if there is no information."""
         try:
             entry = self._entry(pc) if self._count else 0
             return self._row(entry, pc) if entry else None
@@ -170,7 +157,7 @@ class FrameTable:
             return None
 
     def extent(self, pc: int) -> Optional[Range]:
-        """The range that the entry for `pc` covers, usually its function; None if there is none."""
+        """The range of the entry for `pc`, usually its function; None if there is none."""
         try:
             entry = self._entry(pc) if self._count else 0
             if not entry:
@@ -202,8 +189,7 @@ class FrameTable:
         self._count = min(count, segment.memsz // 8)
 
     def _entry(self, pc: int) -> int:
-        """The address of the frame description entry (FDE) for `pc`, by bisection of the header's
-        table; 0 if there is none."""
+        """The frame description entry (FDE) for `pc`, by bisection of the header's table, or 0."""
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
@@ -216,8 +202,8 @@ class FrameTable:
         return self._bytes(self._table + 8 * low - 4, 4).signed(4) + self._header
 
     def _record(self, address: int) -> tuple[Bytes, int, int]:
-        """An entry's contents behind its length, the address of its second word, and that word (in
-        an FDE the distance to its CIE, in a CIE 0)."""
+        """An entry's contents behind its length, its second word's address, and that word (in an
+        FDE the distance to its CIE, in a CIE 0)."""
         length = self._bytes(address, 4).unsigned(4)
         if not 4 <= length <= MAX_ENTRY_BYTES:
             raise Malformed
@@ -284,7 +270,7 @@ class FrameTable:
 
 class _Program:
     """Executes call frame instructions (DWARF 5, section 6.4.2, numbers in table 7.29) on `row`.
-    DW_CFA_restore sets a register's rule back to that of `initial`."""
+    DW_CFA_restore restores a register's rule in `initial`."""
 
     def __init__(self, data: Bytes, common: Common, row: Row, initial: Row) -> None:
         self._data, self._common, self._row, self._initial = data, common, row, initial
@@ -319,7 +305,7 @@ class _Program:
             self._restore(register)
 
     def _frame_address(self, code: int) -> bool:
-        """Instructions that define the canonical frame address. False: it is none of them."""
+        """Instructions that define the canonical frame address; False for others."""
         data, row = self._data, self._row
         if code in (0x0C, 0x12):  # def_cfa, def_cfa_sf
             row.register, row.expression = data.uleb(), b""
@@ -338,7 +324,7 @@ class _Program:
         return self._data.sleb() * self._common.data_align if factored else self._data.uleb()
 
     def _register(self, code: int) -> bool:
-        """Instructions that define the rule of one register. False: it is none of them."""
+        """Instructions that define one register's rule; False for others."""
         data, align = self._data, self._common.data_align
         if code not in _OF_REGISTER:
             return False
@@ -361,8 +347,7 @@ class _Program:
         return True
 
     def _whole_row(self, code: int) -> bool:
-        """DW_CFA_remember_state and restore_state, and instructions without effect here. False: it
-        is none of them."""
+        """DW_CFA_remember_state, restore_state, and what has no effect here; False for others."""
         if code == 0x0A:
             if len(self._remembered) >= MAX_REMEMBERED_ROWS:
                 raise Malformed

@@ -8,8 +8,7 @@ from typing import Optional
 from findleaks.target.encoded_numbers import signed
 from findleaks.unwind.cfi import Bytes, Malformed
 
-MAX_OPERATIONS = 1000
-"""Operations of one expression, at most; one with more counts as endless."""
+MAX_OPERATIONS = 1000  # of one expression; one with more counts as endless
 
 
 def evaluate(
@@ -22,10 +21,8 @@ def evaluate(
 ) -> int:
     """The value on top of the stack at the end.
 
-    `register` gives a register's value by its DWARF number, None if it is unknown; `load` reads a
-    word; `stack` has the initial values. Raises Malformed if it is not a valid expression, and what
-    `load` raises.
-    """
+    `register` gives a register's value by DWARF number, None if unknown; `load` reads a word;
+    `stack`: initial values. Malformed if the expression is invalid; and what `load` raises."""
     return _Machine(Bytes(expression, 0, word, byteorder), word, register, load, list(stack)).run()
 
 
@@ -64,7 +61,7 @@ class _Machine:
         return signed(value, self._bits)
 
     def _constant(self, code: int) -> Optional[int]:
-        """The value pushed by an operation that takes nothing from the stack; None for others."""
+        """The value of an operation that takes nothing from the stack; None for others."""
         data, mask = self._data, self._mask
         if 0x30 <= code <= 0x4F:  # DW_OP_lit0 …
             return code - 0x30
@@ -83,7 +80,7 @@ class _Machine:
         return None
 
     def _unary(self, code: int) -> bool:
-        """Operations on the top of the stack. False: it is none of them."""
+        """Operations on the top of the stack; False for others."""
         if code not in (0x06, 0x19, 0x1F, 0x20, 0x23):
             return False
         value = self._pop()
@@ -100,7 +97,7 @@ class _Machine:
         return True
 
     def _rearranged(self, code: int) -> bool:
-        """DW_OP_dup, drop, over, pick and swap. False: it is none of them."""
+        """DW_OP_dup, drop, over, pick and swap; False for others."""
         values = self._values
         if code in (0x12, 0x14, 0x15):
             depth = {0x12: 0, 0x14: 1}.get(code)
@@ -117,7 +114,7 @@ class _Machine:
         return True
 
     def _jump(self, code: int) -> bool:
-        """DW_OP_bra and DW_OP_skip. False: it is neither."""
+        """DW_OP_bra and DW_OP_skip; False for others."""
         if code not in (0x28, 0x2F):
             return False
         distance = self._data.signed(2)

@@ -1,4 +1,4 @@
-"""Unwinding a thread's stack, from its registers to its start function."""
+"""Unwinds a thread's stack, from its registers to its start function."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from findleaks.target.base import Mapped, Module, Range, Region, Thread
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.unwind.expression import evaluate
 
-DEEPEST = 4096
-"""Frames of one thread at most."""
-
+DEEPEST = 4096  # frames of one thread
 DWARF_REGISTERS = {
     # System V ABI, AMD64 supplement 1.0, figure 3.36; 16 is the return address
     "x86-64": (
@@ -26,8 +24,8 @@ FRAME_POINTERS = {"x86-64": "rbp"}
 
 class Frame(NamedTuple):
     """A stack frame. `pc`: where it continues; `call`: the address to name it by, inside the call
-    instruction for a caller; `sp`: the stack pointer on entry to this frame's part of the stack;
-    `how` it was found: "top", "cfi", "frame pointer", "return address"."""
+    instruction for a caller; `sp`: the stack pointer on entry to its part of the stack; `how` it
+    was found: "top", "cfi", "frame pointer", "return address"."""
 
     pc: int
     call: int
@@ -36,25 +34,23 @@ class Frame(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A thread's frames, innermost first; at least one. `end`: "" if they reach the thread's start
-    function, else why not."""
+    """A thread's frames, innermost first; at least one. `end`: why its start is missing, or ""."""
 
     frames: tuple[Frame, ...]
     end: str
 
 
 class FrameRegisters(NamedTuple):
-    """Register values (by DWARF number) in a frame, at its call. `own`: registers that its function
-    saved to use them itself; the others have values of outer frames. None if unknown."""
+    """Register values (by DWARF number) in a frame, at its call; None if unknown. `own`: registers
+    that its function saved to use itself; the others' values are outer frames'."""
 
     registers: Mapping[int, int]
     own: Optional[frozenset[int]]
 
 
 class Unwinder:
-    """Unwinder for the threads of one target; caches what it read of modules. Code without call
-    frame information is expected to maintain the chain of frame pointers, as V8's builtins and code
-    made at run time do."""
+    """Unwinds one target's threads; caches modules. Code without call frame information should keep
+    the chain of frame pointers, as V8's builtins and code made at run time do."""
 
     def __init__(self, target: Mapped) -> None:
         self.target = target
@@ -69,12 +65,11 @@ class Unwinder:
         self._rows: dict[int, Optional[Row]] = {}
 
     def trace(self, thread: Thread) -> Trace:
-        """The stack of a thread; DEEPEST frames at most."""
+        """A thread's stack; DEEPEST frames at most."""
         return self.trace_with_registers(thread, [])
 
     def trace_with_registers(self, thread: Thread, kept: list[FrameRegisters], most: int = DEEPEST) -> Trace:
-        """The stack of a thread, at most `most` frames; `kept` receives the registers of each
-        frame."""
+        """A thread's stack, at most `most` frames; `kept` receives the registers of each."""
         registers = {number: thread.registers[name] for number, name in enumerate(self._names) if name in thread.registers}
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
@@ -123,7 +118,7 @@ class Unwinder:
         return region is not None and region.executable
 
     def extent(self, pc: int) -> Optional[Range]:
-        """The range that the call frame information at `pc` covers: usually its function."""
+        """The range of the call frame information at `pc`: usually its function."""
         module = self.module(pc)
         return self._table(module).extent(pc) if module is not None else None
 
@@ -141,8 +136,7 @@ class Unwinder:
         return Range(region.start, region.end) if region is not None else Range(sp, sp)
 
     def _by_row(self, row: Row, registers: dict[int, int]) -> Optional[tuple[dict[int, int], str]]:
-        """The caller's registers by call frame information; None if there is no caller, or memory
-        is missing."""
+        """By call frame information; None if there is no caller, or memory is missing."""
         arch = self.target.arch
         try:
             if row.expression:
@@ -186,8 +180,8 @@ class Unwinder:
         return evaluate(expression, arch.word, arch.byteorder, registers.get, self.target.word, stack)
 
     def _by_frame_pointer(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
-        """The caller without call frame information: a call to an invalid address has its return
-        address on top of the stack; code made at run time maintains frame pointers."""
+        """Without call frame information. A call to an invalid address has its return address on
+        top of the stack; code made at run time keeps frame pointers."""
         word, sp = self.target.arch.word, registers[self._sp]
         returns = len(self._names) - 1
         try:

@@ -1,15 +1,15 @@
-"""Liveness: which registers a thread will read again, and which bytes of its red zone; and the same
-for frames that signals interrupted.
+"""Liveness: which registers, and bytes of its red zone, a thread or a frame that a signal
+interrupted will read again.
 
-The analysis starts at the thread's program counter and continues at return addresses, frame by
-frame, as needed. Three facts besides the code itself:
+Analysed from the program counter, and on from return addresses, frame by frame, as needed. Three
+facts besides the code:
 
-- A caller of a function in another module keeps nothing across the call in caller-saved registers
-  (System V ABI, AMD64 supplement 1.0, 3.2.1). Within a module gcc may rely on registers that the
-  function does not change (-fipa-ra). TLS descriptors (`call *(%rax)`) and a few functions of libc
-  keep all registers.
-- A function of libc that makes a system call takes, returns and passes on nothing in vector
-  registers, and returns at most rax.
+- Callers of another module's functions keep nothing in caller-saved registers across the call
+(System V ABI, AMD64 supplement 1.0, 3.2.1). Within a module gcc may rely on registers that the
+function does not change (-fipa-ra). TLS descriptors (`call *(%rax)`) and a few functions of libc
+keep all registers.
+- libc functions that make a system call take, return and pass on nothing in vector registers, and
+return at most rax.
 - sigreturn loads every register from the signal's frame."""
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from findleaks.target.base import Range, Symbol, Target, Thread
 from findleaks.target.encoded_numbers import signed
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 
-_NEAREST = 3
-"""Frames unwound at first: most threads sleep a few calls deep in libc."""
+_NEAREST = 3  # frames unwound at first: most threads sleep a few calls deep in libc
 _DEEPEST = 64
 
 _LIBC = re.compile(r"(libc|libpthread|librt|ld)[-.][\w.-]*so[\w.]*|ld-linux-x86-64\.so\.2")
 _KEEPING = {"mcount", "_mcount", "__fentry__", "__morestack", "_dl_tlsdesc_return", "_dl_tlsdesc_undefweak", "_dl_tlsdesc_dynamic"}
+# Functions of libc that never return, by the number of their arguments.
 _LAST = {
     "abort": 0,
     "__stack_chk_fail": 0,
@@ -54,12 +54,10 @@ _LAST = {
     "_exit": 1,
     "exit": 1,
 }
-"""Functions of libc that never return, by the number of their arguments."""
 
 
 class Interrupted(NamedTuple):
-    """A frame that a signal interrupted: where the kernel saved its registers (struct ucontext),
-    and which of them are live."""
+    """An interrupted frame: where its registers were saved (struct ucontext), and the live ones."""
 
     context: int
     sp: int
@@ -67,8 +65,7 @@ class Interrupted(NamedTuple):
 
 
 class LiveWords(NamedTuple):
-    """Live registers and red zone bytes of a thread (a mask of effects.py), and those of
-    interrupted frames."""
+    """Live registers and red zone bytes (a mask of effects.py) of a thread; interrupted frames."""
 
     live: int
     interrupted: tuple[Interrupted, ...]
@@ -86,14 +83,12 @@ class ProcessCode:
         self._writable = sorted((region.start, region.end) for region in target.regions() if region.writable)
 
     def read(self, address: int, size: int) -> bytes:
-        """See Code."""
         try:
             return self._target.read_code(address, size)
         except UnreadableMemory:
             return self._target.read_code(address, min(size, 4096 - address % 4096))
 
     def extent(self, pc: int) -> Range | None:
-        """See Code."""
         at = bisect_right(self._starts, pc) - 1
         if at >= 0 and pc < self._found[at].end:
             return self._found[at]
@@ -106,13 +101,12 @@ class ProcessCode:
         return self._extents[pc]
 
     def at_top(self, pc: int) -> bool:
-        """See Code."""
         row = self._unwinder.row(pc)
         return row is not None and (row.register, row.offset, row.expression) == (7, 8, b"") and not row.signal
 
     def pointer(self, slot: int, jump: Effect) -> int:
-        """See Code: of a slot that was made read-only (RELRO), or of a stub of the procedure
-        linkage table, whose slot may still change, but to the same function."""
+        """See Code: of a read-only slot (RELRO), or of a stub of the procedure linkage table, whose
+        slot may still change, but to the same function."""
         at = bisect_right(self._writable, (slot, 1 << 64)) - 1
         if at >= 0 and slot < self._writable[at][1] and not self._is_stub(jump):
             return 0
@@ -134,14 +128,12 @@ class ProcessCode:
         return guarded or behind[:2] == b"\x66\x90" or (behind[0] == 0x68 and behind[5] == 0xE9)
 
     def arguments_of_last(self, address: int) -> int | None:
-        """See Code."""
         if self._last is None:
             found = ((self._target.symbol(name, "libc.so"), count) for name, count in _LAST.items())
             self._last = {symbol.address: count for symbol, count in found if symbol is not None}
         return self._last.get(address)
 
     def system_call(self, numbers: tuple[int | None, ...]) -> tuple[int, str]:
-        """See Code."""
         number = -1 if numbers[0] is None else numbers[0]
         known = {name: value for name, value in zip(GENERAL, numbers) if value is not None}
         return taken(number, known), "stop" if number in ENDING else "next"
@@ -152,7 +144,7 @@ class ProcessCode:
         return module is not None and _LIBC.fullmatch(module.path.rsplit("/", 1)[-1]) is not None
 
     def bytes_at(self, address: int, size: int) -> bytes:
-        """The bytes at an address; b"" if unreadable."""
+        """b"" if unreadable."""
         try:
             return self._target.read(address, size)
         except UnreadableMemory:
@@ -160,8 +152,7 @@ class ProcessCode:
 
 
 class LivenessReader:
-    """Liveness of threads; results for code are cached, so that many threads asleep at one place
-    cost little more than one."""
+    """Liveness of threads, cached by code: many threads asleep in one place cost little more."""
 
     def __init__(self, target: Target, capstone: ModuleType) -> None:
         self._target = target
@@ -171,13 +162,11 @@ class LivenessReader:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the limit of code to read was reached: all words of some threads then count as
-        live."""
+        """The limit of code to read was reached: all words of some threads count as live."""
         return self._liveness.exhausted
 
     def live_words(self, thread: Thread, signals: bool) -> LiveWords:
-        """The live words of a thread; with `signals`, also of frames on its stack that signals
-        interrupted."""
+        """A thread's live words; with `signals`, also those of interrupted frames on its stack."""
         kept: list[FrameRegisters] = []
         most = _DEEPEST if signals else _NEAREST
         trace = self._unwinder.trace_with_registers(thread, kept, most)
@@ -204,8 +193,7 @@ class LivenessReader:
         return row is not None and row.signal and self._code.bytes_at(frame.pc, len(SIGRETURN)) == SIGRETURN
 
     def _from(self, frames: Sequence[Frame], kept: Sequence[FrameRegisters], first: int, registers: Mapping[str, int]) -> int | None:
-        """Live words from frame `first` on, which was interrupted with these registers; None if
-        more frames are needed to decide."""
+        """Live words from interrupted frame `first` on; None if more frames are needed."""
         top = frames[first]
         sp, pc = top.sp, top.pc
         called = self._code.bytes_at(pc - 2, 2) == SYSCALL
@@ -280,14 +268,14 @@ class LivenessReader:
 
 
 def _is_call(before: bytes) -> bool:
-    """Whether these 7 bytes in front of a return address end in a call."""
+    """Whether these 7 bytes before a return address end in a call."""
     if before[2] == 0xE8:
         return True
     return any(before[-size] == 0xFF and before[-size + 1] >> 3 & 7 == 2 for size in (2, 3, 4, 6, 7))
 
 
 def zone_bytes(live: int) -> list[Range]:
-    """The dead parts of the red zone, as offsets from the stack pointer (-128 to 0), in words."""
+    """The dead parts of the red zone: offsets from the stack pointer (-128 to 0), in words."""
     found: list[Range] = []
     for at in range(0, ZONE, 8):
         if not live >> (ZONE_AT + at) & 0xFF:

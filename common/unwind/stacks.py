@@ -13,8 +13,8 @@ from findleaks.wildcards import matches
 
 
 class NamedFrame(NamedTuple):
-    """A named frame: `function` is "" if no symbol covers the address; `offset` is from the
-    function, or from the module's address 0. `module` is a base name, "" for code of no file."""
+    """`function`: "" if no symbol covers the address; `offset`: from the function, or the module's
+    address 0; `module`: a base name, "" for code of no file."""
 
     address: int
     function: str
@@ -55,8 +55,7 @@ class Namer:
 
 
 def group_threads(target: Target) -> list[Stack]:
-    """The stacks of all threads, those of most threads first, then in the threads' order.
-    Interrupted when the user asked to stop."""
+    """Stacks, most threads first, then in their order. Interrupted if the user asks to stop."""
     unwinder = Unwinder(target)
     namer = Namer(target, unwinder)
     groups: dict[Trace, list[int]] = {}
@@ -74,8 +73,7 @@ _KEPT = ("(anonymous namespace)", "(lambda", "{lambda")
 
 
 def without_parameters(function: str) -> str:
-    """A C++ function's name without its parameters and template arguments' brackets:
-    "node::Start(int, char**)" is node::Start."""
+    """Without parameters or brackets: "node::Start(int, char**)" is node::Start."""
     depth = 0
     for at, letter in enumerate(function):
         before = function[:at]
@@ -89,8 +87,8 @@ def without_parameters(function: str) -> str:
 
 
 def matches_function(frame: NamedFrame, pattern: str) -> bool:
-    """Whether `pattern` matches this frame's function: its whole name, the name without parameters,
-    or the last part of that (MakeCallback for node::MakeCallback); * and ? match any characters."""
+    """Whether `pattern` (with * and ?) is this function's whole name, its name without parameters,
+    or the last part of that (MakeCallback for node::MakeCallback)."""
     if not frame.function:
         return False
     plain = without_parameters(frame.function)
@@ -99,8 +97,7 @@ def matches_function(frame: NamedFrame, pattern: str) -> bool:
 
 
 def filter_stacks(found: Iterable[Stack], function: str, module: str, not_under: Sequence[str]) -> list[Stack]:
-    """The stacks with a frame of `function` and one of `module` ("" for either: any), and with no
-    frame of any of `not_under`."""
+    """Stacks with a frame of `function` and one of `module` ("": any), and none of `not_under`."""
     return [
         stack
         for stack in found

@@ -34,7 +34,6 @@ class KernelBlocks:
         self.handle = Handle(made, library.fl_blocks_free, "for the directory of blocks")
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
-        """See contract.Blocks; all or nothing."""
         self._open()
         code = DISORDER
         if len(starts) == len(sizes) == len(states):
@@ -49,7 +48,6 @@ class KernelBlocks:
             raise ValueError(shared.check_ascending(starts, sizes, states, self.granule, floor, self.arch.mask))
 
     def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
-        """See contract.Blocks; all or nothing."""
         self._open()
         code = DISORDER
         if len(runs) % RUN == 0:
@@ -58,7 +56,6 @@ class KernelBlocks:
             raise ValueError(shared.check_runs(runs, len(bits) * 8, self.granule, self.library.fl_floor(self.handle), self.arch.mask))
 
     def append_blocks(self, other: Blocks, first: int, last: int) -> None:
-        """See contract.Blocks."""
         self._open()
         if not isinstance(other, KernelBlocks):
             raise TypeError("blocks of another engine")
@@ -72,7 +69,6 @@ class KernelBlocks:
         return self.handle
 
     def seal(self) -> None:
-        """See contract.Blocks."""
         if not self._sealed:
             self._sealed = True
             self.library.fl_seal(self.handle)
@@ -81,13 +77,11 @@ class KernelBlocks:
         return int(self.library.fl_count(self.handle))
 
     def find(self, address: int) -> int:
-        """See contract.Blocks."""
         self._ready()
         index = self.library.fl_find(self.handle, address) if 0 <= address <= self.arch.mask else NONE
         return -1 if index == NONE else int(index)
 
     def lookup(self, address: int) -> Optional[tuple[int, int, int, int]]:
-        """See contract.Blocks."""
         self._ready()
         if not 0 <= address <= self.arch.mask:
             return None
@@ -96,23 +90,19 @@ class KernelBlocks:
         return None if index == NONE else (index, found[0], found[1], found[2])
 
     def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
-        """See contract.Blocks."""
         self._ready()
         wanted, indices, sizes = packed("Q", addresses), zeros("I", len(addresses)), zeros("Q", len(addresses))
         self.library.fl_holding(self.handle, c_array(wanted), len(wanted), c_array(indices), c_array(sizes))
         return indices, sizes
 
     def pointer_runs(self, bounds: Bounds) -> KernelPointerRuns:
-        """See contract.Blocks."""
         self._ready()
         return KernelPointerRuns(self.library, self, bounds)
 
     def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
-        """See contract.Blocks."""
         return bool(self.library.fl_claim(c_array(labels), len(labels), c_array(indices), len(indices), label))
 
     def at_or_after(self, address: int) -> int:
-        """See contract.Blocks."""
         self._ready()
         if address > self.arch.mask:
             return len(self)
@@ -128,14 +118,12 @@ class KernelBlocks:
         return State(self.library.fl_state(self.handle, self._index(index)))
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
-        """See contract.Blocks."""
         self._ready()
         wanted = array("Q", addresses)
         unknown = self.library.fl_set_state(self.handle, c_array(wanted), len(wanted), int(state))
         return wanted[:unknown].tolist()
 
     def resize(self, index: int, size: int) -> None:
-        """Give the block another size; ValueError where it would reach into the next block."""
         self._ready()
         index = self._index(index)
         code = self.library.fl_resize(self.handle, index, size) if 0 <= size <= self.arch.mask else DISORDER
@@ -143,43 +131,36 @@ class KernelBlocks:
             raise ValueError(f"block {self.address(index):#x} cannot have {size} bytes")
 
     def totals(self, state: State, start: int = 0, end: int | None = None) -> Totals:
-        """See contract.Blocks."""
         self._ready()
         count, size = c_uint64(), c_uint64()
         self.library.fl_totals(self.handle, int(state), *self._between(start, end), byref(count), byref(size))
         return Totals(count.value, size.value)
 
     def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
-        """See contract.Blocks."""
         self._ready()
         found = self.library.words(self.library.fl_by_size, self.handle, *self._between(start, end))
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
 
     def bytes_in(self, ranges: array[int]) -> list[int]:
-        """See contract.Blocks."""
         self._ready()
         sums = (c_uint64 * len(State))()
         self.library.fl_bytes_in(self.handle, c_array(ranges), len(ranges) // 2, sums)
         return list(sums)
 
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
-        """See contract.Blocks."""
         self._ready()
         found = self.library.words(self.library.fl_gaps, self.handle, start, end, max(least, 1))
         return [Range(low, high) for low, high in zip(found[::2], found[1::2])]
 
     def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
-        """See contract.Blocks."""
         self._ready()
         return kernel_pages.by_page(self.library, self.handle, where, page, lists)
 
     def free_runs(self, where: Range, least: int) -> array[int]:
-        """See contract.Blocks."""
         self._ready()
         return kernel_pages.free_runs(self.library, self.handle, where, least)
 
     def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
-        """See contract.Blocks."""
         self._ready()
         kernel_pages.page_words(self.library, self.handle, piece, types, where, page, (found, weights))
 

@@ -1,5 +1,4 @@
-"""The dominator tree in the C kernel
-(common/kernel/{dominators,tree_reduction,semidominators,preorder_layout,dominator_queries}.c)."""
+"""The dominator tree in the C kernel: dominators.c and the files named in dominators.h."""
 
 from __future__ import annotations
 
@@ -42,41 +41,34 @@ class KernelDominators(WholeTree):
         self._handle = Handle(made, library.fl_dominators_free, "for the dominators")
 
     def scan_roots(self, piece: Piece) -> None:
-        """See dominators.Dominators."""
         self._before()
         self._library.fl_dominators_scan(self._handle, c_piece(piece), *self._bounds)
 
     def root_words(self, words: Sequence[int], root: int) -> None:
-        """See dominators.Dominators."""
         super().root_words(words, root)
         values = array("Q", words)
         self._library.fl_dominators_words(self._handle, c_array(values), len(values), root)
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
-        """See dominators.Dominators."""
         super().refer(root, blocks)
         indices = array("I", blocks)
         self._library.fl_dominators_refer(self._handle, root, c_array(indices), len(indices))
 
     def refer_lost(self, definite: int, possible: int) -> None:
-        """See dominators.Dominators."""
         super().refer_lost(definite, possible)
         self._library.fl_dominators_lost(self._handle, definite, possible)
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
-        """See dominators.Dominators."""
         super().set_owners(containers, owners)
         kept = self._kept["containers"] = c_array(containers), c_array(array("I", map(node_number, owners)))
         self._library.fl_dominators_set_owners(self._handle, *kept)
 
     def merge_into_roots(self, roots: array[int]) -> None:
-        """See dominators.Dominators."""
         super().merge_into_roots(roots)
         kept = self._kept["merged"] = (c_array(roots),)
         self._library.fl_dominators_merge(self._handle, *kept)
 
     def compute(self, budget: int) -> bool:
-        """See dominators.Dominators."""
         self._begun = True
         if not self._done and not self._library.fl_dominators_compute(self._handle, max(1, budget)):
             self._read()
@@ -84,11 +76,9 @@ class KernelDominators(WholeTree):
         return self._done
 
     def progress(self) -> float:
-        """See dominators.Dominators."""
         return 1.0 if self._done else min(0.999, self._library.fl_dominators_progress(self._handle) / 1000)
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
-        """See dominators.Dominators."""
         place, found = self.block_place(index), zeros("Q", 6)
         if place is None:
             size = self._graph.blocks.size(index)
@@ -98,13 +88,11 @@ class KernelDominators(WholeTree):
         return Chain(length, least, most, total, self._nodes[end], bool(more))
 
     def within(self, node: int, fields: int) -> KernelFields:
-        """See dominators.Dominators."""
         if node == SHARED:
             raise ValueError("only a block or a root has fields")
         return KernelFields(self._library, self._handle, self._graph.blocks, self, node, fields)
 
     def _read(self) -> None:
-        """Have the arrays at hand."""
         arrays, count = (c_void_p * 6)(), c_uint32()
         self._library.fl_dominators_arrays(self._handle, arrays, byref(count))
         self._nodes, self._idoms, self._counts = (kernel_array(arrays[at], count.value, 4) for at in range(3))

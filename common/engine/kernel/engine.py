@@ -1,5 +1,4 @@
-"""The engine over the C kernel (common/kernel/*.c), for little-endian 64-bit targets on such
-hosts."""
+"""The engine over the C kernel (common/kernel), for little-endian 64-bit targets on such hosts."""
 
 from __future__ import annotations
 
@@ -34,27 +33,22 @@ class KernelEngine:
         self._passed: CPieces = c_pieces(())
 
     def blocks(self, arch: Arch, granule: int) -> KernelBlocks:
-        """See contract.Engine."""
         return KernelBlocks(self.library, arch, granule)
 
     def graph(
         self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()
     ) -> KernelGraph:
-        """See contract.Engine; `blocks` must be this engine's."""
         if not isinstance(blocks, KernelBlocks):
             raise TypeError("blocks of another engine")
         return KernelGraph(self.library, blocks, heuristics, vtables, types)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
-        """See contract.Engine; `pieces` ascend (pass the same tuple again for many lists: it is
-        converted once). A node is misaligned when its address is no multiple of the word size."""
         at, words = c_uint64(head), CWords()
         code = self.library.fl_follow(*self.pass_pieces(pieces), byref(at), next_offset, mangled, max(0, limit), byref(words))
         nodes = self.library.take(words)
         return nodes, shared.list_problem(code, at.value, len(nodes))
 
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
-        """See contract.Engine; `pieces` as in `follow`."""
         starts, ends, nodes, problems = array("Q", heads), zeros("Q", len(heads)), CWords(), CWords()
         bounds = array("Q", within)
         if within and len(bounds) != 2 * len(starts):
@@ -69,17 +63,14 @@ class KernelEngine:
         return Lists(found, ends, wrong)
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> KernelTreeWalk:
-        """See contract.Engine; `pieces` as in `follow`."""
         return KernelTreeWalk(self.library, self.pass_pieces(pieces), root, header, layout, most)
 
     def walk_links(
         self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
     ) -> KernelLinkWalk:
-        """See contract.Engine; `pieces` as in `follow`."""
         return KernelLinkWalk(self.library, self.pass_pieces(pieces), heads, offsets, most, deepest)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
-        """See contract.Engine; `pieces` as in `follow`."""
         wanted, records = array("Q", addresses), bytearray(len(addresses) * size)
         if not records:
             return records, []
@@ -87,25 +78,22 @@ class KernelEngine:
         return records, self.library.words(self.library.fl_gather, *arguments).tolist()
 
     def pass_pieces(self, pieces: Sequence[Piece]) -> CPieces:
-        """`pieces` as the kernel takes them: a tuple's are kept for the next call."""
+        """`pieces` for the kernel: a tuple is converted once, if passed again for the next call."""
         if not isinstance(pieces, tuple) or pieces is not self._pieces:
             self._passed = c_pieces(pieces)
             self._pieces = pieces if isinstance(pieces, tuple) else ()
         return self._passed
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
-        """See contract.Engine; `distance` may be negative."""
         return self.library.words(self.library.fl_self_pointers, c_piece(piece), distance)
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
-        """See contract.Engine."""
         low, high = max(low, 0), min(high, 1 << 64)
         if low >= high:
             return array("Q")
         return self.library.words(self.library.fl_search, c_piece(piece), low, high - 1 - low)
 
     def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
-        """See contract.Engine."""
         if weights and len(weights) != len(values):
             raise ValueError(f"{len(weights)} weights for {len(values)} values")
         empty = bytes(8 * len(values))
@@ -115,14 +103,11 @@ class KernelEngine:
         return found[:number], sums[:number]
 
     def common_bytes(self, left: array[int], right: array[int]) -> int:
-        """See contract.Engine."""
         return int(self.library.fl_common(c_array(left), len(left) // 2, c_array(right), len(right) // 2))
 
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> KernelRecords:
-        """See contract.Engine."""
         return KernelRecords(self.library, shapes, tag_mask)
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
-        """See contract.Engine."""
         wanted = array("Q", sorted(set(values)))
         return self.library.words(self.library.fl_search_any, c_piece(piece), c_array(wanted), len(wanted))

@@ -18,26 +18,22 @@ class KernelFields(FieldsTree):
     and 4 of address space for each block."""
 
     def __init__(self, library: Kernel, handle: Handle, blocks: KernelBlocks, tree: WholeTree, node: int, fields: int) -> None:
-        """`handle`: the kernel's own of `tree`."""
         super().__init__(tree, blocks, node, fields)
         self._library = library
         made = library.fl_fields_new(handle, self._first, self._span, fields)
         self._handle = Handle(made, library.fl_fields_free, "for the fields of an owner")
 
     def root_words(self, words: Sequence[int], root: int) -> None:
-        """See dominators.Dominators."""
         super().root_words(words, root)
         values = array("Q", words)
         self._library.fl_fields_words(self._handle, root, c_array(values), len(values))
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
-        """See dominators.Dominators."""
         super().refer(root, blocks)
         indices = array("I", blocks)
         self._library.fl_fields_refer(self._handle, root, c_array(indices), len(indices))
 
     def compute(self, budget: int) -> bool:
-        """See dominators.Dominators."""
         self._begun = True
         if not self._done and not self._library.fl_fields_compute(self._handle, max(1, budget)):
             arrays, count = (c_void_p * 6)(), c_uint32()
@@ -49,7 +45,6 @@ class KernelFields(FieldsTree):
         return self._done
 
     def progress(self) -> float:
-        """See dominators.Dominators."""
         return 1.0 if self._done else min(0.99, self._library.fl_fields_done(self._handle) / (self._span + 1))
 
     def _children(self, field: int, limit: int) -> Sequence[int]:

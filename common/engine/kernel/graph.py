@@ -1,5 +1,4 @@
-"""The pointer graph in the C kernel
-(common/kernel/{scan,mark,classify,groups,heuristics,interiors}.c)."""
+"""The reference graph in the C kernel ({scan,mark,classify,groups,heuristics,interiors}.c)."""
 
 from __future__ import annotations
 
@@ -41,7 +40,6 @@ class KernelGraph:
             library.fl_graph_heuristics(self._handle, int(heuristics), *c_ranges(shared.merged(vtables)), c_array(words), len(words))
 
     def exclude_links(self, links: bytearray) -> None:
-        """See contract.Graph."""
         self._before_marking()
         if len(links) != len(self.blocks):
             raise ValueError(f"{len(links)} bytes, {len(self.blocks)} blocks")
@@ -49,43 +47,36 @@ class KernelGraph:
         self._library.fl_graph_leave_out(self._handle, self._links)
 
     def scan_blocks(self, piece: Piece) -> None:
-        """See contract.Graph; ValueError when a piece begins below the end of the one before."""
         self._before_marking()
         if self._library.fl_scan_blocks(self._handle, c_piece(piece)) == DISORDER:
             raise ValueError(f"piece {piece.address:#x} lies below what was scanned before")
 
     def scan_roots(self, piece: Piece) -> None:
-        """See contract.Graph."""
         self._before_marking()
         self._library.fl_scan_roots(self._handle, c_piece(piece))
 
     def root_words(self, words: Sequence[int]) -> None:
-        """See contract.Graph."""
         self._before_marking()
         values = array("Q", words)
         self._library.fl_root_words(self._handle, c_array(values), len(values))
 
     def settle(self) -> None:
-        """See contract.Graph."""
         if not self._marking:
             self._marking = True
             self._library.fl_mark(self._handle, 0)
 
     def mark(self, budget: int) -> bool:
-        """See contract.Graph."""
         self._marking = True
         if not self._marked:
             self._marked = not self._library.fl_mark(self._handle, max(1, budget))
         return self._marked
 
     def interiors(self) -> KernelInteriors:
-        """See contract.Graph."""
         if not self._marked or self._classified:
             raise RuntimeError("between marking and classifying")
         return KernelInteriors(self._library, self, self._handle)
 
     def classify(self, budget: int) -> bool:
-        """See contract.Graph."""
         if not self._marked:
             raise RuntimeError("mark first")
         if not self._classified:
@@ -96,22 +87,17 @@ class KernelGraph:
         return Kind(self._kinds[self._index(index)])
 
     def kinds(self) -> memoryview:
-        """See contract.Graph."""
         return memoryview(self._kinds).toreadonly()[: len(self.blocks)]
 
     def rows(self, rules: RowRules) -> KernelRows:
-        """See contract.Graph."""
         return KernelRows(self._library, self._handle, self.blocks.handle, rules)
 
     def totals(self, kind: Kind) -> Totals:
-        """Blocks in use of this kind; UNKNOWN before they are classified."""
         count, size = c_uint64(), c_uint64()
         self._library.fl_kind_totals(self._handle, int(kind), byref(count), byref(size))
         return Totals(count.value, size.value)
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """See contract.Graph; the pieces ascend, and a block whose first word is in none counts as
-        of no type."""
         self._after_classifying()
         library = self._library
         ranges = c_ranges(shared.merged(types))  # the kernel goes on reading them
@@ -122,48 +108,39 @@ class KernelGraph:
         return shared.ordered(map(_group, library.rows(13, library.fl_groups_finish, grouping)))
 
     def leader(self, index: int) -> int:
-        """See contract.Graph."""
         self._after_classifying()
         found = self._library.fl_leader(self._handle, self._index(index))
         return -1 if found == NONE else int(found)
 
     def cycle(self, index: int) -> int:
-        """See contract.Graph."""
         self._after_classifying()
         return int(self._library.fl_cycle(self._handle, self._index(index)))
 
     def indirect_totals(self, index: int) -> Totals:
-        """See contract.Graph."""
         self._after_classifying()
         count, size = c_uint32(), c_uint64()
         self._library.fl_hanging(self._handle, self._index(index), byref(count), byref(size))
         return Totals(count.value, size.value)
 
     def referrers(self, index: int) -> list[int]:
-        """See contract.Graph."""
         self._after_scanning()
         return self._library.words(self._library.fl_referrers, self._handle, self._index(index)).tolist()
 
     def references(self, index: int) -> list[tuple[int, bool]]:
-        """See contract.Graph; a block referred to twice is listed twice."""
         self._after_scanning()
         edges = self._library.words(self._library.fl_references, self._handle, self._index(index))
         return [(edge >> 1, bool(edge & 1)) for edge in edges]
 
     def path(self, index: int) -> list[int]:
-        """See contract.Graph; breadth first from the lowest rooted block, references in the order
-        of their words."""
         self._after_scanning()
         return self._library.words(self._library.fl_path, self._handle, self._index(index)).tolist()[::-1]
 
     def is_rooted(self, index: int) -> bool:
-        """See contract.Graph."""
         return bool(self._library.fl_rooted(self._handle, self._index(index)))
 
     def dominators(
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> KernelDominators:
-        """See contract.Graph."""
         if not (self._classified if lost else self._marking):
             raise RuntimeError("classify first" if lost else "settle first")
         return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost, priorities)

@@ -17,43 +17,36 @@ class KernelInteriors:
     """See interiors.Interiors."""
 
     def __init__(self, library: Kernel, graph: Graph, handle: Handle) -> None:
-        # the graph must outlive what is counted of it
+        # the graph must outlive its interiors
         self._library, self._graph, self._handle = library, graph, handle
         self._read, self._accepted = c_uint64(), c_uint64()
         self._counting = Handle(library.fl_interior_count_new(handle), library.fl_interior_count_free, "for the heap's graph")
 
     def keys(self, budget: int) -> tuple[array[int], bool]:
-        """See interiors.Interiors."""
         found, noted = zeros("Q", budget), c_uint64()
         number = self._library.fl_interior_keys(self._handle, byref(self._read), byref(noted), budget, c_array(found))
         return found[:number], self._read.value >= noted.value
 
     def count(self, keys: array[int]) -> None:
-        """See interiors.Interiors."""
         self._library.fl_interior_count(self._counting, c_array(keys), len(keys))
 
     def rows(self, least: int) -> list[Row]:
-        """See interiors.Interiors."""
         return sorted(Row(*row) for row in self._library.rows(3, self._library.fl_interior_rows, self._counting, least))
 
     def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
-        """See interiors.Interiors."""
         at, packed = c_uint32(first), array("Q", sizes)
         self._library.fl_interior_held(self._handle, c_array(packed), len(packed), c_array(counts), byref(at), budget)
         return at.value
 
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
-        """See interiors.Interiors."""
         packed, before = _packed(rules), self._accepted.value
         self._library.fl_interior_accept(self._handle, c_array(packed), len(rules), byref(self._accepted), budget)
         return self._accepted.value - before < budget
 
     def promote(self, budget: int) -> bool:
-        """See interiors.Interiors."""
         return not self._library.fl_promote(self._handle, max(1, budget))
 
     def effect(self, keys: array[int], rules: Sequence[Rule]) -> list[Totals]:
-        """See interiors.Interiors."""
         packed, sums, last = _packed(rules), zeros("Q", 2 * len(rules)), c_uint32(NONE)
         self._library.fl_interior_effect(self._handle, c_array(keys), len(keys), c_array(packed), len(rules), c_array(sums), byref(last))
         return [Totals(*pair) for pair in zip(sums[0::2], sums[1::2])]

@@ -1,5 +1,4 @@
-"""Loading the C kernel's shared library: its functions' signatures, its structures, and what its
-result codes mean."""
+"""Loads the C kernel's shared library: functions' signatures, structures, result codes."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ class CRunSearch(Structure):
     _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
 
 
-# Python's buffers are passed as objects (see memory.py), the kernel's own structures as handles.
+# Python's buffers are passed as objects (see memory.py), the kernel's structures as handles.
 _U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
 _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
 _HANDLE = c_void_p
@@ -187,13 +186,11 @@ SIGNATURES = {
 
 
 class StaleLibrary(OSError):
-    """A library built from other sources than those of this package: its functions may take other
-    arguments."""
+    """Built from other sources than this package's: functions may take other arguments."""
 
 
 class Kernel(ctypes.CDLL):
-    """The kernel's library. A negative result of its functions is raised as an error, but for
-    DISORDER, which is left to the caller."""
+    """The kernel's library. Negative results are raised, but DISORDER is left to the caller."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -236,10 +233,10 @@ class Kernel(ctypes.CDLL):
 
 
 class Handle(c_void_p):
-    """A structure of the kernel's own, which is freed with this."""
+    """A structure of the kernel's own, freed with this."""
 
     def __init__(self, address: Optional[int], free: Callable[[Handle], None], purpose: str) -> None:
-        """MemoryError, with the purpose, where there is no structure."""
+        """MemoryError, with the purpose, if there is no structure."""
         if not address:
             raise MemoryError(f"not enough memory {purpose}")
         super().__init__(address)
@@ -251,8 +248,7 @@ class Handle(c_void_p):
 
 
 def library(path: str = "") -> Kernel:
-    """The kernel's library, from `path` or beside this file; OSError where it is missing or of
-    another machine, StaleLibrary where its sources are others."""
+    """From `path` or beside this file; OSError if missing or another machine's, or StaleLibrary."""
     path = path or os.path.join(HERE, LIBRARY)
     try:
         loaded = Kernel(path)

@@ -22,11 +22,9 @@ class KernelLinkWalk:
         self._handle = Handle(made, library.fl_links_free, "to walk a container")
 
     def step(self, budget: int) -> bool:
-        """See links.LinkWalk."""
         return not self._library.fl_links_walk(self._handle, *self._pieces, max(1, budget))
 
     def result(self) -> tuple[array[int], bool]:
-        """See links.LinkWalk; once only."""
         nodes = CWords()
         trouble = self._library.fl_links_done(self._handle, byref(nodes))
         return self._library.take(nodes), not trouble

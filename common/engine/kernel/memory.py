@@ -1,11 +1,11 @@
-"""Passing buffers to the C kernel: every argument, field and array element keeps alive the buffer
-that it points into.
+"""Passes buffers to the C kernel so that every argument, field and array element keeps its buffer
+alive.
 
-ctypes keeps what a pointer is made from: passed to a function until that returns, assigned to a
-field or an element for as long as the structure or array lives, copied with it when it is copied
-(CPython 3.9 to 3.14, _ctypes.c: `_PyCData_set`, `KeepRef`). An address converted to a number keeps
-nothing alive, so no signature in library.py takes one: `POINTER(…)` refuses integers. Nor can a
-buffer be resized while it is kept (BufferError)."""
+ctypes keeps what a pointer is made from: until the function returns, or as long as the structure or
+array that it is assigned into lives, and copies of that (CPython 3.9 to 3.14, _ctypes.c:
+`_PyCData_set`, `KeepRef`). Addresses as numbers keep nothing alive: no signature in library.py
+takes one, and `POINTER(…)` refuses integers. A buffer that is kept cannot be resized
+(BufferError)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from findleaks.target.base import Piece, Range
 
 Buffer = Union["array[int]", bytearray]
 CArray = ctypes.Array[Any]
-CPieces = tuple[ctypes.Array["CPiece"], int]
-"""An array of pieces, and how many: two arguments."""
+CPieces = tuple[ctypes.Array["CPiece"], int]  # an array of pieces, and how many: two arguments
 
+# By type code; of length 0, so that empty arrays fit too, and one type serves for all lengths.
 _STARTS: dict[str, Any] = {"Q": c_uint64 * 0, "I": c_uint32 * 0, "B": c_ubyte * 0}
-"""By type code; of length 0, so that empty arrays fit too, and one type serves for all lengths."""
 
 
 class CPiece(Structure):
@@ -39,15 +38,14 @@ class CRange(Structure):
 
 
 def c_array(buffer: Buffer) -> CArray:
-    """A ctypes array over an array of type code "Q", "I" or "B", or a bytearray, without copying;
-    KeyError for another type code. Keep it for as long as the kernel keeps the pointer."""
+    """A ctypes array over an array ("Q", "I", "B"; else KeyError) or bytearray, without copying.
+    Keep it for as long as the kernel keeps the pointer."""
     made: CArray = _STARTS[buffer.typecode if isinstance(buffer, array) else "B"].from_buffer(buffer)
     return made
 
 
 def c_piece(piece: Piece) -> CPiece:
-    """A piece for the kernel. The bytes of a read-only view are copied, as ctypes cannot take their
-    address."""
+    """A piece; a read-only view's bytes are copied, as ctypes cannot take their address."""
     try:
         data = _STARTS["B"].from_buffer(piece.data)
     except TypeError:
@@ -56,17 +54,15 @@ def c_piece(piece: Piece) -> CPiece:
 
 
 def c_pieces(pieces: Sequence[Piece]) -> CPieces:
-    """Pieces for the kernel, and their number."""
     return (CPiece * len(pieces))(*map(c_piece, pieces)), len(pieces)
 
 
 def c_ranges(ranges: Sequence[Range]) -> tuple[ctypes.Array[CRange], int]:
-    """Ranges for the kernel, and their number."""
     return (CRange * len(ranges))(*(CRange(start, end) for start, end in ranges)), len(ranges)
 
 
 def packed(typecode: str, values: Iterable[int]) -> array[int]:
-    """As an array; no copy of what is one."""
+    """An array of the values; no copy of what is one."""
     return values if isinstance(values, array) and values.typecode == typecode else array(typecode, values)
 
 
@@ -76,8 +72,7 @@ def zeros(typecode: str, count: int) -> array[int]:
 
 
 def kernel_array(address: int | None, count: int, size: int) -> memoryview:
-    """A read-only view of the kernel's array of `count` words of 4 or 8 bytes; valid until the
-    kernel frees it."""
+    """A read-only view of `count` words of 4 or 8 bytes, valid until the kernel frees the array."""
     if not address or not count:
         return memoryview(b"")
     found = memoryview((ctypes.c_char * (count * size)).from_address(address)).toreadonly().cast("B")

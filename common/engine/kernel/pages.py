@@ -14,7 +14,7 @@ from findleaks.target.base import Piece, Range
 
 
 def by_page(library: Kernel, blocks: Handle, where: Range, page: int, lists: PageLists) -> PageRead:
-    """See contract.Blocks.by_page; `blocks` is the kernel's own."""
+    """See contract.Blocks.by_page."""
     count = max(0, -(-where.end // page) - where.start // page) if where.start < where.end else 0
     read = PageRead(bytearray(count), bytearray(count), zeros("I", count), zeros("I", count), [])
     sums = zeros("Q", len(PageState) * COLUMNS)

@@ -22,7 +22,6 @@ class KernelRecords:
         self._handle = Handle(made, library.fl_records_free, "to sort records")
 
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
-        """See Records."""
         numbers = zeros("I", self._count(piece, runs))
         arguments = (c_piece(piece), c_array(runs), len(runs) // RUN, c_array(numbers))
         if self._library.fl_records(self._handle, *arguments) == DISORDER:
@@ -30,8 +29,7 @@ class KernelRecords:
         return numbers
 
     def _count(self, piece: Piece, runs: Sequence[int]) -> int:
-        """How many records there are; no more than the piece has words, or the kernel will refuse
-        them."""
+        """The number of records; ValueError for more than the piece has words, which cannot fit."""
         count = sum(runs[2::RUN])
         if count > len(piece.data):
             raise ValueError("records do not lie in their piece")
@@ -39,16 +37,13 @@ class KernelRecords:
 
     @property
     def left(self) -> int:
-        """See Records."""
         return self._read()[2]
 
     def keys(self) -> list[Key]:
-        """See Records."""
         words = self._read()[0]
         return list(zip(words[0::4], words[1::4], words[2::4], words[3::4]))
 
     def counts(self) -> list[int]:
-        """See Records."""
         return self._read()[1].tolist()
 
     def _read(self) -> tuple[array[int], array[int], int]:

@@ -11,17 +11,13 @@ from findleaks.engine.kernel.memory import c_array, c_pieces, c_ranges, zeros
 from findleaks.engine.rows import RowBatch, RowRules, Selected
 from findleaks.target.base import Piece
 
-TEXT_BYTES = 256 << 10
-"""Bytes of text made in one call: about a millisecond."""
-
-STEPS = 1 << 16
-"""Blocks visited in one call."""
-
+TEXT_BYTES = 256 << 10  # bytes of text made in one call: about a millisecond
+STEPS = 1 << 16  # blocks visited in one call
 RARE = 1
 
 
 class KernelRows:
-    """See rows.Rows. `graph` and `blocks` are the kernel's own."""
+    """See rows.Rows."""
 
     def __init__(self, library: Kernel, graph: Handle, blocks: Handle, rules: RowRules) -> None:
         self._library, self._graph, self._blocks = library, graph, blocks
@@ -32,11 +28,9 @@ class KernelRows:
         self._view = memoryview(self._out)
 
     def use(self, pieces: Sequence[Piece]) -> None:
-        """See rows.Rows."""
         self._pieces = c_pieces(pieces)
 
     def format(self, order: array[int] | None, at: int, end: int, limit: int) -> RowBatch:
-        """See rows.Rows."""
         where, left, written = c_uint32(at), c_uint64(limit), c_uint64()
         places = None if order is None else c_array(order)
         out = (c_array(self._out), TEXT_BYTES, None, byref(written), byref(c_uint64()))
@@ -44,7 +38,6 @@ class KernelRows:
         return RowBatch(str(self._view[: written.value], "ascii"), where.value, code == RARE, limit - left.value)
 
     def select(self, at: int, end: int) -> Selected:
-        """See rows.Rows."""
         where, left, written, size = c_uint32(at), c_uint64((1 << 64) - 1), c_uint64(), c_uint64()
         indices = zeros("I", min(STEPS, max(end - at, 1)))
         out = (None, 0, c_array(indices), byref(written), byref(size))
@@ -52,7 +45,6 @@ class KernelRows:
         return Selected(indices[: written.value], size.value, where.value, code == RARE)
 
     def largest_first(self, indices: array[int]) -> Iterator[array[int]]:
-        """See rows.Rows."""
         made, run = zeros("I", len(indices)), 1
         while run < len(indices):
             self._library.fl_largest_first(self._blocks, c_array(indices), c_array(made), len(indices), run)
@@ -61,7 +53,7 @@ class KernelRows:
         yield indices
 
     def _rules(self) -> CRules:
-        """Made for each call: what it points to may not grow while it is there."""
+        """Made anew for each call: what it points to may not grow while it exists."""
         rules = self.rules
         return CRules(
             rules.states,

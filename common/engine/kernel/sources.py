@@ -1,10 +1,9 @@
 """A checksum of the C sources that the kernel's library must be built from.
 
-In a checkout it is computed from the sources; an installed package has it in a file. The build
-passes it to the compiler (FL_SOURCES), and the library returns it (fl_sources). The Makefile and
-setup.py run this file by its path, so it imports the standard library only. CRC-32, since all
-sources are read at each start: it identifies builds, and protects from nothing else.
-"""
+Computed in a checkout; installed packages have it in a file. The build passes it to the compiler
+(FL_SOURCES), the library returns it (fl_sources). The Makefile and setup.py run this file by its
+path, so it imports the standard library only. CRC-32 identifies builds, no more, and is fast: all
+sources are read at each start."""
 
 from __future__ import annotations
 
@@ -13,21 +12,18 @@ import zlib
 from typing import Optional
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FOLDER = os.path.join(HERE, "..", "..", "kernel")
-"""The sources in a checkout. An installed package has none."""
-PACKAGED = os.path.join(HERE, "sources.crc")
-"""Where an installed package has the checksum."""
+FOLDER = os.path.join(HERE, "..", "..", "kernel")  # of a checkout; packages have none
+PACKAGED = os.path.join(HERE, "sources.crc")  # an installed package's checksum
 
 
 def checksum(folder: str = FOLDER) -> int:
-    """The CRC-32 of a folder's C files, headers and compiler flags, with their names; OSError where
-    there are none."""
+    """CRC-32 of a folder's C files, headers and compiler flags, with names; OSError without any."""
     names = sorted(name for name in os.listdir(folder) if name.endswith((".c", ".h")) or name == "flags")
     return zlib.crc32(b"".join(part for name in names for part in (name.encode(), b"\0", _contents(os.path.join(folder, name)))))
 
 
 def wanted() -> Optional[int]:
-    """The library's right checksum; None where there are neither sources nor the packaged file."""
+    """The checksum the library must have; None with neither sources nor the packaged file."""
     try:
         return checksum()
     except OSError:
@@ -39,7 +35,7 @@ def wanted() -> Optional[int]:
 
 
 def _contents(path: str) -> bytes:
-    """A file's bytes, a third faster than by a file object."""
+    """A third faster than with a file object."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, os.fstat(descriptor).st_size + 1)

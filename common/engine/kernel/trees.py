@@ -19,11 +19,9 @@ class KernelTreeWalk:
         self._handle = Handle(made, library.fl_tree_free, "to walk a tree")
 
     def step(self, budget: int) -> bool:
-        """See trees.TreeWalk."""
         return not self._library.fl_tree_walk(self._handle, *self._pieces, max(1, budget))
 
     def result(self) -> tuple[array[int], str]:
-        """See trees.TreeWalk; once only."""
         nodes, trouble = CWords(), (c_uint64 * 3)()
         self._library.fl_tree_done(self._handle, byref(nodes), trouble)
         return self._library.take(nodes), tree_problem(*trouble)

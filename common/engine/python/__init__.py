@@ -1,2 +1,1 @@
-"""The engine in Python: the same answers where there is no C library; what tests hold the kernel
-to."""
+"""The engine in Python: the same answers without a C library; tests compare the kernel with it."""

@@ -1,5 +1,4 @@
-"""The directory of blocks in pure Python: sorted arrays and bisection. The reference that tests
-hold the kernel to."""
+"""The block directory in pure Python: sorted arrays and bisection."""
 
 from __future__ import annotations
 
@@ -34,13 +33,11 @@ class PureBlocks:
         self.starts: array[int] = array("Q")
         self.sizes: array[int] = array("Q")
         self.states = bytearray()
-        # address >> PAGE_BITS: first index << COUNT_BITS | starts in it
-        self.pages: dict[int, int] = {}
+        self.pages: dict[int, int] = {}  # address >> PAGE_BITS: index << COUNT_BITS | starts
         self.pending = False  # the last block's state awaits the next chunk's PREV_INUSE bit
         self._sealed = False
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
-        """See contract.Blocks; all or nothing."""
         self.check_open()
         wrong = shared.check_ascending(starts, sizes, states, self.granule, self.floor(), self.arch.mask)
         if wrong:
@@ -53,7 +50,6 @@ class PureBlocks:
         self.states.extend(states)
 
     def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
-        """See contract.Blocks; all or nothing."""
         self.check_open()
         wrong = shared.check_runs(runs, len(bits) * 8, self.granule, self.floor(), self.arch.mask)
         if wrong:
@@ -72,13 +68,11 @@ class PureBlocks:
                 self.states += bytes(other if bits[n >> 3] >> (n & 7) & 1 else clear for n in range(bit, bit + count))
 
     def append_blocks(self, other: Blocks, first: int, last: int) -> None:
-        """See contract.Blocks."""
         if not isinstance(other, PureBlocks):
             raise TypeError("blocks of another engine")
         self.append(other.starts[first:last], other.sizes[first:last], other.states[first:last])
 
     def seal(self) -> None:
-        """See contract.Blocks."""
         if self._sealed:
             return
         self._sealed = True
@@ -96,7 +90,6 @@ class PureBlocks:
         return len(self.starts)
 
     def find(self, address: int) -> int:
-        """See contract.Blocks."""
         self._ready()
         index = bisect_right(self.starts, address) - 1
         if index >= 0 and (address - self.starts[index] < self.sizes[index] or address == self.starts[index]):
@@ -104,23 +97,19 @@ class PureBlocks:
         return -1
 
     def lookup(self, address: int) -> Optional[tuple[int, int, int, int]]:
-        """See contract.Blocks."""
         index = self.find(address)
         return (index, self.starts[index], self.sizes[index], self.states[index]) if index >= 0 else None
 
     def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
-        """See contract.Blocks."""
         found = [self.find(address) for address in addresses]
         indices = array("I", [index if index >= 0 else 0xFFFFFFFF for index in found])
         return indices, array("Q", [self.sizes[index] if index >= 0 else 0 for index in found])
 
     def pointer_runs(self, bounds: Bounds) -> PurePointerRuns:
-        """See contract.Blocks."""
         self._ready()
         return PurePointerRuns(self, bounds)
 
     def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
-        """See contract.Blocks."""
         if any(index >= len(labels) or labels[index] != 0xFFFFFFFF for index in indices):
             return False
         for index in indices:
@@ -128,7 +117,6 @@ class PureBlocks:
         return True
 
     def at_or_after(self, address: int) -> int:
-        """See contract.Blocks."""
         self._ready()
         return bisect_left(self.starts, address)
 
@@ -142,7 +130,6 @@ class PureBlocks:
         return State(self.states[self._index(index)])
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
-        """See contract.Blocks."""
         self._ready()
         unknown = []
         starts, states = self.starts, self.states
@@ -155,7 +142,6 @@ class PureBlocks:
         return unknown
 
     def resize(self, index: int, size: int) -> None:
-        """Give the block another size; ValueError where it would reach into the next block."""
         self._ready()
         start = self.starts[self._index(index)]
         limit = self.starts[index + 1] if index + 1 < len(self.starts) else self.arch.mask
@@ -164,7 +150,6 @@ class PureBlocks:
         self.sizes[index] = size
 
     def totals(self, state: State, start: int = 0, end: int | None = None) -> Totals:
-        """See contract.Blocks."""
         self._ready()
         low = bisect_left(self.starts, start)
         high = len(self.starts) if end is None else bisect_left(self.starts, end)
@@ -174,7 +159,6 @@ class PureBlocks:
         return Totals(states.count(wanted), sum(compress(self.sizes[low:high], map(wanted.__eq__, states))))
 
     def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
-        """See contract.Blocks."""
         self._ready()
         low = bisect_left(self.starts, start)
         high = len(self.starts) if end is None else bisect_left(self.starts, end)
@@ -182,7 +166,6 @@ class PureBlocks:
         return [Size(size, State(state), blocks) for (size, state), blocks in sorted(counts.items())]
 
     def bytes_in(self, ranges: array[int]) -> list[int]:
-        """See contract.Blocks."""
         self._ready()
         sums = [0] * len(State)
         starts, sizes, states = self.starts, self.sizes, self.states
@@ -197,7 +180,6 @@ class PureBlocks:
         return sums
 
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
-        """See contract.Blocks."""
         self._ready()
         starts, sizes = self.starts, self.sizes
         first, last = bisect_left(starts, start), bisect_left(starts, end)
@@ -214,17 +196,14 @@ class PureBlocks:
         return found
 
     def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
-        """See contract.Blocks."""
         self._ready()
         return pages.by_page(self, where, page, lists)
 
     def free_runs(self, where: Range, least: int) -> array[int]:
-        """See contract.Blocks."""
         self._ready()
         return pages.free_runs(self, where, least)
 
     def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
-        """See contract.Blocks."""
         self._ready()
         pages.page_words(self, piece, types, where, page, found, weights)
 

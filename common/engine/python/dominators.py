@@ -1,10 +1,9 @@
-"""The dominator tree in Python: the reference that tests compare the kernel with.
+"""The dominator tree in pure Python, by semi-NCA.
 
-Semi-NCA: a depth-first numbering; semidominators, from the last number down; then, from the first
-number up, each node's idom: the nearest ancestor of its parent whose number is at most the node's
-semidominator. This last search uses skip links (E. Myers, "An applicative random-access stack",
-1983): semi-NCA's plain walk is quadratic on a long list whose end refers to many blocks that others
-refer to, too."""
+Number nodes depth first; find semidominators, from the last number down; then, from the first up,
+each node's idom: its parent's nearest ancestor numbered at most its semidominator. This last search
+uses skip links (E. Myers, "An applicative random-access stack", 1983): semi-NCA's plain walk is
+quadratic on a long list whose end refers to many blocks that others refer to as well."""
 
 from __future__ import annotations
 
@@ -52,7 +51,6 @@ class PureDominators(WholeTree):
         self._steps = 0
 
     def scan_roots(self, piece: Piece) -> None:
-        """See dominators.Dominators."""
         self._before()
         arch, bounds = self._graph.blocks.arch, self._bounds
         base, words = words_of(piece, arch)
@@ -63,7 +61,6 @@ class PureDominators(WholeTree):
                 self._hold(edge >> 1, self._owners[at])
 
     def root_words(self, words: Sequence[int], root: int) -> None:
-        """See dominators.Dominators."""
         super().root_words(words, root)
         for value in words:
             edge = self._graph.resolve(value)
@@ -71,7 +68,6 @@ class PureDominators(WholeTree):
                 self._hold(edge >> 1, root)
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
-        """See dominators.Dominators."""
         super().refer(root, blocks)
         states = self._graph.blocks.states
         for index in blocks:
@@ -79,7 +75,6 @@ class PureDominators(WholeTree):
                 self._hold(index, root)
 
     def refer_lost(self, definite: int, possible: int) -> None:
-        """See dominators.Dominators."""
         super().refer_lost(definite, possible)
         graph = self._graph
         for index, kind in enumerate(graph.kinds()):
@@ -93,13 +88,11 @@ class PureDominators(WholeTree):
                         self._hold(target, possible)
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
-        """See dominators.Dominators."""
         super().set_owners(containers, owners)
         self._containers = containers, owners
 
     def edge_ignored(self, index: int, source: int) -> bool:
-        """Whether an edge is ignored: into a container's node, from neither its owner nor another
-        of its nodes."""
+        """Whether an edge leads into a container's node from neither its owner nor another node."""
         if self._containers is None:
             return False
         containers, owners = self._containers
@@ -107,12 +100,10 @@ class PureDominators(WholeTree):
         return container != NO_ROOT and owners[container] != source and not (source >= 0 and containers[source] == container)
 
     def merge_into_roots(self, roots: array[int]) -> None:
-        """See dominators.Dominators."""
         super().merge_into_roots(roots)
         self._merged = roots
 
     def compute(self, budget: int) -> bool:
-        """See dominators.Dominators."""
         self._begun = True
         if self._work is None:
             self._work = self._compute()
@@ -122,11 +113,9 @@ class PureDominators(WholeTree):
         return self._done
 
     def progress(self) -> float:
-        """See dominators.Dominators."""
         return 1.0 if self._done else min(0.99, self._steps / (4 * len(self._graph.blocks) + 1))
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
-        """See dominators.Dominators."""
         sizes, nodes, held = self._graph.blocks.sizes, self._nodes, self._bytes
         place = self.block_place(index)
         size = sizes[index]
@@ -144,17 +133,15 @@ class PureDominators(WholeTree):
         return Chain(length, least, most, total, index, False)
 
     def within(self, node: int, fields: int) -> PureFields:
-        """See dominators.Dominators."""
         if node == SHARED:
             raise ValueError("only a block or a root has fields")
         return PureFields(self._graph, self, node, fields)
 
     def parent_at(self, place: int) -> int:
-        """The place of the idom of the node there."""
+        """The place of that node's idom."""
         return self._idoms[place]
 
     def total_at(self, place: int) -> Totals:
-        """What the block there retains."""
         return Totals(self._counts[place], self._bytes[place])
 
     def _hold(self, index: int, root: int) -> None:
@@ -166,7 +153,6 @@ class PureDominators(WholeTree):
             self._held[index] = priority, root if priority < best else SHARED
 
     def _is_considered(self, index: int) -> bool:
-        """Whether the tree has this block."""
         if self._merged and self._merged[index] != NO_ROOT:
             return False
         return not self._lost or self._graph.kinds()[index] in _LOST
@@ -212,11 +198,11 @@ class PureDominators(WholeTree):
     def _visit(
         self, numbers: dict[int, int], nodes: list[int], parents: list[int], semis: list[int], others: dict[int, list[int]]
     ) -> Iterator[None]:
-        """Number the nodes depth first: from each root in turn the blocks that it alone refers to,
-        lowest first; then those that several refer to."""
+        """Number the nodes depth first, from each root in turn: first blocks that it alone refers
+        to, lowest first; at last those that several refer to."""
         targets: list[list[int]] = [[] for _ in range(self.roots)]
         several: list[list[int]] = [[] for _ in self._priorities]
-        base = 0  # the first number given in this priority: those before are no business of it
+        base = 0  # numbers of earlier priorities, below this, are not looked at
         for index in sorted(self._held):
             if self._is_considered(index):
                 priority, root = self._held[index]
@@ -263,7 +249,7 @@ class PureDominators(WholeTree):
             yield
 
     def _lay_out(self, nodes: list[int], idoms: list[int]) -> Iterator[None]:
-        """Lay the tree out in preorder: what a node retains directly follows it."""
+        """In preorder: what a node retains directly follows it."""
         counts = [1] * len(nodes)
         for number in range(len(nodes) - 1, 0, -1):
             counts[idoms[number]] += counts[number]
@@ -285,7 +271,6 @@ class PureDominators(WholeTree):
         self._roots_at = [found[ROOT_NODE | root] for root in range(self.roots)]
 
     def _children(self, place: int, limit: int) -> list[int]:
-        """Places of all children of the node there."""
         found = []
         at, end = place + 1, place + self._counts[place]
         while at < end:
@@ -299,8 +284,7 @@ class PureDominators(WholeTree):
         return self.rows_at([place] if block else self._children(place, 0), everything)
 
     def rows_at(self, places: Sequence[int], everything: bool) -> Rows:
-        """The blocks at these places by size, or all that they retain: rows as in
-        retained.spreads."""
+        """The blocks at these places, or all they retain, by size: rows as in retained.spreads."""
         sizes = self._graph.blocks.sizes
         found: dict[int, list[int]] = {}
         for first in places:

@@ -1,5 +1,4 @@
-"""The pure-Python engine: the same answers as the C kernel wherever its library is missing, and for
-every architecture."""
+"""The pure-Python engine: the C kernel's answers, without a library and on all architectures."""
 
 from __future__ import annotations
 
@@ -33,20 +32,16 @@ class PureEngine:
         self.arch = arch
 
     def blocks(self, arch: Arch, granule: int) -> PureBlocks:
-        """See contract.Engine."""
         return PureBlocks(arch, granule)
 
     def graph(
         self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()
     ) -> PureGraph:
-        """See contract.Engine; `blocks` must be this engine's."""
         if not isinstance(blocks, PureBlocks):
             raise TypeError("blocks of another engine")
         return PureGraph(blocks, heuristics, vtables, types)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
-        """See contract.Engine; `pieces` ascend. A node is misaligned when its address is no
-        multiple of the word size."""
         return self._follow(pieces, head, next_offset, mangled, limit, 0, self.arch.mask)
 
     def _follow(
@@ -82,7 +77,6 @@ class PureEngine:
         return nodes, shared.list_problem(code, node, len(nodes))
 
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
-        """See contract.Engine."""
         if within and len(within) != 2 * len(heads):
             raise ValueError(f"{len(within)} bounds for {len(heads)} lists")
         nodes: array[int] = array("Q")
@@ -98,17 +92,14 @@ class PureEngine:
         return Lists(nodes, ends, problems)
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> PureTreeWalk:
-        """See contract.Engine."""
         return PureTreeWalk(reading(pieces, self.arch), root, header, layout, most, self.arch.word)
 
     def walk_links(
         self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
     ) -> PureLinkWalk:
-        """See contract.Engine."""
         return PureLinkWalk(reading(pieces, self.arch), heads, offsets, most, deepest, self.arch.mask)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
-        """See contract.Engine."""
         starts = [piece.address for piece in pieces]
         records, missing = bytearray(len(addresses) * size), []
         for number, address in enumerate(addresses):
@@ -127,7 +118,6 @@ class PureEngine:
         return records, missing
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
-        """See contract.Engine; `distance` may be negative."""
         word = self.arch.word
         base, words = words_of(piece, self.arch)
         steps, odd = divmod(distance, word)
@@ -144,13 +134,11 @@ class PureEngine:
         return found
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
-        """See contract.Engine."""
         word = self.arch.word
         base, words = words_of(piece, self.arch)
         return array("Q", [base + at * word for at, value in enumerate(words) if low <= value < high])
 
     def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
-        """See contract.Engine."""
         if weights and len(weights) != len(values):
             raise ValueError(f"{len(weights)} weights for {len(values)} values")
         sums: dict[int, int] = Counter(values) if not weights else {}
@@ -160,15 +148,12 @@ class PureEngine:
         return found, array("Q", [sums[value] & (1 << 64) - 1 for value in found])
 
     def common_bytes(self, left: array[int], right: array[int]) -> int:
-        """See contract.Engine."""
         return pages.common_bytes(left, right)
 
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> PureRecords:
-        """See contract.Engine."""
         return PureRecords(self.arch, shapes, tag_mask)
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
-        """See contract.Engine."""
         word = self.arch.word
         base, words = words_of(piece, self.arch)
         wanted = frozenset(values)

@@ -1,5 +1,4 @@
-"""What an owner holds by field, in pure Python: the reference that tests compare the kernel
-with."""
+"""What an owner retains by field, in pure Python."""
 
 from __future__ import annotations
 
@@ -29,7 +28,6 @@ class PureFields(FieldsTree):
         self._steps = 0
 
     def root_words(self, words: Sequence[int], root: int) -> None:
-        """See dominators.Dominators."""
         super().root_words(words, root)
         for value in words:
             edge = self._graph.resolve(value)
@@ -37,13 +35,11 @@ class PureFields(FieldsTree):
                 self._reach(edge >> 1, root + 1, self._node)
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
-        """See dominators.Dominators."""
         super().refer(root, blocks)
         for index in blocks:
             self._reach(index, root + 1, self._node)
 
     def compute(self, budget: int) -> bool:
-        """See dominators.Dominators."""
         self._begun = True
         if self._work is None:
             self._work = self._compute()
@@ -53,7 +49,6 @@ class PureFields(FieldsTree):
         return self._done
 
     def progress(self) -> float:
-        """See dominators.Dominators."""
         return 1.0 if self._done else min(0.99, self._steps / (2 * self._span + 1))
 
     def _reach(self, index: int, label: int, source: int) -> None:

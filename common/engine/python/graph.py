@@ -1,5 +1,4 @@
-"""References among blocks and reachability in pure Python: the reference that tests compare the
-kernel with."""
+"""References among blocks and reachability, in pure Python."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from findleaks.engine.terms import NO_POINTERS, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
-# tables to translate bytes to 1 or 0 with
+# tables that translate bytes to 1 or 0
 _IS = [bytes(byte == kind for byte in range(256)) for kind in Kind]
 _IS_0 = _IS[0]
 SEGMENT_GAP = 1 << 20  # address ranges further apart than this are searched apart
@@ -54,14 +53,12 @@ class PureGraph:
         self._lost = Lost(blocks, self._kinds, self.edges_of)
 
     def exclude_links(self, links: bytearray) -> None:
-        """See contract.Graph."""
         self._before_marking()
         if len(links) != len(self.blocks):
             raise ValueError(f"{len(links)} bytes, {len(self.blocks)} blocks")
         self._links = links
 
     def scan_blocks(self, piece: Piece) -> None:
-        """See contract.Graph; ValueError when a piece begins below the end of the one before."""
         if piece.address < self._scanned:
             raise ValueError(f"piece {piece.address:#x} lies below {self._scanned:#x}, which was scanned before")
         self._before_marking()
@@ -116,20 +113,17 @@ class PureGraph:
             raise shared.TooManyBlocks("references")
 
     def scan_roots(self, piece: Piece) -> None:
-        """See contract.Graph."""
         self._before_marking()
         _, words = words_of(piece, self.blocks.arch)
         for position in self.candidates(piece, words):
             self._root(words[position])
 
     def root_words(self, words: Sequence[int]) -> None:
-        """See contract.Graph."""
         self._before_marking()
         for value in words:
             self._root(value)
 
     def settle(self) -> None:
-        """See contract.Graph."""
         if self._marker is None:
             if self._heuristic_facts:
                 self._heuristic_facts.settle(self.edges, self._roots)
@@ -137,20 +131,17 @@ class PureGraph:
             self._marker = self._mark()
 
     def mark(self, budget: int) -> bool:
-        """See contract.Graph."""
         self.settle()
         assert self._marker is not None
         self._marked = run(self._marker, budget)
         return self._marked
 
     def interiors(self) -> PureInteriors:
-        """See contract.Graph."""
         if not self._marked or self._classified:
             raise RuntimeError("between marking and classifying")
         return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or ())
 
     def classify(self, budget: int) -> bool:
-        """See contract.Graph."""
         if not self._marked:
             raise RuntimeError("mark first")
         if self._classifier is None:
@@ -162,14 +153,12 @@ class PureGraph:
         return Kind(self._kinds[self.index(index)])
 
     def kinds(self) -> memoryview:
-        """See contract.Graph."""
         return memoryview(self._kinds).toreadonly()
 
     def rows(self, rules: RowRules) -> None:
         """See contract.Graph."""
 
     def totals(self, kind: Kind) -> Totals:
-        """Blocks in use of this kind; UNKNOWN before they are classified."""
         blocks = self.blocks
         wanted = int(kind)
         used = blocks.states.translate(_IS_0)
@@ -177,28 +166,22 @@ class PureGraph:
         return Totals(chosen.count(1), sum(compress(blocks.sizes, chosen)))
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """See contract.Graph; the pieces ascend, and a block whose first word is in none counts as
-        of no type."""
         self._after_classifying()
         return self._lost.groups(pieces, types)
 
     def leader(self, index: int) -> int:
-        """See contract.Graph."""
         self._after_classifying()
         return self._lost.leader(self.index(index))
 
     def cycle(self, index: int) -> int:
-        """See contract.Graph."""
         self._after_classifying()
         return self._lost.cycle(self.index(index))
 
     def indirect_totals(self, index: int) -> Totals:
-        """See contract.Graph."""
         self._after_classifying()
         return self._lost.indirect_totals(self.index(index))
 
     def referrers(self, index: int) -> list[int]:
-        """See contract.Graph."""
         self._after_scanning()
         start = self.index(index) << 1
         found = []
@@ -210,13 +193,10 @@ class PureGraph:
         return found
 
     def references(self, index: int) -> list[tuple[int, bool]]:
-        """See contract.Graph; a block referred to twice is listed twice."""
         self._after_scanning()
         return [(edge >> 1, bool(edge & 1)) for edge in self.edges_of(self.index(index))]
 
     def path(self, index: int) -> list[int]:
-        """See contract.Graph; breadth first from the lowest rooted block, references in the order
-        of their words."""
         self._after_scanning()
         wanted = self.index(index)
         level = sorted(self._roots)
@@ -237,13 +217,11 @@ class PureGraph:
         return chain[::-1]
 
     def is_rooted(self, index: int) -> bool:
-        """See contract.Graph."""
         return self.index(index) in self._roots
 
     def dominators(
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> PureDominators:
-        """See contract.Graph."""
         if not (self._classified if lost else self._marker is not None):
             raise RuntimeError("classify first" if lost else "settle first")
         return PureDominators(self, roots, bounds, owners, lost, priorities)
@@ -252,8 +230,7 @@ class PureGraph:
         return self.edges[self.offsets[index] : self.offsets[index + 1]]
 
     def _spans(self) -> tuple[list[int], list[int]]:
-        """Starts and ends of the address ranges that hold blocks, a gap of SEGMENT_GAP apart at
-        least."""
+        """Starts and ends of the address ranges with blocks, at least SEGMENT_GAP apart."""
         starts: list[int] = []
         ends: list[int] = []
         last = -SEGMENT_GAP - 1
@@ -271,9 +248,9 @@ class PureGraph:
         return starts, ends
 
     def _address_byte_table(self) -> bytes:
-        """A table: can a byte be the sixth byte of a pointer to a block (1) or not (0)? b"" where
-        it does not help: for other than little-endian words of 8 bytes, or blocks below 2^40, where
-        small numbers look like pointers."""
+        """1 for each value that a pointer's sixth byte may have. b"" where this does not help: for
+        other than little-endian words of 8 bytes, or blocks below 2^40 (small numbers look like
+        pointers)."""
         arch = self.blocks.arch
         if (arch.word, arch.byteorder) != (8, "little") or not self._segments or self._segments[0] >> 40 & 255 == 0:
             return b""
@@ -295,8 +272,7 @@ class PureGraph:
         return compress(range(len(words)), [low <= value < high for value in words])
 
     def _block_before(self, value: int) -> int:
-        """The last block that starts at or below `value`, if its page has no start; -1 if no block
-        is near."""
+        """The last block at or below `value`, if its page has no start; -1 if none is near."""
         segment = bisect_right(self._segments, value) - 1
         if segment < 0 or value >= self._ends[segment]:
             return -1
@@ -328,8 +304,7 @@ class PureGraph:
             self._roots[edge >> 1] = self._roots.get(edge >> 1, 0) | 1 + (edge & 1)
 
     def _mark(self) -> Iterator[None]:
-        """One step a block: start references from the roots, then whatever an interior one leads
-        to."""
+        """One step a block: start references from roots, then what interior ones lead to."""
         kinds, offsets, edges = self._kinds, self.offsets, self.edges
         interior = {index for index, how in self._roots.items() if how & 2}
         work = []
@@ -360,7 +335,7 @@ class PureGraph:
             yield
 
     def index(self, index: int) -> int:
-        """The same; IndexError if there is no such block."""
+        """IndexError if there is no such block."""
         if not 0 <= index < len(self._kinds):
             raise IndexError(f"no block {index}")
         return index

@@ -1,13 +1,12 @@
-"""memcheck's four interior-pointer heuristics and two of CPython's in pure Python, without random
-access to memory.
+"""memcheck's four interior-pointer heuristics and two of CPython's, in pure Python.
 
-Meanings from Valgrind 3.19 (memcheck/mc_leakcheck.c); memcheck knows the size that was asked for,
-we only the usable one, which exceeds it by less than shared.SLACK_WORDS words: a size that fits
-within that slack is accepted.
+Meanings from Valgrind 3.19 (memcheck/mc_leakcheck.c). memcheck knows the requested size, we only
+the usable one, larger by less than shared.SLACK_WORDS words: sizes that fit within that slack are
+accepted.
 
-A reference is met before or after the block it points into, so what a block's own words say (a
-fact) and the interior references are collected while memory streams by, and settled before marking.
-"""
+Memory streams by without random access, and a reference may come before the block that it points
+into. So facts (what a block's own words say) and interior references are collected, and settled
+before marking."""
 
 from __future__ import annotations
 
@@ -19,48 +18,40 @@ from findleaks.engine.python.blocks import PureBlocks
 from findleaks.engine.terms import Heuristic
 from findleaks.target.base import Range
 
-HEAD = 8
-"""Words of a block that facts depend on, except inner vtables."""
+HEAD = 8  # words of a block that facts depend on, except inner vtables
 
+# Bytes into a block where an object may begin: behind the collector's header, or two pointers more.
 OBJECTS_AT = (0, 16, 32, 48)
-"""Bytes into a block at which an object may begin: behind the garbage collector's header, and two
-pointers more."""
 
-VALUES_AT = (8, 16, 24, 32)
-"""Bytes into a block at which a dictionary's values may begin; the byte in front of them says
-which."""
+VALUES_AT = (8, 16, 24, 32)  # offsets in a block of a dictionary's values; the byte before says it
 
 
 class HeuristicFacts:
-    """Facts of blocks and interior references awaiting them."""
+    """Facts of blocks, and interior references awaiting them."""
 
     def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()) -> None:
         self._blocks = blocks
         self._types = frozenset(types) - {0}
-        # of a block, the furthest place at which an object begins
-        self._objects: dict[int, int] = {}
-        # (block, place at which a dictionary's values begin)
-        self._values: set[tuple[int, int]] = set()
+        self._objects: dict[int, int] = {}  # of a block, the furthest place of an object
+        self._values: set[tuple[int, int]] = set()  # (block, place of a dictionary's values)
         self._heuristics = heuristics
         self._vtables = shared.RangeSet(vtables)
         self._facts: dict[int, int] = {}
-        # addresses, beyond a block's first word, of words that point to a vtable
+        # addresses of words that point to a vtable, beyond blocks' first words
         self._inner_vtables: set[int] = set()
-        # first words of blocks whose second is still to come (it may be in the next piece)
+        # first words of blocks whose second is still to come, perhaps in the next piece
         self._first: dict[int, int] = {}
         self._edges: list[tuple[int, int, int]] = []  # place among the edges, block, pointer
         self._roots: list[tuple[int, int]] = []  # block, pointer
 
     def edge(self, place: int, block: int, pointer: int) -> None:
-        """An interior reference recorded as edge number `place`."""
         self._edges.append((place, block, pointer))
 
     def root(self, block: int, pointer: int) -> None:
-        """An interior reference from root memory."""
         self._roots.append((block, pointer))
 
     def facts(self, base: int, words: Sequence[int]) -> None:
-        """Note what the words (the first at `base`) say of the in-use blocks they lie in."""
+        """Note what the words from address `base` on say of the in-use blocks they lie in."""
         blocks = self._blocks
         word = blocks.arch.word
         end = base + len(words) * word
@@ -99,7 +90,7 @@ class HeuristicFacts:
                 self._note(index, Heuristic.STDSTRING)
 
     def _head(self, index: int, offset: int, value: int) -> None:
-        """What a word of a block's first few says of objects and values in it."""
+        """What one of a block's first words says of objects and values in it."""
         word = self._blocks.arch.word
         if self._heuristics & Heuristic.OBJECTS and offset - word in OBJECTS_AT and value in self._types:
             self._objects[index] = max(self._objects.get(index, 0), offset - word)
@@ -116,11 +107,11 @@ class HeuristicFacts:
         self._facts[index] = self._facts.get(index, 0) | int(fact)
 
     def _counts(self, block: int, pointer: int) -> bool:
-        """Does this interior pointer count as a start reference?"""
+        """Whether this interior pointer counts as a start reference."""
         word = self._blocks.arch.word
         offset = pointer - self._blocks.starts[block]
         if block in self._objects and offset & ~3 in OBJECTS_AT and offset & ~3 <= self._objects[block]:
-            # a reference to the object, or to what precedes it; two low bits may be marks
+            # to the object, or to what precedes it; two low bits may be marks
             return True
         if (block, offset + 1 if offset % 8 == 7 else offset) in self._values:
             return True  # 3.12 marks it by taking one off
@@ -133,7 +124,6 @@ class HeuristicFacts:
         )
 
     def settle(self, edges: array[int], roots: dict[int, int]) -> None:
-        """Turn the interior references that count into start references."""
         for place, block, pointer in self._edges:
             if self._counts(block, pointer):
                 edges[place] = block << 1

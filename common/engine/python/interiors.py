@@ -1,5 +1,4 @@
-"""Interior references to possible blocks, in pure Python: the reference that tests compare the
-kernel with."""
+"""Interior references to possible blocks, in pure Python."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from findleaks.engine.terms import Kind, Totals
 
 
 class Noted(NamedTuple):
-    """An interior reference: its source (-1: a root), its place among the edges (-1), the block it
-    leads to, and how far into it."""
+    """An interior reference: source (-1: a root), place among the edges (-1), block, offset."""
 
     source: int
     place: int
@@ -25,8 +23,7 @@ class Noted(NamedTuple):
 
 
 class PureInteriors:
-    """See interiors.Interiors. `edges_of` gives a block's edges, as in PureGraph; `edges` has all
-    of them."""
+    """See interiors.Interiors. `edges_of`: a block's edges, as in PureGraph; `edges`: all."""
 
     def __init__(
         self,
@@ -44,19 +41,17 @@ class PureInteriors:
         self._promoter: Optional[Iterator[None]] = None
 
     def keys(self, budget: int) -> tuple[array[int], bool]:
-        """See interiors.Interiors."""
         some = self._noted[self._read : self._read + budget]
         self._read += len(some)
         return array("Q", (n.target << 32 | n.offset for n in some if self._matters(n))), self._read >= len(self._noted)
 
     def _matters(self, noted: Noted) -> bool:
-        """Does it lead from what is held to what is possibly held, and still count as interior?"""
+        """Whether it leads from a held block or root to a possible one, and is still interior."""
         held = noted.source < 0 or self._kinds[noted.source] in (Kind.REACHABLE, Kind.POSSIBLE)
         interior = noted.place < 0 or self._edges[noted.place] & 1
         return bool(held and interior and noted.offset < MAX_OFFSET and self._kinds[noted.target] == Kind.POSSIBLE)
 
     def count(self, keys: array[int]) -> None:
-        """See interiors.Interiors."""
         for key in keys:
             block, offset = key >> 32, key & MAX_OFFSET
             size = self._blocks.sizes[block]
@@ -66,11 +61,9 @@ class PureInteriors:
             self._last = block
 
     def rows(self, least: int) -> list[Row]:
-        """See interiors.Interiors."""
         return sorted(Row(*key, blocks) for key, blocks in self._rows.items() if blocks >= least)
 
     def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
-        """See interiors.Interiors."""
         number = {size: at for at, size in enumerate(sizes)}
         last = min(first + budget, len(self._kinds))
         for index in range(first, last):
@@ -82,7 +75,6 @@ class PureInteriors:
         return last
 
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
-        """See interiors.Interiors."""
         known = frozenset(rules)
         some = self._noted[self._accepted : self._accepted + budget]
         self._accepted += len(some)
@@ -95,7 +87,6 @@ class PureInteriors:
         return len(some) < budget
 
     def promote(self, budget: int) -> bool:
-        """See interiors.Interiors."""
         if self._promoter is None:
             self._promoter = self._follow()
         return run(self._promoter, budget)
@@ -114,7 +105,6 @@ class PureInteriors:
             yield
 
     def effect(self, keys: array[int], rules: Sequence[Rule]) -> list[Totals]:
-        """See interiors.Interiors."""
         number = {rule: at for at, rule in enumerate(rules)}
         sums = [[0, 0] for _ in rules]
         last = -1

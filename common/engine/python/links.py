@@ -1,4 +1,4 @@
-"""Walking links in pure Python: the reference that tests compare the kernel with."""
+"""Walking links, in pure Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from findleaks.engine.python.trees import Read
 
 
 class PureLinkWalk:
-    """See links.LinkWalk; `read` gives the words of nodes, and `mask` is the highest address."""
+    """See links.LinkWalk; `read` gives the words of nodes; `mask` is the highest address."""
 
     def __init__(self, read: Read, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int, mask: int) -> None:
         self._read, self._offsets, self._most, self._deepest, self._mask = read, offsets, most, deepest, mask
@@ -20,7 +20,6 @@ class PureLinkWalk:
         self._steps = self._walk()
 
     def step(self, budget: int) -> bool:
-        """See links.LinkWalk."""
         if self._sound:
             for _ in range(max(1, budget)):
                 if not next(self._steps, False):
@@ -28,11 +27,10 @@ class PureLinkWalk:
         return not self._sound
 
     def result(self) -> tuple[array[int], bool]:
-        """See links.LinkWalk."""
         return self._nodes, self._sound
 
     def _walk(self) -> Iterator[bool]:
-        """One link after the other: True after each, nothing more at the end."""
+        """One link at a time: True after each."""
         nodes = self._nodes
         start, depth = 0, 0
         while start < len(nodes):
@@ -51,7 +49,7 @@ class PureLinkWalk:
             start = end
 
     def _meet(self, node: int) -> bool:
-        """One more node; False where it was met before, or is one too many. 0 is none."""
+        """Add a node, unless 0; False if met before, or one too many."""
         if node and (node in self._met or len(self._nodes) >= self._most):
             return False
         if node:

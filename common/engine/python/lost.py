@@ -1,4 +1,4 @@
-"""Lost blocks in Python: leaders, the indirect blocks counted under them, and groups."""
+"""Lost blocks in pure Python: leaders, the indirect blocks counted under them, and groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POSSIBLE_OR_DEFINITE = re.compile(b"[\\x%02x\\x%02x]" % (Kind.POSSIBLE, Kind.DE
 
 
 class Lost:
-    """The lost blocks (left by marking), by block index; memory is proportional to their number."""
+    """The lost blocks (left by marking), by block index; memory grows with their number only."""
 
     def __init__(self, blocks: PureBlocks, kinds: bytearray, edges_of: Callable[[int], array[int]]) -> None:
         self._blocks = blocks
@@ -71,8 +71,7 @@ class Lost:
         self._component = {}
 
     def _components(self, lost: list[int]) -> Iterator[None]:
-        """Strongly connected components (Tarjan, with an explicit stack): a number for each lost
-        block."""
+        """A strongly connected component's number for each lost block (Tarjan, with a stack)."""
         candidates = set(lost)
         component = self._component
         order: dict[int, int] = {}
@@ -110,19 +109,15 @@ class Lost:
                     yield
 
     def leader(self, index: int) -> int:
-        """See contract.Graph."""
         return self._leaders.get(index, -1)
 
     def cycle(self, index: int) -> int:
-        """See contract.Graph."""
         return self._cycles.get(index, 1)
 
     def indirect_totals(self, index: int) -> Totals:
-        """See contract.Graph."""
         return Totals(*self._hanging.get(index, (0, 0)))
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """See contract.Graph."""
         blocks = self._blocks
         lost = [match.start() for match in _POSSIBLE_OR_DEFINITE.finditer(self._kinds)]
         type_words = self._type_words(lost, pieces, shared.RangeSet(types))

@@ -1,4 +1,4 @@
-"""Heaps page by page in Python: the reference that tests compare the kernel with."""
+"""Heaps page by page, in pure Python."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def _overlap(words: Sequence[int], low: int, high: int) -> int:
 
 
 def _blocks(blocks: PureBlocks, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(start, size, state, start of the next or 2^64) of the blocks that reach into [start, end),
-    those without bytes too."""
+    """(start, size, state, next start or 2^64) of all blocks, even empty, that reach into here."""
     starts, sizes, states = blocks.starts, blocks.sizes, blocks.states
     at = bisect_left(starts, start)
     if at and starts[at - 1] + sizes[at - 1] > start:

@@ -1,4 +1,4 @@
-"""Arrays of pointers in Python: the reference that tests compare the kernel with."""
+"""Arrays of pointers, in pure Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class PurePointerRuns:
         self._start = self._last = self._count = 0
 
     def read(self, piece: Piece) -> list[PointerRun]:
-        """See PointerRuns."""
         low, high, _, gap = self._bounds
         found: list[PointerRun] = []
         word = self._blocks.arch.word
@@ -44,7 +43,6 @@ class PurePointerRuns:
         return found
 
     def finish(self) -> list[PointerRun]:
-        """See PointerRuns."""
         count, self._count = self._count, 0
         whole = count and count >= self._bounds.least
         return [PointerRun(self._start, self._last + self._blocks.arch.word, count)] if whole else []

@@ -1,4 +1,4 @@
-"""Sorting records of managed heaps in Python: the reference that tests compare the kernel with."""
+"""Sorting records of managed heaps, in pure Python."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from findleaks.engine.records import COLUMNS, MOST, NONE, RUN, Key, Shape, shape
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece
 
-CACHED_KEYS = 1 << 16
-"""Keys remembered by the twin, by their first words."""
+CACHED_KEYS = 1 << 16  # keys remembered by the twin, by their first words
 
 
 class PureRecords:
@@ -30,11 +29,9 @@ class PureRecords:
 
     @property
     def left(self) -> int:
-        """See Records."""
         return self._left
 
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
-        """See Records."""
         word, end = self._arch.word, piece.address + len(piece.data)
         for start, stride, count in zip(runs[::RUN], runs[1::RUN], runs[2::RUN]):
             inside = piece.address <= start <= end and start % word == 0 and stride % word == 0 and stride >= self._reach
@@ -47,13 +44,11 @@ class PureRecords:
         return made
 
     def _run(self, words: Sequence[int], step: int, mark: int) -> array[int]:
-        """The numbers of records of `step` words."""
         word, tag_mask, shapes, known = self._arch.word, self._tag_mask, self._shapes, self._numbers_by_words.setdefault(mark, {})
         numbers = array("I")
         for at, (first, second) in enumerate(zip(words[::step], words[1::step] if step > 1 else words)):
             mask, offsets = shapes[first & tag_mask]
-            # Most records have the same few first words, and only one more in their key, if any:
-            # the one behind it.
+            # Most records have the same few first words, and at most the second word in their key.
             seen = (first, second) if offsets == (word,) else (first,) if not offsets else ()
             number = known.get(seen) if seen else None
             if number is None:
@@ -70,11 +65,9 @@ class PureRecords:
         return numbers
 
     def keys(self) -> list[Key]:
-        """See Records."""
         return list(self._numbers)
 
     def counts(self) -> list[int]:
-        """See Records."""
         return list(self._counts)
 
     def _number(self, key: Key) -> int:

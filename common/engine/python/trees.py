@@ -1,4 +1,4 @@
-"""Walking a search tree in pure Python: the reference that tests compare the kernel with."""
+"""Walking a search tree, in pure Python."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from findleaks.engine.trees import BOTH_RED, COLOUR, SOUND, TOO_MANY, TWICE, UNR
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece
 
-Read = Callable[[int, int], Optional[Sequence[int]]]
-"""(address, count) -> that many words, or None."""
+Read = Callable[[int, int], Optional[Sequence[int]]]  # (address, count) -> words, or None
 
 
 class PureTreeWalk:
@@ -26,7 +25,6 @@ class PureTreeWalk:
         self._trouble = (SOUND, 0, 0)
 
     def step(self, budget: int) -> bool:
-        """See trees.TreeWalk."""
         layout = self._layout
         for _ in range(max(1, budget)):
             if not self._queue:
@@ -56,7 +54,6 @@ class PureTreeWalk:
         return not self._queue
 
     def result(self) -> tuple[array[int], str]:
-        """See trees.TreeWalk."""
         return self._nodes, tree_problem(*self._trouble)
 
     def _wrong(self, code: int, node: int, other: int) -> None:
@@ -65,7 +62,7 @@ class PureTreeWalk:
 
 
 def reading(pieces: Sequence[Piece], arch: Arch) -> Read:
-    """Words out of ascending pieces; a record may go on from a piece to the next."""
+    """Words out of ascending pieces; a record may continue in the next piece."""
     starts = [piece.address for piece in pieces]
 
     def read(address: int, count: int) -> Optional[Sequence[int]]:

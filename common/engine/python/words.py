@@ -13,8 +13,7 @@ Words = Union["memoryview", "array[int]"]
 
 
 def words_of(piece: Piece, arch: Arch) -> tuple[int, Words]:
-    """The aligned words that lie whole in `piece`, and the address of the first; no copy where the
-    byte order is ours."""
+    """The aligned words wholly in `piece`, and the first's address; no copy in our byte order."""
     skip = -piece.address % arch.word
     count = max(0, (len(piece.data) - skip) // arch.word)
     data = piece.data[skip : skip + count * arch.word]

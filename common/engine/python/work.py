@@ -1,4 +1,4 @@
-"""Work done in steps, as the engine's callers ask for them."""
+"""Work done in steps."""
 
 from __future__ import annotations
 
