@@ -59,7 +59,8 @@ def test_what_is_allowed(tmp_path: Path) -> None:
         "common/cli.py": "print()\n",
         "tests/conftest.py": "",
         "LICENSE": "\n" * 1000,
-        "common/audit/a.py": "strange = 1  # nobody\n",
+        "tests/unit/a.py": "strange = 1  # nobody\n",
+        "gdb/counting.py": "def f(self):\n    self.silent = True\n",
         "common/engine/a.py": f"import sys\n\nsys.stdin.tell()\nbedrooms = understood = 'roommate'\nlong = '{'x' * 99}'\n",
         "common/kernel/a.c": "/* a mushroom */\nint bushel;\n",
     }.items():

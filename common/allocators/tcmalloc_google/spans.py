@@ -218,7 +218,7 @@ class Spans:
                 return found, f"it goes on at index {head}, which is none"
             found.append(head)
             if embedded > most:
-                return found, f"a block of it has {embedded} entries, room is for {most}"
+                return found, f"a block of it has {embedded} entries, more than the {most} that fit"
             found += view[at + 1 : at + 1 + embedded]
             head, embedded = view[at], most
         return found, "it does not end" if head != LIST_END else ""
