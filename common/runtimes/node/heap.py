@@ -85,7 +85,7 @@ Header = tuple[int, int]
 def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) -> list[Range]:
     """The chunks of these heaps, ascending; those of large objects are larger than others. Raises
     nothing but Interrupted. V8 maps its chunks itself, so none begins in `others`, allocators'
-    heaps, ascending: a block may have, in a header's place, the address of what one leads to."""
+    heaps, ascending: a block may have, where a header would be, the address that one leads to."""
     memory = Memory(target)
     # (where a chunk may begin, where memory ends, its headers)
     headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []

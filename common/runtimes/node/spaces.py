@@ -31,8 +31,9 @@ OFTEN = 64  # chunks between two checks for the user's interrupt
 
 
 class Placed(NamedTuple):
-    """A chunk in the list of a space, or of a half of the new space, at `owner`. `key`, its address
-    or that of what its header leads to, identifies it in lists; `following` is the next (or 0)."""
+    """A chunk in the list of a space, or of a half of the new space, at `owner`. `key` identifies
+    it in lists: its own address, or that of what its header leads to. `following` is the key of the
+    next chunk (0: it is the last)."""
 
     chunk: Range
     owner: int

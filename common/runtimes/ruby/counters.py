@@ -1,8 +1,8 @@
 """The collector's counters, under the names of GC.stat and of ObjectSpace.count_objects.
 
-Sources: gc.c (gc_stat_internal, count_objects) of 2.7.4, 3.1.2 and 3.3.8. Most fields are at the
-same distance from `heap_pages`, `profile.count` or `oldmalloc_increase` nearby in all of them; the
-others are distinguished by invariants."""
+Sources: gc.c (gc_stat_internal, count_objects) of 2.7.4, 3.1.2 and 3.3.8. Most fields near
+`heap_pages`, `profile.count` and `oldmalloc_increase` are at the same distance from these in all of
+them; the others are distinguished by invariants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALLOCATED, ONE_POOL, POOLS = 24, 160, 224
 3.3, where each has its own counters."""
 
 BEFORE_SORTED = 56  # bytes from last size pool to heap_pages.sorted: flag, mark stack, marked_slots
-FAULTS = 184  # heap_pages.sorted to profile.count since 3.0 (read_barrier_faults); 176 before
+FAULTS = 184  # bytes, heap_pages.sorted to profile.count since 3.0 (read_barrier_faults); 176 before
 
 
 class Counters:

@@ -1,10 +1,10 @@
-"""Where Ruby keeps its heap and its collector's counters, by exported code and by invariants.
+"""Where Ruby's heap and collector's counters are, by exported functions' code and invariants.
 
 `rb_gc_count` is three or four loads: the pointer to the VM, the VM, the object space, the counter.
 `rb_gc_adjust_memory_usage` adds to malloc_increase and oldmalloc_increase. Between those is
 `heap_pages`, recognised by its sorted array of pages, each with a header that points back to it.
-The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2 and 3.3.8: struct rb_objspace, struct
-heap_page, struct rb_size_pool_struct, struct rb_heap_struct); what has changed is distinguished."""
+The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2, 3.3.8: struct rb_objspace, heap_page,
+rb_size_pool_struct, rb_heap_struct); only what is distinguished here has changed."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Field(NamedTuple):
 def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
     """The offset of the reported bytes in the structure that an object of this data type wraps;
     None if its free function takes no report back, or not in this way. `adjust` is the address of
-    the function that is reported to."""
+    rb_gc_adjust_memory_usage."""
     memory = Memory(target)
     free = memory.word(data_type + FREE)
     if not free or not adjust:

@@ -28,8 +28,8 @@ _EXTENSION = range(0, 256, 8)
 
 class Place(NamedTuple):
     """Where a class keeps its path: the word at `field` of its slot; or, with `table` >= 0, `field`
-    points to a structure whose word at `table` points to the variables' table: it is under
-    `key`."""
+    points to a structure whose word at `table` points to the table of variables that has the path
+    under `key`."""
 
     field: int
     table: int = -1
@@ -77,8 +77,8 @@ class Values:
         return ""
 
     def class_name(self, klass: int) -> str:
-        """The name of an object's class as Ruby prints it, "" if unknown: of the nearest class that
-        is no singleton; one without a name is printed with its address."""
+        """The name of an object's class as Ruby prints it, "" if unknown: that of the nearest class
+        that is no singleton; a class without a name is printed with its address."""
         name = self._names.get(klass)
         if name is None:
             name = self._names[klass] = self._class_name(klass)

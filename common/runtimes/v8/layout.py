@@ -140,7 +140,7 @@ def code_of(target: Target, names: Iterable[str]) -> list[Instruction]:
 
 
 def first(target: Target, names: Iterable[str]) -> Optional[Symbol]:
-    """The first of these symbols that exists. A missing name costs most: a search of all tables."""
+    """The first of these that exists. A missing name costs most: all string tables are searched."""
     return next((symbol for symbol in map(target.symbol, names) if symbol is not None), None)
 
 

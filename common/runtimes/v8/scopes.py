@@ -9,8 +9,8 @@ keeps `next` and `limit`, and call frame information gives their values in its f
 code that calls an API function (version 12 on) keeps them in registers as well.
 
 Such words may be left over from closed scopes. A frame whose function's code neither calls the
-constructor nor accesses the isolate's level opens no scope. Scopes nest: from inner to outer
-frames, the saved `next` never grows. The longest chain of such candidates is taken."""
+constructor nor accesses the isolate's level opens no scope. Scopes nest: from inner to outer frames
+the saved `next` never grows. The longest chain of candidates that satisfies this is taken."""
 
 from __future__ import annotations
 
