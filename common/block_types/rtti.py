@@ -110,8 +110,8 @@ class Rtti:
         return _CLASSES.get(name) if name is not None else ""
 
     def _in_file(self, address: int) -> bool:
-        """Whether it is in a module, or in a mapped file that the core has too little of to be
-        one."""
+        """Whether an address is in a module, or in a mapped file of which the core has too little
+        to recognise a module."""
         if self._files is None:
             mapped = [Range(r.start, r.end) for r in self._target.regions() if r.name.startswith("/")]
             self._files = merged([*mapped, *(Range(m.start, m.end) for m in self._target.modules())])

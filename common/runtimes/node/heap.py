@@ -36,7 +36,7 @@ LENGTH = 256  # bytes of a called function that are read
 
 class Heap(NamedTuple):
     """Offsets from the isolate: `heap`, and counters of external memory in bytes: `reported` to V8,
-    and `external`, that of backing stores (as in process.memoryUsage(); 0: not known)."""
+    and `external`, that of backing stores (process.memoryUsage()'s external; 0: not known)."""
 
     heap: int
     reported: int
@@ -85,7 +85,8 @@ Header = tuple[int, int]
 def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) -> list[Range]:
     """The chunks of these heaps, ascending; those of large objects are larger than others. Raises
     nothing but Interrupted. V8 maps its chunks itself, so none begins in `others`, allocators'
-    heaps, ascending: a block may have, where a header would be, the address that one leads to."""
+    heaps, ascending: a block may contain the address of what a chunk's header leads to, in the same
+    place as the header."""
     memory = Memory(target)
     # (where a chunk may begin, where memory ends, its headers)
     headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []

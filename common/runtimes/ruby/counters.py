@@ -24,7 +24,7 @@ ALLOCATED, ONE_POOL, POOLS = 24, 160, 224
 3.3, where each has its own counters."""
 
 BEFORE_SORTED = 56  # bytes from last size pool to heap_pages.sorted: flag, mark stack, marked_slots
-FAULTS = 184  # bytes, heap_pages.sorted to profile.count since 3.0 (read_barrier_faults); 176 before
+FAULTS = 184  # bytes heap_pages.sorted to profile.count since 3.0 (read_barrier_faults); 176 before
 
 
 class Counters:

@@ -50,8 +50,8 @@ BEFORE_SWEEP, IN_TOMB = 1, 8  # of a page: not swept since marking; empty, about
 @dataclass(frozen=True)
 class Layout:
     """The object space of the interpreter in `module`. `count`, `increase` and `old_increase` are
-    addresses of counters, `sorted` that of the pointer to the sorted array of pages (0: not found),
-    which has `pages` entries for pages of `page` bytes."""
+    the addresses of counters, `sorted` is that of the pointer to the sorted array of pages (each 0:
+    not found), which has `pages` entries for pages of `page` bytes."""
 
     module: Module
     version: str
