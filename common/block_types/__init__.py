@@ -1,5 +1,4 @@
-"""What a block holds, by its first words: a C++ class, a function pointer, an array of objects, a
-readable string."""
+"""What a block holds, by its first words: a C++ class, a function pointer, an array, a string."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Type names of blocks, from their first word and, for arrays and a few well-known structures, the
-words after it."""
+"""Type names of blocks, from the first word; for arrays and some structures also from the next."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class Types:
         return Rtti(self._target, self._ranges)
 
     def ranges(self) -> list[Range]:
-        """Ranges into which a block's first word must point to identify its type: vtables and code
-        of all modules. Sorted, disjoint."""
+        """Where a first word that identifies a type points: vtables and code. Sorted, disjoint."""
         return merged([*self._ranges.tables, *self._ranges.code])
 
     def vtables(self) -> list[Range]:
@@ -51,12 +49,10 @@ class Types:
         return list(self._ranges.tables)
 
     def name(self, word: int) -> str:
-        """The type that `word` identifies as a block's first word; "" for none.
-
-        A class by its name; "B in D" for a B under construction inside a D; "function f" for the
-        start of a function and "code in libx.so" for any other code; "table t" for a C table of
-        functions of that name; "class libx.so+0x3d20" and "table libx.so+0x3d20" when only the
-        shape is known."""
+        """The type that `word` identifies as a block's first word: a class by its name; "B in D"
+        for a B under construction inside a D; "function f" for the start of a function, "code in
+        libx.so" for other code; "table t" for a C table of functions of that name; "class
+        libx.so+0x3d20" and "table libx.so+0x3d20" when only the shape is known; "" for none."""
         found = self._names.get(word)
         if found is None:
             if not (inside(self._ranges.tables, word) or inside(self._ranges.code, word)):
@@ -65,9 +61,9 @@ class Types:
         return found
 
     def of_block(self, address: int, size: int) -> str:
-        """The type of a block of `size` usable bytes: as `name` has it for its first word, "Foo[3]"
-        for an array of objects that has its count in front, "FILE" for glibc's, "std::string" for a
-        string object by itself; "" for none."""
+        """The type of a block of `size` usable bytes: that of its first word, as `name` has it;
+        "Foo[3]" for an array of objects with its count in front; "FILE" for glibc's; "std::string"
+        for a lone string object; "" for none."""
         word = self._target.arch.word
         words = self._memory.words(address, min(size // word, 5))
         if not words:
@@ -85,12 +81,8 @@ class Types:
         return "std::string" if is_string(self._target, words, address, size) else ""
 
     def hint(self, data: bytes) -> str:
-        """What a block's first bytes look like: '"GET /index.html…"', "zeros", or "". Always safe
-        to print."""
+        """What the first bytes look like, safe to print: '"GET /index.html…"', "zeros", or ""."""
         return text_hint(data, self._target.arch, lambda address: holding(self._target.regions(), address) is not None)
-
-    # -- how names are found
-    # ----------------------------------------------------------------------------------------------
 
     def is_class(self, word: int) -> bool:
         """Whether `word` points to a vtable (not to code or to a C table)."""
@@ -134,8 +126,7 @@ class Types:
         return _construction(symbol.name) if symbol is not None else ""
 
     def _symbol_class(self, word: int) -> str:
-        """The class of the vtable symbol that covers `word`, at least two words into it; for
-        programs without RTTI."""
+        """Without RTTI: the class whose vtable symbol covers `word`, at least two words into it."""
         symbol = self._target.symbolize(word)
         size = self._target.arch.word
         if symbol is None or word - symbol.address < 2 * size or word % size:
@@ -174,8 +165,7 @@ def _construction(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    """Short forms of names of the standard library: the string class, and the blocks behind
-    std::shared_ptr<T>."""
+    """Short names for std::string, and for the blocks behind std::shared_ptr<T>."""
     for long in _STRINGS:
         if long in name:
             name = name.replace(long, "std::string").replace("std::string >", "std::string>")

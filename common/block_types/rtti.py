@@ -39,7 +39,7 @@ _MANGLED = re.compile(rb"[A-Za-z0-9_.$\x80-\xff]+")
 
 class TypeInfo(NamedTuple):
     """`form` is "class", "si" or "vmi", or "" where the C++ library's own data cannot be read;
-    `name` the mangled type."""
+    `name` is the mangled type."""
 
     address: int
     form: str
@@ -58,11 +58,10 @@ class Rtti:
         self._files: Optional[list[Range]] = None
 
     def vtable(self, word: int) -> tuple[bool, int]:
-        """(does `word` look like a vtable's address point?, its typeinfo or 0).
-
-        The first function must be code. It may be null, as for destructors that a class under
-        construction or an abstract one does not need: then the next counts, and if that is null
-        too, the typeinfo must be certain."""
+        """(Whether `word` looks like a vtable's address point, its typeinfo or 0). The first
+        function must be code, or null, as for destructors that a class under construction or an
+        abstract one does not need: then the next counts, and if that is null too, the typeinfo must
+        be certain."""
         size = self._word
         if word % size or not inside(self._ranges.tables, word):
             return False, 0
@@ -81,8 +80,7 @@ class Rtti:
         return self._infos[address]
 
     def may_be_typeinfo(self, address: int) -> bool:
-        """Whether `address` may be a typeinfo, by where it lies and how it begins; for those whose
-        name cannot be read."""
+        """Whether this may be a typeinfo whose name is unreadable, by its place and first words."""
         in_table = inside(self._ranges.tables, address) and address % self._word == 0
         words = self._memory.words(address, 2) if in_table else None
         return words is not None and all(map(self._in_file, words))
@@ -95,8 +93,7 @@ class Rtti:
         return TypeInfo(address, form, name) if form is not None and name else None
 
     def _form(self, own: int) -> Optional[str]:
-        """The kind of typeinfo with `own` as its vtable: of __cxxabiv1, "" if undecidable, or None
-        if it is no class's."""
+        """The kind of typeinfo with this vtable; "" if undecidable, None if it is no class's."""
         if own not in self._forms:
             self._forms[own] = self._look_at_form(own)
         return self._forms[own]
@@ -137,8 +134,7 @@ class Rtti:
         return demangle_type(info.name) or (info.name if info.form else "")
 
     def has_virtual_bases(self, info: TypeInfo, depth: int = 0) -> bool:
-        """Whether the class or one of its bases inherits virtually: it may have construction
-        vtables, too."""
+        """Whether it or a base inherits virtually: then there may be construction vtables, too."""
         if depth > 16 or info.form not in ("si", "vmi"):
             return False
         at = info.address + 2 * self._word

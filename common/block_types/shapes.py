@@ -1,5 +1,4 @@
-"""Structures recognised by their contents: arrays of C++ objects, glibc's FILE, libstdc++'s
-std::string."""
+"""Structures known by their contents: arrays of C++ objects, glibc's FILE, std::string."""
 
 from __future__ import annotations
 
@@ -16,11 +15,9 @@ _LARGEST_FILE = 1024
 
 
 def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> bool:
-    """Whether `count` objects of one class fill [start, start + size), less the allocator's
-    rounding, each beginning with `vtable`.
-
-    Their size is the distance to the next `vtable`; only the second and the last object are
-    read."""
+    """Whether `count` objects of one class, each beginning with `vtable`, fill [start, start +
+    size), less the allocator's rounding. Their size is the distance to the next `vtable`; only the
+    second and the last object are read."""
     memory, word = Memory(target), target.arch.word
     if count == 1:
         return size >= word and memory.word(start) == vtable
@@ -32,12 +29,10 @@ def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> 
 
 
 def is_file(target: Target, first: int, address: int, size: int) -> bool:
-    """Whether a block is a FILE of glibc as fopen makes it: its magic first, and pointers to its
-    lock and wide data in the same block.
-
-    struct _IO_FILE (glibc 2.36 libio/bits/types/struct_FILE.h): int _flags, 13 pointers …; _lock
-    and _wide_data point to just after the FILE in the structure that fopen allocates
-    (libio/iofopen.c, struct locked_FILE)."""
+    """Whether a block is a FILE as glibc's fopen makes it (glibc 2.36
+    libio/bits/types/struct_FILE.h, libio/iofopen.c): int _flags with its magic, 13 pointers …;
+    _lock and _wide_data point to just after the FILE in the structure that fopen allocates (struct
+    locked_FILE)."""
     if first & 0xFFFF0000 != _IO_MAGIC or first >> 32 or not _SMALLEST_FILE <= size <= _LARGEST_FILE:
         return False
     words = Memory(target).words(address, size // target.arch.word) or ()
@@ -48,11 +43,9 @@ def is_string(target: Target, words: Sequence[int], address: int, size: int) -> 
     """Whether a block is a std::string of libstdc++: {pointer, length, 16 bytes or capacity} (GCC
     12 bits/basic_string.h, _Alloc_hider, _M_string_length, _M_local_buf). Short ones point into
     themselves; in long ones the text must end at its length, and memory must extend to the
-    capacity.
-
-    A std::function has the same shape in a program at a fixed address: {functor, unused, manager,
-    invoker} (GCC 12 bits/std_function.h, _Function_base), with code addresses small enough for a
-    capacity. So a value that points into a loaded file is no capacity."""
+    capacity. A value that points into a loaded file is no capacity: a std::function, {functor,
+    unused, manager, invoker} (GCC 12 bits/std_function.h, _Function_base), has the same shape, with
+    code addresses small enough for a capacity in a program at a fixed address."""
     word = target.arch.word
     if len(words) < 4 or not 2 * word + 16 <= size <= 3 * word + 16:
         return False
@@ -71,8 +64,7 @@ def is_string(target: Target, words: Sequence[int], address: int, size: int) -> 
 
 
 def _loaded(target: Target, value: int) -> bool:
-    """Whether `value` is an address in a module or other code. Most capacities are below all
-    mappings, which is tested first."""
+    """Whether `value` is in a module or other code. Most capacities are below all mappings."""
     regions = target.regions()
     if not regions or value < regions[0].start:
         return False

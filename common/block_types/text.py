@@ -1,5 +1,4 @@
-"""Text hints: readable text in a target's bytes, safe to print: no control character or escape
-sequence."""
+"""Text hints: readable text in a target's bytes, safe to print: no control or escape sequences."""
 
 from __future__ import annotations
 
@@ -20,11 +19,10 @@ _SPACES = "\n\t\r"
 
 def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
     """The text at the beginning of a block, quoted and cut to COLUMNS columns; a short
-    std::string's; "zeros"; or "".
-
-    Text has at least 4 characters up to its NUL, or 8 if `data` ends before it; "+8" precedes text
-    after a first word that is none (a list node's pointer, a length). The six bytes of an address
-    may be printable: a first word for which `is_mapped` is true is a pointer, not text."""
+    std::string's; "zeros"; or "". Text has at least 4 characters up to its NUL, or 8 if `data` ends
+    before it; "+8" precedes text after a first word that is none (a list node's pointer, a length).
+    The six bytes of an address may be printable: a first word for which `is_mapped` is true is a
+    pointer, not text."""
     if not data:
         return ""
     if not data.strip(b"\0"):
@@ -73,8 +71,7 @@ def character_columns(character: str) -> int:
 
 
 def known_characters() -> bytearray:
-    """For the kernel: of each of the first 65,536 characters, 0 if unprintable, else 1 + columns.
-    Takes some 20 ms."""
+    """For the kernel: of characters below 65,536, 0 if unprintable, else 1 + columns (20 ms)."""
     return bytearray(1 + character_columns(c) if c.isprintable() else 0 for c in map(chr, range(1 << 16)))
 
 

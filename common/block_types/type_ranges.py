@@ -28,17 +28,16 @@ _MOST_COPIES = 48
 
 
 class TypeRanges(NamedTuple):
-    """Sorted and disjoint ranges: `tables` may hold vtables and other tables of functions, `code`
-    can be executed."""
+    """Sorted, disjoint: `tables` may hold vtables and tables of functions, `code` is executable."""
 
     tables: list[Range]
     code: list[Range]
 
 
 def find_type_ranges(target: Target) -> TypeRanges:
-    """The ranges of all modules. A module whose headers are not in the target counts with its
-    read-only and executable regions; so does a mapped file with executable parts that was not
-    recognised as a module for that reason."""
+    """The ranges of all modules. One whose headers are not in the target counts with its read-only
+    and executable regions, as does a mapped file with executable parts that was not recognised as a
+    module for that reason."""
     tables: list[Range] = []
     code: list[Range] = []
     known = []
@@ -81,10 +80,9 @@ def _by_segments(
 
 
 def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: Sequence[elf.Segment]) -> list[tuple[int, int]]:
-    """File addresses of the vtables that copy relocations put into this module.
-
-    A copy relocation is recognised by its form, as its number differs between architectures: the
-    symbol it names is defined, with a size, at the very address it relocates."""
+    """File addresses of the vtables that copy relocations put into this module. A copy relocation
+    is recognised by its form, as its number differs between architectures: the symbol that it names
+    is defined, with a size, at the very address it relocates."""
     tags = elf.dynamic(target.read, head, segments, module.bias)
     wide = head.bits == 64
     rela = _DT_RELA in tags

@@ -4,13 +4,10 @@ So code that looks for a pattern in a function works for both architectures. On 
 offset takes several instructions (`add x0, x0, #8, lsl #12` and `ldr x3, [x0, #25544]`), and a
 product may be a sum of shifted values. So each register is tracked as a sum: values that were
 passed or loaded, each with a factor, and a constant. An operand in memory is given as the register
-that its base value first came to, and the whole offset. The state at a label is that of the
-code before it; after a return or a jump, that of the first branch to it.
-
-Capstone decodes. Source of what instructions do: Arm Architecture Reference Manual for A-profile
-(DDI 0487), C6.2. After an instruction that is not tracked, the value of its first register is
-unknown.
-"""
+that its base value first came to, and the whole offset. The state at a label is that of the code
+before it; after a return or a jump, that of the first branch to it. An instruction that is not
+tracked makes its first register unknown. Capstone decodes. Source of what instructions do: Arm
+Architecture Reference Manual for A-profile (DDI 0487), C6.2."""
 
 from __future__ import annotations
 
@@ -24,12 +21,9 @@ from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import RIP
 
 NUMBERS = {0: 7, 1: 6, 2: 2, 3: 1, 4: 8, 5: 9, 29: 5, 31: 4}
-"""AArch64's registers -> x86-64's numbers of the same use: arguments, frame pointer, stack pointer.
-Others have 32 added to their own number."""
+"""Registers -> x86-64's of the same use (arguments, frame, stack pointer); others have 32 added."""
 
-POINTER = -1
-"""The number of the value that is the thread pointer."""
-
+POINTER = -1  # the number of the value that is the thread pointer
 _SP, _ZERO, _OTHER = 31, 32, 33
 _REGISTER, _IMMEDIATE, _MEMORY, _SYSTEM = 1, 2, 3, 68  # capstone's ARM64_OP_...
 _THREAD_POINTER = 0xDE82  # ARM64_SYSREG_TPIDR_EL0
@@ -69,8 +63,7 @@ def _decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
 
 
 def instructions(code: bytes, address: int) -> Iterator[Instruction]:
-    """The instructions of `code`, which is at `address`; a load of a pair gives two. Raises
-    CapstoneMissing."""
+    """The instructions of `code`; a load of a pair gives two. Raises CapstoneMissing."""
     decoder, registers = _decoder()
     machine = _Machine(registers)
     for insn in decoder.disasm(code[: len(code) & ~3], address):
@@ -90,8 +83,7 @@ class _Machine:
         self._next = 64  # the last value's number; values below 32 are the registers' initial ones
         # Value -> the register that it first came to.
         self._origin: dict[int, int] = {register: register for register in range(32)}
-        # Value -> the (base, displacement) that it was loaded from.
-        self._place: dict[int, tuple[int, int]] = {}
+        self._place: dict[int, tuple[int, int]] = {}  # value -> (base, displacement) it came from
         self._holds: dict[int, Sum] = {register: Sum(((register, 1),)) for register in range(32)}
         self._labels: dict[int, dict[int, Sum]] = {}
         self._ended = False
@@ -122,8 +114,7 @@ class _Machine:
         return self._registers.get(register, (_OTHER, 0))
 
     def _value(self, operand: Any) -> Optional[Sum]:
-        """The value of a register or a constant, shifted as the instruction says; None if it is
-        shifted otherwise than to the left."""
+        """The value of a register or a constant, shifted left; None if shifted otherwise."""
         if operand.shift.type > _LSL:
             return None
         if operand.type == _IMMEDIATE:
@@ -250,8 +241,7 @@ class _Machine:
             yield self._moved(at, register, there, size, loads) if register < _OTHER else Instruction(at, 4, "")
 
     def _where(self, insn: Any, place: Any, last: Any) -> Sum:
-        """The address that is loaded from or stored to. Updates the base register where the
-        instruction writes it back."""
+        """The address loaded from or stored to; the base register is updated if written back."""
         base = self._number_width(place.mem.base)[0]
         where = self._read(base).plus(Sum((), place.mem.disp))
         if place.mem.index:

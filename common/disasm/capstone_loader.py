@@ -1,7 +1,4 @@
-"""Loads capstone, if this Python has it.
-
-On the command line, and inside GDB and LLDB, where `findleaks.bootstrap` finds it.
-"""
+"""Loads capstone, if this Python has it; inside GDB and LLDB `findleaks.bootstrap` finds it."""
 
 from __future__ import annotations
 
@@ -10,16 +7,13 @@ from types import ModuleType
 from findleaks.errors import TargetError
 from findleaks.libraries import in_working_folder
 
-MAJOR = 5
-"""The supported major release: 4 lacks instructions and details, 6 renames (CS_ARCH_ARM64, its
-registers)."""
+MAJOR = 5  # supported; 4 lacks instructions and details, 6 renames CS_ARCH_ARM64 and its registers
 
 CAPSTONE_MISSING = (
     f"Python's capstone {MAJOR} is missing or does not load: "
     f"pip install 'capstone=={MAJOR}.*' where findleaks is installed, or make venv in a checkout"
 )
-"""The end of a warning, after what is missing without capstone and a colon; one line, no full
-stop."""
+"""Ends a warning, after what is missing without capstone and a colon; one line, no full stop."""
 
 
 class CapstoneMissing(TargetError):
@@ -38,21 +32,15 @@ def require_capstone() -> ModuleType:
 
 
 def load_capstone() -> ModuleType | None:
-    """The module `capstone`, whose Cs works; None if it is missing, of another release, or fails to
-    load.
-
-    A package in the working folder is not loaded.
-
-    Takes some 50 ms the first time: call it where code has to be decoded, never while importing.
-    Submodules (`capstone.x86_const`) may be imported after it.
-    """
+    """The module `capstone`, whose Cs works; None if it is missing, of another release, in the
+    working folder, or fails to load. Takes some 50 ms the first time: call it where code has to be
+    decoded, never while importing. Submodules (`capstone.x86_const`) may be imported after it."""
     try:
         if in_working_folder("capstone"):
             return None
         import capstone
 
-        # The shared library may be of another release, and a folder that happens to be named
-        # capstone has none.
+        # The library may be of another release; a folder merely named capstone has none.
         ours = capstone.CS_API_MAJOR == capstone.cs_version()[0] == MAJOR
     except Exception:  # a broken install raises ImportError, OSError, AttributeError, SyntaxError…
         return None

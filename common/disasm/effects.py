@@ -1,15 +1,13 @@
 """What an x86-64 instruction reads and overwrites, as masks of registers, for liveness.py.
 
-The result is conservative: more may be given as read than is; what is given as overwritten
-certainly is, as a whole. Capstone names the operands and the implicit registers. Where it says that
-a register is only written, it is not trusted, as it says so of cmov and of gathers, which may
-preserve the register: only instructions listed here overwrite. An instruction that matches nothing
-here reads everything.
+Conservative: more may be given as read than is; what is given as overwritten certainly is, as a
+whole. Capstone names the operands and the implicit registers. It is not trusted where it says that
+a register is only written, as it says so of cmov and of gathers, which may preserve it: only
+instructions listed here overwrite. An instruction that matches nothing here reads everything.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (3.4.1.1: a 32-bit
 result clears the upper half; 14.1.4: VEX-coded instructions clear what is above their result) and 2
-(each instruction); System V ABI, AMD64 supplement 1.0, 3.2 (registers).
-"""
+(each instruction); System V ABI, AMD64 supplement 1.0, 3.2 (registers)."""
 
 from __future__ import annotations
 
@@ -20,17 +18,13 @@ from typing import Any, NamedTuple
 from findleaks.disasm.mnemonics import CHANGED, CHANGES_MORE, IGNORED, SET, SET_VECTOR, SET_VEX, STOPS, STORES, ZEROING
 from findleaks.disasm.registers import GENERAL, NARROW, WIDE, general
 
-X87 = 1 << 16
-"""The x87 stack, which MMX's registers share, as one bit."""
+X87 = 1 << 16  # the x87 stack, which MMX's registers share, as one bit
 _MASKS_AT, _VECTORS_AT, VECTORS = 17, 32, 32
-LOW, MIDDLE, HIGH = 1, 2, 4
-"""Parts of a vector register: bits 0-127 (xmm), 128-255, and 256-511."""
+LOW, MIDDLE, HIGH = 1, 2, 4  # parts of a vector register: bits 0-127 (xmm), 128-255, 256-511
 REGISTERS = (1 << (_VECTORS_AT + 3 * VECTORS)) - 1
 ALL_GENERAL = 0xFFFF
 CALLEE_SAVED = sum(1 << GENERAL.index(name) for name in ("rbx", "rsp", "rbp", "r12", "r13", "r14", "r15"))
-ZONE = 128
-"""Bytes of the red zone. The mask's bits from ZONE_AT on represent them, the lowest address
-first."""
+ZONE = 128  # bytes of the red zone: the mask's bits from ZONE_AT on, lowest address first
 ZONE_AT = 160
 ALL_ZONE = ((1 << ZONE) - 1) << ZONE_AT
 
@@ -46,15 +40,13 @@ def opmask(number: int) -> int:
 
 
 ALL_VECTORS = sum(vector(number) for number in range(VECTORS)) | sum(opmask(number) for number in range(8)) | X87
-RETURNED = general("rax", "rdx") | vector(0) | vector(1) | X87
-"""Registers in which the ABI lets a function return values."""
-
+RETURNED = general("rax", "rdx") | vector(0) | vector(1) | X87  # where the ABI returns values
 _NEUTRAL = {"rip", "eip", "rflags", "eflags", "fpsw", "mxcsr", "cs", "ds", "es", "fs", "gs", "ss", ""}
 
 
 def register(name: str) -> tuple[int, int]:
-    """The masks (read, overwritten) of a register, by capstone's name: by an instruction that reads
-    it, and by one that sets all of it and is not VEX-coded."""
+    """(Read, overwritten): a register's masks, by capstone's name, for an instruction that reads
+    it, and for one that sets all of it and is not VEX-coded."""
     if name in WIDE:
         return (general(WIDE[name]),) * 2
     if name in NARROW:
@@ -72,8 +64,7 @@ def register(name: str) -> tuple[int, int]:
 
 
 def mask_of(name: str) -> int:
-    """The mask of a word of a register, named as in findleaks.target.register_words; 0 for other
-    names."""
+    """The mask of a word, named as in findleaks.target.register_words; 0 for other names."""
     if name in GENERAL:
         return general(name)
     match = re.fullmatch(r"(xmm|ymm|zmm|k|st)(\d+)", name)
@@ -97,17 +88,15 @@ class Memory(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What one instruction does. `reads` and `kills` are the masks of what it reads and overwrites.
+    """One instruction: the masks of what it `reads`, and overwrites (`kills`).
 
     `flow`: "next", "branch" (also to `target`), "jump", "call", "return", "stop" (execution ends),
-    "system" (a system call), "unknown" (reads everything). `target` is 0 if it is not known; `slot`
-    is the address that it is loaded from, 0 if there is none.
-
-    `moved` is what is added to rsp; None: rsp becomes rbp + `from_rbp`, or another address in the
-    same stack. `changed` are the general registers that it may change; `constant` is the number
-    that the one in `kills` is set to, `copied` the number of the register that it is copied from.
-    `copies`: those of rsp and rbp that are copied to memory or a register other than rbp.
-    """
+    "system" (a system call), "unknown" (reads everything). `target` is 0 if unknown; `slot` is the
+    address that it is loaded from, or 0. `moved` is what is added to rsp; None: rsp becomes rbp +
+    `from_rbp`, or another address in the same stack. `changed` are the general registers that it
+    may change; `constant` is the number that the one in `kills` is set to, `copied` the number of
+    the register that it is copied from. `copies`: those of rsp and rbp that are copied to memory or
+    a register other than rbp."""
 
     address: int
     size: int
@@ -221,7 +210,6 @@ def _masks(insn: Any, name: str, names: Sequence[str], through: int) -> tuple[in
 
 
 def _vector_masks(insn: Any, name: str, names: Sequence[str], through: int) -> tuple[int, int] | None:
-    """`_masks` of an instruction with a vector register."""
     if _UNKNOWN_VECTOR.match(name):
         return None
     loaded = name in ("movss", "movsd") and len(names) == 2 and insn.operands[1].type == _MEM
@@ -267,8 +255,7 @@ def _flow(insn: Any, name: str) -> Effect | None:
 
 
 def _memory(insn: Any, name: str, operands: Sequence[Any]) -> tuple[tuple[Memory, ...], int]:
-    """(its operands on the stack, the mask of the registers that its addresses are computed
-    from)."""
+    """(Operands on the stack, mask of the registers that addresses are computed from)."""
     found, through = [], 0
     if name in ("push", "pop"):
         found.append(Memory("rsp", -8 if name == "push" else 0, 8, True, name == "pop", name == "push"))
@@ -287,8 +274,7 @@ def _memory(insn: Any, name: str, operands: Sequence[Any]) -> tuple[tuple[Memory
 
 
 def _moved(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int | str | None:
-    """What is added to rsp: a number; None: rsp becomes another address in the same stack;
-    "unknown": it may become one in another stack."""
+    """What is added to rsp; None: it moves in the same stack; "unknown": maybe to another one."""
     if name == "push":
         return -8 if operands[0].size == 8 or operands[0].type == _IMM else None
     if name == "pop":
@@ -324,7 +310,6 @@ def _from_rbp(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any
 
 
 def _copies(name: str, names: Sequence[str]) -> tuple[str, ...]:
-    """`Effect.copies`."""
     if name in ("cmp", "test"):
         return ()
     taken = names if name == "push" else names[1:] if names[:1] != ["rsp"] else ()

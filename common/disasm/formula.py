@@ -1,14 +1,11 @@
 """Emulates a short x86-64 function that only computes from memory, to find what it would return.
 
-Reads the target's memory, but runs nothing in the target and writes nothing there: the stack is
-emulated. An instruction that is not supported, and a store to anything but the stack, end it
-without a result.
-
-Written by hand, because the library for this, unicorn, is under the GPL, and far more than some
-twenty instructions.
-Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 3 to 5
-(what instructions do); System V ABI, AMD64 supplement 1.0, 3.2 (arguments, results, stack).
-"""
+Reads the target's memory, but runs and writes nothing there: the stack is emulated. An instruction
+that is not supported, or a store elsewhere than to the stack, ends it without a result. Written by
+hand, as the library for this, unicorn, is under the GPL, and far more than some twenty
+instructions. Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
+chapters 3 to 5 (instructions); System V ABI, AMD64 supplement 1.0, 3.2 (arguments, results,
+stack)."""
 
 from __future__ import annotations
 
@@ -22,15 +19,10 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 from findleaks.target.encoded_numbers import signed
 
-LONGEST = 400
-"""Instructions that are executed, at most."""
-
-DECODED_BYTES = 64
-"""Bytes of code that are decoded at once."""
-
+LONGEST = 400  # instructions that are executed, at most
+DECODED_BYTES = 64  # of code that are decoded at once
 STACK, DEPTH = 0xFFFF_A000_0000_0000, 1 << 12
-"""The address of the emulated stack's end, and its bytes: a kernel address, which no process
-maps."""
+"""The end of the emulated stack, a kernel address, which no process maps, and its bytes."""
 
 MASK = (1 << 64) - 1
 
@@ -40,11 +32,7 @@ class Unknown(Exception):
 
 
 def value(target: Target, function: int, *arguments: int) -> Optional[int]:
-    """What the function at this address returns for one or two arguments; None if that cannot be
-    found out.
-
-    Raises CapstoneMissing.
-    """
+    """What the function returns for one or two arguments; None: unknown. Raises CapstoneMissing."""
     if target.arch.name != "x86-64":
         return None
     try:

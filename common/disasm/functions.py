@@ -10,15 +10,12 @@ from findleaks.disasm.registers import RIP
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 
-_STUB = 16
-"""Bytes of an entry of the procedure linkage table (PLT)."""
+_STUB = 16  # bytes of an entry of the procedure linkage table (PLT)
 
 
 def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruction]:
-    """The instructions of [address, address + size), up to the first unknown or incomplete one.
-
-    None at all if some of these bytes cannot be read. Raises CapstoneMissing.
-    """
+    """The instructions of [address, address + size), up to the first unknown or incomplete one;
+    none if some of these bytes cannot be read. Raises CapstoneMissing."""
     try:
         code = target.read_code(address, size)
     except UnreadableMemory:
@@ -28,10 +25,8 @@ def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruc
 
 def resolve_stub(target: Target, address: int) -> int:
     """The function that a call of `address` reaches: `address` itself, or a PLT entry's target.
-
-    Libraries call each other through entries of the procedure linkage table, which jump to the
-    address in a slot (System V ABI, AMD64 supplement 1.0, 5.2). Raises CapstoneMissing.
-    """
+    Libraries call each other through these entries, which jump to the address in a slot (System V
+    ABI, AMD64 supplement 1.0, 5.2). Raises CapstoneMissing."""
     for one in instructions_at(target, address, _STUB):
         # AArch64: adrp x16; ldr x17, [x16, ...]; add; br x17
         slot = one.loads if target.arch.name == "AArch64" else one.name == "jmp"

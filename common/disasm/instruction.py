@@ -1,29 +1,21 @@
-"""A decoded instruction, in one form for x86-64 and AArch64: its name and operands.
-
-Names of instructions and numbers of registers are x86-64's; aarch64.py translates AArch64's.
-"""
+"""A decoded instruction, its name and operands, as x86-64's; aarch64.py translates AArch64's."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
-NONE = -1
-"""The number of a register where there is none."""
+NONE = -1  # the number of a register where there is none
 
 
 class Instruction(NamedTuple):
-    """One instruction. `name` is the mnemonic of Intel's manual without prefixes; "" if the
-    instruction is not translated.
-
-    `destination` and `source` are the general registers that are the first and the second operand,
-    in the order of Intel's manual. A single operand is the destination, but that of push, call and
-    jmp the source. An operand in memory has a `displacement`, in bytes from `base` + `scaled` *
-    `scale`; with the base RIP, `displacement` is the address itself; with `fs` it is relative to
-    the thread pointer. At most one operand in memory is kept: of a copy from memory to memory the
-    first. `immediate` is signed as capstone gives it. `width` is the size of the first operand in
-    bytes. `target` is where a direct call, jump or branch goes. `locked`: the instruction is
-    atomic.
-    """
+    """One instruction. `name` is Intel's mnemonic without prefixes; "" if it is not translated.
+    `destination` and `source` are the general registers that are the first and second operand in
+    the order of Intel's manual; a single operand is the destination, but that of push, call and jmp
+    the source. An operand in memory has a `displacement`, in bytes from `base` + `scaled` *
+    `scale`; with the base RIP it is the address itself, with `fs` relative to the thread pointer.
+    Of a copy from memory to memory only the first operand is kept. `immediate` is signed as
+    capstone gives it. `width` is the first operand's size in bytes. `target` is where a direct
+    call, jump or branch goes. `locked`: it is atomic."""
 
     address: int
     size: int

@@ -1,11 +1,9 @@
-"""Liveness analysis: which registers, and which bytes of the red zone, code may read from a pc on.
+"""Liveness analysis: which registers and bytes of the red zone code may read from a pc on.
 
 That is, before overwriting them, on any path from there to the function's end. Where a path cannot
 be followed (an indirect jump, code that cannot be read or decoded, too many instructions), it may
-read everything. Called functions are followed some levels deep; deeper ones may read everything.
-What is read after the function returns is for the caller to decide: `Flow.through` is what reaches
-the end unchanged.
-"""
+read everything; so may functions called more than DEPTH levels deep. What is read after the
+function returns is for the caller to decide: `Flow.through` is what reaches the end unchanged."""
 
 from __future__ import annotations
 
@@ -28,19 +26,10 @@ from findleaks.disasm.registers import general
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 
-MAX_INSTRUCTIONS = 1500
-"""Instructions visited for one query, at most."""
-
-MAX_IN_ALL = 100_000
-"""Instructions decoded of one process, at most: some seconds. After that every answer is that
-everything may be read."""
-
-DEPTH = 3
-"""Levels of calls that are followed."""
-
-MAX_FUNCTION_BYTES = 1 << 14
-"""Bytes of a function that are decoded when all of it is, at most."""
-
+MAX_INSTRUCTIONS = 1500  # visited for one query, called functions included
+MAX_IN_ALL = 100_000  # decoded of one process: some seconds; after that everything may be read
+DEPTH = 3  # levels of calls that are followed
+MAX_FUNCTION_BYTES = 1 << 14  # decoded of a function when all of it is
 _CHUNK = 256
 _NEAR = 1 << 20  # bytes from the stack pointer to the same function's frame pointer, at most
 _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
@@ -52,8 +41,7 @@ class Code(Protocol):
     """The code of a process, with its call frame information."""
 
     def read(self, address: int, size: int) -> bytes:
-        """The readable part of [address, address + size), a byte at least; else
-        UnreadableMemory."""
+        """The readable part of [address, address + size), a byte at least; or UnreadableMemory."""
 
     def extent(self, pc: int) -> Range | None:
         """The range of the function at `pc`, or of its contiguous part; None if it is not known."""
@@ -62,8 +50,7 @@ class Code(Protocol):
         """Whether at `pc` the stack pointer points to the return address."""
 
     def pointer(self, slot: int, jump: Effect) -> int:
-        """The address that `jump` (or call) loads from `slot`, if that does not change any more;
-        else 0."""
+        """The address that `jump` (or call) loads from `slot`, if it cannot change now; else 0."""
 
     def arguments_of_last(self, address: int) -> int | None:
         """The number of arguments of a function that never returns; None for other functions."""
@@ -74,8 +61,7 @@ class Code(Protocol):
 
 
 class Flow(NamedTuple):
-    """What may be read from a pc on (`use`), and what reaches the function's end unchanged
-    (`through`); masks of effects.py."""
+    """Masks (effects.py): `use` may be read from a pc on, `through` reaches the end unchanged."""
 
     use: int
     through: int
@@ -89,12 +75,9 @@ class _Exhausted(Exception):
 
 
 class _State(NamedTuple):
-    """What is known before an instruction.
-
-    `sp` and `bp` are rsp and rbp, relative to rsp at the start (None: unknown); `numbers` the
-    contents of the general registers, where known; `topped`: something was written to the top of
-    the stack, where the return address would be.
-    """
+    """What is known before an instruction: `sp` and `bp` are rsp and rbp, relative to rsp at the
+    start (None: unknown); `numbers` the contents of the general registers, where known; `topped`:
+    the top of the stack, where the return address would be, was written to."""
 
     sp: int | None
     bp: int | None
@@ -110,8 +93,7 @@ class _Node(NamedTuple):
 
 
 class Liveness:
-    """Liveness queries on one process's code. Caches decoded instructions and answers. `capstone`
-    is the module."""
+    """Liveness queries on one process's code, with cached answers. `capstone` is the module."""
 
     def __init__(self, code: Code, capstone: ModuleType) -> None:
         self._code = code
@@ -171,7 +153,7 @@ class Liveness:
 
     def below(self, pc: int, bp: int | None) -> str:
         """How the function at `pc` uses memory below its stack pointer: "never", "named" (only by
-        operands relative to rsp or rbp) or "pointed to" (its address may have been copied)."""
+        rsp- or rbp-relative operands) or "pointed to" (its address may have been copied)."""
         extent = self._code.extent(pc)
         if extent is None:
             return "pointed to"
@@ -263,8 +245,7 @@ class Liveness:
         return _Node(reads | use | zone, kills | (REGISTERS & ~found.through) | (ALL_ZONE & ~zone), (after,))
 
     def _effect(self, address: int) -> Effect | None:
-        """The effect of the instruction at `address`; None if it cannot be decoded, is in no known
-        function, or is beyond MAX_INSTRUCTIONS of a query."""
+        """The effect; None if not decodable, in no known function, or beyond MAX_INSTRUCTIONS."""
         self._left -= 1
         if self._left < 0:
             return None
@@ -275,8 +256,7 @@ class Liveness:
         return self._effects.get(address)
 
     def _decode(self, start: int, end: int) -> None:
-        """Cache the effects of the instructions in [start, end), up to the first that is invalid or
-        cached already. Raises _Exhausted when MAX_IN_ALL is reached."""
+        """Cache effects of [start, end), up to an invalid or cached one. May raise _Exhausted."""
         try:
             code = self._code.read(start, end - start)
         except UnreadableMemory:
@@ -354,8 +334,7 @@ def _zones(one: Effect, state: _State) -> tuple[int, int]:
 
 
 def _use_of_zone(effects: list[Effect] | None, bp: int | None) -> str:
-    """See Liveness.below; `effects` are the function's instructions that use the stack, None: they
-    are not known."""
+    """See Liveness.below. `effects` are the instructions that use the stack; None: not known."""
     if effects is None:
         return "pointed to"
     near = bp is not None and -ZONE <= bp < _NEAR

@@ -14,8 +14,7 @@ IGNORED = _names(
     clc cld cmc emms endbr32 endbr64 fnop fwait lfence mfence nop pause serialize sfence stc std vzeroall vzeroupper wait xend xtest
     """
 )
-"""Nothing is read or written that effects.py follows, but for what vzeroupper and vzeroall
-clear."""
+"""effects.py follows nothing that these read or write but what vzeroupper and vzeroall clear."""
 
 STOPS = _names("hlt ud0 ud1 ud2")
 """Execution does not go on after it."""

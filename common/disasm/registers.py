@@ -1,8 +1,6 @@
 """General registers of x86-64: their numbers in machine code, and the names of their parts.
-
-Source: System V ABI, AMD64 supplement 1.0, 3.2; Intel 64 and IA-32 Architectures Software
-Developer's Manual, volume 1, 3.4.1.
-"""
+Sources: System V ABI, AMD64 supplement 1.0, 3.2; Intel 64 and IA-32 Architectures Software
+Developer's Manual, volume 1, 3.4.1."""
 
 from __future__ import annotations
 
@@ -10,14 +8,9 @@ GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "
 """Names by number."""
 
 RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
-RIP = 16
-"""The number in `Instruction.base` of an operand relative to the next instruction."""
-
-CALLEE_SAVED = (RBX, RBP, 12, 13, 14, 15)
-"""Registers that a function preserves, beside rsp."""
-
-CALLER_SAVED = (RAX, RCX, RDX, RSI, RDI, 8, 9, 10, 11)
-"""Registers that a function may change."""
+RIP = 16  # `Instruction.base` of an operand relative to the next instruction
+CALLEE_SAVED = (RBX, RBP, 12, 13, 14, 15)  # registers that a function preserves, beside rsp
+CALLER_SAVED = (RAX, RCX, RDX, RSI, RDI, 8, 9, 10, 11)  # registers that a function may change
 
 NARROW = {
     **{f"{letter}{half}": f"r{letter}x" for letter in "abcd" for half in "lh"},

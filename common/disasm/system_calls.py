@@ -1,9 +1,6 @@
-"""System calls of x86-64 Linux: which registers each takes as arguments.
-
-Sources: the number of arguments: Linux 6.18, as each SYSCALL_DEFINE has them
-(/sys/kernel/tracing/events/syscalls); the numbers of system calls:
-arch/x86/entry/syscalls/syscall_64.tbl; the arguments that a futex operation takes: futex(2).
-"""
+"""System calls of x86-64 Linux: which registers each takes as arguments. Sources: number of
+arguments: Linux 6.18, SYSCALL_DEFINE (/sys/kernel/tracing/events/syscalls); numbers of calls:
+arch/x86/entry/syscalls/syscall_64.tbl; the arguments that a futex operation takes: futex(2)."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ RESTARTED = (-512, -513, -514, -516)
 """Values of rax in a thread that was stopped within a system call which will be restarted
 (ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK, include/linux/errno.h); the
 program never sees them."""
-ENDING = {15, 60, 231}
-"""Calls that do not return: rt_sigreturn (goes on elsewhere, with all registers from memory), exit,
-exit_group."""
-
+ENDING = {15, 60, 231}  # do not return: rt_sigreturn (registers come from memory), exit, exit_group
 _FUTEX = 202
 _ARGUMENT_COUNTS = (
     "333122233632144034433215053333331202213043336633232334555003142133412453321122321122122123223331222114030110020002222333"
@@ -32,8 +26,7 @@ _ARGUMENT_COUNTS = (
 
 
 def _argument_count(number: int) -> int:
-    """The number of a system call's arguments; 6 if it is not known. From 424 on all architectures
-    share the numbers of system calls."""
+    """A call's number of arguments, 6 if unknown. From 424 on all architectures share numbers."""
     if 0 <= number < len(_ARGUMENT_COUNTS):
         return int(_ARGUMENT_COUNTS[number])
     later = "426435253322343456543421254"

@@ -11,16 +11,10 @@ from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import NUMBERS, RIP
 
 MAX_INSTRUCTION_BYTES = 15
-"""Bytes of an instruction, at most."""
-
-_CHUNK_BYTES = 4096
-"""Bytes decoded by one call of capstone, which takes some 2 KB of memory for each instruction."""
-
+_CHUNK_BYTES = 4096  # decoded by one call of capstone, which takes some 2 KB for each instruction
 _LOCK = 0xF0
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's X86_OP_...
-_READING = ("push", "call", "jmp")
-"""Instructions whose single operand is only read: it is `Instruction.source`."""
-
+_READING = ("push", "call", "jmp")  # their single operand is only read: it is `Instruction.source`
 _MASK = (1 << 64) - 1
 
 
@@ -98,9 +92,6 @@ def decoder() -> Decoder:
 
 
 def instructions(code: bytes, address: int) -> Iterator[Instruction]:
-    """The instructions of `code`, which is at `address`, up to the first unknown or incomplete one.
-
-    Raises CapstoneMissing.
-    """
+    """The instructions of `code`, up to an unknown or incomplete one. Raises CapstoneMissing."""
     its = decoder()
     return map(its.instruction, its.decode(code, address))

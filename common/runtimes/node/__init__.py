@@ -1,9 +1,6 @@
-"""Node.js: V8's heap and external memory, and by class the C++ objects that JavaScript objects own,
-with their native memory.
-
-Node 18 to 24 are tested. Offsets come from V8's own code; classes from the symbols of their tables
-of virtual functions, which the official binaries have.
-"""
+"""Node.js: V8's heap, external memory, and the C++ objects that JavaScript objects own, by class,
+with their native memory. Node 18 to 24 are tested. Offsets come from V8's own code, classes from
+the symbols of vtables, which the official binaries have."""
 
 from __future__ import annotations
 
@@ -17,11 +14,7 @@ from findleaks.target.base import Module, Target
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
-LEAST = 16 << 20
-"""Lower limit of the size of a file that contains V8, in bytes: symbols of smaller files are not
-searched.
-"""
-
+LEAST = 16 << 20  # bytes of a file that may contain V8: smaller ones' symbols are not searched
 HEAP = ManagedHeap(("node",), "V8")
 
 
@@ -42,9 +35,7 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
 
 def findings(target: Target) -> Iterator[Finding]:
-    """Isolates with many handles: of any V8 whose code is known, in programs other than
-    Node, too.
-    """
+    """Isolates with many handles: of any V8 whose code is known, not only Node's."""
     from findleaks.runtimes.v8.findings import hoarded_handles  # only `verdict` needs it
 
     return hoarded_handles(target)

@@ -2,11 +2,9 @@
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/new-spaces.h, src/heap/semi-spaces.h,
 src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h. The new space is two halves, each a
-list of pages. Objects are in one of them: in the pages before the one that is allocated from, and
-in that page up to the top. The space's size in use, which V8 counts by its own formula, equals the
-sum of these. Between collections the other half holds no objects, nor do the pages behind the top.
-A page's objects are between two addresses in its header: the beginning of its area, and its end.
-"""
+list of pages. Between collections one half holds objects: in the pages before the one that is
+allocated from, and in that page up to the top. The space's size in use, which V8 counts by its own
+formula, equals the sum of these. A page's header has the two bounds of its area for objects."""
 
 from __future__ import annotations
 
@@ -21,21 +19,15 @@ from findleaks.runtimes.node.spaces import HEADS, NEW_SPACE, Placed, Space, Spac
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
-FIRST = 12
-"""Words of a page's header that contain these two addresses."""
-
+FIRST = 12  # words of a page's header that contain the bounds of its area
 LARGEST_HEADER = 2 * PAGE
-AREA = 3
-"""Words of {start, top, limit}, to which a space or its allocator points."""
+AREA = 3  # words of {start, top, limit}, to which a space or its allocator points
 
 
 def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) -> list[Range]:
-    """Dead parts of these spaces, sorted and disjoint. Only for a process that was not stopped in a
-    collection.
-
-    `others` are addresses in memory that is not V8's: a chunk that contains one is ignored. [] if
-    anything about the chunks is in doubt.
-    """
+    """Dead parts of these spaces, sorted and disjoint; [] if anything about the chunks is in doubt.
+    Only for a process that was not stopped in a collection. A chunk that contains one of `others`,
+    addresses in memory that is not V8's, is ignored."""
     if spaces.problems or spaces.wild:
         return []
     memory, known = Memory(target), sorted(others)
@@ -88,9 +80,7 @@ def _new(memory: Memory, space: Space) -> list[Range]:
 
 
 def _top(pages: Sequence[Placed], areas: dict[int, Range], used: int) -> tuple[int, int]:
-    """The page that is allocated from, and the top that makes `used` bytes used; (0, 0) if there is
-    none.
-    """
+    """The page allocated from, and the top that makes `used` bytes used; (0, 0) if none."""
     for placed in pages:
         area = areas[placed.key]
         if used <= area.end - area.start:
@@ -120,9 +110,7 @@ def _area(memory: Memory, placed: Placed) -> Range:
 
 
 def _tops(memory: Memory, space: Space) -> set[int]:
-    """Possible tops: words of the space, and the second word of each {start, top, limit} that it
-    points to.
-    """
+    """Possible tops: a space's words, and the second of each {start, top, limit} pointed to."""
     words = memory.words(space.address, HEADS) or ()
     pointed = [memory.words(word, AREA) for word in words if word % memory.size == 0 and word >= PAGE]
     return {*words, *(area[1] for area in pointed if area is not None and area[0] <= area[1] <= area[2])}

@@ -1,11 +1,10 @@
 """V8's free lists: parts of pages that were swept and not allocated from since.
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/free-list.h, src/objects/free-space.h. A page's
-header points to an array of its categories. A category is {number, bytes available (both 4 bytes),
-first entry}, and has entries of this page only. An entry is a FreeSpace object {map, size, next}:
-addresses are tagged, and the size is a small integer, in the word's upper half. The bytes available
-in a category are the sum of its entries' sizes: if they are not, the page is ignored.
-"""
+header points to an array of categories: {number, bytes available (both 4 bytes), first entry}, with
+entries of this page only. An entry is a FreeSpace object {map, size, next}: addresses are tagged,
+the size is a small integer, in the word's upper half. A page is ignored unless its categories'
+bytes available are the sums of their entries' sizes."""
 
 from __future__ import annotations
 
@@ -22,9 +21,7 @@ from findleaks.runtimes.node.spaces import NEW_SPACE, NODE, Placed, Spaces
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 
-CATEGORIES, FEWEST = 24, 6
-"""Upper and lower limit of the number of categories."""
-
+CATEGORIES, FEWEST = 24, 6  # upper and lower limit of the number of categories
 SAMPLE = 32  # pages whose headers are compared to find the offset of the categories
 ENTRY = struct.Struct("<3Q")
 TAG = 1
@@ -90,9 +87,7 @@ class _Reader:
                 yield key, found
 
     def entries(self, page: Placed, categories: Sequence[tuple[int, int]]) -> list[Range]:
-        """The memory behind the own words of these categories' entries; [] unless all of it is
-        consistent.
-        """
+        """The memory of these entries except their own words; [] unless all is consistent."""
         start, end = page.chunk
         try:
             data = self.target.read(start, end - start)

@@ -3,12 +3,11 @@
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc
 (Isolate::AdjustAmountOfExternalAllocatedMemory, Isolate::GetHeapStatistics), src/heap/heap.cc
 (Heap::UpdateExternalMemory), src/heap/basic-memory-chunk.h, later memory-chunk.h and
-memory-chunk-metadata.h. The first function loads the address of the heap in the isolate (lea), and
-adds to the total (lock xadd), in the isolate or, through a function that it calls, in the heap. The
-second one stores the bytes of backing stores as the eighth word of the statistics. A chunk begins
-at a multiple of 256 KiB. Its size is among its first words; the heap's address is further on in
-them, or in what one of its first words points to.
-"""
+memory-chunk-metadata.h. The first function loads the heap's address in the isolate (lea) and adds
+to the total (lock xadd), in the isolate or, through a function that it calls, in the heap. The
+second stores the bytes of backing stores as the statistics' eighth word. A chunk begins at a
+multiple of 256 KiB. Its size is among its first words; the heap's address is further on in them, or
+in what one of its first words points to."""
 
 from __future__ import annotations
 
@@ -30,23 +29,14 @@ STATISTICS = "_ZN2v87Isolate17GetHeapStatisticsEPNS_14HeapStatisticsE"
 EIGHTH = 56  # offset of the eighth word of the statistics
 CHUNK = 256 << 10  # alignment of chunks in bytes, and the size of ordinary ones
 PAGE = 4096
-HEADER = 32
-"""Words of a chunk, or of what one of its first four points to, that may contain the heap's
-address.
-"""
-
-FIRST = 8
-"""The size of the chunk is among so many first words."""
-
+HEADER = 32  # words of a chunk, or of what its first four point to, that may be the heap's address
+FIRST = 8  # the chunk's size is among so many first words
 LENGTH = 256  # bytes of a called function that are read
 
 
 class Heap(NamedTuple):
-    """Offsets from the isolate: of the heap, and of counters of external memory in bytes.
-
-    `reported` is what was reported to V8; `external` is the size of backing stores, which
-    process.memoryUsage() calls external (0: not known).
-    """
+    """Offsets from the isolate: `heap`, and counters of external memory in bytes: `reported` to V8,
+    and `external`, that of backing stores (process.memoryUsage()'s external; 0: not known)."""
 
     heap: int
     reported: int
@@ -81,9 +71,7 @@ def _far(one: Instruction) -> bool:
 
 
 def _added(code: Iterable[Instruction], heap: int, inside: bool = False) -> Optional[int]:
-    """The offset in the isolate of the memory that is added to; with `inside`, the operand is
-    relative to the heap.
-    """
+    """Offset in the isolate of what is added to; `inside`: the operand is relative to the heap."""
     for one in code:
         if one.name == "xadd" and one.displacement is not None:
             return one.displacement if one.displacement >= FAR and not inside else heap + one.displacement
@@ -91,18 +79,14 @@ def _added(code: Iterable[Instruction], heap: int, inside: bool = False) -> Opti
 
 
 Header = tuple[int, int]
-"""Where a chunk has the heap's address: index of the first word that leads there (-1: the chunk's
-own header), index there.
-"""
+"""Where the heap's address is: (chunk's word leading there, -1: its own header; index there)."""
 
 
 def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) -> list[Range]:
     """The chunks of these heaps, ascending; those of large objects are larger than others. Raises
-    nothing but Interrupted.
-
-    V8 maps its chunks itself, so none begins in `others`, the heaps of allocators, ascending: a
-    block may contain the address of what a chunk's header leads to at the same place as the header.
-    """
+    nothing but Interrupted. V8 maps its chunks itself, so none begins in `others`, allocators'
+    heaps, ascending: a block may contain the address of what a chunk's header leads to, in the same
+    place as the header."""
     memory = Memory(target)
     # (where a chunk may begin, where memory ends, its headers)
     headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []
@@ -128,8 +112,7 @@ def _headers(memory: Memory, at: int, heaps: frozenset[int]) -> Iterator[tuple[H
 
 def heads(memory: Memory, at: int, heaps: Container[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """(-1, words of the chunk's own header), then (index, words there) for each of its first four
-    words that points to other memory than the heaps themselves.
-    """
+    words that points to memory other than the heaps themselves."""
     words = memory.words(at, HEADER) or ()
     if words:
         yield -1, words
@@ -141,10 +124,8 @@ def heads(memory: Memory, at: int, heaps: Container[int]) -> Iterator[tuple[int,
 
 
 def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
-    """The chunks with these headers.
-
-    What a freed chunk's header leads to may have been reused: it has no address in the chunk then.
-    """
+    """The chunks with these headers. What a freed chunk's header leads to may have been reused:
+    then it has no address in the chunk."""
     own = [any(word & -CHUNK == at for word in words) for at, _, words in headed]
     places = _sizes([one for one, its in zip(headed, own) if its])
     found: list[Range] = []
@@ -156,11 +137,8 @@ def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
 
 
 def _sizes(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[int]:
-    """Indices of words that may be the size of chunks, the likeliest first.
-
-    That is the word that always can be a size: words of what is allocated in a chunk only sometimes
-    can. Of equal ones the larger.
-    """
+    """Indices of words that may be the size of chunks, likeliest first: the word that always can be
+    a size (what is allocated in a chunk only sometimes can), of equal ones the larger."""
     sizes: defaultdict[int, list[int]] = defaultdict(list)
     for at, end, words in headed:
         for place, word in enumerate(words[:FIRST]):

@@ -28,16 +28,12 @@ from findleaks.unwind.frames import Unwinder
 
 COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
 OWNING = 1  # number of types that own memory: the stores
-MOST = 1 << 30
-"""Bytes of a chunk for each entry of Holders: sizes have 32 bits."""
+MOST = 1 << 30  # bytes of a chunk for each entry of Holders: sizes have 32 bits
 
 
 class Node(Runtime):
-    """See runtimes.base.Runtime. `types` are C++ classes whose objects JavaScript objects own, and
-    ArrayBuffers' memory.
-
-    JavaScript objects are not counted.
-    """
+    """See runtimes.base.Runtime. `types` are ArrayBuffers' memory and the C++ classes whose objects
+    JavaScript objects own; JavaScript objects are not counted."""
 
     name = "Node"
     version = ""
@@ -120,9 +116,7 @@ class Node(Runtime):
         return made
 
     def parts(self) -> Sequence[Part]:
-        """See Runtime: chunks by isolate and space, the read-only space, and the rest of the code
-        range.
-        """
+        """See Runtime: chunks by isolate and space, the read-only space, the code range's rest."""
         return self._parts
 
     @cached_property
@@ -141,17 +135,14 @@ class Node(Runtime):
 
     def holders(self) -> Optional[Holders]:
         """See Runtime. References of V8's own objects are ignored: they refer to the memory of
-        their buffers, too, which only a store frees.
-        """
+        their buffers, too, which only a store frees."""
         pieces = [(at, min(MOST, end - at)) for start, end in self._chunks for at in range(start, end, MOST)]
         addresses, sizes = array("Q", [at for at, _ in pieces]), array("I", [size for _, size in pieces])
         made, no_types = self.objects, array("I", [NO_ROOT]) * len(pieces)
         return Holders(addresses, sizes, no_types, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """See Runtime: V8 counts the memory of its ArrayBuffers; reports of others are only known
-        as a sum.
-        """
+        """See Runtime. V8 counts its ArrayBuffers' memory; of other reports it has only the sum."""
         return self.objects.stored if name == STORE else None
 
     def dead(self) -> Sequence[Range]:
@@ -177,9 +168,7 @@ class Node(Runtime):
         return f"of a JavaScript object: {names[number]}" if number < len(names) else ""
 
     def _space(self, address: int) -> str:
-        """A phrase on the space whose chunk has this address, and its isolate if there are
-        several.
-        """
+        """The space whose chunk has this address, as a phrase; its isolate if there are several."""
         if self._spaces is None:
             return ""
         for space in self._spaces.spaces:

@@ -14,9 +14,7 @@ from findleaks.target.ranges import subtract
 
 
 def parts(target: Target, isolates: Sequence[Isolate], chunks: Sequence[Range], spaces: Optional[Spaces]) -> Sequence[Part]:
-    """The parts. `chunks` are all chunks of these isolates; `spaces` is None if they cannot be
-    distinguished.
-    """
+    """The parts. `chunks` are all chunks of these isolates; `spaces` is None if not known."""
     made: list[Part] = []
     if chunks:
         inner = _inner(isolates, spaces) if spaces is not None else []

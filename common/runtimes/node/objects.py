@@ -1,12 +1,11 @@
 """C++ objects that belong to JavaScript objects, and the backing stores of ArrayBuffers.
 
-Sources: Node 18 to 24, src/base_object.h: class BaseObject has, behind its table of virtual
-functions, a persistent handle to its JavaScript object. The latter has the address of its
-BaseObject in one of its internal fields, behind map, properties and elements. V8 of the same,
-src/objects/backing-store.h: a BackingStore begins with the start of its memory and the length in
-bytes. Its shared control block (std::shared_ptr, libstdc++'s bits/shared_ptr_base.h) has a table of
-virtual functions, two counts, and the pointer to it.
-"""
+Sources: Node 18 to 24, src/base_object.h: a BaseObject has, behind its vtable pointer, a persistent
+handle to its JavaScript object, which has the address of its BaseObject in an internal field,
+behind map, properties and elements. V8 of the same, src/objects/backing-store.h: a BackingStore
+begins with the start of its memory and the length in bytes. Its shared control block
+(std::shared_ptr, libstdc++'s bits/shared_ptr_base.h) is a vtable pointer, two counts, and the
+pointer to it."""
 
 from __future__ import annotations
 
@@ -27,10 +26,7 @@ from findleaks.target.ranges import nonzero_pieces
 
 TABLE = "_ZTV"
 PREFIX = "vtable for "
-FIELDS = 8
-"""Words of a JavaScript object that are read: the first three are its map, properties and
-elements.
-"""
+FIELDS = 8  # words of a JavaScript object that are read: first map, properties and elements
 
 SHARED = (
     "_Sp_counted_deleter<v8::BackingStore",
@@ -42,13 +38,9 @@ STORE = "ArrayBuffer (its memory)"
 
 @dataclass
 class Objects:
-    """C++ objects by class.
-
-    `blocks` has for each block the number of its object's class, or NO_ROOT. `numbers` are the
-    classes' numbers by name, ascending: 0 is always the stores. `counts` are their objects, `bytes`
-    the bytes of their blocks. `stored` is the bytes of all stores' memory, whose blocks are
-    `memory`.
-    """
+    """C++ objects by class: `blocks` has each block's class by number, or NO_ROOT; `numbers` are
+    the classes' by name, ascending, 0 the stores'; `counts` are their objects, `bytes` those of
+    their blocks; `stored` is the bytes of the stores' memory, whose blocks are `memory`."""
 
     blocks: array[int]
     numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
@@ -110,9 +102,7 @@ def _headed(target: Target, engine: Engine, directory: Directory, tables: Mappin
 
 
 def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles: Sequence[int]) -> set[int]:
-    """Addresses whose handle, their second word, is of a JavaScript object with that address in one
-    of its fields.
-    """
+    """Addresses whose second word is a handle of a JavaScript object that has the address, too."""
     word = target.arch.word
     wanted = sorted({handle for handle in handles if handle and handle % word == 0})
     held, absent = records(target, engine, wanted, word)

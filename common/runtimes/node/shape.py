@@ -2,12 +2,11 @@
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc (Isolate::GetHeapSpaceStatistics),
 src/heap/spaces.h, src/heap/heap-allocator.cc, src/heap/main-allocator.h. That function loads the
-space's name from a table and the space from an array in the heap, both indexed by its number, and
-calls virtual functions of the space for the bytes committed and used. A space's second word is the
-heap, and its number follows soon. Since V8 12, the unused rest of the linear allocation areas is
-given back first, and does not count as used: HeapAllocator::FreeLinearAllocationAreas passes each
-MainAllocator in turn, and each of these points to {start, top, limit}.
-"""
+space's name from a table and the space from an array in the heap, both by number, and calls virtual
+functions of the space for the bytes committed and used. A space's second word is the heap, and its
+number follows soon. Since V8 12 the unused rest of the linear allocation areas is given back first,
+so it does not count as used: HeapAllocator::FreeLinearAllocationAreas passes each MainAllocator in
+turn, and each of these points to {start, top, limit}."""
 
 from __future__ import annotations
 
@@ -30,25 +29,18 @@ FREE = "_ZN2v88internal4Heap35FreeMainThreadLinearAllocationAreasEv"
 FREE_ALL = "_ZN2v88internal13HeapAllocator25FreeLinearAllocationAreasEv"
 FREE_ONE = "_ZN2v88internal13MainAllocator24FreeLinearAllocationAreaEv"
 
-COMMITTED, USED = 8, 16
-"""Offsets of these in the statistics."""
-
-MOST = 64
-"""Upper limit of the number of spaces; V8 13 has 13."""
-
+COMMITTED, USED = 8, 16  # offsets of these in the statistics
+MOST = 64  # spaces at most; V8 13 has 13
 LONGEST_NAME = 40
 
 
 class Shape(NamedTuple):
-    """Offsets of V8's spaces.
-
-    `heap` and `array` are in the isolate; a space's number (4 bytes) is at `identity`. In a space's
-    table of virtual functions, `committed` and `used` are the functions that give these bytes, and
-    `size` is the latter for the read-only space (0: not known). `names` are by number. `areas`
+    """Offsets of V8's spaces. `heap` and `array` are in the isolate, a space's number (4 bytes) at
+    `identity`. In a space's vtable, the functions at `committed` and `used` give these bytes, and
+    that at `size` those used of the read-only space (0: not known). `names` are by number. `areas`
     leads from the heap to the linear allocation areas, whose unused rest does not count as used:
     offsets of the HeapAllocator, of its MainAllocators, and in each of the pointer to {start, top,
-    limit}; None if V8 counts that rest.
-    """
+    limit}; None if V8 counts that rest."""
 
     heap: int
     array: int
@@ -66,9 +58,7 @@ class Shape(NamedTuple):
 
 def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape]:
     """The layout; None if V8's functions are not as expected, or no isolate has such an array.
-
-    `heap` is its offset in an isolate.
-    """
+    `heap` is its offset in an isolate."""
     if target.arch.name != "x86-64":
         return None
     code = code_of(target, (STATISTICS,))
@@ -88,9 +78,7 @@ def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape
 
 
 def _slots(code: Sequence[Instruction]) -> dict[int, int]:
-    """By word of the statistics that is the result of a virtual function, the function's offset in
-    the table.
-    """
+    """By word of the statistics: the vtable offset of the virtual function whose result it is."""
     found: dict[int, int] = {}
     called: Optional[int] = None
     for one in code:

@@ -1,14 +1,11 @@
-"""V8's spaces: new_space, old_space and so on, as v8.getHeapSpaceStatistics() lists them, and which
-chunks belong to which.
+"""V8's spaces (new_space, old_space…: see v8.getHeapSpaceStatistics()), and the chunks of each.
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/base-space.h, src/heap/list.h,
 src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h, src/heap/read-only-spaces.h. A chunk's
-header, or what one of its first words points to, has the address of its space. The new space
-consists of two halves; chunks have the address of their half. A half's second word is the heap, and
-its number is the space's, as in the space itself. The header also has the next and the previous
-chunk of the space's list; chunks that V8 has freed and not given back are on no list. For the
-spaces' own layout see shape.py.
-"""
+header, or what one of its first words points to, has the address of its space; in the new space,
+that of one of its two halves, whose second word is the heap, and whose number is the space's, as in
+the space itself. It also has the next and the previous chunk of the space's list; chunks that V8
+has freed and not given back are on no list. shape.py finds the spaces' own layout."""
 
 from __future__ import annotations
 
@@ -25,28 +22,18 @@ from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 
 READ_ONLY = ("_ZTVN2v88internal19SharedReadOnlySpaceE", "_ZTVN2v88internal13ReadOnlySpaceE")
-NODE, HEADS = 80, 64
-"""Words of a chunk's header that contain its list links (NODE); words of a space that contain the
-list's head and the top (HEADS).
-"""
-
-SAMPLE = 256
-"""Chunks whose headers are compared to find the offsets of these."""
-
+NODE, HEADS = 80, 64  # words read of a chunk's header, for its links; of a space, for head and top
+SAMPLE = 256  # chunks whose headers are compared to find the offsets of these
 NEW_SPACE = "new_space"
-PAGES = 1 << 12
-"""Upper limit of the read-only space's pages, several times what it ever had."""
-
+PAGES = 1 << 12  # upper limit of the read-only space's pages, several times what it ever had
 LARGEST = 1 << 46
 OFTEN = 64  # chunks between two checks for the user's interrupt
 
 
 class Placed(NamedTuple):
-    """A chunk in the list of a space, or of a half of the new space, at `owner`.
-
-    `key` identifies it in lists: its own address, or that of what its header leads to. `following`
-    is the key of the next chunk (0: it is the last).
-    """
+    """A chunk in the list of a space, or of a half of the new space, at `owner`. `key` identifies
+    it in lists: its own address, or that of what its header leads to. `following` is the key of the
+    next chunk (0: it is the last)."""
 
     chunk: Range
     owner: int
@@ -56,12 +43,9 @@ class Placed(NamedTuple):
 
 @dataclass
 class Space:
-    """One space of an isolate, or the read-only one that all share (isolate 0).
-
-    `chunks` are ascending. `committed` and `used` are the bytes that V8 counts as committed and as
-    used by objects; None if unknown. `counted` is `used` including the linear allocation areas, of
-    which `left` is not used yet.
-    """
+    """One space of an isolate, or the read-only one that all share (isolate 0). `chunks` ascend.
+    `committed` and `used` (by objects) are bytes as V8 counts them, None if unknown. `counted` is
+    `used` including the linear allocation areas, of which `left` is not used yet."""
 
     isolate: int
     number: int
@@ -80,11 +64,9 @@ class Space:
 
 
 class Spaces(NamedTuple):
-    """The spaces of all isolates by number, then the read-only space, and chunks without a space.
-
-    `freed` are on no space's list: V8 has freed them, and not given them back. `wild` are chunks
-    whose space is unknown. `problems` has one line each.
-    """
+    """The spaces of all isolates by number, then the read-only space. `freed` chunks are on no
+    space's list: V8 has freed them and not given them back. The space of `wild` chunks is unknown.
+    `problems` has one line each."""
 
     spaces: Sequence[Space]
     freed: Sequence[Range]
@@ -139,9 +121,7 @@ class _Reader:
         self._subtract(heap)
 
     def _identified(self, address: int) -> Optional[tuple[int, int]]:
-        """(heap, number) of the space at `address`, or that it is part of; None if there is
-        none.
-        """
+        """(heap, number) of the space at `address`, or that it is part of; None if none."""
         heap = self.memory.word(address + self.memory.size) if address % self.memory.size == 0 else None
         number = self.memory.int32(address + self.shape.identity) if heap in self.isolates else None
         return (heap, number) if heap is not None and number is not None and number < len(self.shape.names) else None
@@ -154,9 +134,7 @@ class _Reader:
         return found if found is not None and found < LARGEST else None
 
     def _subtract(self, heap: int) -> None:
-        """Subtract the unused rest of the linear allocation areas, if V8 does not count it
-        as used.
-        """
+        """Subtract what the linear allocation areas have left, if V8 does not count it as used."""
         if self.shape.areas is None:
             return
         holder, allocators, pointer = self.shape.areas
@@ -177,10 +155,8 @@ class _Reader:
                 space.used -= limit - top
 
     def _share(self, chunks: Sequence[Range]) -> tuple[list[Range], list[Range]]:
-        """Assign each chunk to the space that its header names and whose list it is on.
-
-        Gives the chunks on no list, and those whose header names no space.
-        """
+        """Assign each chunk to the space that its header names and whose list it is on. Gives the
+        chunks on no list, and those whose header names no space."""
         place = self._place(chunks)
         if place is None:
             return [], list(chunks)
@@ -203,9 +179,8 @@ class _Reader:
         return freed, wild
 
     def _place(self, chunks: Sequence[Range]) -> Optional[tuple[int, int]]:
-        """Where most chunks have their space's address: (index of the word of the header that leads
-        there, or -1 for the header itself; offset there).
-        """
+        """Where most chunks have their space's address: (index of the header's word that leads
+        there, -1: the header itself; offset there)."""
         votes: Counter[tuple[int, int]] = Counter()
         for chunk in interruptible(self.target, chunks[:: max(1, len(chunks) // SAMPLE)], OFTEN):
             for first, words in heads(self.memory, chunk.start, self.isolates):
@@ -213,19 +188,14 @@ class _Reader:
         return votes.most_common(1)[0][0] if votes else None
 
     def _key(self, chunk: int, place: tuple[int, int]) -> int:
-        """A chunk's key in spaces' lists: its own address, or that of what its header leads to.
-
-        0 if that memory has been reused.
-        """
+        """The chunk's `Placed.key`; 0 if the memory that its header leads to has been reused."""
         if place[0] < 0:
             return chunk
         key = self.memory.word(chunk + self.memory.size * place[0]) or 0
         return key if any(word & -CHUNK == chunk for word in self.memory.words(key, HEADER) or ()) else 0
 
     def _node(self, sample: Sequence[int], keys: Container[int]) -> int:
-        """Offset at which most chunks have the next key of their list; the word behind is the
-        previous key. 0 if none has.
-        """
+        """Where most chunks have the next key of their list, then the previous one; 0: nowhere."""
         votes: Counter[int] = Counter()
         size = self.memory.size
         for key in interruptible(self.target, sample[:: max(1, len(sample) // SAMPLE)], OFTEN):
@@ -245,9 +215,7 @@ class _Reader:
         return key in (behind, self.memory.word(before + node) if before else None)
 
     def _owner(self, address: int) -> Optional[Space]:
-        """The space at `address`, or that it is part of (half of the new space; where a collection
-        moves objects to).
-        """
+        """The space at `address`, or that it is part of (a half, or the target of a collection)."""
         if address < PAGE or address % self.memory.size:
             return None
         if address not in self._owners:
@@ -272,8 +240,7 @@ class _Reader:
 
     def _read_only(self) -> Iterator[Space]:
         """The read-only spaces, shared by isolates: the heap points to them, and they have a list
-        {begin, end, capacity} of pages.
-        """
+        {begin, end, capacity} of pages."""
         symbols = [symbol for symbol in map(self.target.symbol, READ_ONLY) if symbol is not None]
         tables = {symbol.address + 2 * self.memory.size for symbol in symbols}
         seen: set[int] = set()
@@ -302,9 +269,7 @@ class _Reader:
         return []
 
     def _page(self, page: int) -> Optional[Range]:
-        """A read-only page's memory: it begins at `page`, or at what points back to it; both its
-        end address and its size are there.
-        """
+        """A read-only page, at `page` or at what points back to it; its end and size are there."""
         words = self.memory.words(page, 16) if page % 8 == 0 else None
         for word in words or ():
             start, size = word & -CHUNK, word % CHUNK

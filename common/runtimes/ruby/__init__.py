@@ -1,6 +1,5 @@
 """Ruby (CRuby 2.7 to 3.3): heap pages, the collector's counters, objects by type and class, and
-native memory reported to it.
-"""
+native memory reported to it."""
 
 from __future__ import annotations
 
@@ -14,11 +13,7 @@ from findleaks.target.base import Target
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
-MARK = "ruby"
-"""Part of the path of some file that is loaded: the program's, libruby's, or an extension's from
-the standard library.
-"""
-
+MARK = "ruby"  # in a loaded file's path: of the program, libruby or a standard library extension
 HEAP = ManagedHeap(("libruby",), "Ruby")
 
 

@@ -1,11 +1,9 @@
-"""Every slot of Ruby's heap, grouped by T_ type, class and, for T_DATA, by the type of what it
-wraps.
+"""Every slot of Ruby's heap, by T_ type, class and, for T_DATA, the type of what it wraps.
 
 Layouts: include/ruby/internal/core/{rbasic,rdata,rtypeddata}.h, internal/imemo.h of 2.7.4, 3.1.2
-and 3.3.8. A slot begins with flags, whose low 5 bits are the type, and its class. In T_DATA its
-data type and a flag of 1 follow (3 if the data is in the slot), or, untyped, the functions that
-mark and free it. A free slot's flags are 0.
-"""
+and 3.3.8. A slot begins with flags (0: it is free), whose low 5 bits are the type, and its class.
+In T_DATA its data type and a flag of 1 follow (3 if the data is in the slot), or, untyped, the
+functions that mark and free it."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from findleaks.target.interruptible import interruptible
 T_NONE, T_OBJECT, T_CLASS, T_MODULE, T_FLOAT, T_STRING, T_ARRAY, T_HASH = 0, 1, 2, 3, 4, 5, 7, 8
 T_DATA, T_IMEMO, T_ICLASS, T_ZOMBIE, T_MOVED = 0xC, 0x1A, 0x1C, 0x1D, 0x1E
 MASK = 0x1F
-SINGLETON = 1 << 12
-"""FL_SINGLETON: the class of one object."""
-
+SINGLETON = 1 << 12  # FL_SINGLETON: the class of one object
 IMEMO_SHIFT, IMEMO_MASK = 12, 0xF
 
 _NUMBERED = {
@@ -38,9 +34,7 @@ TYPES = {number: name for first, names in _NUMBERED.items() for number, name in 
 """enum ruby_value_type, without "T_"."""
 
 _IMEMO_NAMES = "env cref svar throw_data ifunc memo ment iseq tmpbuf ast parser_strterm callinfo callcache constcache"
-IMEMOS = tuple(_IMEMO_NAMES.split())
-"""enum imemo_type, from 0."""
-
+IMEMOS = tuple(_IMEMO_NAMES.split())  # enum imemo_type, from 0
 PLAIN, _CLASSED = Shape(MASK), Shape(MASK, (8,))
 SHAPES = {
     **{
@@ -55,11 +49,8 @@ SHAPES = {
 
 
 class Sort(NamedTuple):
-    """A group of slots with the same size, flags, class and data type.
-
-    `flags` are those that matter. `klass` is 0 for hidden objects and types that are not
-    distinguished by class, `data` is 0 for none.
-    """
+    """A group of slots with the same size, flags (those that matter), class and data type. `klass`
+    is 0 for hidden objects and types that are not distinguished by class, `data` is 0 for none."""
 
     size: int
     flags: int
@@ -73,9 +64,7 @@ class Sort(NamedTuple):
 
 
 class Census:
-    """All slots of these pages. `sorts[number]` has `counts[number]` slots; `left` slots are of
-    other sorts.
-    """
+    """All slots of these pages: `counts[number]` of `sorts[number]`, and `left` of other sorts."""
 
     def __init__(self, engine: Engine, pages: Pages) -> None:
         records = engine.records(SHAPES, MASK)
@@ -97,10 +86,8 @@ class Census:
 
     def addresses(self, wanted: bytearray, kinds: array[int]) -> tuple[array[int], array[int], array[int]]:
         """The slots whose sort's number is true in `wanted`: addresses ("Q", ascending), sizes
-        ("I"), and what `kinds` ("I") has for their sorts.
-
-        `wanted` and `kinds` have one more element than there are sorts, for slots without a sort.
-        """
+        ("I"), and what `kinds` ("I") has for their sorts. `wanted` and `kinds` have one more
+        element than there are sorts, for slots without a sort."""
         addresses, sizes, found = array("Q"), array("I"), array("I")
         for start, size, numbers in self._runs():
             known = _known(numbers, len(self.sorts))
@@ -135,9 +122,6 @@ def _known(numbers: array[int], count: int) -> array[int]:
 
 
 def _sort(flags: int, klass: int, data: int, mark: int) -> Sort:
-    """The sort for a key of `Records`.
-
-    In T_DATA without a data type, these words are the addresses of its own functions.
-    """
+    """The sort for a key of `Records`. In untyped T_DATA, `data` and `mark` are its functions."""
     typed = flags & MASK == T_DATA and mark in (1, 3)
     return Sort(flags >> 32, flags & 0xFFFFFFFF, klass, data if typed else 0)

@@ -2,8 +2,7 @@
 
 Sources: gc.c (gc_stat_internal, count_objects) of 2.7.4, 3.1.2 and 3.3.8. Most fields near
 `heap_pages`, `profile.count` and `oldmalloc_increase` are at the same distance from these in all of
-them; the others are distinguished by invariants.
-"""
+them; the others are distinguished by invariants."""
 
 from __future__ import annotations
 
@@ -22,16 +21,10 @@ DURING = 1 << 5
 
 ALLOCATED, ONE_POOL, POOLS = 24, 160, 224
 """Offset of total_allocated_objects up to 3.1; bytes of a size pool in 3.1, which has one, and in
-3.3, where each has its own counters.
-"""
+3.3, where each has its own counters."""
 
-BEFORE_SORTED = 56
-"""Bytes between the last size pool and heap_pages.sorted: a flag, the mark stack, marked_slots."""
-
-FAULTS = 184
-"""Bytes from heap_pages.sorted to profile.count since 3.0, which has read_barrier_faults; 176
-before.
-"""
+BEFORE_SORTED = 56  # bytes from last size pool to heap_pages.sorted: flag, mark stack, marked_slots
+FAULTS = 184  # bytes heap_pages.sorted to profile.count since 3.0 (read_barrier_faults); 176 before
 
 
 class Counters:
@@ -41,9 +34,7 @@ class Counters:
         self._memory, self._layout, self._problems = memory, layout, problems
 
     def stopped_in(self) -> str:
-        """What the collector was doing, "" if it was not at work (a pending lazy sweep does not
-        count).
-        """
+        """What the collector was doing, "" if nothing (a pending lazy sweep does not count)."""
         flags = self._memory.int32(self._layout.objspace + FLAGS) if self._layout.objspace else None
         return "" if not flags or not flags & DURING else MODES[flags & 3] or "collecting"
 
@@ -100,10 +91,8 @@ class Counters:
         return found
 
     def _old(self, distance: int) -> dict[str, Optional[int]]:
-        """Counters of struct rgengc, whose last members are oldmalloc_increase and its limit.
-
-        Behind it are the compactor's tables of 31 counts each.
-        """
+        """Counters of struct rgengc, whose last members are oldmalloc_increase and its limit;
+        behind it are the compactor's tables of 31 counts each."""
         at, word = self._layout.old_increase, self._memory.word
         if not at:
             return {}

@@ -27,23 +27,14 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 FLAG, DATA = 24, 32
-"""Offsets in a slot of T_DATA that has a data type: of the flag that says where its data is, and of
-the pointer to it.
-"""
+"""Offsets in a slot of typed T_DATA: the flag that says where its data is; the data's pointer."""
 
-LOOK = 4096
-"""Objects between two checks for the user's interrupt."""
-
-NAMED = 1 << 16
-"""Sorts of objects that are named one by one; a sound heap has some hundreds."""
-
-SEARCHED = 2048
-"""Data types whose free functions are analysed; a program has some hundreds at most."""
-
+LOOK = 4096  # objects between two checks for the user's interrupt
+NAMED = 1 << 16  # sorts of objects that are named one by one; a sound heap has some hundreds
+SEARCHED = 2048  # data types whose free functions are analysed; a program has some hundreds at most
 OTHER = "(of further classes)"
 
-_EMPTY = (c.T_FLOAT, c.T_MOVED)
-"""Types that surely refer to no native memory. Free slots may seem to."""
+_EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory; free slots may seem to
 
 
 class Ruby(Runtime):
@@ -158,16 +149,12 @@ class Ruby(Runtime):
         return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._inside)
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """See base.Runtime: for T_DATA whose free function takes back what the object reported (see
-        reported.py).
-        """
+        """See base.Runtime: of T_DATA whose free function takes reports back (reported.py)."""
         return self._reported_totals.get(name)
 
     @cached_property
     def _reported_totals(self) -> Mapping[str, int]:
-        """Bytes reported by the objects of each type, for types of which that is known for all
-        objects.
-        """
+        """Bytes reported by each type's objects, for types of which all objects' are known."""
         sorts = self._census.sorts
         offsets = [self._report_offsets.get(sort.data) for sort in sorts]
         unknown = {name for name, offset in zip(self._names, offsets) if offset is None}

@@ -1,13 +1,10 @@
-"""Where this Ruby keeps its heap and its collector's counters: from the code of exported functions,
-and from invariants.
+"""Where Ruby's heap and collector's counters are, by exported functions' code and invariants.
 
 `rb_gc_count` is three or four loads: the pointer to the VM, the VM, the object space, the counter.
 `rb_gc_adjust_memory_usage` adds to malloc_increase and oldmalloc_increase. Between those is
-`heap_pages`, recognised by its sorted array of pages, each of which has a header that points back
-to it. The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2 and 3.3.8: struct rb_objspace,
-struct heap_page, struct rb_size_pool_struct, struct rb_heap_struct); only what is distinguished
-here has changed.
-"""
+`heap_pages`, recognised by its sorted array of pages, each with a header that points back to it.
+The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2, 3.3.8: struct rb_objspace, heap_page,
+rb_size_pool_struct, rb_heap_struct); only what is distinguished here has changed."""
 
 from __future__ import annotations
 
@@ -25,28 +22,13 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Symbol, Target
 from findleaks.target.ranges import holding
 
-LONGEST = 256
-"""Bytes of a function that are read."""
-
-SHORT = 3
-"""Upper limit of the bytes of a jump within its function; a longer one is a tail call."""
-
-SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16
-"""HEAP_PAGE_SIZE up to 3.1, and since."""
-
-RVALUE = 40
-"""Bytes of a slot if pages do not say it (before 3.1)."""
-
-MAX_PAGES = 1 << 24
-"""Upper limit of a heap's count of pages, beyond which it is corrupt: a terabyte."""
-
-LARGEST = 1 << 13
-"""Upper limit of an object space in bytes: 3.3's has 1,900."""
-
-FLAGS = 16
-"""Offset of the object space's flags: mode (none, marking, sweeping, compacting) in two bits; bit 5
-is during_gc.
-"""
+LONGEST = 256  # bytes of a function that are read
+SHORT = 3  # bytes of a jump within its function, at most; a longer one is a tail call
+SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16  # HEAP_PAGE_SIZE up to 3.1, and since
+RVALUE = 40  # bytes of a slot if pages do not say it (before 3.1)
+MAX_PAGES = 1 << 24  # of a heap, beyond which it is corrupt: a terabyte
+LARGEST = 1 << 13  # bytes of an object space at most: 3.3's has 1,900
+FLAGS = 16  # object space's: 2 bits of mode (none, marking, sweeping, compacting); bit 5 during_gc
 
 
 class PageFields(NamedTuple):
@@ -62,20 +44,14 @@ OLD_PAGE = PageFields(start=24, slot_size=-1, total_slots=0, flags=8)
 NEW_PAGE = PageFields(start=32, slot_size=0, total_slots=2, flags=12)
 """3.1 and later: slots of several sizes, and a pointer to the size pool at 16."""
 
-BEFORE_SWEEP, IN_TOMB = 1, 8
-"""Bits of a page's flags: not swept since the last marking; without objects, about to be given
-back.
-"""
+BEFORE_SWEEP, IN_TOMB = 1, 8  # of a page: not swept since marking; empty, about to be given back
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The object space of the interpreter in `module`.
-
-    `count`, `increase` and `old_increase` are addresses of counters (0: not found). `sorted` is the
-    address of the pointer to the sorted array of pages (0: not found), which has `pages` entries
-    for pages of `page` bytes.
-    """
+    """The object space of the interpreter in `module`. `count`, `increase` and `old_increase` are
+    the addresses of counters, `sorted` is that of the pointer to the sorted array of pages (each 0:
+    not found), which has `pages` entries for pages of `page` bytes."""
 
     module: Module
     version: str
@@ -90,10 +66,7 @@ class Layout:
 
 
 def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
-    """The layout of the interpreter, which is in one of these files or in the program.
-
-    None if there is none, or it has not started.
-    """
+    """The layout of the interpreter in these files or the program; None: absent or not started."""
     symbol = exported(target, files, "rb_gc_count")
     module = holding(target.modules(), symbol.address) if symbol is not None else None
     if symbol is None or module is None:
@@ -117,9 +90,7 @@ def exported(target: Target, files: Sequence[Module], name: str) -> Optional[Sym
 
 
 def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
-    """The instructions from `address` on; [] if the code cannot be read, or is not of x86-64, or
-    capstone is missing.
-    """
+    """The instructions from `address` on; [] if unreadable, not of x86-64, or without capstone."""
     if target.arch.name != "x86-64":
         return []
     try:
@@ -139,21 +110,16 @@ def _text(target: Target, symbol: Optional[Symbol]) -> str:
 
 
 class _Run:
-    """Emulation of a function without its branches: register values, where they follow from the
-    target's memory.
-    """
+    """Emulates a function without branches: register values that follow from target memory."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self.known: dict[int, Optional[int]] = {}
-        # Base and displacement of the last load through a register.
-        self.last: Optional[tuple[int, int]] = None
+        self.last: Optional[tuple[int, int]] = None  # base and displacement of the last such load
         self.locked: set[int] = set()  # addresses modified by locked instructions
 
     def run(self, code: Sequence[Instruction]) -> Optional[int]:
-        """Run until the function returns with no branch leading further, or ends in a tail call:
-        then its target.
-        """
+        """Run to the return beyond which no branch leads, or to a tail call: then its target."""
         further = 0
         for one in code:
             if one.name == "jmp" and one.size > SHORT:
@@ -199,11 +165,8 @@ class _Run:
 
 
 def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple[int, int]:
-    """Addresses of malloc_increase and oldmalloc_increase in the object space, 0 if they are not
-    found.
-
-    rb_gc_adjust_memory_usage, or its tail call, modifies them by locked instructions.
-    """
+    """Addresses of malloc_increase and oldmalloc_increase in the object space (0: not found), which
+    rb_gc_adjust_memory_usage, or its tail call, modifies by locked instructions."""
     if symbol is None:
         return 0, 0
     run = _Run(Memory(target))
@@ -215,11 +178,8 @@ def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple
 
 
 def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, int, PageFields]]:
-    """The address of heap_pages.sorted, the number of pages, their size, and their layout.
-
-    It is a pointer to an array with as many pages as the next word says, each of which has a header
-    that points back to it.
-    """
+    """The address of heap_pages.sorted, the number of pages, their size and their layout. It points
+    to an array of as many pages as the next word says, each with a header pointing back to it."""
     words = memory.words(objspace, end // 8) or ()
     for at, (array, count, _, capacity) in enumerate(zip(words, words[1:], words[2:], words[3:])):
         if not 0 < count <= min(capacity, MAX_PAGES) or array % 8 or not array:

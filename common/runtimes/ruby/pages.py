@@ -1,6 +1,4 @@
-"""The pages of Ruby's heap: read once, checked against their headers, and passed to the engine,
-which sorts their slots.
-"""
+"""Ruby's heap pages: read once, checked by their headers, passed to the engine to sort slots."""
 
 from __future__ import annotations
 
@@ -17,17 +15,12 @@ from findleaks.target.base import Piece, Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merged
 
-NAMED = 3
-"""Damaged pages that are named one by one."""
-
-LOOK = 1024
-"""Pages between two checks for the user's interrupt."""
+NAMED = 3  # damaged pages that are named one by one
+LOOK = 1024  # pages between two checks for the user's interrupt
 
 
 class Page(NamedTuple):
-    """A page at `body` with `number` slots of `size` bytes from `start` on; `header` is its struct
-    heap_page.
-    """
+    """A page at `body`: `number` slots of `size` bytes from `start`; `header`: struct heap_page."""
 
     body: int
     header: int
@@ -66,9 +59,7 @@ class Pages:
         return address - (address - page.start) % page.size, page.size
 
     def pieces(self) -> Iterator[tuple[Piece, Sequence[Page]]]:
-        """The memory of all pages, with the pages that are whole in each piece. Interrupted when
-        the user asked to stop.
-        """
+        """All pages' memory, with the pages that are whole in each piece. Raises Interrupted."""
         at = 0
         pieces = (piece for start, end in self.ranges() for piece in self.target.pieces(start, end))
         for piece in interruptible(self.target, pieces):

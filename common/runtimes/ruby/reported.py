@@ -1,15 +1,13 @@
 """Native memory that extensions report to Ruby, found in the code that takes a report back.
 
 An extension reports n bytes by rb_gc_adjust_memory_usage(n), and must report -n when the object is
-freed. So it keeps n in the object's own structure, and its free function passes that word on,
-negated. Its offset is visible there:
+freed. So it keeps n in the object's own structure, and its free function, which gets that in rdi,
+passes the word on, negated. Its offset is visible there (rbx: the structure):
 
     mov 0x28(%rbx),%rdi ; neg %rdi ; call rb_gc_adjust_memory_usage
 
-(rbx: the structure, which the function got in rdi.) Sources:
-include/ruby/internal/core/rtypeddata.h (struct rb_data_type_struct), doc/extension.rdoc; the
-extension pg, ext/pg_result.c, is one that does so.
-"""
+Sources: include/ruby/internal/core/rtypeddata.h (struct rb_data_type_struct), doc/extension.rdoc;
+the extension pg, ext/pg_result.c, is one that does so."""
 
 from __future__ import annotations
 
@@ -22,13 +20,9 @@ from findleaks.runtimes.ruby.layout import code
 from findleaks.target.base import Module, Target
 from findleaks.target.ranges import holding
 
-FREE = 16
-"""Offset of the free function in a data type: {name, {dmark, dfree, dsize, …}, …}."""
-
+FREE = 16  # offset of the free function in a data type: {name, {dmark, dfree, dsize, …}, …}
 CALLS, PATHS, STEPS = 3, 64, 2000
-"""Limits of the search: calls within the extension, stretches of one function, and instructions in
-all.
-"""
+"""Limits of a search: calls within the extension, stretches of a function, instructions in all."""
 
 THIS = -1
 
@@ -41,11 +35,9 @@ class Field(NamedTuple):
 
 
 def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
-    """The offset of the reported bytes in the structure that an object of this data type wraps.
-
-    None if its free function does not take a report back, or not in this way. `adjust` is the
-    address of rb_gc_adjust_memory_usage.
-    """
+    """The offset of the reported bytes in the structure that an object of this data type wraps;
+    None if its free function takes no report back, or not in this way. `adjust` is the address of
+    rb_gc_adjust_memory_usage."""
     memory = Memory(target)
     free = memory.word(data_type + FREE)
     if not free or not adjust:
@@ -102,9 +94,7 @@ class _Search:
         return self._module.start <= address < self._module.end
 
     def _goes_to_adjust(self, one: Instruction) -> bool:
-        """Whether the instruction calls or jumps to rb_gc_adjust_memory_usage: directly, through a
-        stub, or through a slot.
-        """
+        """Whether it goes to rb_gc_adjust_memory_usage: directly, through a stub, or a slot."""
         if is_call_or_jump(one) and one.target is not None:
             stub = code(self._target, one.target, 16)[:3] if self._inside(one.target) else []
             return one.target == self._adjust or any(map(self._through_slot, stub))

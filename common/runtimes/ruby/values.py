@@ -1,11 +1,9 @@
 """Ruby's values, for naming objects: strings, classes, data types.
 
-A class has its path in its structure: since 3.2 as a field, and before that in its table of
-variables under a hidden name. The location is derived from known classes: the path of `rb_cObject`
-is "Object", that of `rb_cString` "String", and so on. Sources: internal/class.h and variable.c
-(classname), st.c (struct st_table), include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2 and
-3.3.8.
-"""
+A class has its path in its structure: since 3.2 as a field, before that in its table of variables
+under a hidden name. The location is derived from known classes: `rb_cObject`'s path is "Object",
+`rb_cString`'s "String", and so on. Sources: internal/class.h and variable.c (classname), st.c
+(struct st_table), include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2 and 3.3.8."""
 
 from __future__ import annotations
 
@@ -16,34 +14,22 @@ from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.ruby.census import MASK, SINGLETON, T_CLASS, T_ICLASS, T_MODULE, T_STRING
 
-LONGEST = 200
-"""Bytes of a name that are read."""
-
-HOPS = 200
-"""Superclasses that are followed."""
-
-ENTRIES, ALL_ENTRIES = 4096, 1 << 21
-"""Entries of a class's table of variables that are read, and of all classes' together."""
-
-NOEMBED = 1 << 13
-"""Flag of a string: its bytes are elsewhere."""
-
+LONGEST = 200  # bytes of a name that are read
+HOPS = 200  # superclasses that are followed
+ENTRIES, ALL_ENTRIES = 4096, 1 << 21  # read of one class's table of variables, and of all classes'
+NOEMBED = 1 << 13  # flag of a string: its bytes are elsewhere
 KNOWN = {"rb_cObject": "Object", "rb_cString": "String", "rb_cArray": "Array", "rb_cHash": "Hash", "rb_mKernel": "Kernel"}
 """Exported variables, and the names of the classes that they refer to."""
 
-TEMPORARY = ("#<Class:0x", "#<Module:0x")
-"""How the paths of classes begin that have a name in an anonymous module."""
-
+TEMPORARY = ("#<Class:0x", "#<Module:0x")  # begin paths of classes named in an anonymous module
 _SLOT = range(16, 200, 8)
 _EXTENSION = range(0, 256, 8)
 
 
 class Place(NamedTuple):
-    """Where a class keeps its path.
-
-    That is the word at `field` of its slot; or, with `table` >= 0, `field` points to a structure
-    whose word at `table` points to the table of variables that has the path under `key`.
-    """
+    """Where a class keeps its path: the word at `field` of its slot; or, with `table` >= 0, `field`
+    points to a structure whose word at `table` points to the table of variables that has the path
+    under `key`."""
 
     field: int
     table: int = -1
@@ -51,9 +37,7 @@ class Place(NamedTuple):
 
 
 class Values:
-    """Reads values of the interpreter; `word_of` gives the value of an exported variable,
-    or None.
-    """
+    """Reads the interpreter's values; `word_of` gives that of an exported variable, or None."""
 
     def __init__(self, memory: Memory, word_of: Callable[[str], Optional[int]]) -> None:
         self._memory = memory
@@ -93,11 +77,8 @@ class Values:
         return ""
 
     def class_name(self, klass: int) -> str:
-        """The name of an object's class as Ruby prints it, "" if that is unknown.
-
-        That is the nearest class that is no singleton. A class without a name is printed with its
-        address.
-        """
+        """The name of an object's class as Ruby prints it, "" if unknown: that of the nearest class
+        that is no singleton; a class without a name is printed with its address."""
         name = self._names.get(klass)
         if name is None:
             name = self._names[klass] = self._class_name(klass)
@@ -112,9 +93,7 @@ class Values:
         return path or f"#<{'Module' if flags & MASK == T_MODULE else 'Class'}:{real:#018x}>"
 
     def real(self, klass: int) -> Optional[int]:
-        """The first class from `klass` upwards that is neither a singleton nor an included module;
-        None if there is no class.
-        """
+        """The first class from `klass` upwards that is no singleton or included module, or None."""
         for _ in range(HOPS):
             words = self._memory.words(klass, 3) if klass % 8 == 0 else None
             if words is None or words[0] & MASK not in (T_CLASS, T_ICLASS, T_MODULE):
@@ -164,11 +143,8 @@ class Values:
                         yield Place(field, table, key)
 
     def _entries(self, table: int) -> Sequence[tuple[int, int]]:
-        """Keys and values of a struct st_table.
-
-        The struct is {sizes, type, num_entries, bins, entries_start, entries_bound, entries}; an
-        entry is {hash, key, value}.
-        """
+        """Keys and values of a struct st_table: {sizes, type, num_entries, bins, entries_start,
+        entries_bound, entries}; an entry is {hash, key, value}."""
         words = self._memory.words(table, 7) if table and table % 8 == 0 else None
         if words is None or not words[2] or not words[4] < words[5] <= words[4] + ENTRIES or words[5] - words[4] < words[2]:
             return ()

@@ -10,8 +10,7 @@ from findleaks.runtimes.v8.isolates import isolates
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Target
 
-HANDLES = 10_000
-"""Handles of one isolate from which on they are reported."""
+HANDLES = 10_000  # of one isolate, from which on they are reported
 
 
 def hoarded_handles(target: Target) -> Iterator[Finding]:

@@ -1,13 +1,11 @@
-"""Global handles: v8::Persistent, v8::Global and Node-API's references. They are nodes in blocks of
-their own, outside any scope.
+"""Global handles (v8::Persistent, v8::Global, Node-API's references): nodes in blocks of their own.
 
-Offsets come from V8's code, as in layout.py. `GlobalHandles::RecordStats` (every version;
-src/global-handles.cc, later src/handles/) walks the list of blocks in use: loads from its first
-argument lead to the first block; for each node, the byte at the state's offset is masked and
-compared; a load from the block's far end gives the next block. `GlobalizeReference` loads the
-GlobalHandles from the isolate just before it calls `GlobalHandles::Create`. A node's state is 0 if
-it is free, 1 if it is strong, 2 if it is weak, more while it is dying.
-"""
+They are outside any scope. Offsets come from V8's code, as in layout.py.
+`GlobalHandles::RecordStats` (every version; src/global-handles.cc, later src/handles/) walks the
+list of blocks in use: loads from its first argument lead to the first block; of each node the byte
+at the state's offset is masked and compared; a load from the block's far end gives the next block.
+`GlobalizeReference` loads the GlobalHandles from the isolate just before it calls
+`GlobalHandles::Create`. A node's state is 0 if free, 1 if strong, 2 if weak, more while dying."""
 
 from __future__ import annotations
 
@@ -36,21 +34,16 @@ CREATE = (
     "_ZN2v88internal13GlobalHandles6CreateENS0_6ObjectE",
     "_ZN2v88internal13GlobalHandles6CreateEPNS0_6ObjectE",
 )
-LARGEST = 1 << 16
-"""Upper limit of a block of nodes, in bytes (V8: 256 nodes of 24 or 32)."""
-
+LARGEST = 1 << 16  # bytes of a block of nodes at most (V8: 256 nodes of 24 or 32)
 MAX_BLOCKS = 1 << 22  # blocks in a plausible list
 WEAK = 2  # state of a weak node
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Offsets that lead to an isolate's nodes.
-
-    `holder` is the offset of the GlobalHandles in the isolate; the offsets `first` lead from there
-    to the first block. In a block: `stride` is the bytes of a node, `state` the offset of its
-    state, a byte of which `mask` is valid, and `next` the offset of the next block's address.
-    """
+    """Offsets: of the GlobalHandles in the isolate (`holder`), and from there to the first block
+    (`first`). In a block: `stride` is the bytes of a node, `state` the offset of its state, a byte
+    of which `mask` is valid, and `next` the offset of the next block's address."""
 
     holder: int
     first: tuple[int, ...]
@@ -67,10 +60,8 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Globals:
-    """Counts of an isolate's global handles in use, of weak ones among them, and of blocks in use.
-
-    `problem` is "" or one line.
-    """
+    """An isolate's global handles in use, the weak ones of them, and its blocks in use and their
+    bytes. `problem` is "" or one line."""
 
     handles: int
     weak: int
@@ -80,10 +71,7 @@ class Globals:
 
 
 def derive(target: Target) -> Optional[Nodes]:
-    """The offsets of the target's V8; None if its code could not be understood.
-
-    Raises CapstoneMissing.
-    """
+    """Offsets of the target's V8; None if its code is not understood. Raises CapstoneMissing."""
     holder = _holder(target)
     code = code_of(target, STATS)
     chain, register, rest = _to_first_block(code)
@@ -98,9 +86,7 @@ def derive(target: Target) -> Optional[Nodes]:
 
 
 def _to_first_block(code: Sequence[Instruction]) -> tuple[tuple[int, ...], int, Sequence[Instruction]]:
-    """The offsets from the first argument to the first block, the register with its address, and
-    the code from there on.
-    """
+    """Offsets from the first argument to the first block, its register, and the code from there."""
     chain: list[int] = []
     register, end = RDI, 0
     for at, one in enumerate(code):
@@ -120,9 +106,7 @@ def _state_mask(code: Sequence[Instruction]) -> int:
 
 
 def _stride(code: Sequence[Instruction]) -> int:
-    """Bytes of a node: its index is shifted by their logarithm, or its address is increased by
-    them.
-    """
+    """Bytes of a node: its index is shifted by their logarithm, or its address grows by them."""
     for one in code:
         if one.immediate is not None and one.displacement is None:
             if one.name == "shl":
@@ -139,9 +123,7 @@ def _next_block(code: Sequence[Instruction], register: int) -> int:
 
 
 def _holder(target: Target) -> int:
-    """The offset of the GlobalHandles in the isolate: loaded as first argument of the call to
-    Create.
-    """
+    """Offset of the GlobalHandles in the isolate, loaded as first argument for calling Create."""
     loaded = 0
     calls: dict[int, int] = {}
     for one in code_of(target, MAKERS):

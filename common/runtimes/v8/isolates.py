@@ -11,28 +11,19 @@ from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target, Thread
 from findleaks.target.interruptible import interruptible
 
-MAX_BLOCKS = 1 << 24
-"""Upper limit of an isolate's count of blocks, beyond which it is corrupt: 128 GiB of handles."""
-
+MAX_BLOCKS = 1 << 24  # of an isolate, beyond which it is corrupt: 128 GiB of handles
 KEYS = 0x310
-"""Offset of thread-specific data from the thread pointer, in glibc's struct pthread.
-
-There is an array of {sequence, value} pairs for the first keys (glibc 2.4 to 2.43, nptl/descr.h:
-specific_1stblock); behind it come pointers to arrays for as many further keys each (specific). musl
-keeps a pointer to plain values instead, and is not read.
-"""
+"""Offset of thread-specific data from the thread pointer, in struct pthread (glibc 2.4 to 2.43,
+nptl/descr.h): {sequence, value} pairs for the first keys (specific_1stblock), then pointers to
+arrays for as many further keys each (specific). musl points to plain values, and is not read."""
 
 KEYS_OF_BLOCK = 32
 
 
 @dataclass
 class Isolate:
-    """One isolate and its handles.
-
-    `blocks` are the addresses of its blocks of handles in the order they were filled; `handles` is
-    the number of handles. `problem` is "" or what is wrong with the blocks; those before that are
-    kept.
-    """
+    """One isolate: the addresses of its `blocks` of handles in the order they were filled, the
+    number of `handles`, and "" or the `problem` with the blocks; those before it are kept."""
 
     address: int
     threads: list[Thread]
@@ -46,9 +37,7 @@ class Isolate:
 
 
 def isolates(target: Target, layout: Layout) -> list[Isolate]:
-    """Every isolate that is a thread's current one, by address. Interrupted when the user asked to
-    stop.
-    """
+    """Every isolate that is a thread's current one, by address. Raises Interrupted."""
     found: dict[int, Isolate] = {}
     try:
         key = key_of(target, layout)
@@ -64,19 +53,14 @@ def isolates(target: Target, layout: Layout) -> list[Isolate]:
 
 
 def key_of(target: Target, layout: Layout) -> int:
-    """The key of isolates in thread-specific data, 0 if they are not there; may raise
-    UnreadableMemory.
-    """
+    """The key of isolates in thread-specific data, 0 if not there; may raise UnreadableMemory."""
     return int.from_bytes(target.read(layout.key, 4), target.arch.byteorder) if layout.key else 0
 
 
 def current(word: Callable[[int], int], mask: int, layout: Layout, thread_pointer: int, key: int) -> int:
-    """The isolate that the thread with this thread pointer is in, or 0.
-
-    `word` gives the word at an address, or raises UnreadableMemory; `key` is the value at the
-    layout's `key`. Every implementer points back at its isolate: other data is recognised by the
-    lack of that.
-    """
+    """The isolate that the thread with this thread pointer is in, or 0. `word` gives the word at an
+    address, or raises UnreadableMemory; `key` is the value at the layout's `key`. An implementer
+    always points back at its isolate: what does not is other data."""
     if not thread_pointer or key >= KEYS_OF_BLOCK * KEYS_OF_BLOCK:
         return 0
     try:

@@ -1,13 +1,10 @@
-"""Where this V8 keeps its handles: offsets taken from the operands of its code, so that no version
-needs to be known.
+"""Where this V8 keeps its handles, by the operands of its code: no version needs to be known.
 
-The functions (names as of V8 3.14 and later; deps/v8/src/handles.cc, src/api.cc of Node 0.10 to
-24): `HandleScope::NumberOfHandles` loads the HandleScopeImplementer from the isolate (the first far
-offset), the number of blocks and the vector of blocks from that (near offsets), and the scope
-data's `next` from the isolate (the second far offset); it multiplies by the handles of a block.
-`HandleScope`'s constructor adds 1 to the level. `Isolate::GetCurrent` shows how a thread finds its
-isolate.
-"""
+The functions (names of V8 3.14 and later; deps/v8/src/handles.cc, src/api.cc of Node 0.10 to 24):
+`HandleScope::NumberOfHandles` loads from the isolate the HandleScopeImplementer (first far offset),
+from that the number and the vector of blocks (near offsets), and from the isolate the scope data's
+`next` (second far offset); it multiplies by the handles of a block. `HandleScope`'s constructor
+adds 1 to the level. `Isolate::GetCurrent` shows how a thread finds its isolate."""
 
 from __future__ import annotations
 
@@ -27,13 +24,8 @@ from findleaks.target.ranges import holding, nonzero_pieces
 
 ARCHITECTURES = ("x86-64", "AArch64")
 
-FAR = 0x100
-"""Offsets from here on are in an isolate, which is large; smaller ones are in the implementer or a
-vector.
-"""
-
-LONGEST = 512
-"""Bytes of a function that are read."""
+FAR = 0x100  # offsets from here on are in the large isolate, others in the implementer or a vector
+LONGEST = 512  # bytes of a function that are read
 
 COUNT = (
     "_ZN2v88internal11HandleScope15NumberOfHandlesEPNS0_7IsolateE",
@@ -42,13 +34,12 @@ COUNT = (
     "_ZN2v811HandleScope15NumberOfHandlesEv",
 )
 ENTER = ("_ZN2v811HandleScope10InitializeEPNS_7IsolateE", "_ZN2v811HandleScopeC1Ev", "_ZN2v811HandleScopeC2Ev")
-OPENERS = (
+OPENERS = (  # constructors of scopes, those of newer versions first
     (ENTER[0],),
     ("_ZN2v811HandleScopeC1EPNS_7IsolateE", "_ZN2v811HandleScopeC1Ev"),
     ("_ZN2v811HandleScopeC2EPNS_7IsolateE", "_ZN2v811HandleScopeC2Ev"),
     ("_ZN2v824EscapableHandleScopeBaseC2EPNS_7IsolateE", "_ZN2v820EscapableHandleScopeC1EPNS_7IsolateE"),
 )
-"""Constructors of scopes, those of newer versions first."""
 
 SEAL = ("_ZN2v815SealHandleScopeC1EPNS_7IsolateE", "_ZN2v815SealHandleScopeC2EPNS_7IsolateE")
 
@@ -60,21 +51,17 @@ CURRENT = (
 
 
 SIGN = b"Cannot create a handle without a HandleScope"
-"""The error message of HandleScope::Extend in every V8 (src/handles.cc, later
-src/handles/handles.cc).
-"""
+"""Message of HandleScope::Extend in every V8 (src/handles.cc, later src/handles/handles.cc)."""
 
 OTHER = "not the code that was expected: this V8 is not known; please report its version (node -p process.versions.v8)"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets in bytes: `implementer`, `next`, `limit` and `level` in the isolate; `blocks` and
-    `count` in the implementer.
-
-    A thread's current isolate is in thread-specific data under the key at address `key`, or in
-    thread-local storage at `tls` from the thread pointer; the other of the two is 0.
-    """
+    """Offsets in bytes: `implementer`, `next`, `limit`, `level` in the isolate, `blocks`, `count`
+    in the implementer. A thread's isolate is in thread-specific data under the key at address
+    `key`, or in thread-local storage at `tls` from the thread pointer; the other of the two is
+    0."""
 
     implementer: int
     next: int
@@ -126,9 +113,7 @@ def _derived(target: Target, counter: Symbol) -> Layout:
 
 
 def _absent(target: Target) -> str:
-    """Why NumberOfHandles has no symbol: V8 is absent, or was stripped. Interrupted when the user
-    asked to stop.
-    """
+    """Why NumberOfHandles has no symbol: V8 is absent, or stripped. Raises Interrupted."""
     for region in target.regions():
         module = holding(target.modules(), region.start) if region.readable and not region.writable else None
         if module is not None and _has(target, region, SIGN):
@@ -155,9 +140,7 @@ def code_of(target: Target, names: Iterable[str]) -> list[Instruction]:
 
 
 def first(target: Target, names: Iterable[str]) -> Optional[Symbol]:
-    """The first of these symbols that exists. A missing name costs the most: all string tables are
-    searched.
-    """
+    """The first of these that exists. A missing name costs most: all string tables are searched."""
     return next((symbol for symbol in map(target.symbol, names) if symbol is not None), None)
 
 
@@ -166,9 +149,7 @@ def _code(target: Target, symbol: Symbol) -> list[Instruction]:
 
 
 def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, int, int, int]]:
-    """implementer, next, blocks, count, count's size, handles a block; None if the code is
-    different.
-    """
+    """implementer, next, blocks, count, count's size, handles a block; None if the code differs."""
     far: list[int] = []
     near: list[tuple[int, int]] = []  # (offset, size) of loads from the implementer
     holder = NONE
@@ -193,9 +174,7 @@ def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, 
 
 
 def _level(code: Sequence[Instruction], following: int) -> int:
-    """The offset to which the constructor adds 1 (addl $1, or incl); two words behind `next` if
-    that is not seen.
-    """
+    """Offset to which the constructor adds 1 (addl $1, incl), else two words behind `next`."""
     for one in code:
         adds = (one.name == "add" and one.immediate == 1) or one.name == "inc"
         if adds and one.displacement is not None and one.displacement >= following:
@@ -204,9 +183,7 @@ def _level(code: Sequence[Instruction], following: int) -> int:
 
 
 def _current(target: Target) -> tuple[int, int]:
-    """(address of the key, offset in thread-local storage): one of them is 0, or both if
-    unknown.
-    """
+    """(address of the key, offset in thread-local storage): one of them is 0, or both: unknown."""
     memory = Memory(target)
     for name in CURRENT:
         code = code_of(target, (name,))

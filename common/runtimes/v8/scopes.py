@@ -1,17 +1,16 @@
 """Open handle scopes: which frame opened each, and how many handles it will free when it closes.
 
-`v8::HandleScope` is three words that its constructor writes where the object is, on the stack or
+`v8::HandleScope` is three words that its constructor writes into the object, on the stack or
 (Node-API's) on the heap: the isolate, and the previous `next` and `limit` (V8 3.14 to 13,
 include/v8-local-handle.h: isolate_, prev_next_, prev_limit_). `limit` is the end of the block that
 `next` is in, or equals `next` (a sealed scope), or both are 0 (no scope before). The compiler often
-splits V8's own scopes into separate words: the function's code shows in which registers and stack
-slots it keeps `next` and `limit`, and call frame information gives their values in its frame. V8's
-generated code that calls an API function (version 12 on) keeps them in registers as well.
+splits V8's own scopes into words: the function's code shows in which registers and stack slots it
+keeps `next` and `limit`, and call frame information gives their values in its frame. V8's generated
+code that calls an API function (version 12 on) keeps them in registers as well.
 
 Such words may be left over from closed scopes. A frame whose function's code neither calls the
-constructor nor accesses the isolate's level opens no scope. Scopes nest: from inner to outer
-frames, the saved `next` never grows. The longest chain of candidates that satisfies this is taken.
-"""
+constructor nor accesses the isolate's level opens no scope. Scopes nest: from inner to outer frames
+the saved `next` never grows. The longest chain of candidates that satisfies this is taken."""
 
 from __future__ import annotations
 
@@ -31,23 +30,15 @@ from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import holding, nonzero_pieces
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 
-LONGEST = 1 << 17
-"""Bytes of a function's code that are read."""
-
-MAX_STACK = 64 << 20
-"""Bytes of a stack that are searched."""
-
+LONGEST = 1 << 17  # bytes of a function's code that are read
+MAX_STACK = 64 << 20  # bytes of a stack that are searched
 DWARF = (0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15)
-"""DWARF's register numbers, by register numbers in instructions (System V ABI for AMD64, figure
-3.36).
-"""
+"""DWARF's register numbers, by those in instructions (System V ABI for AMD64, figure 3.36)."""
 
 
 class Candidate(NamedTuple):
-    """A possible open scope, opened when `before` handles had been made.
-
-    It is at `address`, in the frame of number `frame`; -1 on the heap.
-    """
+    """A possible open scope, opened when `before` handles had been made. It is at `address`, in the
+    frame of number `frame`; -1 on the heap."""
 
     address: int
     before: int
@@ -57,12 +48,9 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """An open scope, with `handles` made in it and in no inner scope.
-
-    `frame` opened it; None on the heap, and if unwinding stopped before that frame. `inside` are
-    the frames that run in it and in no inner scope, the outermost first; for a scope on the heap,
-    those that may have opened it.
-    """
+    """An open scope, with `handles` made in it and in no inner scope. `frame` opened it; None on
+    the heap, and if unwinding stopped before that frame. `inside` are the frames that run in it and
+    in no inner scope, outermost first; for a scope on the heap, those that may have opened it."""
 
     address: int
     handles: int
@@ -81,9 +69,7 @@ class _Blocks:
         self._starts = sorted(self._numbers)
 
     def place(self, next_: int, limit: int) -> Optional[int]:
-        """Handles made before `next_`, if `next_` and `limit` can be what a scope saves;
-        else None.
-        """
+        """Handles made before `next_`, if a scope may save this `next_` and `limit`; else None."""
         if not next_ and not limit:
             return 0
         at = bisect_right(self._starts, next_)
@@ -95,10 +81,8 @@ class _Blocks:
 
 
 def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, isolate: Isolate) -> list[Scope]:
-    """The open scopes, innermost first. Interrupted when the user asked to stop.
-
-    Handles older than the outermost scope found are counted to a scope without a frame.
-    """
+    """The open scopes, innermost first; raises Interrupted. Handles older than the outermost scope
+    found are counted to a scope without a frame."""
     blocks = _Blocks(isolate, 8 * layout.handles)
     openers = Openers(target, layout, unwinder)
     heap = [one for one in _on_the_heap(target, engine, isolate, blocks) if one.before <= isolate.handles]
@@ -115,8 +99,7 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
             open_ = chain([*likely, *openers.pairs(stack, isolate, blocks)], last)
         if layout.counts:
             open_ = fitting(open_, isolate.level - len(heap))
-        # Of scopes with the same ordinal, one on the heap is the inner one: functions that run in a
-        # frame's scope open those.
+        # Of equal ordinals, one on the heap is inner: functions in a frame's scope open those.
         every = sorted([*heap, *open_], key=lambda one: -one.before)
         nearest = 0
         for at, one in enumerate(every):
@@ -181,9 +164,7 @@ class Stack:
 
 
 class Place(NamedTuple):
-    """A register, or the word `slot` bytes from where it points (the stack pointer, the frame
-    pointer).
-    """
+    """A register, or the word `slot` bytes from where it (the stack or frame pointer) points."""
 
     register: int
     slot: Optional[int] = None
@@ -191,9 +172,7 @@ class Place(NamedTuple):
 
 @dataclass
 class Opening:
-    """Where a function that opens scopes keeps the previous `next` and `limit`, if its code shows
-    it.
-    """
+    """Where code that opens scopes keeps the previous `next` and `limit`, if that can be seen."""
 
     next: set[Place] = field(default_factory=set)
     limit: set[Place] = field(default_factory=set)
@@ -202,8 +181,7 @@ class Opening:
 ANYWHERE = Opening({Place(register) for register in CALLEE_SAVED}, {Place(register) for register in CALLEE_SAVED})
 """For generated code, which has no symbol."""
 
-UNKNOWN = Opening()
-"""For a library's function without a symbol: it may or may not open scopes."""
+UNKNOWN = Opening()  # for a library's function without a symbol: it may or may not open scopes
 
 
 class Openers:
@@ -217,9 +195,7 @@ class Openers:
         self._constructors = {symbol.address for symbol in found if symbol is not None}
 
     def certain(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
-        """Whole scopes on the stack, and split ones in the places that the function's code
-        shows.
-        """
+        """Whole scopes on the stack, and split ones in the places that the code shows."""
         for number, frame in enumerate(stack.frames):
             opening = UNKNOWN if stack.beyond(number) else self.opening(frame)
             if opening is None:
@@ -297,11 +273,8 @@ def _keep(places: set[Place], register: int) -> None:
 
 def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
     """The longest chain of candidates, from the inside out, whose ordinals never grow, one of each
-    ordinal in a frame.
-
-    Among equally long chains, the one with more certain members. Patience sorting would not keep
-    that preference; chains are short, so each candidate looks back at the ones before it.
-    """
+    ordinal in a frame; of equally long ones, that with more certain members. Patience sorting would
+    not keep that preference; chains are short, so each candidate looks back at those before."""
     places: dict[tuple[int, int], Candidate] = {}
     for one in found:
         before = places.get((one.frame, one.before))
@@ -324,11 +297,9 @@ def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
 
 
 def fitting(chained: Sequence[Candidate], level: int) -> list[Candidate]:
-    """The chain without surplus scopes: the level is the number of open scopes.
-
-    First those go that own nothing and may be leftover words: the inner of two with the same
-    ordinal. Then the inner of two in one frame, whose handles the frame owns either way.
-    """
+    """The chain without surplus scopes: the level is the number of open scopes. First those go that
+    own nothing and may be leftover words: the inner of two with the same ordinal. Then the inner of
+    two in one frame, whose handles the frame owns either way."""
     made = list(chained)
     for field_ in ("before", "frame"):
         at = 0

@@ -3,8 +3,7 @@
 Tagging (V8, include/v8-internal.h of every version to 13): a word whose lowest bit is clear is a
 small integer; with low bits 01 it is the address of an object plus 1, with 11 a weak reference. An
 object's first word is its map. Instance types have names if the binary has the symbols for
-post-mortem debuggers (v8dbg_…, tools/gen-postmortem-metadata.py), as Node 4 and later do.
-"""
+post-mortem debuggers (v8dbg_…, tools/gen-postmortem-metadata.py), as Node 4 and later do."""
 
 from __future__ import annotations
 
@@ -25,13 +24,10 @@ INTEGERS = "small integers"
 ODDBALLS = ("undefined", "null", "true", "false", "hole", "uninitialized", "arguments_marker", "exception", "termination_exception")
 
 FEW, LOOKED_AT = 16, 4096
-"""Oddballs are single objects: if at most FEW objects have a map, they are inspected one by one,
-LOOKED_AT of them in all.
-"""
+"""Oddballs are single objects: of maps with at most FEW, each is inspected, LOOKED_AT in all."""
 
 
-SLICE = 1 << 21
-"""Values sorted at once, between two checks for the user's interrupt."""
+SLICE = 1 << 21  # values sorted at once, between two checks for the user's interrupt
 
 
 class Held(NamedTuple):
@@ -49,9 +45,7 @@ class Namer:
         self._target, self._engine, self._memory = target, engine, Memory(target)
 
     def held(self, values: array[int]) -> list[Held]:
-        """What these handles refer to, most handles first. Interrupted when the user asked
-        to stop.
-        """
+        """What these handles refer to, most handles first. Raises Interrupted."""
         distinct, handles = tally(self._target, self._engine, values)
         sums: dict[str, list[int]] = {}
 
@@ -83,10 +77,7 @@ class Namer:
         return sorted((Held(name, *both) for name, both in sums.items()), key=lambda held: (-held.handles, held.value))
 
     def oddball(self, value: int) -> str:
-        """The name of an oddball ("undefined", …), "" for other objects.
-
-        An oddball's first words refer to its text.
-        """
+        """The name of an oddball ("undefined", …), to whose text its first words refer; else ""."""
         for word in self._memory.words(value + _WORD - 1, 5) or ():
             if word & 3 == 1:
                 text = self._text(word - 1)
@@ -124,9 +115,7 @@ class Namer:
                 yield from interruptible(self._target, self._target.pieces(region.start, region.end))
 
     def _text(self, address: int) -> str:
-        """The name of an oddball, if the one-byte string here is one: map, hash and length in 8 or
-        16 bytes, characters.
-        """
+        """Oddball's name in a one-byte string {map, hash, length (8 or 16 bytes), characters}."""
         try:
             data = self._target.read(address, 64)
         except UnreadableMemory:
@@ -141,9 +130,7 @@ class Namer:
 
     @cached_property
     def _type_place(self) -> Optional[tuple[int, int]]:
-        """Offset and bytes of the instance type in a map, by the constants for post-mortem
-        debuggers.
-        """
+        """Offset and bytes of a map's instance type, by constants for post-mortem debuggers."""
         for name, size in (("v8dbg_class_Map__instance_type__uint16_t", 2), ("v8dbg_class_Map__instance_attributes__int", 1)):
             symbol = self._target.symbol(name)
             offset = self._memory.int32(symbol.address) if symbol is not None else None
@@ -174,11 +161,8 @@ def tags(values: array[int]) -> bytes:
 
 
 def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int], array[int]]:
-    """The different values, ascending, and how often each occurs. Interrupted when the user asked
-    to stop.
-
-    Slices are counted one by one; two results of similar length are joined.
-    """
+    """The different values, ascending, and how often each occurs; raises Interrupted. Slices are
+    counted one by one; two results of similar length are joined."""
     slices: list[tuple[array[int], array[int]]] = []
     for start in interruptible(target, range(0, len(values), SLICE)):
         made = engine.sum_by_value(values[start : start + SLICE], array("Q"))
