@@ -6,9 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNEL := common/engine/kernel/_kernel.so
 PYTEST := $(BIN)/pytest
-# Tests run side by side, one more than there are processors, as many wait for debuggers and programs; but no more than 4, as some take a
-# gigabyte. Whole runs of neighbours keep what a module shares in one process.
-JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
+# Tests run side by side, twice as many as there are processors, as most wait for debuggers and programs; but no more than 4, as some take
+# a gigabyte. Whole runs of neighbours keep what a module shares in one process.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : 4)))
 ALL := -n $(JOBS) --dist worksteal
 SAMPLE := cores/sample.core.gz
 

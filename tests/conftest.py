@@ -43,6 +43,11 @@ def pytest_configure() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that are marked `alone` come last: before each the workers wait for one another."""
+    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
     """Where workers run tests side by side, one that is marked `alone` waits until the others have finished theirs, and they wait for it.

@@ -154,7 +154,7 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
         assert sum(cache.in_use_bytes for cache in caches) + apart + 8 * own == used[0] == counted["generic.current_allocated_bytes"]
         assert counted["tcmalloc.pageheap_free_bytes"] == pages[0]
         ((heaps,),) = printed(r"^MALLOC: +(\d+) +Thread heaps in use", text)
-        assert len(allocator.found.heaps) == heaps
+        assert len(allocator.threads) == heaps
         ((size,),) = printed(r"^MALLOC: +(\d+) +Tcmalloc page size", text)
         assert allocator.summary()["page_size"] == size
         (arena,) = allocator.arenas(blocks)

@@ -45,9 +45,9 @@ loaded = functools.cache(library)
 
 
 def share(examples: int) -> int:
-    """How many of so many random examples are tried: all, but with a sanitizer's build a quarter, at least ten. Those who run without one
+    """How many of so many random examples are tried: all, but with a sanitizer's build a sixth, at least eight. Those who run without one
     compare all with the twin and the definition; what a sanitizer sees beyond that, any example of a kind shows as well as another."""
-    return min(examples, max(10, examples // 4)) if SANITIZED else examples
+    return min(examples, max(8, examples // 6)) if SANITIZED else examples
 
 
 def piece(address: int, data: bytes) -> Piece:
