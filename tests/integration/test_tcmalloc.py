@@ -183,4 +183,4 @@ def test_the_debug_variant_is_named(tmp_path: Path) -> None:
 def test_thread_caches_belong_to_threads(tmp_path: Path) -> None:
     with statistics(tmp_path, USUAL, "shared", False) as (_, allocator, session):
         tids = {thread.tid for thread in session.target.threads()}
-        assert tids <= {cache.thread for cache in allocator.thread_caches(session.directory.blocks)}
+        assert tids <= {heap.tid for heap in allocator.threads}

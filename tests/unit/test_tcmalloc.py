@@ -271,6 +271,19 @@ def test_what_is_its_own() -> None:
     assert not any(start < HEAP + 10 * 8192 and end > HEAP for start, end in own)
 
 
+def test_a_leftover_pointer_to_a_cache_makes_no_thread_its_owner() -> None:
+    """Each thread has its variable at one distance from the thread pointer; the first also has the others' caches on its stack, lower."""
+    image = made()
+    caches = [image.mine, *(image.cache({CLASS_64: []}) for _ in range(3))]
+    for number, cache in enumerate(caches):
+        image.words[STACK + 0x3000 + 0x800 * number + 0x40] = cache
+        image.words[STACK + 0x2000 + 8 * number] = cache
+    target = image.target(tid=None)
+    target._threads = [thread(50 + n, STACK + 0x1000, thread_pointer=STACK + 0x3000 + 0x800 * n) for n in range(4)]
+    found, _ = read(target)
+    assert {heap.address: heap.tid for heap in found.threads if heap.tid} == {cache: 50 + number for number, cache in enumerate(caches)}
+
+
 def test_where_an_address_lies() -> None:
     image = made()
     found, _ = read(image.target())

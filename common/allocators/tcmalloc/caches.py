@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -78,9 +79,13 @@ def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple
 
 
 def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], heaps: Sequence[Range]) -> dict[int, int]:
-    """Thread caches that threads name near their thread pointers: {address: tid}."""
+    """Thread caches that threads name near their thread pointers: {address: tid}.
+
+    The variable is equally far from the pointer in all threads. Elsewhere, on the stack below it
+    say, are leftover pointers to caches of other threads, so distances that more threads have win.
+    """
     known = set(chain)
-    found: dict[int, int] = {}
+    named: list[tuple[int, int, int]] = []  # distance from the thread pointer, cache, thread
     low, high = (min(chain) - NEAR, max(chain) + NEAR) if chain else (1 << 16, 1 << 47)
     seen: set[int] = set()
     for thread in memory.target.threads():
@@ -89,9 +94,17 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
             continue
         seen.add(pointer)
         for piece in memory.target.pieces(max(pointer - TLS_BELOW, WORD) & -WORD, pointer + TLS_ABOVE):
-            for value in pointing(engine, piece, low, high)[1]:
-                if value in known or (value not in found and not inside(heaps, value) and is_cache(memory, place.sizes, value)):
-                    found.setdefault(value, thread.tid)
+            for address, value in zip(*pointing(engine, piece, low, high)):
+                if value in known or (not inside(heaps, value) and is_cache(memory, place.sizes, value)):
+                    known.add(value)
+                    named.append((address - pointer, value, thread.tid))
+    threads = Counter(distance for distance, _, _ in named)
+    found = {cache: 0 for _, cache, _ in named}
+    served: set[int] = set()
+    for _, cache, tid in sorted(named, key=lambda one: -threads[one[0]]):
+        if not found[cache] and tid not in served:
+            found[cache] = tid
+            served.add(tid)
     return found
 
 
