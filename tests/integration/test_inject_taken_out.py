@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -17,7 +16,7 @@ from counts import by_command_line, by_gdb, by_lldb, code, places, reported, unh
 from debuggers import PATIENCE, environment, gdb
 from patched import Busy, Working, built, busy, by_line, mappings, runs, stubs, text_of
 
-from cores import Running
+from cores import Running, states
 
 
 @pytest.fixture
@@ -65,15 +64,6 @@ def guardians(debugger: int) -> list[int]:
             continue
         if parent == debugger and any(word.endswith(b"watchdog.py") for word in words):
             found.append(pid)
-    return found
-
-
-def states(pid: int) -> set[str]:
-    """The states of a process's threads: "t" is a debugger's stop, "T" that of a SIGSTOP."""
-    found = set()
-    for tid in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError):
-            found.add(Path(f"/proc/{pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()[0])
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -75,10 +76,18 @@ class Running:
         raise RuntimeError(f"{self.folder}: not ready after {PATIENCE} s")
 
 
+def states(pid: int) -> set[str]:
+    """The states of a process's threads: "R" runs, "t" is a debugger's stop, "T" that of a SIGSTOP."""
+    found = set()
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found.add(stat.read_text().rpartition(")")[2].split()[0])
+    return found
+
+
 def all_sleep(pid: int) -> bool:
-    """No thread is running (state R), so nothing changes any more."""
-    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return "R" not in states
+    """No thread is running, so nothing changes any more."""
+    return "R" not in states(pid)
 
 
 def _allow_cores() -> None:
