@@ -1,0 +1,154 @@
+"""Figures of one moment: the numbers in the commands' answers that can be compared with another's.
+
+Each figure has a section, a name that is the same at every moment of one program (never an address
+of memory that moves), how many of it there are, and its bytes. What a figure says is what the
+command says: nothing is computed again here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+Answer = Mapping[str, Any]
+"""A command's JSON."""
+
+_ADDRESS = re.compile(r"(?<!\+)\b0x[0-9a-f]{5,16}\b")
+_COUNT = re.compile(r"\b\d[\d,]*\b")
+
+
+class Figure(NamedTuple):
+    """One number of a moment. `count` or `bytes` is None where the command has none. `within` is the
+    name of the figure that this one is a part of, "" for none."""
+
+    section: str
+    name: str
+    count: Optional[int]
+    bytes: Optional[int]
+    within: str = ""
+    note: str = ""
+
+
+def figures(answers: Mapping[str, Answer]) -> list[Figure]:
+    """The figures of these answers, by command; those of the same section and name are added."""
+    found: dict[tuple[str, str, str], Figure] = {}
+    for word, read in _READERS.items():
+        if word in answers:
+            for one in read(answers[word]):
+                key = one.section, one.within, one.name
+                before = found.get(key)
+                found[key] = one if before is None else _sum(before, one)
+    return list(found.values())
+
+
+def _sum(one: Figure, other: Figure) -> Figure:
+    return one._replace(count=_added(one.count, other.count), bytes=_added(one.bytes, other.bytes))
+
+
+def _added(one: Optional[int], other: Optional[int]) -> Optional[int]:
+    return one if other is None else other if one is None else one + other
+
+
+def _verdict(answer: Answer) -> Iterator[Figure]:
+    total = answer["resident"] if answer["resident"] is not None else answer["mapped"]
+    yield Figure("total", "resident" if answer["resident"] is not None else "mapped", None, total)
+    for share in answer["shares"]:
+        name = share["share"] if share["of"] is None else f"{share['of']}: {share['share']}"
+        yield Figure("share", name, share.get("count"), share["bytes"])
+
+
+def _find(answer: Answer) -> Iterator[Figure]:
+    for kind, amount in answer["totals"].items():
+        yield Figure("kind", kind, amount["blocks"], amount["bytes"])
+    for group in answer["groups"]:
+        blocks, size = group["blocks"] + group["indirect_blocks"], group["bytes"] + group["indirect_bytes"]
+        yield Figure("lost", _group_name(group), blocks, size, group["kind"], group["hint"] or "")
+
+
+def _group_name(group: Answer) -> str:
+    what = f"{group['size']} B" if group["size"] is not None else "several sizes"
+    if group["cycle"] > 1:
+        what += f", cycle of {group['cycle']}"
+    return f"{group['type']} ({what})" if group["type"] else what
+
+
+def _caches(answer: Answer) -> Iterator[Figure]:
+    for total in answer["totals"]:
+        name = _allocator(total)
+        for state in ("in_use", "cached", "free", "spare"):
+            yield Figure("allocator", f"{name}: {state.replace('_', ' ')}", total["blocks"].get(state), total[state])
+    for cache in answer["caches"]:
+        yield Figure("cache", cache["name"], cache["in_use"], cache["in_use_bytes"], _allocator(cache))
+
+
+def _allocator(row: Answer) -> str:
+    return row["allocator"] + (f" {row['instance'] + 1}" if row["instance"] else "")
+
+
+def _roots(answer: Answer) -> Iterator[Figure]:
+    for root in answer["roots"]:
+        name = _stable(root["name"])
+        yield Figure("root", name, root["retained_blocks"], root["retained_bytes"])
+        yield from _fields(root, name)
+    shared = answer["shared"]
+    yield Figure("root", "shared by several roots", shared["retained_blocks"], shared["retained_bytes"])
+
+
+def _fields(node: Answer, root: str) -> Iterator[Figure]:
+    container = node.get("container")
+    if container and container.get("length") is not None:
+        yield Figure("container", _stable(node["name"]), container["length"], node["retained_bytes"], root, container["what"])
+    for child in node.get("children", ()):
+        yield Figure("field", _stable(child["name"]), child["retained_blocks"], child["retained_bytes"], root)
+        yield from _fields(child, root)
+
+
+def _stable(name: str) -> str:
+    """The name without what differs from moment to moment: addresses, and counts in parentheses."""
+    name = _ADDRESS.sub("…", re.sub(r"^[\d,]+ fields", "fields", name))
+    return re.sub(r"\(([^()]*)\)", lambda found: "" if _COUNT.match(found[1]) else found[0], name).strip()
+
+
+def _runtime(answer: Answer) -> Iterator[Figure]:
+    for runtime in answer["runtimes"]:
+        name = runtime["name"]
+        for counter, value in runtime["counters"].items():
+            if isinstance(value, int):
+                yield Figure("counter", counter, value, None, name)
+        for part in runtime["parts"]:
+            yield Figure("heap", part["name"], None, part["bytes"], name)
+        for one in runtime["types"]:
+            yield Figure("runtime type", one["name"], one["objects"], one["bytes"], name)
+            if one["native_bytes"]:
+                yield Figure("native", one["name"], one["native_blocks"], one["native_bytes"], name)
+
+
+def _scopes(answer: Answer) -> Iterator[Figure]:
+    for number, isolate in enumerate(answer["isolates"]):
+        name = f"isolate {number + 1}"
+        yield Figure("handles", name, isolate["handles"], isolate["bytes"])
+        for value in isolate["values"]:
+            yield Figure("handle value", _stable(value["value"]), value["handles"], None, name)
+
+
+def _stacks(answer: Answer) -> Iterator[Figure]:
+    for stack in answer["stacks"]:
+        yield Figure("threads", _stack_name(stack["frames"]), stack["count"], None)
+
+
+def _stack_name(frames: Sequence[Answer]) -> str:
+    return " ← ".join(frame["function"] or f"{frame['module'] or '?'}" for frame in frames)
+
+
+_READERS = {
+    "verdict": _verdict,
+    "find": _find,
+    "caches": _caches,
+    "roots": _roots,
+    "runtime": _runtime,
+    "scopes": _scopes,
+    "stacks": _stacks,
+}
+"""The commands whose answers a moment keeps, in this order."""
+COMMANDS = tuple(_READERS)
