@@ -51,6 +51,17 @@ def count_word(word: str) -> int:
     return min(value, sys.maxsize)
 
 
+def seconds_word(word: str) -> float:
+    """Seconds from "0.05" up, as the `type` of an argparse option; ArgumentTypeError otherwise."""
+    try:
+        value = float(word)
+    except ValueError:
+        value = -1.0
+    if not 0.05 <= value <= 1e8:
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no number of seconds: write 0.05 to 100000000")
+    return value
+
+
 def size_word(word: str) -> int:
     """Bytes from "4096", "4k" or "1.5MiB" (k = KiB = 1,024); UsageError otherwise."""
     match = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?|0x[0-9a-fA-F]{1,16})\s*([a-zA-Z]*)", word.strip())

@@ -34,6 +34,8 @@ _ENTRIES = (
     Entry("stacks", "threads grouped by identical stacks, filtered by function or module", "stacks -c uv_run --not-under uv_cond_wait"),
     Entry("runtime", "what a managed runtime (CPython, Ruby, …) holds and knows of: objects by type, native bytes", "runtime --limit 10"),
     Entry("scopes", "V8's handle scopes: handles, what they hold, which frame opened each scope", "scopes --limit 5"),
+    Entry("snapshot", "keep what the commands say of this moment, to compare it later", "snapshot before"),
+    Entry("diff", "what grew between snapshots, cores, or stops of a debugger, and whether it goes on", "diff before"),
     Entry(
         "count",
         "a function's calls as they happen, by stacks; only those outside a scope",

@@ -21,6 +21,7 @@ from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import HANDLER, install
 
 if TYPE_CHECKING:
+    from findleaks.history.snapshot import Snapshot
     from findleaks.session import Progress, Session
 
 TROUBLE = 2
@@ -154,7 +155,8 @@ def _command(words: list[str], prog: str) -> int:
     cmd = commands.load(words[0])
     parser = commands.parser(cmd, "findleaks", sys.stdout, "core")
     group = parser.add_argument_group("the process")
-    group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")
+    if cmd.name != "diff":
+        group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")
     group.add_argument(
         "--pid", type=_process, metavar="PID|NAME", help="a live process; it is stopped while it is read, and runs on afterwards"
     )
@@ -163,6 +165,8 @@ def _command(words: list[str], prog: str) -> int:
     args = commands.parse(parser, words[1:])
     if args is None:
         return 0
+    if cmd.name == "diff":
+        return _diff(args, prog)
     core = _subject_and_core(args, cmd.subject) if cmd.subject else _core_word(args, cmd.positional)
     if cmd.name == "count" and args.pid is not None:
         from findleaks.commands.count import wanted
@@ -174,11 +178,47 @@ def _command(words: list[str], prog: str) -> int:
 
     bar = Bar(sys.stderr)
     session = _open(args, core, bar)
+    if args.pid is not None:
+        session.reopen = lambda: _open(args, core, bar)
     try:
         return commands.emit(cmd, session, args, sys.stdout, commands.Invocation(prog, _process_words(args, core)), _width())
     finally:
         bar.clear()
         session.close()
+
+
+def _diff(args: argparse.Namespace, prog: str) -> int:
+    """`diff` of several moments; a live process, if any, is the last."""
+    from contextlib import closing
+
+    from findleaks import commands
+    from findleaks.commands.diff import Comparison
+    from findleaks.commands.moments import gather
+    from findleaks.commands.taking import take
+    from findleaks.progress import Bar
+
+    bar = Bar(sys.stderr)
+    try:
+        snapshots, warnings = gather(args.moments, lambda path: _open(args, path, bar))
+        if args.pid is not None:
+            with closing(_open(args, "", bar)) as session:
+                snapshots.append(take(session, f"pid {args.pid}"))
+    finally:
+        bar.clear()
+    target = _last_moment(args, snapshots[-1]) if snapshots else ""
+    return commands.emit_result(Comparison(snapshots, args, warnings), args.json, sys.stdout, commands.Invocation(prog, target), _width())
+
+
+def _last_moment(args: argparse.Namespace, last: Snapshot) -> str:
+    """The words that name the last moment's core or process, if there still is one; else ""."""
+    from findleaks.target.processes import start_time
+
+    word = "" if args.pid is not None else args.moments[-1]
+    if not word:
+        return _process_words(args, "")
+    if last.identity.started is not None and last.identity.pid is not None:
+        return f"--pid {last.identity.pid}" if start_time(last.identity.pid) == last.identity.started else ""
+    return "" if os.path.isdir(word) or last.clock.uptime is not None else _process_words(args, word)
 
 
 def _unknown(word: str) -> str:

@@ -48,6 +48,7 @@ class DebuggerSession:
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
         self._sessions: dict[Hashable, tuple[Subject, Session]] = {}
+        self._kept: dict[str, object] = {}  # snapshots by name, which outlive their sessions
         self._bar: Optional[Bar] = None
         # Session of the running command, closed after it even if the process changes meanwhile.
         self._used: Optional[Session] = None
@@ -96,7 +97,7 @@ class DebuggerSession:
             self.drop(subject.owner)
             session = Session(subject.open())
             self._sessions[subject.owner] = (subject, session)
-        session.progress = self._bar
+        session.progress, session.kept = self._bar, self._kept
         self._used = session
         return session
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional, Protocol
@@ -56,6 +56,8 @@ class Session:
         self.seconds: dict[str, float] = {}
         self.inside: Sequence[Inside] = []  # threads stopped in an allocator; set by `directory`
         self.reads = 1
+        self.kept: Optional[dict[str, object]] = None  # snapshots in a debugger, by name
+        self.reopen: Optional[Callable[[], Session]] = None  # reads the same process again
         self.presence: Optional[Presence] = None  # once a command has asked: audit/residency.py
         self._graphs: dict[Heuristic, Graph] = {}
         self._learned: dict[Heuristic, Learned] = {}

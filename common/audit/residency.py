@@ -18,13 +18,14 @@ import time
 import zlib
 from array import array
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 from findleaks.errors import FindleaksError
 from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
 from findleaks.target.notes import AT_BASE, AT_ENTRY, AT_EXECFN, AT_PHDR, AT_RANDOM, AT_SYSINFO_EHDR
+from findleaks.target.processes import start_time
 from findleaks.target.residency.presence import UNKNOWN, Presence
 from findleaks.target.runs import Runs
 
@@ -75,7 +76,7 @@ def save(session: Session, file: str) -> Presence:
     head = {
         _FORMAT: _VERSION,
         "pid": target.pid,
-        "start_time": _start_time(target.pid) if target.live else None,
+        "start_time": start_time(target.pid) if target.live else None,
         "identity": identity(target),
         "page": target.arch.page,
         "saved": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -156,7 +157,7 @@ def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
     if target.pid is not None and pid != target.pid:
         raise FindleaksError(f"{file}: is of process {printable(str(pid), 20)}, not of {target.pid}: not used")
     own, said = identity(target), head.get("identity")
-    started = target.live and head.get("start_time") not in (None, _start_time(target.pid))
+    started = target.live and head.get("start_time") not in (None, start_time(target.pid))
     if started or (own and said and own != said):
         raise FindleaksError(f"{file}: is of another process that had the id {printable(str(pid), 20)}: not used")
 
@@ -190,12 +191,3 @@ def identity(target: Target) -> str:
     if not vector:
         return ""
     return hashlib.sha256(repr([vector.get(key, 0) for key in _IDENTITY]).encode()).hexdigest()[:32]
-
-
-def _start_time(pid: Optional[int]) -> Optional[int]:
-    """Field 22 of /proc/PID/stat: clock ticks after the system began."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None

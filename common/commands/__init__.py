@@ -206,15 +206,20 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
     with closing(results):
         for result in results:
             session.done()
-            status = result.status
-            if not args.json:
-                lines = (line if isinstance(line, Markup) else visible(line) for line in result.text(width, invocation))
-                out.writelines(line + "\n" for line in lines)
-            elif isinstance(result, Rows):
-                out.writelines(result.json_lines())
-            else:
-                out.writelines(json_line(item) + "\n" for item in result.json())
+            status = emit_result(result, args.json, out, invocation, width)
     return status
+
+
+def emit_result(result: Result, json: bool, out: TextIO, invocation: Invocation, width: int) -> int:
+    """Print one result; returns its status."""
+    if not json:
+        lines = (line if isinstance(line, Markup) else visible(line) for line in result.text(width, invocation))
+        out.writelines(line + "\n" for line in lines)
+    elif isinstance(result, Rows):
+        out.writelines(result.json_lines())
+    else:
+        out.writelines(json_line(item) + "\n" for item in result.json())
+    return result.status
 
 
 def overview(prog: str) -> str:

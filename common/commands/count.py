@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Union
 
-from findleaks.arg_types import count_word
+from findleaks.arg_types import count_word, seconds_word
 from findleaks.commands import command
 from findleaks.commands.count_text import STACKS, CountResult
 from findleaks.commands.frames import add_stack_options
@@ -21,24 +21,14 @@ from findleaks.target.base import Target
 from findleaks.target.control import BreakpointHost, InjectionHost
 
 
-def _seconds(word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = -1.0
-    if not 0.05 <= value <= 1e8:
-        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no number of seconds: write 0.05 to 100000000")
-    return value
-
-
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("function", metavar="FUNCTION", help="its name as in `stacks`: whole, or its last part; * and ? allowed; or 0x…")
     parser.add_argument("--outside-scope", metavar="RULE", default="", help=f"only calls made in no scope of this kind: {', '.join(RULES)}")
     parser.add_argument("--enter", metavar="FUNCTION", action="append", default=[], help="a rule of your own: what opens a scope …")
     parser.add_argument("--leave", metavar="FUNCTION", action="append", default=[], help="… and what closes it, by the same thread")
     parser.add_argument("--when", metavar="EXPR", default="", help="only calls where the debugger's expression is not 0: '$rdi > 4096'")
-    parser.add_argument("--every", metavar="SECONDS", type=_seconds, default=0.0, help="print the table that often as it grows")
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=_seconds, default=0.0, help="end after that time")
+    parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=0.0, help="print the table that often as it grows")
+    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
     parser.add_argument("--events", metavar="N", type=count_word, default=0, help="end after that many calls of FUNCTION")
     parser.add_argument("--inject", action="store_true", help="count by code put into the process: 100 times faster; x86-64, GDB")
     add_stack_options(parser, STACKS)

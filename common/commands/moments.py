@@ -1,67 +1,70 @@
-"""Takes a moment: runs the commands whose figures are compared, with the same options each time."""
+"""The moments that `diff` is given on the command line: snapshots, cores, and folders of them."""
 
 from __future__ import annotations
 
 import os
-import time
-from typing import Any, Optional
+from collections.abc import Callable, Sequence
+from contextlib import closing
 
-from findleaks.commands import load, parser
-from findleaks.history.figures import COMMANDS, figures
-from findleaks.history.moment import Moment
+from findleaks.commands.taking import take
+from findleaks.errors import TargetError
+from findleaks.formatting import counted, some
+from findleaks.history.snapshot import Snapshot, seconds
+from findleaks.history.store import is_snapshot, load
 from findleaks.session import Session
-from findleaks.target.base import Target
 
-_OPTIONS = {
-    "find": ["--limit", "0"],
-    "caches": ["--limit", "0"],
-    "roots": ["--depth", "3"],
-    "runtime": ["--limit", "0"],
-}
-"""Words of each command, so that a figure is never cut off at one moment and there at another."""
+_CORES = (b"\x7fELF", b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x04\x22\x4d\x18")
+"""First bytes of cores: ELF, and of what cores are compressed with (zstd, gzip, xz, bzip2, lz4)."""
+
+Open = Callable[[str], Session]
+"""Opens the core of this path."""
 
 
-def take(session: Session, name: str) -> Moment:
-    """The moment of a session. Raises what the commands raise."""
-    target = session.target
-    answers: dict[str, Any] = {}
-    for word in COMMANDS:
-        answers[word] = _answer(session, word)
-    exe, build_id = _program(target)
-    allocators = tuple(f"{one.name} {one.version}".strip() for one in session.directory.allocators)
-    warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
-    started = _started(target.pid) if target.live else None
-    return Moment(name, _time(target), exe, build_id, target.pid, started, allocators, figures(answers), answers, warnings)
+def gather(words: Sequence[str], opened: Open) -> tuple[list[Snapshot], list[str]]:
+    """The snapshots that words name, in their order; those of a folder in the order of time. Also
+    warnings of files in folders that could not be read. TargetError for a word that names none."""
+    found: list[Snapshot] = []
+    warnings: list[str] = []
+    for word in words:
+        if os.path.isdir(word):
+            found += _folder(word, opened, warnings)
+        else:
+            found.append(_one(word, opened))
+    return found, warnings
 
 
-def _answer(session: Session, word: str) -> Any:
-    """A command's JSON."""
-    command = load(word)
-    args = parser(command, "findleaks").parse_args(_OPTIONS.get(word, []) + ["--json"])
-    (body,) = command.run(session, args).json()
-    return body
-
-
-def _program(target: Target) -> tuple[str, str]:
-    """The executable's base name, and its build-id."""
-    found = next((module.build_id for module in target.modules() if module.path == target.exe_path), "")
-    return os.path.basename(target.exe_path), found
-
-
-def _time(target: Target) -> Optional[float]:
-    """Seconds since 1970: now, or when a core's file was last written to."""
-    if target.live:
-        return time.time()
+def _one(path: str, opened: Open) -> Snapshot:
     try:
-        return os.stat(target.path).st_mtime
-    except OSError:
-        return None
+        if is_snapshot(path):
+            return load(path)
+    except OSError as error:
+        raise TargetError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    with closing(opened(path)) as session:
+        one = take(session, os.path.basename(path))
+    return Snapshot(one.name, one.clock, one.identity, one.figures, {}, one.warnings)
 
 
-def _started(pid: Optional[int]) -> Optional[int]:
-    """When a process began, in clock ticks since the machine's start (proc(5), stat, field 22)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
+def _folder(folder: str, opened: Open, warnings: list[str]) -> list[Snapshot]:
+    found, others = [], []
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if name.startswith(".") or not os.path.isfile(path):
+            continue
+        try:
+            if not (is_snapshot(path) or _may_be_core(path)):
+                others.append(name)
+                continue
+            found.append(_one(path, opened))
+        except (OSError, TargetError) as error:
+            warnings.append(f"left out: {error}")
+    if others:
+        warnings.append(f"{folder}: {counted(len(others), 'file')} left out, neither snapshots nor cores: {some(others)}")
+    if not found:
+        raise TargetError(f"{folder}: no snapshots and no cores in this folder")
+    times = seconds(found)
+    return [found[at] for at in sorted(range(len(found)), key=times.__getitem__)] if times is not None else found
+
+
+def _may_be_core(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(8).startswith(_CORES)

@@ -8,7 +8,7 @@ command says: nothing is computed again here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 Answer = Mapping[str, Any]
@@ -19,15 +19,20 @@ _COUNT = re.compile(r"\b\d[\d,]*\b")
 
 
 class Figure(NamedTuple):
-    """One number of a moment. `count` or `bytes` is None where the command has none. `within` is the
-    name of the figure that this one is a part of, "" for none."""
+    """What a command says of one thing. `number`: how many of it there are, and `bytes`: each None
+    where the command has none. `within`: the figure that this one is a part of, "" for none."""
 
     section: str
     name: str
-    count: Optional[int]
+    number: Optional[int]
     bytes: Optional[int]
     within: str = ""
     note: str = ""
+
+
+def mapping_figures(rows: Iterable[tuple[str, int, int, Optional[int]]]) -> list[Figure]:
+    """Figures of mappings, given as name, number, mapped and resident bytes."""
+    return [Figure("mapping", name, count, mapped if held is None else held) for name, count, mapped, held in rows]
 
 
 def figures(answers: Mapping[str, Answer]) -> list[Figure]:
@@ -43,7 +48,7 @@ def figures(answers: Mapping[str, Answer]) -> list[Figure]:
 
 
 def _sum(one: Figure, other: Figure) -> Figure:
-    return one._replace(count=_added(one.count, other.count), bytes=_added(one.bytes, other.bytes))
+    return one._replace(number=_added(one.number, other.number), bytes=_added(one.bytes, other.bytes))
 
 
 def _added(one: Optional[int], other: Optional[int]) -> Optional[int]:
@@ -83,7 +88,7 @@ def _caches(answer: Answer) -> Iterator[Figure]:
 
 
 def _allocator(row: Answer) -> str:
-    return row["allocator"] + (f" {row['instance'] + 1}" if row["instance"] else "")
+    return str(row["allocator"]) + (f" {row['instance'] + 1}" if row["instance"] else "")
 
 
 def _roots(answer: Answer) -> Iterator[Figure]:
@@ -98,7 +103,8 @@ def _roots(answer: Answer) -> Iterator[Figure]:
 def _fields(node: Answer, root: str) -> Iterator[Figure]:
     container = node.get("container")
     if container and container.get("length") is not None:
-        yield Figure("container", _stable(node["name"]), container["length"], node["retained_bytes"], root, container["what"])
+        note = f"{container['what']}, {container['unit']}"
+        yield Figure("container", _stable(node["name"]), container["length"], node["retained_bytes"], root, note)
     for child in node.get("children", ()):
         yield Figure("field", _stable(child["name"]), child["retained_blocks"], child["retained_bytes"], root)
         yield from _fields(child, root)

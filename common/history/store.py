@@ -1,14 +1,16 @@
-"""Snapshots as files: one moment each, an SQLite database that any SQLite reads.
+"""Snapshots as files: one snapshot each, an SQLite database that any SQLite reads.
 
 Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7331, "fls1"):
 
-    moment   one row: name, time (seconds since 1970), program, build_id, pid, started, findleaks
-             (the version that wrote it)
-    allocators   name: "glibc 2.36"
-    figures  section, within, name, count, bytes, note: what commands say, number by number;
-             `within` is the root, allocator or runtime that the figure is a part of
-    answers  command, json: each command's whole answer, as its --json prints it
-    warnings text
+    snapshot    one row: time (seconds since 1970), uptime (seconds since the machine's start), boot
+                (id of that start), program, build_id, pid, started (in clock ticks since the
+                machine's start), findleaks (the version that wrote it)
+    allocators  name: "glibc 2.36"
+    figures     section, within, name, count, bytes, note: what the commands say, one by one;
+                `within` is the root, allocator or runtime that the figure is a part of. A part
+                follows, by its rowid, what it is a part of
+    answers     command, json: each command's whole answer, as its --json prints it
+    warnings    text
 
 A snapshot is written under another name in the same folder, and renamed when it is whole and on
 the disk. So no reader ever finds a half of one.
@@ -25,59 +27,63 @@ from pathlib import Path
 
 from findleaks.errors import TargetError
 from findleaks.history.figures import Figure
-from findleaks.history.moment import Moment
+from findleaks.history.snapshot import Clock, Identity, Snapshot
 
 APPLICATION, VERSION = 0x666C7331, 1
 MAGIC = b"SQLite format 3\0"
-MAX_BYTES = 1 << 30
+MAX_BYTES = 256 << 20
 """Bytes of a snapshot's file, at most; a larger one is no summary."""
+MAX_FIGURES = 1 << 20
 
 _TABLES = """
-CREATE TABLE moment (name TEXT NOT NULL, time REAL, program TEXT NOT NULL, build_id TEXT NOT NULL, pid INTEGER, started INTEGER,
-                     findleaks TEXT NOT NULL);
+CREATE TABLE snapshot (time REAL, uptime REAL, boot TEXT NOT NULL, program TEXT NOT NULL, build_id TEXT NOT NULL, pid INTEGER,
+                       started INTEGER, findleaks TEXT NOT NULL);
 CREATE TABLE allocators (name TEXT NOT NULL);
-CREATE TABLE figures (section TEXT NOT NULL, within TEXT NOT NULL, name TEXT NOT NULL, count INTEGER, bytes INTEGER, note TEXT NOT NULL,
-                      PRIMARY KEY (section, within, name)) WITHOUT ROWID;
+CREATE TABLE figures (section TEXT NOT NULL, within TEXT NOT NULL, name TEXT NOT NULL, count INTEGER, bytes INTEGER, note TEXT NOT NULL);
 CREATE TABLE answers (command TEXT PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE warnings (text TEXT NOT NULL);
 """
 
 
-def save(moment: Moment, path: Path, version: str) -> None:
-    """Write a snapshot; `path` exists when this returns, whole. TargetError where it cannot be."""
+def save(snapshot: Snapshot, path: Path, version: str) -> None:
+    """Write a snapshot; `path` exists when this returns, whole. TargetError where it cannot be
+    written; what was there before is left as it was then."""
     try:
         handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         os.close(handle)
     except OSError as error:
         raise _unwritable(path, error.strerror) from None
     try:
-        _fill(moment, part, version)
+        _fill(snapshot, part, version)
         with open(part, "rb") as file:
             os.fsync(file.fileno())
         os.replace(part, path)
     except (OSError, sqlite3.Error) as error:
         raise _unwritable(path, error.strerror if isinstance(error, OSError) else str(error)) from None
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
+        for left in (part, f"{part}-journal"):
+            with contextlib.suppress(OSError):
+                os.unlink(left)
 
 
 def _unwritable(path: Path, why: object) -> TargetError:
     return TargetError(f"{path}: the snapshot cannot be written: {str(why).lower()}")
 
 
-def _fill(moment: Moment, part: str, version: str) -> None:
+def _fill(snapshot: Snapshot, part: str, version: str) -> None:
+    clock, one = snapshot.clock, snapshot.identity
     with contextlib.closing(sqlite3.connect(part)) as base, base:
+        base.execute("PRAGMA journal_mode = OFF")  # the file is dropped if this fails
         base.execute(f"PRAGMA application_id = {APPLICATION}")
         base.execute(f"PRAGMA user_version = {VERSION}")
         base.executescript(_TABLES)
-        row = moment.name, moment.time, moment.program, moment.build_id, moment.pid, moment.started, version
-        base.execute("INSERT INTO moment VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        base.executemany("INSERT INTO allocators VALUES (?)", [(name,) for name in moment.allocators])
-        rows = [(one.section, one.within, one.name, one.count, one.bytes, one.note) for one in moment.figures]
+        row = clock.time, clock.uptime, clock.boot, one.program, one.build_id, one.pid, one.started, version
+        base.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        base.executemany("INSERT INTO allocators VALUES (?)", [(name,) for name in one.allocators])
+        rows = [(figure.section, figure.within, figure.name, figure.number, figure.bytes, figure.note) for figure in snapshot.figures]
         base.executemany("INSERT INTO figures VALUES (?, ?, ?, ?, ?, ?)", rows)
-        base.executemany("INSERT INTO answers VALUES (?, ?)", [(word, json.dumps(body)) for word, body in moment.answers.items()])
-        base.executemany("INSERT INTO warnings VALUES (?)", [(text,) for text in moment.warnings])
+        base.executemany("INSERT INTO answers VALUES (?, ?)", [(word, json.dumps(body)) for word, body in snapshot.answers.items()])
+        base.executemany("INSERT INTO warnings VALUES (?)", [(text,) for text in snapshot.warnings])
 
 
 def is_snapshot(path: str) -> bool:
@@ -86,33 +92,52 @@ def is_snapshot(path: str) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def load(path: str, answers: bool = False) -> Moment:
+def load(path: str, answers: bool = False) -> Snapshot:
     """Read a snapshot; its `answers` only if asked for. TargetError says what is wrong with it."""
     name = os.path.basename(path)
     try:
         if os.path.getsize(path) > MAX_BYTES:
-            raise TargetError(f"{name}: no snapshot: larger than {MAX_BYTES:,} bytes")
+            raise TargetError(f"{path}: no snapshot: larger than {MAX_BYTES >> 20} MiB")
         uri = Path(path).absolute().as_uri() + "?mode=ro&immutable=1"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as base:
-            return _read(base, name, answers)
+            base.execute("PRAGMA trusted_schema = OFF")
+            return _read(base, path, name, answers)
     except OSError as error:
-        raise TargetError(f"{name}: {(error.strerror or '').lower()}") from None
-    except (sqlite3.Error, ValueError, OverflowError) as error:
-        raise TargetError(f"{name}: the snapshot is damaged: {error}") from None
+        raise TargetError(f"{path}: {(error.strerror or '').lower()}") from None
+    except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise TargetError(f"{path}: the snapshot is damaged: {error}") from None
 
 
-def _read(base: sqlite3.Connection, name: str, answers: bool) -> Moment:
+def _read(base: sqlite3.Connection, path: str, name: str, answers: bool) -> Snapshot:
     (kind,), (version,) = base.execute("PRAGMA application_id").fetchone(), base.execute("PRAGMA user_version").fetchone()
     if kind != APPLICATION:
-        raise TargetError(f"{name}: an SQLite database, but no snapshot of findleaks")
+        raise TargetError(f"{path}: an SQLite database, but no snapshot of findleaks")
     if version > VERSION:
-        raise TargetError(f"{name}: written by a newer findleaks (version {version} of the format; this one reads up to {VERSION})")
-    head = base.execute("SELECT time, program, build_id, pid, started FROM moment").fetchone()
+        raise TargetError(f"{path}: written by a newer findleaks: version {version} of the format, where this one reads up to {VERSION}")
+    head = base.execute("SELECT time, uptime, boot, program, build_id, pid, started FROM snapshot").fetchone()
     if head is None:
-        raise TargetError(f"{name}: the snapshot is damaged: it says of no moment")
-    rows = base.execute("SELECT section, name, count, bytes, within, note FROM figures")
+        raise TargetError(f"{path}: the snapshot is damaged: its table `snapshot` is empty")
+    time, uptime, boot, program, build_id, pid, started = head
+    allocators = tuple(str(row[0]) for row in base.execute("SELECT name FROM allocators LIMIT 64"))
+    identity = Identity(str(program), str(build_id), _whole(pid), _whole(started), allocators)
+    clock = Clock(None if time is None else float(time), None if uptime is None else float(uptime), str(boot))
+    rows = base.execute("SELECT section, name, count, bytes, within, note FROM figures ORDER BY rowid LIMIT ?", (MAX_FIGURES,))
     figures = [Figure(*row) for row in rows]
-    allocators = tuple(row[0] for row in base.execute("SELECT name FROM allocators"))
-    warnings = tuple(row[0] for row in base.execute("SELECT text FROM warnings"))
-    bodies = {word: json.loads(text) for word, text in base.execute("SELECT command, json FROM answers")} if answers else {}
-    return Moment(name, *head, allocators, figures, bodies, warnings)
+    if not all(_sound(figure) for figure in figures):
+        raise TargetError(f"{path}: the snapshot is damaged: a figure is no number, or its name no text")
+    warnings = tuple(str(row[0]) for row in base.execute("SELECT text FROM warnings LIMIT 1000"))
+    bodies = {str(word): json.loads(text) for word, text in base.execute("SELECT command, json FROM answers")} if answers else {}
+    return Snapshot(name, clock, identity, figures, bodies, warnings)
+
+
+def _whole(value: object) -> int | None:
+    return None if value is None else int(str(value))
+
+
+def _sound(figure: Figure) -> bool:
+    section, name, count, size, within, note = figure
+    return (
+        type(section) is type(name) is type(within) is type(note) is str
+        and (count is None or type(count) is int)
+        and (size is None or type(size) is int)
+    )

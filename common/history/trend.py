@@ -1,4 +1,4 @@
-"""Trend of a figure over several moments: does its growth go on, has it ended, or does it come and go?
+"""Trend of a figure over several moments: growth that goes on, that has ended, or comes and goes.
 
 The rate is the Theil-Sen estimator: the median of the slopes between pairs of points, which a few
 outliers do not move. Its error is Sen's 95 % interval, from the variance of Kendall's S under no
@@ -22,10 +22,10 @@ from typing import NamedTuple, Optional
 MAX_PAIRED = 64
 """Points of which all pairs are taken."""
 MIN_POINTS = 3
-"""Points from which a trend can be told from a difference."""
+"""Points that are a trend, and not just a difference."""
 MIN_LATE_PART = 0.25
-"""Of the floor's rise from the first third to the second: how much of it the last third must add for
-the growth to go on."""
+"""Of the floor's rise from the first third to the second: the part that the last third must add
+for the growth to go on."""
 MIN_SWING = 3.0
 """A saw-tooth's way up and down is at least this many times what remains of it."""
 Z_95 = 1.959964

@@ -1,12 +1,14 @@
-"""Finds a process by name, from /proc."""
+"""Finds a process by name, and when it began, from /proc."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from typing import Optional
 
 from findleaks.target.files import content
 
+_STARTED = 22 - 3  # the field of /proc/PID/stat, counted from behind the name in parentheses
 SHOWN = 8  # process ids in an error message
 
 
@@ -40,3 +42,12 @@ def _names(pid: int) -> set[str]:
     except OSError:
         pass
     return names - {""}
+
+
+def start_time(pid: Optional[int]) -> Optional[int]:
+    """When a process began, in clock ticks since the machine's start (proc(5): field 22 of
+    /proc/PID/stat); None if it is not there."""
+    try:
+        return int(content(f"/proc/{pid}/stat").rpartition(b")")[2].split()[_STARTED])
+    except (OSError, ValueError, IndexError):
+        return None

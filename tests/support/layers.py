@@ -24,7 +24,7 @@ LAYERS = (
     ("allocators",),
     ("runtimes", "block_types"),
     ("session",),
-    ("audit",),
+    ("audit", "history"),
     ("report",),
     ("counting",),
     ("commands",),

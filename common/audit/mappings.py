@@ -1,0 +1,47 @@
+"""Mappings by name, to compare them as two listings of pmap: files by path, others by size."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from findleaks.audit.residency import residency
+from findleaks.formatting import size
+from findleaks.session import Session
+from findleaks.target.base import Region
+
+_KERNELS = ("[vdso", "[vvar", "[vsyscall")
+
+
+class Mapping(NamedTuple):
+    """Mappings of one name. `resident` is None where residency is unknown."""
+
+    name: str
+    regions: int
+    mapped: int
+    resident: Optional[int]
+
+
+def mappings(session: Session) -> list[Mapping]:
+    """The mappings of a process, by name, the largest first."""
+    pages = residency(session)
+    found: dict[str, list[int]] = {}
+    for region in session.target.regions():
+        if region.name.startswith(_KERNELS):
+            continue
+        row = found.setdefault(_name(region), [0, 0, 0])
+        row[0] += 1
+        row[1] += region.size
+        row[2] += pages.resident.bytes(region.start, region.end) if pages else 0
+    rows = [Mapping(name, count, mapped, held if pages else None) for name, (count, mapped, held) in found.items()]
+    return sorted(rows, key=lambda row: (-(row.mapped if row.resident is None else row.resident), row.name))
+
+
+def _name(region: Region) -> str:
+    """A path, a label, or, of anonymous memory, its permissions and the power of two that its size
+    is below: what grows by mappings of one size then shows as one row."""
+    if region.name:
+        return region.name
+    allowed = "".join(
+        letter if given else "-" for letter, given in (("r", region.readable), ("w", region.writable), ("x", region.executable))
+    )
+    return f"anonymous {allowed}, up to {size(1 << max(region.size - 1, 1).bit_length())} each"

@@ -1,0 +1,147 @@
+"""`diff`: the command that says what grew between snapshots, cores, or stops of a debugger."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Optional
+
+from findleaks.commands import SCHEMA, Invocation, command
+from findleaks.commands.diff_text import ROWS, text
+from findleaks.commands.limits import add_limit, first, in_text
+from findleaks.commands.result import warning_lines
+from findleaks.commands.taking import take
+from findleaks.errors import UsageError
+from findleaks.formatting import printable
+from findleaks.history.growth import Grown, Growth, Series, all_series
+from findleaks.history.snapshot import Snapshot, differences
+from findleaks.session import Session
+
+SECTIONS = {
+    "mapping": ("mapping",),
+    "share": ("share",),
+    "kind": ("kind",),
+    "cache": ("cache", "allocator"),
+    "root": ("root", "field", "container"),
+    "lost": ("lost",),
+    "runtime": ("runtime type", "native", "heap", "counter"),
+    "handles": ("handles", "handle value"),
+    "threads": ("threads",),
+}
+"""Sections of figures by the words of --by."""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "moments", nargs="*", metavar="MOMENT", help="snapshots, cores, or folders of them, the earliest first; in a debugger, their names"
+    )
+    parser.add_argument("--by", choices=SECTIONS, help="every figure of one kind, instead of the rows that explain the growth")
+    add_limit(parser, "rows", ROWS)
+
+
+class Comparison:
+    """Result of `diff`."""
+
+    status = 0
+
+    def __init__(self, snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = ()) -> None:
+        if len(snapshots) < 2:
+            raise UsageError("diff needs two moments at least: snapshots, cores, or a folder of them")
+        self.growth = Growth(snapshots)
+        self.limit: Optional[int] = args.limit
+        self.rows = self._by(args.by) if args.by else self.growth.rows
+        self.warnings = [printable(warning, 600) for warning in [*warnings, *_common(snapshots)]]
+
+    def _by(self, word: str) -> list[Grown]:
+        series = all_series(self.growth.snapshots, frozenset(SECTIONS[word])).values()
+        rows = [self.growth.judged(one) for one in series]
+        return sorted(rows, key=lambda row: (not row.series.in_bytes, -row.series.delta))
+
+    def json(self) -> Iterable[Mapping[str, object]]:
+        growth = self.growth
+        yield {
+            "schema": SCHEMA,
+            "command": "diff",
+            "moments": [_moment(one) for one in growth.snapshots],
+            "seconds": growth.times[-1] - growth.times[0] if growth.times else None,
+            "differences": list(differences(growth.snapshots)),
+            "total": _row(growth.total),
+            "grown": [_row(row) for row in first(self.rows, self.limit)],
+            "warnings": self.warnings,
+        }
+
+    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
+        yield from text(self.growth, self.rows, in_text(self.limit, ROWS), width, invocation)
+        yield from warning_lines(self.warnings, width)
+
+
+def _common(snapshots: Sequence[Snapshot]) -> Iterator[str]:
+    """Warnings of the snapshots, each once, with the first one that has it."""
+    seen: dict[str, list[str]] = {}
+    for one in snapshots:
+        for warning in one.warnings:
+            seen.setdefault(warning, []).append(one.name)
+    for warning, names in seen.items():
+        yield f"{names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "") + f": {warning}"
+
+
+def _moment(one: Snapshot) -> dict[str, Any]:
+    total, identity = one.total(), one.identity
+    return {
+        "name": one.name,
+        "time": one.clock.time,
+        "uptime": one.clock.uptime,
+        "program": identity.program,
+        "build_id": identity.build_id,
+        "pid": identity.pid,
+        "resident": total.bytes if total.name == "resident" else None,
+        "mapped": total.bytes if total.name == "mapped" else None,
+    }
+
+
+def _row(row: Grown) -> dict[str, Any]:
+    hour = row.per_hour
+    return {
+        **_series(row.series),
+        "trend": row.trend.value,
+        "per_hour": None if hour is None else {"rate": hour.slope, "low": hour.low, "high": hour.high},
+        "inside": [_series(one) for one in row.inside],
+    }
+
+
+def _series(one: Series) -> dict[str, Any]:
+    section, within, name = one.key
+    return {
+        "what": section,
+        "within": within or None,
+        "name": name,
+        "note": one.note or None,
+        "unit": "bytes" if one.in_bytes else "count",
+        "before": one.values[0],
+        "after": one.values[-1],
+        "delta": one.delta,
+        "counts": list(one.counts) if any(value is not None for value in one.counts) else None,
+        "bytes": list(one.bytes) if one.in_bytes else None,
+    }
+
+
+@command(arguments=_arguments)
+def diff(session: Session, args: argparse.Namespace) -> Comparison:
+    """Say what grew between two or more moments of a program: what it lost, what each root holds
+    (by its name, so that addresses may differ), and what the allocator or a runtime keeps. MOMENTs
+    are snapshots, core files, and folders of them, in the order of time. In a debugger they are
+    names of snapshots taken there before, and the last moment is now.
+
+    With three moments or more, growth that goes on is distinguished from growth that has ended and
+    from a saw-tooth; its rate is the median of the slopes between moments (Theil–Sen)."""
+    kept = session.kept or {}
+    names = args.moments or list(kept)
+    if not names:
+        raise UsageError("no snapshot was taken: `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop")
+    found = []
+    for name in names:
+        one = kept.get(name)
+        if not isinstance(one, Snapshot):
+            raise UsageError(f"no snapshot {name!r}; there are: {', '.join(kept) or 'none'}")
+        found.append(one)
+    return Comparison([*found, take(session, "now")], args)
