@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Optional, Protocol
+from typing import TYPE_CHECKING, Optional, Protocol, TypeVar, cast
 
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.in_flight import Inside, held, threads_inside
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from findleaks.debuginfo.members import Members
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import Runtime
+
+Result = TypeVar("Result")
 
 SLICE = 1 << 20  # blocks the C kernel visits between two checks for Ctrl-C: some 50 ms
 PURE_SLICE = 1 << 15  # the same for the engine in Python
@@ -59,6 +61,7 @@ class Session:
         self.kept: Optional[dict[str, object]] = None  # snapshots in a debugger, by name
         self.reopen: Optional[Callable[[], Session]] = None  # reads the same process again
         self.presence: Optional[Presence] = None  # once a command has asked: audit/residency.py
+        self._results: dict[Hashable, object] = {}
         self._graphs: dict[Heuristic, Graph] = {}
         self._learned: dict[Heuristic, Learned] = {}
         self._classified_graphs: list[Graph] = []  # graphs that are also marked
@@ -75,6 +78,12 @@ class Session:
                 if not made.problems or not self.read_again():
                     return made
 
+    def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
+        """What `compute` returns, kept under `key` until the process is read again."""
+        if key not in self._results:
+            self._results[key] = compute()
+        return cast(Result, self._results[key])
+
     @contextmanager
     def _timed(self, work: str) -> Iterator[None]:
         began = time.perf_counter()
@@ -90,6 +99,7 @@ class Session:
         for name, attribute in vars(Session).items():
             if isinstance(attribute, cached_property):
                 self.__dict__.pop(name, None)
+        self._results.clear()
         self._graphs.clear()
         self._learned.clear()
         self._classified_graphs.clear()

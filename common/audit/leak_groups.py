@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -75,13 +75,17 @@ def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -
     The engine groups blocks by their first word if it is a type. Others (arrays with a cookie,
     strings, plain structures) are examined one by one: a rule must not suppress a block because
     another of its size matches."""
-    groups = graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
+    groups = session.once((lost, graph), lambda: _groups(session, graph))
     typed = [_typed(session, group) for group in groups if group.type_word]
     plain = [group for group in groups if not group.type_word]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
     leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
     every = [*typed, *((leak, "") for leak in leaks)]
     return [leak for leak, _ in every] if suppressions is None else list(_unsuppressed(every, suppressions))
+
+
+def _groups(session: Session, graph: Graph) -> Sequence[Group]:
+    return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
 
 
 def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:

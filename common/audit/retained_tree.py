@@ -8,7 +8,6 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from findleaks.audit.container_ownership import find_container_owners
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import begun_at
@@ -16,7 +15,6 @@ from findleaks.audit.fields import NOTHING, Field, Fields, about, fields_of, gro
 from findleaks.audit.leak_groups import hint_of
 from findleaks.audit.origins import Origin, agreed
 from findleaks.audit.owner import Owner, Sort
-from findleaks.audit.owners import Owners
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
@@ -338,17 +336,3 @@ def root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[To
     """Rows of roots that retain anything, largest first; `expanded` (0: all) have their fields."""
     order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
     return [builder.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]
-
-
-def tree_of(session: Session, reader: Reader, named: Owners) -> Dominators:
-    """Dominator tree of owners; stacks and registers own only what nothing else leads to."""
-    tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
-    parts, container_owners = find_container_owners(session, reader, named)
-    if container_owners:
-        tree.set_owners(parts, container_owners)
-    for piece in session.pieces(session.roots, "reading the roots"):
-        tree.scan_roots(piece)
-    for number, owner in enumerate(named.all):
-        if owner.words:
-            tree.root_words([value for _, value in owner.words], number)
-    return session.computed(tree, "who holds what")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.audit.containers.reader import Reader
+from findleaks.audit.holders import holders
 from findleaks.audit.owner import Owner
-from findleaks.audit.owners import owners
-from findleaks.audit.retained_tree import RetainedNode, TreeBuilder, tree_of
+from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
 from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
 from findleaks.session import Session
@@ -45,9 +44,7 @@ class TopRetainer(NamedTuple):
 
 def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     """The root that retains more than any other; None where there is no root."""
-    reader = Reader(session)
-    named = owners(session, reader)
-    tree = tree_of(session, reader, named)
+    reader, named, tree = holders(session)
     totals = tree.by_root()
     most = max(range(len(named.all)), key=lambda number: totals[number].bytes, default=-1)
     reached = tree.total()

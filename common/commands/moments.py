@@ -40,8 +40,7 @@ def _one(path: str, opened: Open) -> Snapshot:
     except OSError as error:
         raise TargetError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     with closing(opened(path)) as session:
-        one = take(session, os.path.basename(path))
-    return Snapshot(one.name, one.clock, one.identity, one.figures, {}, one.warnings)
+        return take(session, os.path.basename(path), whole=False)
 
 
 def _folder(folder: str, opened: Open, warnings: list[str]) -> list[Snapshot]:

@@ -10,10 +10,11 @@ from typing import Any
 from findleaks.arg_types import address_word, count_word
 from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import Reader
+from findleaks.audit.holders import holders
 from findleaks.audit.owner import WORDS
-from findleaks.audit.owners import Owners, owners
+from findleaks.audit.owners import Owners
 from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row
-from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows, tree_of
+from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows
 from findleaks.commands import command
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.result import Plain, fields
@@ -51,12 +52,10 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
 
     With NAME, one root in more depth; with ADDR, a block: what it retains, and who holds it. With
     --lost, leaks by what hangs from them."""
-    reader = Reader(session)
     limit = in_text(args.limit, LIMIT)
     if args.lost:
-        return _lost(session, reader, args, limit)
-    named = owners(session, reader)
-    tree = tree_of(session, reader, named)
+        return _lost(session, Reader(session), args, limit)
+    reader, named, tree = holders(session)
     if args.subject is not None:
         return _one(named, TreeBuilder(session, reader, tree, args.depth, limit), args.subject, limit)
     builder = TreeBuilder(session, reader, tree, args.depth, limit, LEAST)

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, cast
 
+from findleaks.audit.accounting import account
 from findleaks.audit.mappings import mappings
+from findleaks.audit.residency import residency
 from findleaks.commands import Result, load, parser
+from findleaks.commands.verdict import shares_json, totals_json
 from findleaks.errors import UsageError
 from findleaks.history.figures import COMMANDS, figures, mapping_figures
 from findleaks.history.snapshot import Clock, Identity, Snapshot
@@ -26,11 +29,14 @@ _OPTIONS = {
 """Words of each command, so that a figure is never cut off at one moment and there at another."""
 
 
-def take(session: Session, name: str) -> Snapshot:
-    """The snapshot of a session. Raises what the commands raise."""
+def take(session: Session, name: str, whole: bool = True) -> Snapshot:
+    """The snapshot of a session. Not `whole`: for its figures only, so that verdict's findings,
+    which are none, are not looked for. Raises what the commands raise."""
     target = session.target
     clock, rows = _clock(target), mappings(session)
-    answers: dict[str, Any] = {word: _answer(session, word) for word in COMMANDS}
+    answers: dict[str, Any] = {}
+    for word in COMMANDS:
+        answers[word] = _accounting(session) if word == "verdict" and not whole else _answer(session, word)
     allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
     build_id = next((module.build_id for module in target.modules() if module.path == target.exe_path), "")
     started = start_time(target.pid) if target.live else None
@@ -45,6 +51,12 @@ def _answer(session: Session, word: str) -> Any:
     args = parser(command, "findleaks").parse_args([*_OPTIONS.get(word, []), "--json"])
     (body,) = cast(Result, command.run(session, args)).json()
     return body
+
+
+def _accounting(session: Session) -> dict[str, object]:
+    """The part of verdict's JSON that has figures."""
+    accounting = account(session, residency(session))
+    return {**totals_json(accounting), "shares": shares_json(accounting), "warnings": accounting.warnings}
 
 
 def _clock(target: Target) -> Clock:

@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 
 from findleaks.allocators.retention import FreeMemory
-from findleaks.audit.accounting import Share, Store, account
+from findleaks.audit.accounting import Accounting, Share, Store, account
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.findings import findings
@@ -38,14 +38,13 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     accounting = account(session, pages)
     found = findings(session, accounting, lambda store: _free_memory(session, store, pages))
     body: dict[str, object] = {
-        "resident": accounting.total if accounting.known else None,
-        "mapped": None if accounting.known else accounting.total,
+        **totals_json(accounting),
         "residency": accounting.source,
         "rss": accounting.rss,
         "swapped": accounting.swapped,
         "reserved": [{"of": printable(one.owner) or None, "bytes": one.bytes} for one in accounting.reserved],
         "heuristics": conventions_json(session, "auto"),
-        "shares": [_share(share, accounting.total) for share in accounting.shares],
+        "shares": shares_json(accounting),
         "allocators": [_store(store) for store in accounting.stores],
         "notes": notes(session),
         "managed": [one.json() for one in accounting.native],
@@ -53,6 +52,14 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     }
     lines = partial(text, session, accounting, found)
     return Plain(session, "verdict", body, lines, blocks_status(session), further=accounting.warnings)
+
+
+def totals_json(accounting: Accounting) -> dict[str, object]:
+    return {"resident": accounting.total if accounting.known else None, "mapped": None if accounting.known else accounting.total}
+
+
+def shares_json(accounting: Accounting) -> list[dict[str, object]]:
+    return [_share(share, accounting.total) for share in accounting.shares]
 
 
 def _free_memory(session: Session, store: Store, pages: Presence) -> FreeMemory:

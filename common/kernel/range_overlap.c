@@ -1,13 +1,25 @@
 /* Overlap of blocks with given ranges: bytes by state, and gaps between blocks. */
 #include "blocks.h"
 
+static void add_part(const blocks *b, const range *r, uint32_t index, uint64_t start, uint64_t *sums) {
+    uint64_t end = start + size_of(b, index);
+    uint64_t low = start > r->start ? start : r->start, high = end < r->end ? end : r->end;
+    if (low < high)
+        sums[b->states[index] & 3] += high - low;
+}
+
+/* The first and the last block may reach out of the range; those between have no address to be
+ * looked up, as all of their bytes are in it. */
 static void add_range(const blocks *b, const range *r, uint64_t *sums) {
     uint64_t start = 0;
-    for (uint32_t index = block_reaching(b, r->start, &start); index < b->count && start < r->end; next_block(b, &index, &start)) {
-        uint64_t end = start + size_of(b, index);
-        uint64_t low = start > r->start ? start : r->start, high = end < r->end ? end : r->end;
-        if (low < high)
-            sums[b->states[index] & 3] += high - low;
+    uint32_t index = block_reaching(b, r->start, &start), after = block_at_or_after(b, r->end);
+    if (index >= after)
+        return;
+    add_part(b, r, index, start, sums);
+    if (++index < after) {
+        for (; index < after - 1; index++)
+            sums[b->states[index] & 3] += size_of(b, index);
+        add_part(b, r, index, block_address(b, index), sums);
     }
 }
 

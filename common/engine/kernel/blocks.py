@@ -30,6 +30,7 @@ class KernelBlocks:
         self.library = library
         self._sealed = False
         self._found = (c_uint64 * 3)()
+        self._totals: dict[tuple[State, int, int | None], Totals] = {}  # asked for again and again
         made = library.fl_blocks_new(granule.bit_length() - 1)
         self.handle = Handle(made, library.fl_blocks_free, "for the directory of blocks")
 
@@ -119,12 +120,14 @@ class KernelBlocks:
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         self._ready()
+        self._totals.clear()
         wanted = array("Q", addresses)
         unknown = self.library.fl_set_state(self.handle, c_array(wanted), len(wanted), int(state))
         return wanted[:unknown].tolist()
 
     def resize(self, index: int, size: int) -> None:
         self._ready()
+        self._totals.clear()
         index = self._index(index)
         code = self.library.fl_resize(self.handle, index, size) if 0 <= size <= self.arch.mask else DISORDER
         if code == DISORDER:
@@ -132,9 +135,12 @@ class KernelBlocks:
 
     def totals(self, state: State, start: int = 0, end: int | None = None) -> Totals:
         self._ready()
-        count, size = c_uint64(), c_uint64()
-        self.library.fl_totals(self.handle, int(state), *self._between(start, end), byref(count), byref(size))
-        return Totals(count.value, size.value)
+        key = state, start, end
+        if key not in self._totals:
+            count, size = c_uint64(), c_uint64()
+            self.library.fl_totals(self.handle, int(state), *self._between(start, end), byref(count), byref(size))
+            self._totals[key] = Totals(count.value, size.value)
+        return self._totals[key]
 
     def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
         self._ready()
