@@ -192,14 +192,14 @@ def _diff(args: argparse.Namespace, prog: str) -> int:
     from contextlib import closing
 
     from findleaks import commands
-    from findleaks.commands.diff import Comparison
+    from findleaks.commands.diff import Comparison, sections
     from findleaks.commands.moments import gather
     from findleaks.commands.taking import take
     from findleaks.progress import Bar
 
     bar = Bar(sys.stderr)
     try:
-        snapshots, warnings = gather(args.moments, lambda path: _open(args, path, bar))
+        snapshots, warnings = gather(args.moments, lambda path: _open(args, path, bar), sections(args))
         if args.pid is not None:
             with closing(_open(args, "", bar)) as session:
                 snapshots.append(take(session, f"pid {args.pid}"))

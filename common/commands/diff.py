@@ -13,7 +13,7 @@ from findleaks.commands.result import warning_lines
 from findleaks.commands.taking import take
 from findleaks.errors import UsageError
 from findleaks.formatting import printable
-from findleaks.history.growth import Grown, Growth, Series, all_series
+from findleaks.history.growth import RANKED, Grown, Growth, Series, all_series
 from findleaks.history.snapshot import Snapshot, differences
 from findleaks.session import Session
 
@@ -37,6 +37,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--by", choices=SECTIONS, help="every figure of one kind, instead of the rows that explain the growth")
     add_limit(parser, "rows", ROWS)
+
+
+def sections(args: argparse.Namespace) -> frozenset[str]:
+    """The sections of figures that the arguments need."""
+    return RANKED.union(SECTIONS[args.by] if args.by else ())
 
 
 class Comparison:

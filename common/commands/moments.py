@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 
 from findleaks.commands.taking import take
@@ -20,30 +20,31 @@ Open = Callable[[str], Session]
 """Opens the core of this path."""
 
 
-def gather(words: Sequence[str], opened: Open) -> tuple[list[Snapshot], list[str]]:
-    """The snapshots that words name, in their order; those of a folder in the order of time. Also
-    warnings of files in folders that could not be read. TargetError for a word that names none."""
+def gather(words: Sequence[str], opened: Open, sections: Collection[str]) -> tuple[list[Snapshot], list[str]]:
+    """The snapshots that words name, in their order; those of a folder in the order of time; of
+    snapshots that are files only the figures of these sections. Also warnings of files in folders
+    that could not be read. TargetError for a word that names none."""
     found: list[Snapshot] = []
     warnings: list[str] = []
     for word in words:
         if os.path.isdir(word):
-            found += _folder(word, opened, warnings)
+            found += _folder(word, opened, sections, warnings)
         else:
-            found.append(_one(word, opened))
+            found.append(_one(word, opened, sections))
     return found, warnings
 
 
-def _one(path: str, opened: Open) -> Snapshot:
+def _one(path: str, opened: Open, sections: Collection[str]) -> Snapshot:
     try:
         if is_snapshot(path):
-            return load(path)
+            return load(path, sections)
     except OSError as error:
         raise TargetError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     with closing(opened(path)) as session:
         return take(session, os.path.basename(path), whole=False)
 
 
-def _folder(folder: str, opened: Open, warnings: list[str]) -> list[Snapshot]:
+def _folder(folder: str, opened: Open, sections: Collection[str], warnings: list[str]) -> list[Snapshot]:
     found, others = [], []
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
@@ -53,7 +54,7 @@ def _folder(folder: str, opened: Open, warnings: list[str]) -> list[Snapshot]:
             if not (is_snapshot(path) or _may_be_core(path)):
                 others.append(name)
                 continue
-            found.append(_one(path, opened))
+            found.append(_one(path, opened, sections))
         except (OSError, TargetError) as error:
             warnings.append(f"left out: {error}")
     if others:

@@ -30,7 +30,7 @@ HOUR = 3600.0
 SMALL_GROUPS = "other groups"
 """Name of the row for lost groups that each changed by less than MIN_BYTES."""
 
-RANKED = frozenset({"lost", "root", "field", "container", "handles", "native", "runtime type", "share", "threads"})
+RANKED = frozenset({"lost", "root", "field", "container", "handles", "native", "runtime type", "share", "threads", "total"})
 """Sections that the rows are chosen from."""
 
 Key = tuple[str, str, str]

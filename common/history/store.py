@@ -23,7 +23,9 @@ import json
 import os
 import sqlite3
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
+from typing import Optional
 
 from findleaks.errors import TargetError
 from findleaks.history.figures import Figure
@@ -42,6 +44,13 @@ CREATE TABLE allocators (name TEXT NOT NULL);
 CREATE TABLE figures (section TEXT NOT NULL, within TEXT NOT NULL, name TEXT NOT NULL, count INTEGER, bytes INTEGER, note TEXT NOT NULL);
 CREATE TABLE answers (command TEXT PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE warnings (text TEXT NOT NULL);
+"""
+
+
+_UNSOUND = """
+SELECT count(*) FROM figures
+WHERE typeof(section) <> 'text' OR typeof(within) <> 'text' OR typeof(name) <> 'text' OR typeof(note) <> 'text'
+   OR typeof(count) NOT IN ('integer', 'null') OR typeof(bytes) NOT IN ('integer', 'null')
 """
 
 
@@ -92,8 +101,9 @@ def is_snapshot(path: str) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def load(path: str, answers: bool = False) -> Snapshot:
-    """Read a snapshot; its `answers` only if asked for. TargetError says what is wrong with it."""
+def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = False) -> Snapshot:
+    """Read a snapshot: the figures of these sections only, if given; its `answers` only if asked
+    for. TargetError says what is wrong with it."""
     name = os.path.basename(path)
     try:
         if os.path.getsize(path) > MAX_BYTES:
@@ -101,14 +111,14 @@ def load(path: str, answers: bool = False) -> Snapshot:
         uri = Path(path).absolute().as_uri() + "?mode=ro&immutable=1"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as base:
             base.execute("PRAGMA trusted_schema = OFF")
-            return _read(base, path, name, answers)
+            return _read(base, path, name, sections, answers)
     except OSError as error:
         raise TargetError(f"{path}: {(error.strerror or '').lower()}") from None
     except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise TargetError(f"{path}: the snapshot is damaged: {error}") from None
 
 
-def _read(base: sqlite3.Connection, path: str, name: str, answers: bool) -> Snapshot:
+def _read(base: sqlite3.Connection, path: str, name: str, sections: Optional[Collection[str]], answers: bool) -> Snapshot:
     (kind,), (version,) = base.execute("PRAGMA application_id").fetchone(), base.execute("PRAGMA user_version").fetchone()
     if kind != APPLICATION:
         raise TargetError(f"{path}: an SQLite database, but no snapshot of findleaks")
@@ -121,23 +131,17 @@ def _read(base: sqlite3.Connection, path: str, name: str, answers: bool) -> Snap
     allocators = tuple(str(row[0]) for row in base.execute("SELECT name FROM allocators LIMIT 64"))
     identity = Identity(str(program), str(build_id), _whole(pid), _whole(started), allocators)
     clock = Clock(None if time is None else float(time), None if uptime is None else float(uptime), str(boot))
-    rows = base.execute("SELECT section, name, count, bytes, within, note FROM figures ORDER BY rowid LIMIT ?", (MAX_FIGURES,))
-    figures = [Figure(*row) for row in rows]
-    if not all(_sound(figure) for figure in figures):
+    (wrong,) = base.execute(_UNSOUND).fetchone()
+    if wrong:
         raise TargetError(f"{path}: the snapshot is damaged: a figure is no number, or its name no text")
+    names = list(sections or ())
+    among = f"WHERE section IN ({', '.join('?' * len(names))})" if names else ""
+    rows = base.execute(f"SELECT section, name, count, bytes, within, note FROM figures {among} ORDER BY rowid LIMIT {MAX_FIGURES}", names)
+    figures = list(map(Figure._make, rows))
     warnings = tuple(str(row[0]) for row in base.execute("SELECT text FROM warnings LIMIT 1000"))
     bodies = {str(word): json.loads(text) for word, text in base.execute("SELECT command, json FROM answers")} if answers else {}
     return Snapshot(name, clock, identity, figures, bodies, warnings)
 
 
-def _whole(value: object) -> int | None:
+def _whole(value: object) -> Optional[int]:
     return None if value is None else int(str(value))
-
-
-def _sound(figure: Figure) -> bool:
-    section, name, count, size, within, note = figure
-    return (
-        type(section) is type(name) is type(within) is type(note) is str
-        and (count is None or type(count) is int)
-        and (size is None or type(size) is int)
-    )
