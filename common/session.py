@@ -18,9 +18,9 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import register_words, root_ranges, stack_region
-from findleaks.graph.unread import Unread, unread
+from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import blanked, inside, nonzero_pieces
+from findleaks.target.ranges import blanked, inside, intersection, nonzero_pieces, subtract
 from findleaks.target.residency.presence import Presence
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Session:
         self.engine = engine or engines.load(target.arch)
         self.progress = progress
         self.seconds: dict[str, float] = {}
+        self._timed_seconds = 0.0  # of all work that was ever timed
         self.inside: Sequence[Inside] = []  # threads stopped in an allocator; set by `directory`
         self.reads = 1
         self.kept: Optional[dict[str, object]] = None  # snapshots in a debugger, by name
@@ -86,9 +87,12 @@ class Session:
 
     @contextmanager
     def _timed(self, work: str) -> Iterator[None]:
-        began = time.perf_counter()
+        """Time `work`, less what was timed within it."""
+        began, before = time.perf_counter(), self._timed_seconds
         yield
-        self.seconds[work] = time.perf_counter() - began
+        took = time.perf_counter() - began - (self._timed_seconds - before)
+        self.seconds[work] = took
+        self._timed_seconds += took
 
     def read_again(self) -> bool:
         """Let a live process run for PAUSE seconds if a thread inside an allocator may have made
@@ -116,9 +120,14 @@ class Session:
     @cached_property
     def roots(self) -> list[Range]:
         """Root memory, sorted and disjoint. Registers are further roots."""
+        return subtract(self.root_memory, self.unread.ranges())
+
+    @cached_property
+    def root_memory(self) -> list[Range]:
+        """`roots`, and what threads have in memory but will not read again."""
         nothing = [part for one in self.reserved for part in one.ranges]
         claimed = sorted([*self.directory.claimed(), *nothing])
-        return root_ranges(self.target, self.engine, claimed, self.unread.ranges(), self.stack_at)
+        return root_ranges(self.target, self.engine, claimed, self.stack_at)
 
     def stack_at(self, sp: int) -> Optional[Range]:
         """The mapping with `sp`, if it is certain to be a stack only; see graph/roots.py."""
@@ -135,9 +144,15 @@ class Session:
     def unread(self) -> Unread:
         """What threads have in registers and below their stack pointers but will not read again."""
         with self._timed("unread"):
-            blocks = self.directory.blocks
+            suspects = self.doubtful
             self.report_progress("reading what threads do next", 0.0)
-            return unread(self.target, self.engine, blocks)
+            return unread(self.target, self.directory.blocks, suspects)
+
+    @cached_property
+    def doubtful(self) -> Doubtful:
+        """Words of which only code shows whether threads will read them again."""
+        with self._timed("doubtful"):
+            return doubtful(self.target, self.engine, self.directory.blocks)
 
     def register_words(self) -> list[int]:
         """Register words that are roots, and other root words that are not in memory."""
@@ -256,8 +271,7 @@ class Session:
         return self._scanned(Heuristic.NONE, links[0]) if links else None
 
     def _scanned(self, heuristics: Heuristic, links: Optional[bytearray] = None) -> Graph:
-        # First, as they time themselves as `walk` and `unread`.
-        blocks, roots = self.directory.blocks, self.roots
+        blocks, unread = self.directory.blocks, self.doubtful.all_dead or self.unread
         with self._timed("scan"):
             vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
             customary, types = self.customary
@@ -266,11 +280,24 @@ class Session:
                 graph.exclude_links(links)
             for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
                 graph.scan_blocks(piece)
-            for piece in self.pieces(roots, "reading the roots"):
+            for piece in self.pieces(subtract(self.root_memory, unread.ranges()), "reading the roots"):
                 graph.scan_roots(piece)
-            graph.root_words([*self.register_words(), *self._thread_blocks(), *self.in_flight])
+            graph.root_words([*register_words(self.target, unread), *self._thread_blocks(), *self.in_flight])
             graph.settle()
         return graph
+
+    def _with_doubtful(self, graph: Graph) -> Graph:
+        """`graph` with all roots: also those doubtful words that threads will read again."""
+        if self.doubtful.all_dead is not None:
+            for piece in self.pieces(intersection(self.roots, self.doubtful.all_dead.ranges()), "reading the roots"):
+                graph.scan_roots(piece)
+            graph.root_words(self.register_words())
+        return graph
+
+    def path(self, index: int) -> list[int]:
+        """A shortest chain of block indices from one a root refers to, [] if none reaches it; see
+        Graph.path. Where one exists in `ownership`, it is of that graph."""
+        return self._with_doubtful(self.ownership).path(index) or self._with_doubtful(self.latest).path(index)
 
     def _classified(self, graph: Graph) -> Graph:
         if graph in self._classified_graphs:
@@ -301,6 +328,10 @@ class Session:
         return graph
 
     def _mark(self, graph: Graph) -> None:
+        while not graph.mark_starts(self.budget):
+            self.report_progress("following pointers", 0.0)
+        if not graph.holds(self.doubtful.words):
+            self._with_doubtful(graph)
         while not graph.mark(self.budget):
             self.report_progress("following pointers", 0.0)
 

@@ -65,7 +65,7 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
         raise UsageError(f"{address:#x} is in no block: {describer.answer(address).phrase}")
     graph = session.latest
     answer = describer.answer(address)
-    chain = session.ownership.path(index) or graph.path(index)
+    chain = session.path(index)
     lost_from = graph.leader(index) if not chain else -1
     if lost_from >= 0:
         chain = _from_leader(session, graph, lost_from, index)

@@ -124,7 +124,9 @@ class Blocks(Protocol):
 
 
 class Graph(Protocol):
-    """Reference graph of the blocks in use. Order: scan_blocks, scan_roots, mark, classify."""
+    """Reference graph of the blocks in use. Order: scan_blocks, scan_roots, mark, classify. Where
+    words may or may not be roots: scan_blocks, the other roots, mark_starts; the words that turn
+    out to be roots, mark, classify."""
 
     def exclude_links(self, links: bytearray) -> None:
         """Before scanning. Of a block with n > 0 in `links`, the two words before offset n are no
@@ -137,15 +139,26 @@ class Graph(Protocol):
         ...
 
     def scan_roots(self, piece: Piece) -> None:
-        """Record the references from root memory."""
+        """Record the references from root memory. After `mark_starts`, the next call of it or of
+        `mark` follows them too; after `mark`, only `path` and `is_rooted` heed them."""
         ...
 
     def root_words(self, words: Sequence[int]) -> None:
-        """Record the references from registers."""
+        """Record the references from registers; when, see `scan_roots`."""
         ...
 
     def settle(self) -> None:
         """End scanning: allow queries of references and dominators. The first `mark` implies it."""
+        ...
+
+    def mark_starts(self, budget: int) -> bool:
+        """Visit about `budget` blocks; True when those are marked that start references reach from
+        the roots recorded so far."""
+        ...
+
+    def holds(self, words: Sequence[int]) -> bool:
+        """Whether `mark_starts` reached every block that one of these words refers to: as roots,
+        they would change no block's kind."""
         ...
 
     def mark(self, budget: int) -> bool:

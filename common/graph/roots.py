@@ -39,14 +39,13 @@ def root_ranges(
     target: Target,
     engine: Engine,
     claimed: Iterable[Range],
-    unread: Iterable[Range] = (),
     stack_at: Optional[Callable[[int], Optional[Range]]] = None,
 ) -> list[Range]:
-    """Sorted, disjoint ranges to scan: root regions less what allocators claim, dead stack and
-    `unread` words. `stack_at`: as for `dead_ranges`."""
+    """Sorted, disjoint ranges to scan: root regions less what allocators claim and dead stack.
+    `stack_at`: as for `dead_ranges`."""
     candidates = root_regions(target.regions())
     dead = dead_ranges(target, engine, candidates, stack_at)
-    return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead, *unread])
+    return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead])
 
 
 def dead_ranges(

@@ -1,5 +1,9 @@
 """Dead words of threads: left in registers, red zones, and frames that signals interrupted, never
-read again, so no roots. Code is only analysed where such a word points into a block in use."""
+read again, so no roots.
+
+Only code shows which are dead, and reading it costs (`unread`), so `doubtful` first finds the words
+that may be dead and point into blocks in use. Where other roots reach these blocks by start
+references, it makes no difference to any block's kind whether they are dead."""
 
 from __future__ import annotations
 
@@ -45,6 +49,14 @@ class Place(NamedTuple):
     what: str  # "below the stack pointer of thread 2, not read again"
 
 
+class Doubtful(NamedTuple):
+    """Words that may be dead and point into blocks in use."""
+
+    threads: list[tuple[Thread, bool]]  # with such words; whether a signal interrupted a frame
+    words: list[int]  # the words, ascending, each once; some may point into no block
+    all_dead: Unread | None  # as if all these words were dead; None: only code shows where they are
+
+
 class Unread:
     """Dead words of all threads."""
 
@@ -82,19 +94,38 @@ class Unread:
         return self.places[at].what if at >= 0 and self.places[at].start <= address < self.places[at].end else ""
 
 
-def unread(target: Target, engine: Engine, blocks: Blocks) -> Unread:
-    """Find the dead words of all threads; errors.Interrupted when the user asked to stop."""
-    found = Unread()
+def doubtful(target: Target, engine: Engine, blocks: Blocks) -> Doubtful:
+    """Find the threads with words that may be dead, without reading code."""
     if target.arch.name != "x86-64" or not len(blocks):
-        return found
+        return Doubtful([], [], Unread())
     threads = list(target.threads())
     restorers = _restorers(target)
-    doubtful = []
+    found = []
+    words: set[int] = set()
     for thread, suspects in zip(threads, _suspects(target, blocks, threads)):
         signals = _interrupted(target, engine, thread, restorers)
         if suspects or signals:
-            doubtful.append((thread, signals))
-    if not doubtful:
+            found.append((thread, signals))
+            words |= suspects
+    plain = not any(signals for _, signals in found)
+    return Doubtful(found, sorted(words), _all_dead(target, [thread for thread, _ in found]) if plain else None)
+
+
+def _all_dead(target: Target, threads: Iterable[Thread]) -> Unread:
+    """As `unread`, if all words of these threads that may be dead were."""
+    found = Unread()
+    for thread in threads:
+        found.registers[thread.tid] = frozenset(name for name in thread.names if name and name not in KEPT)
+        if thread.sp % target.arch.word == 0:
+            found.places.append(Place(*_red_zone(target, thread), "below the stack pointer"))
+    found.places.sort()
+    return found
+
+
+def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
+    """Find the dead words of these threads; errors.Interrupted when the user asked to stop."""
+    found = Unread()
+    if not doubtful.threads:
         return found
     # it takes 50 ms to import
     from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
@@ -106,8 +137,8 @@ def unread(target: Target, engine: Engine, blocks: Blocks) -> Unread:
     from findleaks.unwind.live import LivenessReader
 
     reader = LivenessReader(target, capstone)
-    numbers = {thread.tid: number for number, thread in enumerate(threads, 1)}
-    for thread, signals in doubtful:
+    numbers = {thread.tid: number for number, thread in enumerate(target.threads(), 1)}
+    for thread, signals in doubtful.threads:
         if target.interrupted():
             raise Stopped
         _judge(found, reader, target, blocks, thread, f"thread {numbers[thread.tid]} (tid {thread.tid})", signals)
@@ -164,19 +195,23 @@ def _alternate(target: Target, one: Interrupted, thread: Thread) -> Iterator[Ran
         yield Range(stack.start, one.sp - target.arch.red_zone)
 
 
-def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iterator[bool]:
-    """By thread: whether a word of its red zone, or a possibly dead register, points to a block."""
+def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iterator[set[int]]:
+    """By thread: words of its red zone and possibly dead registers between the lowest and the
+    highest block; none if none points to a block in use."""
     low = blocks.address(0)
     high = blocks.address(len(blocks) - 1) + blocks.size(len(blocks) - 1)
     for thread in threads:
-        values = {value for name, value in zip(thread.names, thread.words) if low <= value < high and name and name not in KEPT}
-        try:
-            zone = target.arch.unpack(target.read(thread.sp - target.arch.red_zone, target.arch.red_zone))
-        except UnreadableMemory:
-            zone = ()
-        values.update(value for value in zone if low <= value < high)
+        values = {value for name, value in zip(thread.names, thread.words) if low <= value <= high and name and name not in KEPT}
+        for piece in target.pieces(*_red_zone(target, thread)):
+            aligned = piece.data[-piece.address % target.arch.word :]
+            values.update(value for value in target.arch.unpack(bytes(aligned)) if low <= value <= high)
         indices, _ = blocks.find_all(array("Q", values)) if values else ((), ())
-        yield any(index != _NO_BLOCK and blocks.state(index) == State.IN_USE for index in indices)
+        hit = any(index != _NO_BLOCK and blocks.state(index) == State.IN_USE for index in indices)
+        yield values if hit else set()
+
+
+def _red_zone(target: Target, thread: Thread) -> Range:
+    return Range(max(0, thread.sp - target.arch.red_zone), thread.sp)
 
 
 def _restorers(target: Target) -> list[int]:

@@ -88,7 +88,7 @@ typedef struct graph {
 int graph_settle(graph *g); /* finish: no more edges */
 int heuristics_read_facts(graph *g, const piece *p);
 int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge);
-int heuristics_root(graph *g, uint32_t index, uint64_t pointer);
+int heuristics_root(graph *g, uint64_t pointer, uint32_t *edge);
 void heuristics_settle(graph *g);
 void heuristics_free(heuristics *h);
 void lost_free(lost *l);

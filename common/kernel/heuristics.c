@@ -1,7 +1,8 @@
 /* memcheck's four interior-pointer heuristics (Valgrind 3.19, memcheck/mc_leakcheck.c) and two for
  * CPython, in one pass. Facts (what a block's first words say) and interior references are
- * collected while scanning, combined before marking, or at once where facts are complete. memcheck
- * knows the requested size; the usable one exceeds it by less than SLACK. */
+ * collected while scanning, combined before marking, or at once where facts are complete. Facts are
+ * kept until marking ends, for roots that are added meanwhile. memcheck knows the requested size;
+ * the usable one exceeds it by less than SLACK. */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -159,10 +160,18 @@ int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, 
     return DONE;
 }
 
-int heuristics_root(graph *g, uint32_t index, uint64_t pointer) { return PUSH(g->heuristics->roots, (pending){0, pointer, index}); }
-
 static bool settled(const graph *g, const pending *item) {
     return counts(g->heuristics, item->index, item->pointer - block_address(g->b, item->index), item->pointer);
+}
+
+/* Interior reference from a root: decided in *edge once the graph is settled, else then. */
+int heuristics_root(graph *g, uint64_t pointer, uint32_t *edge) {
+    pending item = {0, pointer, *edge >> INDEX_SHIFT};
+    if (!g->phase)
+        return PUSH(g->heuristics->roots, item);
+    if (settled(g, &item))
+        *edge &= ~INTERIOR;
+    return DONE;
 }
 
 /* Turn the interior references that count into start references. */
@@ -176,6 +185,6 @@ void heuristics_settle(graph *g) {
         const pending *item = &h->roots.items[at];
         set_bit(settled(g, item) ? g->root_starts : g->root_interiors, item->index);
     }
-    heuristics_free(h);
-    g->heuristics = NULL;
+    DROP(h->edges.items);
+    DROP(h->roots.items);
 }

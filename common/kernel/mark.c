@@ -106,23 +106,47 @@ static void publish(graph *g) {
         }
 }
 
-/* 1: more to do; 0: all reachable blocks are marked. */
-API int fl_mark(graph *g, int64_t budget) {
+/* Mark what start references reach from the roots so far; others may follow, and another call.
+ * 1: more to do. */
+API int fl_mark_starts(graph *g, int64_t budget) {
     if (g->phase == 0) {
         g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors);
         if (!g->interiors || graph_settle(g))
             return NO_MEMORY;
         g->phase = STARTS;
     }
-    for (; g->phase < MARKED; g->phase++, g->seed = 0) {
-        int more = g->phase == STARTS ? visit(g, budget, STARTS) : visit(g, budget, OTHERS);
-        if (more)
-            return more;
+    return g->phase == STARTS ? visit(g, budget, STARTS) : DONE;
+}
+
+/* Whether fl_mark_starts marked all blocks in use that the words refer to. */
+API bool fl_holds(const graph *g, const uint64_t *values, uint64_t count) {
+    for (uint64_t at = 0; at < count; at++) {
+        uint32_t index = block_find(g->b, values[at]);
+        if (index != NONE && is_used(g, index) && *node_of(g, index) >> KIND_SHIFT != REACHABLE)
+            return false;
     }
+    return true;
+}
+
+/* 1: more to do; 0: all reachable and possible blocks are marked. */
+API int fl_mark(graph *g, int64_t budget) {
+    int more = fl_mark_starts(g, budget);
+    if (!more && g->phase == STARTS) {
+        g->phase = OTHERS;
+        g->seed = 0;
+    }
+    if (!more && g->phase == OTHERS)
+        more = visit(g, budget, OTHERS);
+    if (more)
+        return more;
+    g->phase = MARKED;
+    g->noting = false;
     publish(g);
     free(g->queue.items);
     g->queue = (queue){NULL, 0, 0, 0};
     DROP(g->interiors);
+    heuristics_free(g->heuristics);
+    g->heuristics = NULL;
     return 0;
 }
 

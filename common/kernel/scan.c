@@ -195,12 +195,13 @@ INLINE int record_roots(graph *g) {
         uint32_t edge = edge_of(g->b, c, at);
         if (edge == NONE)
             continue;
-        set_bit(edge & INTERIOR ? g->root_interiors : g->root_starts, edge >> INDEX_SHIFT);
-        if (edge & INTERIOR && g->heuristics && heuristics_root(g, edge >> INDEX_SHIFT, c->values[at]))
+        if (edge & INTERIOR && g->heuristics && heuristics_root(g, c->values[at], &edge))
             return NO_MEMORY;
         if (edge & INTERIOR && g->noting)
             note(g, NONE, edge >> INDEX_SHIFT, c->values[at] - c->starts[at]);
+        set_bit(edge & INTERIOR ? g->root_interiors : g->root_starts, edge >> INDEX_SHIFT);
     }
+    g->seed = 0; /* where marking has begun, it looks at the bits again */
     return DONE;
 }
 
@@ -305,23 +306,24 @@ API int fl_scan_blocks(graph *g, const piece *p) {
     return scan_words(g, count ? p->data + (base - p->address) : NULL, base, count, EDGES, NULL);
 }
 
+/* Scan roots of the graph or of a dominator tree. Once the graph is settled its batch is freed. */
+static int scan_root_words(graph *g, const uint8_t *data, uint64_t address, uint64_t count, purpose why, dominators *d) {
+    if (!g->phase)
+        return scan_words(g, data, address, count, why, d);
+    if (!(g->batch = calloc(1, sizeof *g->batch)))
+        return NO_MEMORY;
+    int failed = scan_words(g, data, address, count, why, d);
+    DROP(g->batch);
+    return failed;
+}
+
 API int fl_scan_roots(graph *g, const piece *p) {
     uint64_t base, count = piece_words(p, &base);
-    return scan_words(g, count ? p->data + (base - p->address) : NULL, base, count, ROOTS, NULL);
+    return scan_root_words(g, count ? p->data + (base - p->address) : NULL, base, count, ROOTS, NULL);
 }
 
 API int fl_root_words(graph *g, const uint64_t *values, uint64_t count) {
-    return scan_words(g, (const uint8_t *)values, 0, count, ROOTS, NULL);
-}
-
-/* Scan roots of the dominator tree, after the graph's batch was freed. */
-static int scan_root_edges(dominators *d, const uint8_t *data, uint64_t address, uint64_t count) {
-    graph *g = d->g;
-    if (!(g->batch = calloc(1, sizeof *g->batch)))
-        return NO_MEMORY;
-    int failed = scan_words(g, data, address, count, DOMINATOR_ROOTS, d);
-    DROP(g->batch);
-    return failed;
+    return scan_root_words(g, (const uint8_t *)values, 0, count, ROOTS, NULL);
 }
 
 API int fl_dominators_scan(dominators *d, const piece *p, const uint64_t *bounds, const uint32_t *owners, uint64_t bound_count) {
@@ -331,11 +333,11 @@ API int fl_dominators_scan(dominators *d, const piece *p, const uint64_t *bounds
     d->bound_count = bound_count;
     d->bound = 0;
     d->otherwise = NO_ROOT;
-    return scan_root_edges(d, count ? p->data + (base - p->address) : NULL, base, count);
+    return scan_root_words(d->g, count ? p->data + (base - p->address) : NULL, base, count, DOMINATOR_ROOTS, d);
 }
 
 API int fl_dominators_words(dominators *d, const uint64_t *values, uint64_t count, uint32_t root) {
     d->bound_count = d->bound = 0;
     d->otherwise = root;
-    return scan_root_edges(d, (const uint8_t *)values, 0, count);
+    return scan_root_words(d->g, (const uint8_t *)values, 0, count, DOMINATOR_ROOTS, d);
 }

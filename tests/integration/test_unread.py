@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,74 @@ def test_without_capstone_everything_holds(build, tmp_path: Path) -> None:
     assert [
         warning for warning in found["warnings"] if warning.startswith("every register counts as still in use") and "capstone" in warning
     ]
+
+
+IMPORTS = "import sys; from findleaks.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+
+IN_ONE_SESSION = """
+import io, json, sys
+from findleaks.commands import execute
+from findleaks.session import Session
+from findleaks.target.core import open_core
+session = Session(open_core(sys.argv[1]))
+answers = []
+for words in json.load(sys.stdin):
+    out = io.StringIO()
+    execute(lambda: session, [*words, "--json"], out)
+    answers.append(json.loads(out.getvalue()))
+print(json.dumps(answers))
+"""
+
+
+def answers(core: Path, commands: list[list[str]], **more: str) -> list[dict]:
+    """What these commands say of the core one after another, in one session."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ONE_SESSION, str(core)],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **more},
+    )
+    return json.loads(done.stdout)
+
+
+def imported(core: Path) -> list[str]:
+    """The modules that `find` imports."""
+    return subprocess.run([sys.executable, "-c", IMPORTS, "find", str(core)], capture_output=True, text=True, check=True).stderr.split()
+
+
+@pytest.mark.parametrize("how", ["kernel", "gcore"])
+def test_where_only_a_register_holds_a_block_code_is_read(build, tmp_path: Path, how: str) -> None:
+    with cores.Running([str(build("reread"))], tmp_path) as running:
+        (core,) = picture(running, how)
+        known = dict(line.split() for line in running.output.splitlines() if " " in line)
+    blocks, warnings = truth.ask(core)
+    kinds = {hex(int(block["address"], 16)): block["kind"] for block in blocks}
+    assert {name: kinds[address] for name, address in known.items()} == {
+        "held": "reachable",
+        "lost": "definite",
+        "second": "reachable",
+        "third": "reachable",
+    }
+    assert warnings == []
+    assert "capstone" in imported(Path(core))
+
+
+def test_where_blocks_are_held_anyway_find_reads_no_code(build, tmp_path: Path) -> None:
+    """Nor does it load what it does not need; and what it left open changes no later answer."""
+    with cores.Running([str(build("reread")), "known"], tmp_path) as running:
+        core = running.gcore()
+        known = dict(line.split() for line in running.output.splitlines() if " " in line)
+    modules = imported(core)
+    assert "findleaks.engine.kernel.engine" in modules
+    assert [name for name in modules if name.startswith(("capstone", "elftools", "findleaks.engine.python"))] == []
+    commands = [["find"], *([word, address] for word in ("path", "refs", "whatis") for address in known.values()), ["roots"], ["find"]]
+    apart = [answers(core, [words])[0] for words in commands]
+    assert apart[0]["totals"]["definite"]["blocks"] == 0
+    assert answers(core, commands) == apart
+    assert answers(core, commands, FINDLEAKS_PURE="1") == apart
+    second, third, of_second, of_third = apart[1:5]
+    assert (second["blocks"], third["blocks"]) == (1, 2)
+    assert "register" in third["path"][0]["from"]
+    assert (of_second["live"], of_third["live"]) == (3, 1)

@@ -138,6 +138,13 @@ def _contents(rng: random.Random, size: int, blocks: Sequence[Block], density: f
 
 def graph_of(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 30, arch: Arch = X86_64) -> Graph:
     """The heap's graph, marked and classified in slices of `budget`."""
+    graph = scanned(engine, heap, heuristics, arch)
+    mark(graph, budget)
+    return graph
+
+
+def scanned(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, arch: Arch = X86_64) -> Graph:
+    """The heap's graph, not marked."""
     blocks = engine.blocks(arch, heap.granule)
     half = len(heap.blocks) // 2
     for part in (heap.blocks[:half], heap.blocks[half:]):
@@ -149,16 +156,24 @@ def graph_of(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE,
     for p in heap.root_pieces:
         graph.scan_roots(p)
     graph.root_words(heap.root_words)
+    return graph
+
+
+def mark(graph: Graph, budget: int) -> None:
+    """Mark and classify in slices of `budget`."""
     while not graph.mark(budget):
         pass
     while not graph.classify(budget):
         pass
-    return graph
 
 
 def everything(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 30) -> dict[str, Any]:
     """All that an engine says of a heap, to be compared with what another says."""
-    graph = graph_of(engine, heap, heuristics, budget)
+    return said_of(graph_of(engine, heap, heuristics, budget), heap)
+
+
+def said_of(graph: Graph, heap: Heap) -> dict[str, Any]:
+    """All that a classified graph of the heap says."""
     number = range(len(heap.blocks))
     return {
         "kinds": bytes(graph.kinds()),

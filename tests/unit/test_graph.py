@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import struct
+from dataclasses import replace
 
 import graphs
 import pytest
@@ -56,6 +58,34 @@ def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: fl
     oracle = graphs.Oracle(heap, Heuristic(heuristics))
     assert said["references"] == oracle.references
     assert said["kinds"] == bytes(oracle.kinds)
+
+
+@given(**HEAPS, heuristics=st.sampled_from((0, 15, 16, 48, 63)), budget=st.sampled_from((1, 3, 1 << 30)))
+@settings(max_examples=graphs.share(100))
+def test_roots_that_come_late(seed: int, count: int, granule: int, heaps: int, density: float, heuristics: int, budget: int) -> None:
+    """Roots count alike whether they come before marking or between its steps; where `holds`, they change no kind."""
+    heap = graphs.random_heap(seed, count, granule, heaps, density)
+    rng = random.Random(seed)
+    late = [graphs.word_for(rng, heap.blocks) for _ in range(3)]
+    early = graphs.Oracle(heap, Heuristic(heuristics))
+    reached = early.closure({i for i, interior in early.roots if not interior}, starts_only=True)
+    held = {i for i, _ in filter(None, map(early.target, late))} <= reached
+    whole = replace(heap, root_words=[*heap.root_words, *late])
+    wanted = graphs.everything(graphs.pure(), whole, Heuristic(heuristics))
+    if held:
+        assert wanted["kinds"] == bytes(early.kinds)
+    for engine in (graphs.kernel(), graphs.pure()):
+        graph = graphs.scanned(engine, heap, Heuristic(heuristics))
+        while not graph.mark_starts(budget):
+            pass
+        assert graph.holds(late) == held
+        if not held:
+            graph.root_words(late[:1])
+            graph.scan_roots(graphs.piece(0x700000, struct.pack("<2Q", *late[1:])))
+        graphs.mark(graph, budget)
+        assert bytes(graph.kinds()) == wanted["kinds"]
+        graph.root_words(late)
+        assert graphs.said_of(graph, heap) == wanted
 
 
 @given(seed=st.integers(0, 2**32 - 1), granule=st.sampled_from((4, 8, 16)), heuristics=st.sampled_from((0, 15, 16, 48, 63)))
@@ -195,7 +225,7 @@ class TestByHand:
         while not graph.mark(100):
             pass
         with pytest.raises(RuntimeError, match="before marking"):
-            graph.scan_roots(heap.pieces[0])
+            graph.scan_blocks(graphs.piece(0x20000, bytes(8)))
         with pytest.raises(RuntimeError, match="classify first"):
             graph.groups((), ())
 

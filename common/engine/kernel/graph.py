@@ -52,18 +52,25 @@ class KernelGraph:
             raise ValueError(f"piece {piece.address:#x} lies below what was scanned before")
 
     def scan_roots(self, piece: Piece) -> None:
-        self._before_marking()
         self._library.fl_scan_roots(self._handle, c_piece(piece))
 
     def root_words(self, words: Sequence[int]) -> None:
-        self._before_marking()
         values = array("Q", words)
         self._library.fl_root_words(self._handle, c_array(values), len(values))
 
     def settle(self) -> None:
         if not self._marking:
             self._marking = True
-            self._library.fl_mark(self._handle, 0)
+            self._library.fl_mark_starts(self._handle, 0)
+
+    def mark_starts(self, budget: int) -> bool:
+        self._marking = True
+        return not self._library.fl_mark_starts(self._handle, max(1, budget))
+
+    def holds(self, words: Sequence[int]) -> bool:
+        self._after_scanning()
+        values = array("Q", words)
+        return bool(self._library.fl_holds(self._handle, c_array(values), len(values)))
 
     def mark(self, budget: int) -> bool:
         self._marking = True

@@ -108,6 +108,8 @@ SIGNATURES = {
     "fl_scan_blocks": (c_int, [_HANDLE, _PIECES]),
     "fl_scan_roots": (c_int, [_HANDLE, _PIECES]),
     "fl_root_words": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_mark_starts": (c_int, [_HANDLE, c_int64]),
+    "fl_holds": (c_bool, [_HANDLE, _U64S, c_uint64]),
     "fl_mark": (c_int, [_HANDLE, c_int64]),
     "fl_classify": (c_int, [_HANDLE, c_int64]),
     "fl_rooted": (c_bool, [_HANDLE, c_uint32]),

@@ -47,7 +47,11 @@ class PureGraph:
         self._noted: Optional[list[Noted]] = [] if heuristics & Heuristic.AUTO else None
         heuristics &= ~Heuristic.AUTO
         self._heuristic_facts = HeuristicFacts(blocks, heuristics, vtables, types) if heuristics else None
-        self._marker: Iterator[None] | None = None
+        # what interior references of roots and reachable blocks lead to
+        self._interior: set[int] = set()
+        self._work: list[int] = []  # blocks to visit
+        self._settled = False
+        self._marker: Iterator[None] | None = None  # once all that start references reach is marked
         self._classifier: Iterator[None] | None = None
         self._marked = self._classified = False
         self._lost = Lost(blocks, self._kinds, self.edges_of)
@@ -113,27 +117,40 @@ class PureGraph:
             raise shared.TooManyBlocks("references")
 
     def scan_roots(self, piece: Piece) -> None:
-        self._before_marking()
         _, words = words_of(piece, self.blocks.arch)
         for position in self.candidates(piece, words):
             self._root(words[position])
 
     def root_words(self, words: Sequence[int]) -> None:
-        self._before_marking()
         for value in words:
             self._root(value)
 
     def settle(self) -> None:
-        if self._marker is None:
-            if self._heuristic_facts:
-                self._heuristic_facts.settle(self.edges, self._roots)
-            self.offsets = array("Q", accumulate(self.counts, initial=0))
-            self._marker = self._mark()
+        if self._settled:
+            return
+        if self._heuristic_facts:
+            self._heuristic_facts.settle(self.edges, self._roots)
+        self.offsets = array("Q", accumulate(self.counts, initial=0))
+        for index in sorted(self._roots):
+            self._seed(index, self._roots[index])
+        self._settled = True
+
+    def mark_starts(self, budget: int) -> bool:
+        self.settle()
+        return self._marker is not None or run(self._mark_starts(), budget)
+
+    def holds(self, words: Sequence[int]) -> bool:
+        self._after_scanning()
+        return all(edge < 0 or self._kinds[edge >> 1] == Kind.REACHABLE for edge in map(self.resolve, words))
 
     def mark(self, budget: int) -> bool:
-        self.settle()
-        assert self._marker is not None
+        if not self.mark_starts(budget):
+            return False
+        if self._marker is None:
+            self._marker = self._mark_others()
         self._marked = run(self._marker, budget)
+        if self._marked:
+            self._heuristic_facts = None
         return self._marked
 
     def interiors(self) -> PureInteriors:
@@ -222,7 +239,7 @@ class PureGraph:
     def dominators(
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> PureDominators:
-        if not (self._classified if lost else self._marker is not None):
+        if not (self._classified if lost else self._settled):
             raise RuntimeError("classify first" if lost else "settle first")
         return PureDominators(self, roots, bounds, owners, lost, priorities)
 
@@ -296,33 +313,46 @@ class PureGraph:
 
     def _root(self, value: int) -> None:
         edge = self.resolve(value)
-        if edge >= 0:
-            if edge & 1 and self._heuristic_facts:
-                self._heuristic_facts.root(edge >> 1, value)
-            if edge & 1 and self._noted is not None:
-                self._noted.append(Noted(-1, -1, edge >> 1, min(value - self.blocks.starts[edge >> 1], MAX_OFFSET)))
-            self._roots[edge >> 1] = self._roots.get(edge >> 1, 0) | 1 + (edge & 1)
+        if edge < 0:
+            return
+        index = edge >> 1
+        if edge & 1 and self._noted is not None and not self._marked:
+            self._noted.append(Noted(-1, -1, index, min(value - self.blocks.starts[index], MAX_OFFSET)))
+        if edge & 1 and self._heuristic_facts:
+            if not self._settled:
+                self._heuristic_facts.root(index, value)
+            elif self._heuristic_facts.counts(index, value):
+                edge -= 1
+        self._roots[index] = self._roots.get(index, 0) | 1 + (edge & 1)
+        if self._settled and self._marker is None:
+            self._seed(index, 1 + (edge & 1))
 
-    def _mark(self) -> Iterator[None]:
-        """One step a block: start references from roots, then what interior ones lead to."""
-        kinds, offsets, edges = self._kinds, self.offsets, self.edges
-        interior = {index for index, how in self._roots.items() if how & 2}
-        work = []
-        for index in sorted(self._roots):
-            if self._roots[index] & 1:
-                kinds[index] = Kind.REACHABLE
-                work.append(index)
+    def _seed(self, index: int, how: int) -> None:
+        """Marking begins at this root block, too. `how`: see `_roots`."""
+        if how & 2:
+            self._interior.add(index)
+        if how & 1 and not self._kinds[index]:
+            self._kinds[index] = Kind.REACHABLE
+            self._work.append(index)
+
+    def _mark_starts(self) -> Iterator[None]:
+        """One step a block: what start references reach."""
+        kinds, offsets, edges, work = self._kinds, self.offsets, self.edges, self._work
         while work:
             source = work.pop()
             for edge in edges[offsets[source] : offsets[source + 1]]:
                 if not kinds[edge >> 1]:
                     if edge & 1:
-                        interior.add(edge >> 1)
+                        self._interior.add(edge >> 1)
                     else:
                         kinds[edge >> 1] = Kind.REACHABLE
                         work.append(edge >> 1)
             yield
-        for index in interior:
+
+    def _mark_others(self) -> Iterator[None]:
+        """One step a block: what interior references lead to."""
+        kinds, offsets, edges, work = self._kinds, self.offsets, self.edges, self._work
+        for index in self._interior:
             if not kinds[index]:
                 kinds[index] = Kind.POSSIBLE
                 work.append(index)
@@ -341,11 +371,11 @@ class PureGraph:
         return index
 
     def _before_marking(self) -> None:
-        if self._marker is not None:
+        if self._settled:
             raise RuntimeError("scan before marking")
 
     def _after_scanning(self) -> None:
-        if self._marker is None:
+        if not self._settled:
             raise RuntimeError("mark first")
 
     def _after_classifying(self) -> None:

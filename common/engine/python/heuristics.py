@@ -106,7 +106,7 @@ class HeuristicFacts:
     def _note(self, index: int, fact: Heuristic) -> None:
         self._facts[index] = self._facts.get(index, 0) | int(fact)
 
-    def _counts(self, block: int, pointer: int) -> bool:
+    def counts(self, block: int, pointer: int) -> bool:
         """Whether this interior pointer counts as a start reference."""
         word = self._blocks.arch.word
         offset = pointer - self._blocks.starts[block]
@@ -125,10 +125,10 @@ class HeuristicFacts:
 
     def settle(self, edges: array[int], roots: dict[int, int]) -> None:
         for place, block, pointer in self._edges:
-            if self._counts(block, pointer):
+            if self.counts(block, pointer):
                 edges[place] = block << 1
         interior: dict[int, int] = {}
         for block, pointer in self._roots:
-            interior[block] = interior.get(block, 0) | (1 if self._counts(block, pointer) else 2)
+            interior[block] = interior.get(block, 0) | (1 if self.counts(block, pointer) else 2)
         for block, how in interior.items():
             roots[block] = roots[block] & 1 | how
