@@ -23,6 +23,7 @@ SECTIONS = {
     "kind": ("kind",),
     "cache": ("cache", "allocator"),
     "root": ("root", "field", "container"),
+    "type": ("type",),
     "lost": ("lost",),
     "runtime": ("runtime type", "native", "heap", "counter"),
     "handles": ("handles", "handle value"),

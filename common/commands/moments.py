@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import closing
 
 from findleaks.commands.taking import take
@@ -20,7 +20,7 @@ Open = Callable[[str], Session]
 """Opens the core of this path."""
 
 
-def gather(words: Sequence[str], opened: Open, sections: Collection[str]) -> tuple[list[Snapshot], list[str]]:
+def gather(words: Sequence[str], opened: Open, sections: Set[str]) -> tuple[list[Snapshot], list[str]]:
     """The snapshots that words name, in their order; those of a folder in the order of time; of
     snapshots that are files only the figures of these sections. Also warnings of files in folders
     that could not be read. TargetError for a word that names none."""
@@ -34,17 +34,17 @@ def gather(words: Sequence[str], opened: Open, sections: Collection[str]) -> tup
     return found, warnings
 
 
-def _one(path: str, opened: Open, sections: Collection[str]) -> Snapshot:
+def _one(path: str, opened: Open, sections: Set[str]) -> Snapshot:
     try:
         if is_snapshot(path):
             return load(path, sections)
     except OSError as error:
         raise TargetError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     with closing(opened(path)) as session:
-        return take(session, os.path.basename(path), whole=False)
+        return take(session, os.path.basename(path), sections)
 
 
-def _folder(folder: str, opened: Open, sections: Collection[str], warnings: list[str]) -> list[Snapshot]:
+def _folder(folder: str, opened: Open, sections: Set[str], warnings: list[str]) -> list[Snapshot]:
     found, others = [], []
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)

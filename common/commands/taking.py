@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing
-from typing import Any, cast
+from typing import Any, Optional, cast
 
 from findleaks.audit.accounting import account
 from findleaks.audit.mappings import mappings
 from findleaks.audit.residency import residency
+from findleaks.audit.typed_blocks import typed_blocks
 from findleaks.commands import Result, load, parser
 from findleaks.commands.verdict import shares_json, totals_json
 from findleaks.errors import UsageError
-from findleaks.history.figures import COMMANDS, figures, mapping_figures
+from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -29,20 +30,23 @@ _OPTIONS = {
 """Words of each command, so that a figure is never cut off at one moment and there at another."""
 
 
-def take(session: Session, name: str, whole: bool = True) -> Snapshot:
-    """The snapshot of a session. Not `whole`: for its figures only, so that verdict's findings,
-    which are none, are not looked for. Raises what the commands raise."""
+def take(session: Session, name: str, sections: Optional[Set[str]] = None) -> Snapshot:
+    """The snapshot of a session. Only for figures of some sections, if given: verdict's findings,
+    which are no figures, and types, if not wanted, are not looked for then. Raises what the
+    commands raise."""
     target = session.target
     clock, rows = _clock(target), mappings(session)
     answers: dict[str, Any] = {}
     for word in COMMANDS:
-        answers[word] = _accounting(session) if word == "verdict" and not whole else _answer(session, word)
+        answers[word] = _accounting(session) if word == "verdict" and sections is not None else _answer(session, word)
     allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
     build_id = next((module.build_id for module in target.modules() if module.path == target.exe_path), "")
     started = start_time(target.pid) if target.live else None
     identity = Identity(os.path.basename(target.exe_path), build_id, target.pid, started, allocators)
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
-    return Snapshot(name, clock, identity, [*mapping_figures(rows), *figures(answers)], answers, warnings)
+    types = typed_blocks(session) if sections is None or "type" in sections else ()
+    found = [*mapping_figures(rows), *figures(answers), *type_figures(types)]
+    return Snapshot(name, clock, identity, found, answers, warnings)
 
 
 def _answer(session: Session, word: str) -> Any:

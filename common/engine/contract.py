@@ -187,6 +187,11 @@ class Graph(Protocol):
         and whether indirect blocks are counted under them; most bytes (direct + indirect) first."""
         ...
 
+    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        """All blocks in use with a type_word, by kind, type_word and size; most bytes first. Cycles
+        and indirect blocks are not counted: 1 and 0."""
+        ...
+
     def leader(self, index: int) -> int:
         """An INDIRECT block's leader, the lowest that reaches it; a DEFINITE block; else -1."""
         ...

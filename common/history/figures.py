@@ -35,6 +35,11 @@ def mapping_figures(rows: Iterable[tuple[str, int, int, Optional[int]]]) -> list
     return [Figure("mapping", name, count, mapped if held is None else held) for name, count, mapped, held in rows]
 
 
+def type_figures(rows: Iterable[tuple[str, str, int, int]]) -> Iterator[Figure]:
+    """Figures of blocks in use by type, given as type, kind, number and bytes."""
+    return (Figure("type", name, count, held, kind) for name, kind, count, held in rows)
+
+
 def figures(answers: Mapping[str, Answer]) -> list[Figure]:
     """The figures of these answers, by command; those of the same section and name are added."""
     found: dict[tuple[str, str, str], Figure] = {}

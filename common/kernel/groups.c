@@ -1,5 +1,5 @@
 /* Groups of lost blocks: by kind, first word (where it identifies the type), size, cycle length,
- * and whether indirect blocks are counted under them. */
+ * and whether indirect blocks are counted under them. Or of all blocks in use of a known type. */
 #include "lost.h"
 
 #include <stdlib.h>
@@ -13,6 +13,7 @@ typedef struct {
     const graph *g;
     const range *types; /* the caller's */
     uint32_t type_count;
+    bool typed; /* all blocks in use whose type is known, not the lost ones */
     uint32_t next; /* blocks from here on are not counted yet */
     uint32_t known;
     uint64_t known_start; /* address of the block `known` */
@@ -26,11 +27,11 @@ API void fl_groups_free(grouping *s) {
     FREE_ALL(s->items.items, s->places, s);
 }
 
-API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_count) {
+API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_count, bool typed) {
     grouping *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    *s = (grouping){.g = g, .types = types, .type_count = type_count, .known = NONE, .place_mask = 1023};
+    *s = (grouping){.g = g, .types = types, .type_count = type_count, .typed = typed, .known = NONE, .place_mask = 1023};
     s->places = calloc(s->place_mask + 1, sizeof *s->places);
     if (!s->places) {
         free(s);
@@ -85,7 +86,9 @@ static int add(grouping *s, uint32_t index, uint64_t start, uint64_t type_word) 
     const graph *g = s->g;
     group key = {.type_word = type_word, .size = size_of(g->b, index), .kind = g->kinds[index], .cycle = 1, .least = NONE};
     uint64_t hanging = 0, bytes = 0;
-    if (key.kind == DEFINITE) {
+    if (s->typed && !type_word)
+        return DONE;
+    if (key.kind == DEFINITE && !s->typed) {
         const leader *leads = &g->lost->leaders.items[g->lost->low[place_of(g->lost, index)]];
         key.cycle = leads->cycle;
         hanging = leads->hanging;
@@ -106,10 +109,15 @@ static int add(grouping *s, uint32_t index, uint64_t start, uint64_t type_word) 
     return DONE;
 }
 
+static bool counts(const grouping *s, uint32_t index) {
+    uint8_t kind = s->g->kinds[index];
+    return s->typed ? s->g->b->states[index] == IN_USE : kind == POSSIBLE || kind == DEFINITE;
+}
+
 /* The start of the next block to count; false if there is none. */
-static bool next_lost(grouping *s, uint64_t *start) {
+static bool next_counted(grouping *s, uint64_t *start) {
     const graph *g = s->g;
-    while (s->next < g->count && g->kinds[s->next] != POSSIBLE && g->kinds[s->next] != DEFINITE)
+    while (s->next < g->count && !counts(s, s->next))
         s->next++;
     if (s->next == g->count)
         return false;
@@ -128,7 +136,7 @@ API int fl_groups_feed(grouping *s, const piece *p) {
     if (p->address < s->fed)
         return DISORDER;
     s->fed = p->length < UINT64_MAX - p->address ? p->address + p->length : UINT64_MAX;
-    while (next_lost(s, &start)) {
+    while (next_counted(s, &start)) {
         uint64_t offset = start - p->address, type_word = 0;
         if (start >= p->address) {
             if (offset >= p->length)
@@ -146,7 +154,7 @@ API int fl_groups_feed(grouping *s, const piece *p) {
 /* Count the rest; the words of all groups, unordered. */
 API int fl_groups_finish(grouping *s, words *found) {
     uint64_t start;
-    for (; next_lost(s, &start); s->next++)
+    for (; !s->typed && next_counted(s, &start); s->next++)
         if (add(s, s->next, start, 0))
             return NO_MEMORY;
     return words_append(found, (const uint64_t *)s->items.items, s->items.count * sizeof(group) / WORD);

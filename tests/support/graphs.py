@@ -188,6 +188,7 @@ def said_of(graph: Graph, heap: Heap) -> dict[str, Any]:
         "rooted": [graph.is_rooted(i) for i in number],
         "groups": graph.groups(iter(heap.pieces), VTABLES),
         "untyped": graph.groups((), ()),
+        "typed": graph.typed(iter(heap.pieces), VTABLES),
     }
 
 
@@ -358,6 +359,18 @@ def check_groups(oracle: Oracle, groups: Sequence[Group]) -> None:
         assert g.examples == tuple(oracle.blocks[i].start for i in sorted(mine)[:3])
     weights = [g.bytes + g.indirect_bytes for g in groups]
     assert weights == sorted(weights, reverse=True)
+
+
+def check_typed(oracle: Oracle, groups: Sequence[Group]) -> None:
+    """Every block of a type, once, under its kind and size."""
+    found: dict[tuple[Kind, int, int], list[int]] = {}
+    for block, kind in zip(oracle.blocks, oracle.kinds):
+        word = oracle.word(block.start) if block.start % 8 == 0 and block.size >= 8 else 0
+        if kind != Kind.UNKNOWN and is_vtable(word):
+            found.setdefault((kind, word, block.size), []).append(block.start)
+    assert {(g.kind, g.type_word, g.size): (g.blocks, g.bytes, g.examples) for g in groups} == {
+        key: (len(starts), key[2] * len(starts), tuple(sorted(starts)[:3])) for key, starts in found.items()
+    }
 
 
 def slices() -> Iterator[int]:

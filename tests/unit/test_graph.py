@@ -40,6 +40,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
     assert said["hanging"] == [oracle.hanging(i) for i in range(len(heap.blocks))]
     assert said["rooted"] == [any(i == r for r, _ in oracle.roots) for i in range(len(heap.blocks))]
     graphs.check_groups(oracle, said["groups"])
+    graphs.check_typed(oracle, said["typed"])
     for index, path in enumerate(said["paths"]):
         assert len(path) == oracle.distances.get(index, 0)
         assert not path or (said["rooted"][path[0]] and path[-1] == index)

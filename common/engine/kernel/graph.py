@@ -105,10 +105,16 @@ class KernelGraph:
         return Totals(count.value, size.value)
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        return self._grouped(pieces, types, False)
+
+    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        return self._grouped(pieces, types, True)
+
+    def _grouped(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool) -> list[Group]:
         self._after_classifying()
         library = self._library
         ranges = c_ranges(shared.merged(types))  # the kernel goes on reading them
-        grouping = Handle(library.fl_groups_new(self._handle, *ranges), library.fl_groups_free, "to group blocks")
+        grouping = Handle(library.fl_groups_new(self._handle, *ranges, typed), library.fl_groups_free, "to group blocks")
         for piece in pieces if types else ():
             if library.fl_groups_feed(grouping, c_piece(piece)) == DISORDER:
                 raise ValueError(f"piece {piece.address:#x} lies below the one before it")

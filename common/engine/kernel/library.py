@@ -120,7 +120,7 @@ SIGNATURES = {
     "fl_leader": (c_uint32, [_HANDLE, c_uint32]),
     "fl_cycle": (c_uint32, [_HANDLE, c_uint32]),
     "fl_hanging": (None, [_HANDLE, c_uint32, _U32S, _U64S]),
-    "fl_groups_new": (c_void_p, [_HANDLE, _RANGES, c_uint32]),
+    "fl_groups_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, c_bool]),
     "fl_groups_free": (None, [_HANDLE]),
     "fl_groups_feed": (c_int, [_HANDLE, _PIECES]),
     "fl_groups_finish": (c_int, [_HANDLE, _WORDS]),

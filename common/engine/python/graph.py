@@ -186,6 +186,10 @@ class PureGraph:
         self._after_classifying()
         return self._lost.groups(pieces, types)
 
+    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        self._after_classifying()
+        return self._lost.typed(pieces, types)
+
     def leader(self, index: int) -> int:
         self._after_classifying()
         return self._lost.leader(self.index(index))

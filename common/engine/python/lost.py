@@ -147,6 +147,17 @@ class Lost:
             )
         return shared.ordered(groups)
 
+    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        blocks = self._blocks
+        used = [index for index, state in enumerate(blocks.states) if state == State.IN_USE]
+        found: dict[tuple[int, int, int], list[int]] = {}
+        for index, type_word in self._type_words(used, pieces, shared.RangeSet(types)).items():
+            found.setdefault((self._kinds[index], type_word, blocks.sizes[index]), []).append(index)
+        return shared.ordered(
+            Group(Kind(kind), word, size, 1, len(of), size * len(of), 0, 0, 0, 0, tuple(blocks.starts[index] for index in sorted(of)[:3]))
+            for (kind, word, size), of in found.items()
+        )
+
     def _type_words(self, lost: list[int], pieces: Iterable[Piece], types: shared.RangeSet) -> dict[int, int]:
         """First words of the lost blocks, where they lie in `types`."""
         out: dict[int, int] = {}

@@ -1,0 +1,28 @@
+"""Blocks in use whose first word identifies a type, by type and kind: held ones, too."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from findleaks.formatting import printable
+from findleaks.session import Session
+
+
+class TypedBlocks(NamedTuple):
+    """Blocks of one type and kind ("reachable", "definite" …)."""
+
+    type: str
+    kind: str
+    blocks: int
+    bytes: int
+
+
+def typed_blocks(session: Session) -> list[TypedBlocks]:
+    """By type and kind, most bytes first."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for group in session.latest.typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):
+        key = printable(session.types.name(group.type_word)), group.kind.name.lower()
+        blocks, size = found.get(key, (0, 0))
+        found[key] = blocks + group.blocks, size + group.bytes
+    rows = [TypedBlocks(*key, *held) for key, held in found.items()]
+    return sorted(rows, key=lambda row: (-row.bytes, row.type, row.kind))
