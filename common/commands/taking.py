@@ -10,11 +10,12 @@ from typing import Any, cast
 
 from findleaks.audit.accounting import account
 from findleaks.audit.mappings import mappings
-from findleaks.audit.residency import residency
+from findleaks.audit.residency import identity, residency
 from findleaks.commands import Result, load, parser
 from findleaks.commands.verdict import shares_json, totals_json
 from findleaks.errors import UsageError
 from findleaks.history.figures import COMMANDS, figures, mapping_figures
+from findleaks.history.sample import taken
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -40,9 +41,9 @@ def take(session: Session, name: str, whole: bool = True) -> Snapshot:
     allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
     build_id = next((module.build_id for module in target.modules() if module.path == target.exe_path), "")
     started = start_time(target.pid) if target.live else None
-    identity = Identity(os.path.basename(target.exe_path), build_id, target.pid, started, allocators)
+    process = Identity(os.path.basename(target.exe_path), build_id, target.pid, started, allocators, identity(target))
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
-    return Snapshot(name, clock, identity, [*mapping_figures(rows), *figures(answers)], answers, warnings)
+    return Snapshot(name, clock, process, [*mapping_figures(rows), *figures(answers)], answers, warnings, taken(session))
 
 
 def _answer(session: Session, word: str) -> Any:
