@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
-from findleaks.commands import SCHEMA, Invocation, command
-from findleaks.commands.diff_text import ROWS, text
+from findleaks.commands import SCHEMA, Invocation, command, diff_survivors
+from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import warning_lines
 from findleaks.commands.taking import take
 from findleaks.errors import UsageError
-from findleaks.formatting import printable
+from findleaks.formatting import printable, wrapped
 from findleaks.history.growth import RANKED, Grown, Growth, Series, all_series
 from findleaks.history.snapshot import Snapshot, differences
 from findleaks.session import Session
@@ -30,19 +30,22 @@ SECTIONS = {
     "threads": ("threads",),
 }
 """Sections of figures by the words of --by."""
+SURVIVORS = "survivors"
+"""The word of --by for blocks that stayed, which are no figures."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "moments", nargs="*", metavar="MOMENT", help="snapshots, cores, or folders of them, the earliest first; in a debugger, their names"
     )
-    parser.add_argument("--by", choices=SECTIONS, help="every figure of one kind, instead of the rows that explain the growth")
+    what = "every figure of one kind, or the blocks that stayed (survivors), instead of the rows that explain the growth"
+    parser.add_argument("--by", choices=(*SECTIONS, SURVIVORS), help=what)
     add_limit(parser, "rows", ROWS)
 
 
 def sections(args: argparse.Namespace) -> frozenset[str]:
     """The sections of figures that the arguments need."""
-    return RANKED.union(SECTIONS[args.by] if args.by else ())
+    return RANKED.union(SECTIONS.get(args.by, ()))
 
 
 class Comparison:
@@ -55,7 +58,8 @@ class Comparison:
             raise UsageError("diff needs two moments at least: snapshots, cores, or a folder of them")
         self.growth = Growth(snapshots)
         self.limit: Optional[int] = args.limit
-        self.rows = self._by(args.by) if args.by else self.growth.rows
+        self.by: Optional[str] = args.by
+        self.rows = self._by(args.by) if args.by in SECTIONS else self.growth.rows
         self.warnings = [printable(warning, 600) for warning in [*warnings, *_common(snapshots)]]
 
     def _by(self, word: str) -> list[Grown]:
@@ -73,11 +77,17 @@ class Comparison:
             "differences": list(differences(growth.snapshots)),
             "total": _row(growth.total),
             "grown": [_row(row) for row in first(self.rows, self.limit)],
+            **diff_survivors.json(growth.survival, self.limit),
             "warnings": self.warnings,
         }
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
-        yield from text(self.growth, self.rows, in_text(self.limit, ROWS), width, invocation)
+        limit = in_text(self.limit, ROWS)
+        if self.by == SURVIVORS:
+            yield from wrapped(headline(self.growth), width)
+            yield from diff_survivors.lines(self.growth.survival, limit, width)
+        else:
+            yield from text(self.growth, self.rows, limit, width, invocation)
         yield from warning_lines(self.warnings, width)
 
 
@@ -139,7 +149,8 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
     names of snapshots taken there before, and the last moment is now.
 
     With three moments or more, growth that goes on is distinguished from growth that has ended and
-    from a saw-tooth; its rate is the median of the slopes between moments (Theil–Sen)."""
+    from a saw-tooth; its rate is the median of the slopes between moments (Theil–Sen). If all are of
+    one process, --by survivors says by size which blocks stayed."""
     kept = session.kept or {}
     names = args.moments or list(kept)
     if not names:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from findleaks.commands import Invocation
+from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
 from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.history.growth import SMALL_GROUPS, Grown, Growth, Series
@@ -151,7 +152,8 @@ def _findings(growth: Growth, width: int, invocation: Invocation) -> Iterator[st
     pasted = invocation.target or invocation.prog == "leaks"
     for at, row in enumerate(top[:FINDINGS], 1):
         yield ""
-        yield from wrapped(f"  {at}. {sentence(row)}", width)
+        stayed = clause(growth.survival, (row.series, *row.inside))
+        yield from wrapped(f"  {at}. {sentence(row)}" + (f" {stayed}" if stayed else ""), width)
         if pasted and (words := suggestion(row)):
             yield from ("   " + line for line in invocation.next(width - 3, words))
 

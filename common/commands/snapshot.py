@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -105,7 +106,7 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Taken, Non
         # Only the name to be written to is known before; `take` reads the process.
         one = take(moment, args.name or "")
         path = destination(args, one, number)
-        one = Snapshot(path.name, one.clock, one.identity, one.figures, one.answers, one.warnings)
+        one = replace(one, name=path.name)
         save(one, path, __version__)
         if kept is not None and args.name:
             kept[args.name] = one

@@ -10,12 +10,13 @@ from typing import Any, Optional, cast
 
 from findleaks.audit.accounting import account
 from findleaks.audit.mappings import mappings
-from findleaks.audit.residency import residency
+from findleaks.audit.residency import identity, residency
 from findleaks.audit.typed_blocks import typed_blocks
 from findleaks.commands import Result, load, parser
 from findleaks.commands.verdict import shares_json, totals_json
 from findleaks.errors import UsageError
 from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
+from findleaks.history.sample import taken
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -42,11 +43,11 @@ def take(session: Session, name: str, sections: Optional[Set[str]] = None) -> Sn
     allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
     build_id = next((module.build_id for module in target.modules() if module.path == target.exe_path), "")
     started = start_time(target.pid) if target.live else None
-    identity = Identity(os.path.basename(target.exe_path), build_id, target.pid, started, allocators)
+    process = Identity(os.path.basename(target.exe_path), build_id, target.pid, started, allocators, identity(target))
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
     types = typed_blocks(session) if sections is None or "type" in sections else ()
     found = [*mapping_figures(rows), *figures(answers), *type_figures(types)]
-    return Snapshot(name, clock, identity, found, answers, warnings)
+    return Snapshot(name, clock, process, found, answers, warnings, taken(session))
 
 
 def _answer(session: Session, word: str) -> Any:

@@ -108,7 +108,9 @@ def _roots(answer: Answer) -> Iterator[Figure]:
 def _fields(node: Answer, root: str) -> Iterator[Figure]:
     container = node.get("container")
     if container and container.get("length") is not None:
-        note = f"{container['what']}, {container['unit']}"
+        least, most = container["node_sizes"] or (0, 1)
+        each = f", {least:,} B each" if least == most else ""
+        note = f"{container['what']}{each}, {container['unit']}"
         yield Figure("container", _stable(node["name"]), container["length"], node["retained_bytes"], root, note)
     for child in node.get("children", ()):
         yield Figure("field", _stable(child["name"]), child["retained_blocks"], child["retained_bytes"], root)

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from functools import cached_property
+from typing import NamedTuple, Optional, Union
 
 from findleaks.history.snapshot import Snapshot, seconds
+from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
 
 MIN_BYTES, MIN_PART = 64 << 10, 0.01
@@ -120,6 +122,11 @@ class Growth:
         self.total = self.judged(Series(("total", "", note), [None] * len(totals), [total.bytes for total in totals], ""))
         rows = [*self._lost(), *self._held(), *self._shares()]
         self.rows = sorted(rows, key=lambda row: -row.series.delta)
+
+    @cached_property
+    def survival(self) -> Union[Survival, str]:
+        """Which blocks stayed, or why that is not known."""
+        return survival(self.snapshots)
 
     def judged(self, series: Series, inside: Iterable[Series] = ()) -> Grown:
         """A series with its trend and rate."""

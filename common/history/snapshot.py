@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from findleaks.history.figures import Figure
+from findleaks.history.sample import Sample
 
 
 @dataclass(frozen=True)
@@ -24,19 +25,22 @@ class Clock:
 class Identity:
     """Which process it was. `program`: base name of the executable; `build_id`: "" if unknown;
     `pid`: None if unknown; `started`: its start in clock ticks since the machine's (proc(5), stat,
-    field 22), with which two snapshots of one pid are known to be of one process."""
+    field 22), and `image`: a digest of where the kernel put program, stack and random bytes
+    (audit/residency.py), "" if unknown, with which two snapshots of one pid are known to be of one
+    process."""
 
     program: str = ""
     build_id: str = ""
     pid: Optional[int] = None
     started: Optional[int] = None
     allocators: tuple[str, ...] = ()
+    image: str = ""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """`name`: the file it was read from, or the name that was given to it. `answers`: the commands'
-    JSON by word, where they were kept."""
+    JSON by word, where they were kept. `sample`: blocks in use; None where they were not kept."""
 
     name: str
     clock: Clock
@@ -44,6 +48,7 @@ class Snapshot:
     figures: Sequence[Figure]
     answers: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    sample: Optional[Sample] = None
 
     def total(self) -> Figure:
         """Its resident bytes; its mapped bytes where residency is unknown."""

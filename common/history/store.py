@@ -4,13 +4,19 @@ Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7331, "fls1
 
     snapshot    one row: time (seconds since 1970), uptime (seconds since the machine's start), boot
                 (id of that start), program, build_id, pid, started (in clock ticks since the
-                machine's start), findleaks (the version that wrote it)
+                machine's start), findleaks (the version that wrote it), image (a digest that
+                differs for each process: program, stack and random bytes as the kernel placed them)
     allocators  name: "glibc 2.36"
     figures     section, within, name, count, bytes, note: what the commands say, one by one;
                 `within` is the root, allocator or runtime that the figure is a part of. A part
                 follows, by its rowid, what it is a part of
     answers     command, json: each command's whole answer, as its --json prints it
     warnings    text
+    sampling    one row: level, rows (of `sample`); none if blocks were not kept
+    sample      address, size (usable bytes), level, those of the highest levels first: blocks in use.
+                At level 0 all are there; else those whose own level is that of `sampling` at least,
+                which follows from address and size (findleaks/engine/sampling.py): of blocks below
+                4 KiB one in 2^level. Addresses of 2^63 and above are negative
 
 A snapshot is written under another name in the same folder, and renamed when it is whole and on
 the disk. So no reader ever finds a half of one.
@@ -28,6 +34,7 @@ from pathlib import Path
 from typing import Optional
 
 from findleaks.errors import TargetError
+from findleaks.history import stored_blocks as blocks
 from findleaks.history.figures import Figure
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 
@@ -39,11 +46,13 @@ MAX_FIGURES = 1 << 20
 
 _TABLES = """
 CREATE TABLE snapshot (time REAL, uptime REAL, boot TEXT NOT NULL, program TEXT NOT NULL, build_id TEXT NOT NULL, pid INTEGER,
-                       started INTEGER, findleaks TEXT NOT NULL);
+                       started INTEGER, findleaks TEXT NOT NULL, image TEXT NOT NULL);
 CREATE TABLE allocators (name TEXT NOT NULL);
 CREATE TABLE figures (section TEXT NOT NULL, within TEXT NOT NULL, name TEXT NOT NULL, count INTEGER, bytes INTEGER, note TEXT NOT NULL);
 CREATE TABLE answers (command TEXT PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE warnings (text TEXT NOT NULL);
+CREATE TABLE sampling (level INTEGER NOT NULL, rows INTEGER NOT NULL);
+CREATE TABLE sample (address INTEGER NOT NULL, size INTEGER NOT NULL, level INTEGER NOT NULL);
 """
 
 
@@ -86,13 +95,15 @@ def _fill(snapshot: Snapshot, part: str, version: str) -> None:
         base.execute(f"PRAGMA application_id = {APPLICATION}")
         base.execute(f"PRAGMA user_version = {VERSION}")
         base.executescript(_TABLES)
-        row = clock.time, clock.uptime, clock.boot, one.program, one.build_id, one.pid, one.started, version
-        base.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        row = clock.time, clock.uptime, clock.boot, one.program, one.build_id, one.pid, one.started, version, one.image
+        base.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         base.executemany("INSERT INTO allocators VALUES (?)", [(name,) for name in one.allocators])
         rows = [(figure.section, figure.within, figure.name, figure.number, figure.bytes, figure.note) for figure in snapshot.figures]
         base.executemany("INSERT INTO figures VALUES (?, ?, ?, ?, ?, ?)", rows)
         base.executemany("INSERT INTO answers VALUES (?, ?)", [(word, json.dumps(body)) for word, body in snapshot.answers.items()])
         base.executemany("INSERT INTO warnings VALUES (?)", [(text,) for text in snapshot.warnings])
+        if snapshot.sample is not None:
+            blocks.write(base, snapshot.sample)
 
 
 def is_snapshot(path: str) -> bool:
@@ -108,9 +119,7 @@ def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = 
     try:
         if os.path.getsize(path) > MAX_BYTES:
             raise TargetError(f"{path}: no snapshot: larger than {MAX_BYTES >> 20} MiB")
-        uri = Path(path).absolute().as_uri() + "?mode=ro&immutable=1"
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as base:
-            base.execute("PRAGMA trusted_schema = OFF")
+        with contextlib.closing(blocks.opened(path)) as base:
             return _read(base, path, name, sections, answers)
     except OSError as error:
         raise TargetError(f"{path}: {(error.strerror or '').lower()}") from None
@@ -124,12 +133,12 @@ def _read(base: sqlite3.Connection, path: str, name: str, sections: Optional[Col
         raise TargetError(f"{path}: an SQLite database, but no snapshot of findleaks")
     if version > VERSION:
         raise TargetError(f"{path}: written by a newer findleaks: version {version} of the format, where this one reads up to {VERSION}")
-    head = base.execute("SELECT time, uptime, boot, program, build_id, pid, started FROM snapshot").fetchone()
+    head = base.execute("SELECT time, uptime, boot, program, build_id, pid, started, image FROM snapshot").fetchone()
     if head is None:
         raise TargetError(f"{path}: the snapshot is damaged: its table `snapshot` is empty")
-    time, uptime, boot, program, build_id, pid, started = head
+    time, uptime, boot, program, build_id, pid, started, image = head
     allocators = tuple(str(row[0]) for row in base.execute("SELECT name FROM allocators LIMIT 64"))
-    identity = Identity(str(program), str(build_id), _whole(pid), _whole(started), allocators)
+    identity = Identity(str(program), str(build_id), _whole(pid), _whole(started), allocators, str(image))
     clock = Clock(None if time is None else float(time), None if uptime is None else float(uptime), str(boot))
     (wrong,) = base.execute(_UNSOUND).fetchone()
     if wrong:
@@ -140,7 +149,7 @@ def _read(base: sqlite3.Connection, path: str, name: str, sections: Optional[Col
     figures = list(map(Figure._make, rows))
     warnings = tuple(str(row[0]) for row in base.execute("SELECT text FROM warnings LIMIT 1000"))
     bodies = {str(word): json.loads(text) for word, text in base.execute("SELECT command, json FROM answers")} if answers else {}
-    return Snapshot(name, clock, identity, figures, bodies, warnings)
+    return Snapshot(name, clock, identity, figures, bodies, warnings, blocks.sample(base, path))
 
 
 def _whole(value: object) -> Optional[int]:

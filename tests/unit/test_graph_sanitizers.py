@@ -165,6 +165,7 @@ FILES = {
         "test_graph_pages.py",
         "test_graph_slabs.py",
         "test_graph_slots.py",
+        "test_sample.py",
     ),
     "graph": (
         "test_graph.py",

@@ -10,7 +10,7 @@ from typing import Optional
 from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel import pages as kernel_pages
-from findleaks.engine.kernel.library import DISORDER, NONE, Handle, Kernel
+from findleaks.engine.kernel.library import DISORDER, NONE, CWords, Handle, Kernel
 from findleaks.engine.kernel.memory import c_array, packed, zeros
 from findleaks.engine.kernel.pointer_runs import KernelPointerRuns
 from findleaks.engine.pages import PageLists, PageRead
@@ -146,6 +146,13 @@ class KernelBlocks:
         self._ready()
         found = self.library.words(self.library.fl_by_size, self.handle, *self._between(start, end))
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
+
+    def sample(self, most: int, first: int = 0, last: Optional[int] = None) -> tuple[int, array[int]]:
+        self._ready()
+        first, last = max(first, 0), min(len(self) if last is None else last, len(self))
+        words = CWords()
+        level = self.library.fl_sample(self.handle, most, first, last, byref(words))
+        return level, self.library.take(words)
 
     def bytes_in(self, ranges: array[int]) -> list[int]:
         self._ready()

@@ -13,7 +13,7 @@ from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
 from findleaks.engine.pages import PageLists, PageRead
 from findleaks.engine.pointer_runs import Bounds
-from findleaks.engine.python import pages
+from findleaks.engine.python import pages, sample
 from findleaks.engine.python.pointer_runs import PurePointerRuns
 from findleaks.engine.terms import RUN, Size, State, Totals
 from findleaks.target.arch import Arch
@@ -164,6 +164,10 @@ class PureBlocks:
         high = len(self.starts) if end is None else bisect_left(self.starts, end)
         counts = Counter(zip(self.sizes[low:high], self.states[low:high]))
         return [Size(size, State(state), blocks) for (size, state), blocks in sorted(counts.items())]
+
+    def sample(self, most: int, first: int = 0, last: Optional[int] = None) -> tuple[int, array[int]]:
+        self._ready()
+        return sample.sample(self, most, max(first, 0), len(self.starts) if last is None else last)
 
     def bytes_in(self, ranges: array[int]) -> list[int]:
         self._ready()

@@ -1,0 +1,122 @@
+"""What `diff` says of survivors: blocks that are in every later moment of one process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Optional, Union
+
+from findleaks.engine.sampling import LARGE
+from findleaks.formatting import counted, number, size, table, wrapped
+from findleaks.history.growth import Series
+from findleaks.history.survivors import Amount, Cohort, Estimate, Survival, Survivors
+
+MIN_SEEN = 16
+"""Blocks of a size from which on a sentence says what became of them."""
+_SIZES = (re.compile(r"(?:.* \()?(\d+) B\b[^)]*\)?"), re.compile(r".*, ([\d,]+) B each, .*"))
+"""The size in a lost group's name, and in a container's note (history/figures.py)."""
+
+
+def json(found: Union[Survival, str], limit: Optional[int]) -> dict[str, Any]:
+    """Two keys of diff's JSON: what survived, or null and why."""
+    if isinstance(found, str):
+        return {"survivors": None, "survivors_unknown": found}
+    sizes = found.sizes[:limit] if limit else found.sizes
+    body = {"sampled": found.level > 0, **_row(found.total), "sizes": [{"size": one.size, **_row(one)} for one in sizes]}
+    return {"survivors": body, "survivors_unknown": None}
+
+
+def _row(one: Survivors) -> dict[str, Any]:
+    return {"first": _cohort(one.first), "since": _cohort(one.since) if one.since else None, "newest": _amount(one.newest)}
+
+
+def _cohort(one: Cohort) -> dict[str, Any]:
+    return {"made": _amount(one.made), "stayed": _amount(one.stayed), "part": _interval(one.part) if one.part else None}
+
+
+def _amount(one: Amount) -> dict[str, Any]:
+    """Whole numbers, with their 95 % intervals if they are estimates."""
+    made: dict[str, Any] = {"blocks": round(one.blocks.value), "bytes": round(one.bytes.value)}
+    if one.blocks.low < one.blocks.high:
+        made["blocks_95"] = [round(one.blocks.low), round(one.blocks.high)]
+        made["bytes_95"] = [round(one.bytes.low), round(one.bytes.high)]
+    return made
+
+
+def _interval(part: Estimate) -> dict[str, float]:
+    return {"value": round(part.value, 4), "low": round(part.low, 4), "high": round(part.high, 4)}
+
+
+def clause(found: Union[Survival, str], series: Sequence[Series]) -> str:
+    """A sentence about the blocks of the first of these series that names their size; "" for none."""
+    if isinstance(found, str):
+        return ""
+    for one in series:
+        number = _size(one)
+        survivors = found.of(number) if number is not None else None
+        if survivors is not None:
+            return _clause(survivors)
+    return ""
+
+
+def _size(one: Series) -> Optional[int]:
+    matched = {"lost": _SIZES[0].fullmatch(one.key[2]), "container": _SIZES[1].fullmatch(one.note)}.get(one.key[0])
+    return int(matched[1].replace(",", "")) if matched else None
+
+
+def _clause(one: Survivors) -> str:
+    came, when = one.first, "of the first moment"
+    if one.since is not None and one.since.made.blocks.value >= MIN_SEEN:
+        came, when = one.since, "made since the first moment"
+    if came.part is None or came.made.blocks.value < MIN_SEEN:
+        return ""
+    return f"Of the {one.size:,}-byte blocks {when}, {percent(came.part)} are still there."
+
+
+def percent(part: Estimate) -> str:
+    """ "99 %", "96 to 99 %" of a sample, "all", "none"."""
+    low, high = (_rounded(value) for value in (part.low, part.high))
+    if low == high:
+        return {"100": "all", "0": "none"}.get(low, f"{low} %")
+    return f"{low} to {high} %"
+
+
+def _rounded(part: float) -> str:
+    """So many per cent, not 100 and not 0 unless it is all or none."""
+    if part in (0.0, 1.0):
+        return f"{part:.0%}"[:-1]
+    return f"{min(max(100 * part, 0.1), 99.9):.3g}" if part < 0.01 or part > 0.99 else f"{100 * part:.0f}"
+
+
+def lines(found: Union[Survival, str], limit: int, width: int) -> Iterator[str]:
+    """The table of --by survivors."""
+    yield ""
+    if isinstance(found, str):
+        yield from wrapped(f"  What survived is not known: {found}.", width)
+        return
+    shown = found.sizes[: limit or None]
+    head = ("SIZE", "FIRST", "STILL THERE", "MADE SINCE", "STILL THERE", "NEWEST")
+    yield from table(head, map(_cells, (*shown, found.total)), range(6), width, 5)
+    if len(found.sizes) > len(shown):
+        yield f"  … {counted(len(found.sizes) - len(shown), 'more size')} (--limit 0)"
+    if found.level:
+        yield from wrapped(
+            f"  Estimates from a sample of the blocks: of those below {size(LARGE)} one in {1 << found.level:,}; parts are 95 % intervals.",
+            width,
+        )
+
+
+def _cells(one: Survivors) -> tuple[str, ...]:
+    since = one.since
+    made = _blocks(since.made) if since else "–"
+    name = f"{one.size:,} B" if one.size is not None else "all sizes"
+    return (name, _blocks(one.first.made), _stayed(one.first), made, _stayed(since), _blocks(one.newest))
+
+
+def _blocks(one: Amount) -> str:
+    exact = one.blocks.low == one.blocks.high
+    return number(round(one.blocks.value)) if exact else f"~{float(f'{one.blocks.value:.3g}'):,.0f}"
+
+
+def _stayed(one: Optional[Cohort]) -> str:
+    return percent(one.part) if one is not None and one.part is not None else "–"

@@ -1,0 +1,23 @@
+"""A consistent sample of the blocks in use: the twin of the kernel's sample.c."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from findleaks.engine.sampling import COLUMNS, level_of, thinned
+from findleaks.engine.terms import State
+
+if TYPE_CHECKING:
+    from findleaks.engine.python.blocks import PureBlocks
+
+
+def sample(blocks: PureBlocks, most: int, first: int, last: int) -> tuple[int, array[int]]:
+    """See contract.Blocks.sample."""
+    level, rows = 0, array("Q")
+    for start, size, state in zip(blocks.starts[first:last], blocks.sizes[first:last], blocks.states[first:last]):
+        if state == State.IN_USE and (own := level_of(start, size)) >= level:
+            rows.extend((start, size, own))
+            if len(rows) > most * COLUMNS:
+                level, rows = thinned(rows, level, most)
+    return level, rows

@@ -1,0 +1,142 @@
+"""Blocks that stay in a real program, which says at each moment where its blocks are: live snapshots and cores."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from findleaks import cli
+from findleaks.history.sample import taken
+from findleaks.history.snapshot import Clock, Identity, Snapshot
+from findleaks.history.survivors import Survival, survival
+from findleaks.session import Session
+from findleaks.target.copied import attach
+
+SOURCE = Path(__file__).parents[1] / "programs" / "stays.c"
+KEEP, CHURN, CACHE, LEAK = 104, 200, 312, 72
+Block = tuple[int, int]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("stays") / "stays"
+    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(made), str(SOURCE)], check=True)
+    return made
+
+
+@contextmanager
+def rounds(program: Path, folder: Path, blocks: int, count: int) -> Iterator[tuple[int, Callable[[], set[Block]]]]:
+    """The program's pid, and what runs it on to the next round: its blocks then."""
+    truth = folder / "truth"
+    with subprocess.Popen([program, str(blocks), str(count), truth], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        number = 0
+
+        def on() -> set[Block]:
+            nonlocal number
+            assert running.stdin is not None
+            assert running.stdout is not None
+            if number:
+                running.stdin.write("\n")
+                running.stdin.flush()
+            assert running.stdout.readline() == f"round {number}\n"
+            lines = Path(f"{truth}.{number}").read_text().splitlines()
+            number += 1
+            return {(int(address, 16), int(size)) for size, _, address in (line.partition(" ") for line in lines)}
+
+        try:
+            yield running.pid, on
+        finally:
+            running.kill()
+
+
+def truth(moments: list[set[Block]]) -> dict[str, Counter[int]]:
+    """Counts by size, by definition."""
+    stayed = set.intersection(*moments)
+    since, kept = Counter[int](), Counter[int]()
+    for at in range(1, len(moments) - 1):
+        new = moments[at] - moments[at - 1]
+        since.update(size for _, size in new)
+        kept.update(size for _, size in new.intersection(*moments[at + 1 :]))
+    return {
+        "first": Counter(size for _, size in moments[0]),
+        "first stayed": Counter(size for _, size in stayed),
+        "since": since,
+        "since stayed": kept,
+        "newest": Counter(size for _, size in moments[-1] - moments[-2]),
+    }
+
+
+def findleaks(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert cli.main([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+def test_live_snapshots_and_a_core(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Few blocks: exact, by size. The leak's new blocks stay, those that are churned go."""
+    moments, files = [], []
+    with rounds(program, tmp_path, 500, 4) as (pid, on):
+        for number in range(4):
+            moments.append(on())
+            files.append(tmp_path / f"{number}.snapshot")
+            if number == 2:
+                subprocess.run(["gcore", "-o", tmp_path / "core", str(pid)], check=True, capture_output=True)
+                files[-1] = tmp_path / f"core.{pid}"
+            else:
+                findleaks(capsys, "snapshot", "--pid", pid, "-o", files[-1])
+        known = truth(moments)
+        with rounds(program, tmp_path, 500, 1) as (other, at_first):
+            at_first()
+            answer = json.loads(findleaks(capsys, "diff", files[0], "--pid", other, "--json"))
+            assert answer["survivors"] is None
+            assert f"several processes: pid {pid}, {other}" in answer["survivors_unknown"]
+    found: dict[str, Any] = json.loads(findleaks(capsys, "diff", *files, "--json"))
+    assert found["survivors_unknown"] is None
+    assert found["survivors"]["sampled"] is False
+    by_size = {one["size"]: one for one in found["survivors"]["sizes"]}
+    for size in (KEEP, CHURN, CACHE, LEAK):
+        one = by_size[size]
+        assert one["first"]["made"] == {"blocks": known["first"][size], "bytes": known["first"][size] * size}
+        assert one["first"]["stayed"]["blocks"] == known["first stayed"][size]
+        assert (one["since"]["made"]["blocks"], one["since"]["stayed"]["blocks"]) == (known["since"][size], known["since stayed"][size])
+        assert one["newest"]["blocks"] == known["newest"][size]
+    assert by_size[LEAK]["since"]["part"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert (known["since"][CHURN], by_size[CHURN]["since"]["stayed"]["blocks"]) == (1000, 0)
+    text = findleaks(capsys, "diff", *files, "--by", "survivors").splitlines()
+    assert any(line.split() == ["72", "B", "500", "all", "1,000", "all", "500"] for line in text)
+    assert any(line.split()[:6] == ["200", "B", "500", "none", "1,000", "none"] for line in text)
+
+
+def test_many_blocks(program: Path, tmp_path: Path) -> None:
+    """A sample of 200,000: what is said is right within three times the error that is stated, which chance does not reach."""
+    moments, snapshots = [], []
+    with rounds(program, tmp_path, 50_000, 3) as (pid, on):
+        for number in range(3):
+            moments.append(on())
+            with closing(Session(attach(pid))) as session:
+                identity = Identity("stays", "", pid, 1)
+                snapshots.append(Snapshot(str(number), Clock(number), identity, [], sample=taken(session)))
+    known, found = truth(moments), survival(snapshots)
+    assert isinstance(found, Survival)
+    assert found.level >= 4
+    for size in (KEEP, CHURN, CACHE, LEAK):
+        one = found.of(size)
+        assert one is not None
+        assert one.since is not None
+        cohorts = {"first": one.first.made, "first stayed": one.first.stayed, "since": one.since.made, "since stayed": one.since.stayed}
+        for word, (blocks, held) in {**cohorts, "newest": one.newest}.items():
+            number = known[word][size]
+            assert blocks.value - 3 * (blocks.value - blocks.low) <= number <= blocks.value + 3 * (blocks.high - blocks.value), (size, word)
+            assert held.value == blocks.value * size
+    leak, churn = found.of(LEAK), found.of(CHURN)
+    assert leak is not None and churn is not None
+    assert leak.since is not None and leak.since.part is not None and leak.since.part.low > 0.99
+    assert churn.since is not None and churn.since.part is not None and churn.since.part.high < 0.01
