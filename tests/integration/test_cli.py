@@ -45,7 +45,7 @@ def alive(leaky: Path, tmp_path: Path) -> Iterator[int]:
 
 
 def findleaks(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*FINDLEAKS, *map(str, words)], capture_output=True, text=True, timeout=60, check=False, **more)
+    return subprocess.run([*FINDLEAKS, *map(str, words)], capture_output=True, text=True, timeout=180, check=False, **more)
 
 
 def check_lost(found: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def check_lost(found: dict[str, Any]) -> None:
 def test_what_find_imports(core: Path) -> None:
     """Neither the kernel's twin nor the reader of debug information, which it does not need: a start would take 50 ms more."""
     code = "import sys; from findleaks.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
-    ran = subprocess.run([sys.executable, "-c", code, "find", str(core)], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", code, "find", str(core)], capture_output=True, text=True, timeout=180, check=True)
     imported = ran.stderr.split()
     assert "findleaks.engine.kernel.engine" in imported
     assert [name for name in imported if name.startswith(("findleaks.engine.python", "elftools")) or name.endswith("engine_python")] == []
@@ -182,7 +182,7 @@ def test_a_process_of_somebody_else(alive: int) -> None:
         "[commands.load(word) for word in commands.CATALOGUE]; os.setgroups([]); os.setgid(65534); os.setuid(65534); "
         f"sys.exit(cli.main(['find', '--pid', '{alive}']))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False)
     assert ran.returncode == 2
     assert len(ran.stderr.splitlines()) == 1, ran.stderr
     assert "permi" in ran.stderr.lower(), ran.stderr

@@ -31,7 +31,7 @@ def java(folder: Path, *options: str) -> Iterator[cores.Running]:
 
 
 def jcmd(pid: int, *words: str) -> str:
-    return subprocess.run(["jcmd", str(pid), *words], check=True, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(["jcmd", str(pid), *words], check=True, capture_output=True, text=True, timeout=180).stdout
 
 
 def page(*where: str) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def free_port() -> int:
 
 def _talk(port: int, words: bytes) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as wire:
+        with socket.create_connection(("127.0.0.1", port), timeout=180) as wire:
             wire.sendall(words)
             while wire.recv(4096):
                 pass
@@ -230,7 +230,7 @@ def _talk(port: int, words: bytes) -> bool:
 
 
 def _vgdb(pid: int, command: str) -> str:
-    done = subprocess.run(["vgdb", f"--pid={pid}", *command.split()], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["vgdb", f"--pid={pid}", *command.split()], capture_output=True, text=True, timeout=180)
     if done.returncode:
         raise RuntimeError(f"vgdb {command}: {done.stderr}{done.stdout}")
     return done.stdout
