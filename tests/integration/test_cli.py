@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from counts import until
 from stopwatch import Stopwatch
 
-from cores import Running
+from cores import Running, states
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "leaky.c"
 FINDLEAKS = [sys.executable, "-m", "findleaks"]
@@ -234,4 +235,4 @@ def test_ctrl_c_and_progress_on_a_terminal(leaky: Path, tmp_path: Path) -> None:
         os.close(terminal)
         assert os.waitstatus_to_exitcode(status) == 130
         assert took < 0.3
-        assert Path(f"/proc/{running.pid}/stat").read_text().split()[2] == "S"
+        until(lambda: states(running.pid) == {"S"}, "the process to sleep on")

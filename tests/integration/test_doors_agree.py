@@ -108,7 +108,7 @@ def test_process_runs_on_afterwards(running: Running) -> None:
         assert "TracerPid:\t0" in lines
         before = said(running)
         os.kill(running.pid, signal.SIGUSR1)
-        until(lambda: said(running) != before, "it to say so")
+        until(lambda before=before: said(running) != before, "it to say so")  # type: ignore[misc]
         assert said(running) == before + 1
 
 
