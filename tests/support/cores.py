@@ -86,8 +86,8 @@ def states(pid: int) -> set[str]:
 
 
 def all_sleep(pid: int) -> bool:
-    """No thread is running, so nothing changes any more."""
-    return "R" not in states(pid)
+    """No thread is running or waits for a disk, so nothing changes any more."""
+    return not states(pid) & {"R", "D"}
 
 
 def _allow_cores() -> None:
