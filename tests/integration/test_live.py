@@ -118,7 +118,7 @@ def test_it_runs_on_after_a_ctrl_c_while_stopping(reach: Reach, counter: Callabl
 def test_it_runs_on_when_we_are_killed(counter: Callable[..., Counter]) -> None:
     one = counter()
     script = f"import time\nfrom findleaks.target.live import LiveTarget\none = LiveTarget({one.pid}, stopped=False)\n"
-    script += "print('held', flush=True)\ntime.sleep(60)"
+    script += "print('held', flush=True)\ntime.sleep(3600)"
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "held\n"
@@ -304,7 +304,7 @@ def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> N
 @both
 def test_reading_is_quick(reach: Reach, programs: Path, tmp_path: Path) -> None:
     """Attaching, streaming 64 MiB and letting go: within a generous bound, the CPU time of looking at as many bytes one by one."""
-    script = "import time\nb = bytearray(b'x') * (64 << 20)\nprint('ready', flush=True)\ntime.sleep(60)"
+    script = "import time\nb = bytearray(b'x') * (64 << 20)\nprint('ready', flush=True)\ntime.sleep(3600)"
     start = time.process_time()
     sum(1 for byte in bytes(8 << 20) if byte)
     looked = (time.process_time() - start) * 8

@@ -59,7 +59,7 @@ def test_ourselves_a_zombie_and_a_kernel_thread() -> None:
 def test_another_tracer_is_named(counter: Callable[..., Counter]) -> None:
     one = counter()
     script = f"import time\nfrom findleaks.target.live import LiveTarget\none = LiveTarget({one.pid}, stopped=False)\n"
-    script += "print('held', flush=True)\ntime.sleep(60)"
+    script += "print('held', flush=True)\ntime.sleep(3600)"
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
