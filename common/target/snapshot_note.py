@@ -5,7 +5,7 @@ Version 1:
 
     u32     version
     u32     page size, in bytes
-    u64     time of the stop, in nanoseconds since 1970
+    f64     time of the stop, in seconds since 1970 (IEEE 754)
     u64     start time of the process, field 22 of /proc/PID/stat: clock ticks after the boot
     u64     resident bytes by the kernel's count; 2^64 - 1: not known
     5 u64   numbers of ranges: known, resident, swapped, unsure, unread
@@ -40,9 +40,9 @@ from findleaks.target.runs import Runs
 VERSION = 1
 SOURCE = "note of the core"  # of the residency, as JSON names it
 
-_HEAD = struct.Struct("<2I3Q5Q3Q")
+_HEAD = struct.Struct("<2Id2Q5Q3Q")
 _UNKNOWN = (1 << 64) - 1
-_BILLION = 1_000_000_000
+_LATEST = 1e11  # seconds since 1970: some three thousand years
 
 
 class Damaged(Exception):
@@ -68,7 +68,7 @@ def encoded(note: SnapshotNote, page: int) -> bytes:
     texts = [note.maps, b"".join(_name(*one) for one in note.names.items()), note.version.encode()]
     rss = _UNKNOWN if found.rss is None else found.rss
     counts = (*(len(words) // 2 for words in lists), *map(len, texts))
-    head = _HEAD.pack(VERSION, page, round(note.taken_at * _BILLION), note.start_time, rss, *counts)
+    head = _HEAD.pack(VERSION, page, note.taken_at, note.start_time, rss, *counts)
     return b"".join([head, *(_little_endian(words).tobytes() for words in lists), *texts])
 
 
@@ -84,6 +84,8 @@ def decoded(desc: memoryview, page: int) -> SnapshotNote:
     _, size, taken, start_time, rss, *counts = _HEAD.unpack_from(desc)
     if size != page:
         raise Damaged(f"its pages have {size} bytes instead of {page}")
+    if not 0 <= taken < _LATEST:
+        raise Damaged("its time makes no sense")
     needed = _HEAD.size + 16 * sum(counts[:5]) + sum(counts[5:])
     if needed > len(desc):
         raise Damaged(f"it has {len(desc):,} bytes instead of {needed:,}")
@@ -102,7 +104,7 @@ def decoded(desc: memoryview, page: int) -> SnapshotNote:
     known, resident, swapped, unsure, unread = lists
     presence = Presence(SOURCE, known, resident, swapped, None if rss == _UNKNOWN else rss, tuple(unsure))
     said = texts[2].decode("utf-8", "replace")
-    return SnapshotNote(taken / _BILLION, start_time, presence, tuple(unread), texts[0], dict(_names(texts[1])), said)
+    return SnapshotNote(taken, start_time, presence, tuple(unread), texts[0], dict(_names(texts[1])), said)
 
 
 def warning(name: str, why: str) -> str:

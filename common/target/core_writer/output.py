@@ -170,12 +170,10 @@ def _synchronise(fd: int, look: Look) -> None:
         size, at = os.fstat(fd).st_size, 0
         with contextlib.suppress(OSError):
             while at < size:
-                at = os.lseek(fd, at, os.SEEK_DATA)
-                stop = os.lseek(fd, at, os.SEEK_HOLE)
-                while at < stop:
-                    libc.sync_file_range(fd, at, _STEP, _WAIT_WRITE_WAIT)
-                    at += _STEP
-                    look()
+                at = os.lseek(fd, at, os.SEEK_DATA)  # OSError: only a hole is left
+                libc.sync_file_range(fd, at, _STEP, _WAIT_WRITE_WAIT)
+                at += _STEP
+                look()
     os.fsync(fd)
 
 
