@@ -58,6 +58,13 @@ class MappedFiles:
         last = min(end - move, -(-length // self.page) * self.page)
         return [] if file < 0 else [Range(low + move, high + move) for low, high in _data(file, start - move, last)]
 
+    def end(self, region: Region) -> int:
+        """The address where the file ends in the region, rounded up to a page; the region's end
+        where it does not end before, or cannot be opened."""
+        file, length = self._file(region, self._lines.get(region.start, b""))
+        last = region.start - region.file_offset + -(-length // self.page) * self.page
+        return region.end if file < 0 else max(region.start, min(last, region.end))
+
     def _file(self, region: Region, line: bytes) -> tuple[int, int]:
         fields = line.split(None, 5)
         key = b" ".join(fields[3:5])

@@ -103,7 +103,7 @@ def excluded(answer: Any) -> Any:
         if "trusted" in one:
             one["trusted"] = False
         for finding in one.get("findings", ()):
-            if "trusted" in finding.get("evidence", {}):
+            if finding.get("evidence", {}).get("trusted"):
                 finding["evidence"]["trusted"] = False
                 finding["text"] += " Memory is missing or corrupt: what is called lost may be held there."
     return made
@@ -144,6 +144,9 @@ def as_the_process(core: CoreTarget, shown: Pictures) -> None:
         assert core.resident(start, start + size) == live.resident(start, start + size), name
         if name not in ("reserved", "closed", "excluded", "unwritten"):
             assert pages(core, start, size) == pages(live, start, size), name
+    start, size = shown.at["excluded"]
+    assert core.unread == sorted([*live.unread, (start, start + size)]), "what lies beyond the end of a file, and what was excluded"
+    assert len(core.unread) == 2
     assert core.read(shown.at["memfd"][0] + 500 * PAGE, 10) == b"not mapped"
     assert core.read(shown.at["written"][0] + 7 * PAGE, 7) == b"written"
     assert core.read(shown.at["closed"][0], 2) == b"cc"

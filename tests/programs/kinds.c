@@ -56,6 +56,10 @@ int main(int argc, char **argv) {
     int file = open(argc > 2 ? argv[2] : "data", O_RDWR);
     at = map("written", 64 * PAGE, rw, MAP_PRIVATE, file);
     strcpy(at + 7 * PAGE, "written");
+    int other = open("shared_file", O_RDWR | O_CREAT, 0600);
+    if (ftruncate(other, 62 * PAGE)) return 1;
+    at = map("shared_file", 64 * PAGE, rw, MAP_SHARED, other); /* two pages are beyond its end */
+    *(void **)(at + 9 * PAGE) = malloc(888); /* held by the file alone */
     map("unwritten", 64 * PAGE, PROT_READ, MAP_PRIVATE, file);
     map("reserved", 1L << 32, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
     at = map("untouched", 1L << 26, rw, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);

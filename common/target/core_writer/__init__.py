@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from findleaks.errors import TargetError
 from findleaks.target import snapshot_note
+from findleaks.target.base import Range
 from findleaks.target.core_writer import contents, zstd
 from findleaks.target.core_writer.contents import Process
 from findleaks.target.core_writer.headers import laid_out
@@ -60,42 +61,40 @@ def write_core(target: Process, path: str, compress: bool = False, progress: Pro
     assert target.pid is not None
     regions = [region for region in regions_of(record.maps) if region.end <= top_of(target.arch.word)]
     chosen = contents.segments(target, record, regions)
-    own = snapshot_note.encoded(_own(target, record, chosen), target.arch.page)
-    layout = laid_out(target.arch, chosen, notes(target.arch, record, regions, target.auxv, target.pid, own))
-    total = contents.all_bytes(target, record, chosen, lambda: progress(0.0))
-    done = 0
+    with contextlib.closing(contents.Reader(target, record)) as reader:
+        own = snapshot_note.encoded(_own(target, record, reader.unread(chosen)), target.arch.page)
+        layout = laid_out(target.arch, chosen, notes(target.arch, record, regions, target.auxv, target.pid, own))
+        total = contents.all_bytes(target, record, chosen, lambda: progress(0.0))
+        if not compress:
+            check_space(path, total)
+        done = 0
 
-    def look() -> None:
-        progress(min(done / (total or 1), 0.99))
+        def look() -> None:
+            progress(min(done / (total or 1), 0.99))
 
-    if not compress:
-        check_space(path, total)
-    with part_file(path, look) as fd:
-        with contextlib.ExitStack() as stack:
-            output: Output = Sparse(fd, look)
-            if compress:
-                packer = zstd.packer(fd)
-                stack.callback(packer.close)
-                output = Packed(packer, look)
-            reader = contents.Reader(target, record)
-            stack.callback(reader.close)
-            output.put(0, memoryview(layout.head))
-            for segment, offset in zip(chosen, layout.offsets):
-                move = offset - segment.region.start
-                for piece in reader.pieces(segment) if segment.size else ():
-                    output.put(piece.address + move, piece.data)
-                    done += len(piece.data)
-            if layout.tail:
-                output.put(layout.size - len(layout.tail), memoryview(layout.tail))
-            output.end(layout.size)
-        stored = os.fstat(fd).st_blocks * 512
+        with part_file(path, look) as fd:
+            with contextlib.ExitStack() as stack:
+                output: Output = Sparse(fd, look)
+                if compress:
+                    packer = zstd.packer(fd)
+                    stack.callback(packer.close)
+                    output = Packed(packer, look)
+                output.put(0, memoryview(layout.head))
+                for segment, offset in zip(chosen, layout.offsets):
+                    move = offset - segment.region.start
+                    for piece in reader.pieces(segment) if segment.size else ():
+                        output.put(piece.address + move, piece.data)
+                        done += len(piece.data)
+                if layout.tail:
+                    output.put(layout.size - len(layout.tail), memoryview(layout.tail))
+                output.end(layout.size)
+            stored = os.fstat(fd).st_blocks * 512
     return Written(path, layout.size, done, stored, len(record.registers))
 
 
-def _own(target: Process, record: StopRecord, chosen: list[contents.Segment]) -> snapshot_note.SnapshotNote:
+def _own(target: Process, record: StopRecord, unread: Sequence[Range]) -> snapshot_note.SnapshotNote:
     from findleaks import __version__
 
-    unread = contents.unread(target, record, chosen)
     taken = target.taken_at or 0.0
     return snapshot_note.SnapshotNote(
         taken, target.start_time or 0, record.moment.presence, unread, record.maps, target.thread_names(), __version__

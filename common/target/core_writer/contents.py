@@ -23,6 +23,9 @@ _RESERVED = 1 << 30
 """Bytes from which an anonymous mapping without a page is left out, as the kernel leaves out all of
 them: else packing and copying a core would take as long as its reservations are large. Smaller
 ones are holes of the file, so that debuggers read the zeros that the process would."""
+_MOST_SHARED = 64 << 20
+"""Bytes of a writable shared mapping of a file on disk up to which it is written, unlike the
+kernel's default: it may hold pointers. A JVM has one of 32 KiB, a data base may have many GiB."""
 _MOST_NOTE = 1 << 20  # bytes of an unwritten mapping kept for a build-id that lies far into it
 _MAPPING = re.compile(rb"([0-9a-f]+)-[0-9a-f]+ [r-][w-][x-][ps] [0-9a-f]+ ([0-9a-f:]+) ")
 
@@ -38,10 +41,11 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
     """The mappings of the process with what the core has of each:
 
     - all of private memory that the process wrote to, and of readable anonymous memory;
-    - all of shared memory that is in no file of a disk;
+    - all of shared memory that is in no file of a disk, and of writable mappings of a file on disk
+      that are not large;
     - of unwritten private mappings of ELF files the first page, and the one with the build-id;
     - the vDSO;
-    - nothing of the rest: text and constants, shared files, reserved addresses, and what the
+    - nothing of the rest: text and constants, other shared files, reserved addresses, and what the
       process excluded by madvise(MADV_DONTDUMP)."""
     excluded = _excluded(record.proc)
     disks = _on_disk(record)
@@ -53,7 +57,8 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
         elif region.name.startswith(KERNELS):
             size = region.size if region.name.startswith("[vdso") else 0
         elif not region.private:
-            size = region.size if region.readable and region.start not in disks else 0
+            small = region.writable and region.size <= _MOST_SHARED
+            size = region.size if region.readable and (small or region.start not in disks) else 0
         elif record.moment.own.bytes(region.start, region.end):
             size = region.size
         elif region.anonymous:
@@ -167,17 +172,22 @@ class Reader:
             return iter((Range(region.start, end),))
         return (self._moment.own if region.private else self._moment.shared).within(region.start, end)
 
+    def unread(self, chosen: Sequence[Segment]) -> list[Range]:
+        """Writable memory that the core lacks though it is mapped: what could not be read, what has
+        pages but was excluded, and what lies beyond the end of a mapped file."""
+        found = list(self._target.unread)
+        for region, size in chosen:
+            if not (region.readable and region.writable):
+                continue
+            if not size and region.anonymous:
+                found += self._moment.own.within(region.start, region.end)
+            elif size and not region.anonymous:
+                end = self._files.end(region)
+                found += [Range(end, region.end)] if end < region.end else []
+        return sorted(found)
+
     def close(self) -> None:
         self._files.close()
-
-
-def unread(target: Process, record: StopRecord, chosen: Sequence[Segment]) -> list[Range]:
-    """Memory with pages that the core lacks as it could not be read, or was excluded."""
-    found = list(target.unread)
-    for region, size in chosen:
-        if not size and region.readable and region.writable and region.anonymous:
-            found += record.moment.own.within(region.start, region.end)
-    return sorted(found)
 
 
 def all_bytes(target: Process, record: StopRecord, chosen: Sequence[Segment], look: Callable[[], None]) -> int:
