@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from findleaks.errors import TargetError
-from findleaks.target.core_writer import check
+from findleaks.target.core_writer import check, zstd
 from findleaks.target.core_writer.output import Packed, Sparse, check_space, part_file
 
 
@@ -121,3 +123,24 @@ def test_what_is_skipped_is_packed_as_zeros() -> None:
     wanted[:4], wanted[10 : 10 + (3 << 20)], wanted[5 << 20 : (5 << 20) + 4] = b"head", bytes([7]) * (3 << 20), b"tail"
     assert kept.data == wanted
     assert kept.finished
+
+
+def test_packed_by_the_module_of_newer_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`compression.zstd`, of Python 3.14, is taken before others: its compressor's methods, made of python-zstandard's."""
+    zstandard = pytest.importorskip("zstandard")
+    made = ModuleType("compression.zstd")
+    made.ZstdCompressor = lambda level: zstandard.ZstdCompressor(level=level).compressobj()  # type: ignore[attr-defined]
+    made.ZstdError = zstandard.ZstdError  # type: ignore[attr-defined]
+    package = ModuleType("compression")
+    package.zstd = made  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "compression", package)
+    monkeypatch.setitem(sys.modules, "compression.zstd", made)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    path = tmp_path / "packed"
+    with open(path, "wb") as file:
+        packer = zstd.packer(file.fileno())
+        packer.write(memoryview(b"core" * 100_000))
+        packer.finish()
+        packer.close()
+    with open(path, "rb") as packed:
+        assert zstandard.ZstdDecompressor().stream_reader(packed).read() == b"core" * 100_000

@@ -16,7 +16,8 @@ from findleaks.formatting import size as human
 
 _STEP = 8 << 20  # bytes that are forced to disk between two checks for Ctrl-C
 _PACKED = 1 << 20  # bytes packed between two checks for Ctrl-C
-_WAIT_WRITE_WAIT = 7  # SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER, sync_file_range(2)
+_AHEAD = 32 << 20  # bytes after which the disk is made to write what it has been given
+_WRITE, _WAIT_WRITE_WAIT = 2, 7  # SYNC_FILE_RANGE_WRITE; with _WAIT_BEFORE and _WAIT_AFTER
 _LONGEST_NAME = 200  # bytes of the file's name that are part of the temporary one's
 
 Look = Callable[[], None]
@@ -40,11 +41,17 @@ class Sparse:
 
     def __init__(self, fd: int, look: Look) -> None:
         self._fd, self._look = fd, look
+        self._started, self._given = 0, 0  # where the disk has not begun to write; bytes from there
+        self._libc = _with_sync_file_range()
 
     def put(self, at: int, data: memoryview) -> None:
         while data:
             done = os.pwrite(self._fd, data, at)
             at, data = at + done, data[done:]
+            self._given += done
+            if self._given >= _AHEAD and self._libc is not None:
+                self._libc.sync_file_range(self._fd, self._started, at - self._started, _WRITE)
+                self._started, self._given = at, 0
             self._look()
 
     def end(self, size: int) -> None:
@@ -164,9 +171,8 @@ def _plain(error: Exception) -> str:
 
 def _synchronise(fd: int, look: Look) -> None:
     """Force the file to disk, in steps: fsync(2) alone may take minutes, and ends for no signal."""
-    libc: Any = ctypes.CDLL(None)
-    if hasattr(libc, "sync_file_range"):
-        libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    libc = _with_sync_file_range()
+    if libc is not None:
         size, at = os.fstat(fd).st_size, 0
         with contextlib.suppress(OSError):
             while at < size:
@@ -175,6 +181,15 @@ def _synchronise(fd: int, look: Look) -> None:
                 at += _STEP
                 look()
     os.fsync(fd)
+
+
+def _with_sync_file_range() -> Any:
+    """The C library with sync_file_range(2); None where it has none."""
+    libc: Any = ctypes.CDLL(None)
+    if not hasattr(libc, "sync_file_range"):
+        return None
+    libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return libc
 
 
 def _synchronise_folder(folder: str) -> None:
