@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ pytest.register_assert_rewrite(*(file.stem for file in SUPPORT.glob("*.py")))
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile("steady")
+
+SECONDS_TO_END = 5.0
+"""For processes that are about to end when the last test does, as a debugger whose parent was killed."""
 
 LEFT = pytest.StashKey[dict[int, str]]()
 """Processes that tests of pytest-xdist's workers left running, by pid: their command lines."""
@@ -81,7 +85,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     commandline = sys.modules.get("commandline")
     if commandline is not None:  # a test has asked for it
         commandline.end()
-    left = _running_children()
+    limit = time.monotonic() + SECONDS_TO_END
+    while (left := _running_children()) and time.monotonic() < limit:
+        time.sleep(0.05)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     output = getattr(session.config, "workeroutput", None)

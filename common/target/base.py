@@ -129,6 +129,12 @@ class Target(Mapped, Protocol):
     warnings: list[str]  # of unread memory, a truncated core, files that do not match
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
     exe_path: str = ""  # the program's path when it ran; "" where that is not known
+    # When the process was stopped and read, in seconds since 1970; None: not known. Of a core: only
+    # where its own notes say so.
+    taken_at: Optional[float] = None
+    # When the process started, in clock ticks after the system's boot (field 22 of /proc/PID/stat),
+    # which distinguishes processes that had one id; None: not known.
+    start_time: Optional[int] = None
 
     def read_code(self, address: int, size: int) -> bytes:
         """Like `read`, but without the breakpoints that a debugger has inserted."""
@@ -145,14 +151,16 @@ class Target(Mapped, Protocol):
 
     def resident(self, start: int, end: int) -> Optional[int]:
         """Bytes of [start, end) that were in memory or in swap at the stop; None: not known.
-        Of a live process: of private anonymous memory only. Of a core: by the holes that the kernel
-        leaves for pages never touched, or given back; copied and compressed cores lack them."""
+        Of a live process: of private anonymous memory only. Of a core: by findleaks' own note, or
+        by the holes that the kernel leaves for pages never touched, or given back, which copied and
+        compressed cores lack."""
         return None
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
         """Residency page by page, for every mapping, at one moment; None where it is not known.
-        Of a live process: from pagemap and smaps; of a core: from its holes. `progress` is called
-        at least every 200 ms with the part that is done (0: unknown), and may raise."""
+        Of a live process: from pagemap and smaps; of a core: from findleaks' own note, or from its
+        holes. `progress` is called at least every 200 ms with the part that is done (0: unknown),
+        and may raise."""
         return None
 
     @property
@@ -189,7 +197,8 @@ class Target(Mapped, Protocol):
     def threads(self) -> Sequence[Thread]: ...
 
     def thread_names(self) -> Mapping[int, str]:
-        """Names by tid (prctl PR_SET_NAME), of this machine's processes: cores have none."""
+        """Names by tid (prctl PR_SET_NAME), of this machine's processes, and of cores that
+        findleaks wrote: others have none."""
         return {}
 
     def run_on(self, seconds: float) -> bool:

@@ -21,11 +21,14 @@ from findleaks.target.maps import regions_of
 from findleaks.target.moment import moment
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
+from findleaks.target.ranges import overlapping
 from findleaks.target.reader import Extent, ExtentReader
 from findleaks.target.residency.presence import Presence
+from findleaks.target.stop_record import StopRecord, start_time_of, stat_of
 from findleaks.target.stopped import Plan, Stop, extents_of, joined
 
 PIECE = 4 << 20  # bytes of a mapped file that are read at once
+_LONGEST = 8 << 20  # bytes of a piece of `stored`
 _SPARE = 64 << 20
 """Bytes to leave free beside the copy and a quarter of it: the analysis needs memory, too."""
 _SMALL = 16 << 20  # bytes added since the plan, up to which available memory is not checked again
@@ -51,6 +54,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._auxv: dict[int, int] = {}
         self._files: Optional[MappedFiles] = None
         self._presence: Optional[Presence] = None
+        self._record: Optional[StopRecord] = None
         self.stopped = 0.0  # seconds that the process was stopped
         try:
             self._copy()
@@ -77,6 +81,8 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._names, self._auxv = super().thread_names(), super().auxv
         assert stop.at is not None
         self._presence = stop.at.presence
+        self._record = StopRecord(stop.proc, stop.stat, stop.maps, stop.at, tracer.register_notes())
+        self.taken_at, self.start_time = stop.taken_at, start_time_of(stop.stat)
         self.set_extents(extents_of(plan, stop, self._files))
         for gap in stop.absent:
             self._add_unread(*gap)
@@ -127,7 +133,9 @@ class CopiedProcess(ExtentReader, LocalProcess):
         gc.disable()  # a collection may take longer than everything else here
         try:
             memory = os.open(f"{stop.proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            stop.taken_at = time.time()
             stop.maps = content(f"{stop.proc}/maps")
+            stop.stat = stat_of(f"/proc/{self._pid}")
             self.exe_path = _link(f"{stop.proc}/exe")
             stop.regions = plan.regions if stop.maps == plan.maps else regions_of(stop.maps)
             stop.at = moment(stop.proc, self._page, stop.regions, lambda part: look())
@@ -184,6 +192,26 @@ class CopiedProcess(ExtentReader, LocalProcess):
     def presence(self, progress: Progress) -> Optional[Presence]:
         """See Target. The answer is that of the stop."""
         return self._presence
+
+    def record(self, progress: Progress) -> Optional[StopRecord]:
+        """What a core says of the process besides its memory."""
+        return self._record
+
+    def stored(self, start: int, end: int) -> Iterator[Piece]:
+        """What may be other than zeros in [start, end), ascending, at most 8 MiB at once: the
+        copied pages, and of mapped files what they have there."""
+        for extent, low, high in overlapping(self._extents, self._starts, start, end):
+            move = extent.start - extent.offset
+            source = extent.source
+            if isinstance(source, MappedFile):
+                for part in source.data_parts(low, high):
+                    yield from self._readable_pieces(*part, PIECE, source.some)
+                continue
+            for at, stop in source.nonzero(low - move, high - move):
+                while at < stop:
+                    size = min(stop - at, _LONGEST)
+                    yield Piece(at + move, source.part(at, size))
+                    at += size
 
     def threads(self) -> Sequence[Thread]:
         return self._threads

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
 from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target import elf, notes
-from findleaks.target.base import Module, Range, Thread
+from findleaks.target import elf, notes, snapshot_note
+from findleaks.target.base import Module, Range, Region, Thread
 from findleaks.target.files import Place
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
 from findleaks.target.modules import DELETED, FileSource, Image, Places, bare, check, images, supported_arch, unnamed
-from findleaks.target.notes import Mapping
-from findleaks.target.ranges import gaps, holding, overlapping
+from findleaks.target.notes import Mapping as MappedFile
+from findleaks.target.ranges import gaps, holding, merged, overlapping
 from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, map_file
 from findleaks.target.residency import holes
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
+from findleaks.target.snapshot_note import SnapshotNote
 
 GIVE_SYSROOT = "Give --sysroot."
 
@@ -61,6 +62,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             self.warnings.append(f"{self._name}: memory at the very end of the address space, where no process has any: left out")
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
         self._process = self._notes(view, head, headers)
+        self._snapshot = self._own_note()
         self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
         self.pid: Optional[int] = self._process.pid
         self.crashed = self._process.crashed
@@ -73,7 +75,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self._modules = [self._named(image) for image in self._images]
         self._checked = self._fill()
         named = [m for m in self._files if m.path] if self._process.files else []
-        self._set_regions(regions_of(loads, named, self._stack(), self._places.is_code))
+        self._set_regions(self._mapped() or regions_of(loads, named, self._stack(), self._places.is_code))
         self.unread = self._find_unread()
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
         self.description = self._describe()
@@ -108,13 +110,40 @@ class CoreTarget(ExtentReader, ImageTarget):
             self.warnings.append(f"{self._name}: {why}: registers and stacks are unknown, so that what only they refer to looks lost")
         return process
 
-    def _mappings(self, loads: Sequence[Load]) -> list[Mapping]:
+    def _own_note(self) -> Optional[SnapshotNote]:
+        """findleaks' own note; None where there is none, or it is damaged."""
+        desc, self._process = self._process.snapshot, self._process._replace(snapshot=None)
+        try:
+            found = snapshot_note.decoded(desc, self.arch.page) if desc is not None else None
+        except snapshot_note.Damaged as why:
+            self.warnings.append(snapshot_note.warning(self._name, str(why)))
+            return None
+        if found is not None:
+            self.taken_at, self.start_time = found.taken_at or None, found.start_time or None
+        return found
+
+    def _mapped(self) -> Optional[Sequence[Region]]:
+        """The regions, and what could not be read of them, by findleaks' own note."""
+        note = self._snapshot
+        if note is None:
+            return None
+        found = snapshot_note.regions(note, self._loads, top_of(self.arch.word))
+        if found is None:
+            self._snapshot = None
+            self.warnings.append(snapshot_note.warning(self._name, "its mappings are not the core's"))
+            return None
+        starts = [gap.start for gap in note.unread]
+        left = (extent.part(*part) for extent in self._extents for part in gaps(extent.start, extent.end, note.unread, starts))
+        self.set_extents(list(left))
+        return found
+
+    def _mappings(self, loads: Sequence[Load]) -> list[MappedFile]:
         """The mapped files, or the segments with an ELF header where the core names no files."""
         if self._process.files:
             top = top_of(self.arch.word)
             known = [mapping._replace(end=min(mapping.end, top)) for mapping in self._process.files if mapping.start < top]
             vdso = self._process.auxv.get(notes.AT_SYSINFO_EHDR, 0)
-            known += [Mapping(d.start, d.end, 0, VDSO) for d in loads if d.start == vdso]
+            known += [MappedFile(d.start, d.end, 0, VDSO) for d in loads if d.start == vdso]
             return sorted(known)
         return unnamed(self.read, ((d.start, d.end, d.there >= 64) for d in loads))
 
@@ -239,7 +268,16 @@ class CoreTarget(ExtentReader, ImageTarget):
         if shared:
             size, files = formatting.size(sum(shared.values())), formatting.some(list(shared))
             self.warnings.append(f"{size} of writable files are not in the core ({files}): pointers in them are not seen.")
-        return unread
+        return merged([*unread, *self._unread_when_written()])
+
+    def _unread_when_written(self) -> Sequence[Range]:
+        """Memory with pages that findleaks did not write into the core, by its own note."""
+        found = self._snapshot.unread if self._snapshot is not None else ()
+        excluded = sum(d.end - d.start for part in found for d in [holding(self._loads, part.start)] if d is not None and not d.filesz)
+        if excluded:
+            why = "as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen"
+            self.warnings.append(f"{formatting.size(excluded)} of memory is not in the core, {why}.")
+        return found
 
     def _truncation_warning(self) -> str:
         threads = self._process.threads
@@ -269,6 +307,9 @@ class CoreTarget(ExtentReader, ImageTarget):
     # -- the protocol
 
     def resident(self, start: int, end: int) -> Optional[int]:
+        if self._snapshot is not None:
+            known = self._snapshot.presence
+            return known.resident.bytes(start, end) + known.swapped.bytes(start, end)
         if not self._holes_valid():
             return None
         found = 0
@@ -291,6 +332,8 @@ class CoreTarget(ExtentReader, ImageTarget):
         return self._trusted
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
+        if self._snapshot is not None:
+            return self._snapshot.presence
         if not self._holes_valid(progress):
             return None
         anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
@@ -298,6 +341,9 @@ class CoreTarget(ExtentReader, ImageTarget):
 
     def threads(self) -> Sequence[Thread]:
         return self._process.threads
+
+    def thread_names(self) -> Mapping[int, str]:
+        return self._snapshot.names if self._snapshot is not None else {}
 
     @property
     def auxv(self) -> dict[int, int]:

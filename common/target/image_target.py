@@ -83,6 +83,10 @@ class ImageTarget(Target):
     def modules(self) -> Sequence[Module]:
         return self._modules
 
+    def images(self) -> Sequence[Image]:
+        """The modules with their ELF headers."""
+        return self._images
+
     def _image_of(self, module: Module) -> Optional[Image]:
         index = region_index(self._modules, module.start)
         return self._images[index] if index >= 0 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
@@ -11,6 +12,8 @@ from findleaks.errors import TargetError
 from findleaks.target.base import Piece, Region, Thread
 from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
+from findleaks.target.moment import moment
+from findleaks.target.notes import RegisterNotes
 from findleaks.target.paged import PagedReader
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, tasks
@@ -19,6 +22,7 @@ from findleaks.target.reader import Zeros
 from findleaks.target.residency import presence
 from findleaks.target.residency.pagemap import PageMap
 from findleaks.target.residency.presence import Presence
+from findleaks.target.stop_record import StopRecord, start_time_of, stat_of
 
 PIECE = 4 << 20
 """Bytes of a piece. /proc/PID/mem is fastest at 1 to 4 MiB a call: the buffer stays cached."""
@@ -54,6 +58,8 @@ class LiveTarget(PagedReader, LocalProcess):
     def _open(self) -> None:
         # Again: now that all are stopped, no thread ends any more.
         self._proc = folder_of(self._pid)
+        self.taken_at, stat = time.time(), stat_of(f"/proc/{self._pid}")
+        self.start_time = start_time_of(stat)
         try:
             self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             maps = content(f"{self._proc}/maps")
@@ -136,6 +142,40 @@ class LiveTarget(PagedReader, LocalProcess):
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
         return presence.live(self._proc, self._page, progress)
+
+    # -- for a core of it
+
+    def record(self, progress: Callable[[float], None]) -> Optional[StopRecord]:
+        """What a core says of the process besides its memory; None where the system does not report
+        which pages are in memory."""
+        at = moment(self._proc, self._page, self._regions, progress)
+        if at is None:
+            return None
+        try:
+            maps = content(f"{self._proc}/maps")
+        except OSError as error:
+            raise TargetError(refusal(self._pid, error.errno)) from None
+        if self._tracer is not None:
+            registers = self._tracer.register_notes()
+        else:
+            form, names = self.arch.word_format, self.arch.registers
+            packed = struct.Struct(f"{form[0]}{len(names)}{form[1]}").pack
+            registers = [RegisterNotes(one.tid, 0, packed(*(one.registers.get(name, 0) for name in names)), ()) for one in self.threads()]
+        return StopRecord(self._proc, stat_of(f"/proc/{self._pid}"), maps, at, registers)
+
+    def stored(self, start: int, end: int) -> Iterator[Piece]:
+        """What can be read of [start, end), ascending, at most 4 MiB at once. A piece is valid
+        until the next one is asked for. Reads every page, which makes it resident."""
+        buffer = memoryview(bytearray(min(PIECE, end - start)))
+        while start < end:
+            got = self._fill(start, buffer[: min(PIECE, end - start)])
+            if got:
+                yield Piece(start, buffer[:got])
+                start += got
+            else:
+                following = min((start & -self._page) + self._page, end)
+                self._add_unread(start, following)
+                start = following
 
     # -- the rest of the protocol
 

@@ -5,11 +5,14 @@ container, the process's memory is read, if the very same mapping is still there
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
+from collections.abc import Iterator
 from typing import Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Region
+from findleaks.target.base import Range, Region
 from findleaks.target.files import Place, content
 from findleaks.target.reader import Source
 
@@ -46,6 +49,21 @@ class MappedFiles:
         except OSError:
             return b""
         return data + bytes(size - len(data)) if len(data) < size and at + len(data) >= length else data
+
+    def data_parts(self, region: Region, start: int, end: int) -> list[Range]:
+        """The parts of [start, end), which lies in the region, that are no holes of the file;
+        none where the file cannot be opened."""
+        file, length = self._file(region, self._lines.get(region.start, b""))
+        move = region.start - region.file_offset
+        last = min(end - move, -(-length // self.page) * self.page)
+        return [] if file < 0 else [Range(low + move, high + move) for low, high in _data(file, start - move, last)]
+
+    def end(self, region: Region) -> int:
+        """The address where the file ends in the region, rounded up to a page; the region's end
+        where it does not end before, or cannot be opened."""
+        file, length = self._file(region, self._lines.get(region.start, b""))
+        last = region.start - region.file_offset + -(-length // self.page) * self.page
+        return region.end if file < 0 else max(region.start, min(last, region.end))
 
     def _file(self, region: Region, line: bytes) -> tuple[int, int]:
         fields = line.split(None, 5)
@@ -98,6 +116,21 @@ class MappedFiles:
         self.chunks.clear()
 
 
+def _data(file: int, at: int, end: int) -> Iterator[Range]:
+    """The parts of [at, end) of an open file that are no holes, as whole pages."""
+    while at < end:
+        try:
+            low = max(os.lseek(file, at, os.SEEK_DATA) // mmap.PAGESIZE * mmap.PAGESIZE, at)
+            high = -(-os.lseek(file, low, os.SEEK_HOLE) // mmap.PAGESIZE) * mmap.PAGESIZE
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # ENXIO: nothing but a hole from here on
+                yield Range(at, end)
+            return
+        if low < end:
+            yield Range(low, min(high, end))
+        at = max(high, at + mmap.PAGESIZE)
+
+
 class MappedFile(Source):
     """One mapping of a file. Offsets are addresses of the process."""
 
@@ -117,6 +150,10 @@ class MappedFile(Source):
     def some(self, offset: int, size: int) -> memoryview:
         """As many of these bytes as there are, writable."""
         return memoryview(bytearray(self._files.read(self.region, offset, size)))
+
+    def data_parts(self, start: int, end: int) -> list[Range]:
+        """See MappedFiles."""
+        return self._files.data_parts(self.region, start, end)
 
     def ahead(self, offset: int, size: int) -> None:
         pass

@@ -5,7 +5,7 @@ include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c (fill_file
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.target.arch import Arch
@@ -14,6 +14,7 @@ from findleaks.target.elf import Note, text
 from findleaks.target.register_words import image_of, note_words
 
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE, NT_SIGINFO = 1, 3, 6, 0x46494C45, 0x53494749
+FINDLEAKS, NT_SNAPSHOT = b"findleaks", 0x464C4B53  # owner and type: see snapshot_note.py
 AT_PHDR, AT_PAGESZ, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3, 6, 7, 9, 25, 31, 33
 
 
@@ -32,6 +33,15 @@ class Mapping(NamedTuple):
     path: str
 
 
+class RegisterNotes(NamedTuple):
+    """A thread's registers as in the notes of a core."""
+
+    tid: int
+    signal: int  # that it was about to take; 0: none
+    general: bytes  # elf_gregset_t
+    extra: Sequence[tuple[int, bytes]]  # type and contents of the notes of its other registers
+
+
 class Process(NamedTuple):
     """What the notes say of the process. `problems` are the parts that made no sense."""
 
@@ -43,6 +53,7 @@ class Process(NamedTuple):
     problems: list[str]
     unit: int = 0  # NT_FILE's page size: the system's in the kernel's cores, 1 in GDB's; 0: no note
     crashed: int = 0  # the thread that a fault or its own abort() ended
+    snapshot: Optional[memoryview] = None  # findleaks' own note
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Thread:
@@ -83,6 +94,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     raw: list[tuple[int, bytes, list[bytes]]] = []
     tids: set[int] = set()
     crashed = 0
+    snapshot: Optional[memoryview] = None
     order = arch.word_format[0]
     for note in notes:
         if note.type == NT_PRSTATUS and note.name == b"CORE":
@@ -107,12 +119,14 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
             auxv = auxiliary(arch, bytes(note.desc))
         elif note.type == NT_FILE and note.name == b"CORE":
             files, unit = _files(arch, note.desc, problems)
+        elif note.type == NT_SNAPSHOT and note.name == FINDLEAKS:
+            snapshot = note.desc
     if problems.more:
         problems.extend([f"{problems.more:,} more notes that make no sense"])
     threads = [thread(arch, tid, registers, extra) for tid, registers, extra in raw if registers]
     if pid is None and threads:
         pid = threads[0].tid
-    return Process(pid, name, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems, unit, crashed)
+    return Process(pid, name, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems, unit, crashed, snapshot)
 
 
 def _own_fault(order: str, info: memoryview) -> bool:

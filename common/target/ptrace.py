@@ -13,9 +13,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
 import time
 from _thread import allocate_lock, start_new_thread
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Optional
 
@@ -24,7 +25,7 @@ from findleaks.formatting import some
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.files import content
-from findleaks.target.notes import NT_PRSTATUS, thread
+from findleaks.target.notes import NT_PRSTATUS, RegisterNotes, thread
 
 _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207  # PTRACE_…
 _WALL = 0x40000000  # __WALL of waitpid(2)
@@ -54,8 +55,7 @@ class Tracer:
         self.pid = pid
         self.arch = arch
         self.warnings: list[str] = []
-        # Thread, its general registers, its other registers.
-        self._read: list[tuple[int, bytes, Sequence[bytes]]] = []
+        self._read: list[RegisterNotes] = []
         self._sleeping: list[Thread] = []  # those that did not stop
         self._libc = ptrace_library()
         self._stops: dict[int, Optional[int]] = {}  # by thread: signal to hand back; None: runs
@@ -73,8 +73,18 @@ class Tracer:
     @cached_property
     def threads(self) -> list[Thread]:
         """The threads as stopped, the main one first. Decoded on demand, not at the stop."""
-        made = [thread(self.arch, tid, registers, extra) for tid, registers, extra in self._read]
+        made = [thread(self.arch, one.tid, one.general, [data for _, data in one.extra]) for one in self._read]
         return sorted([*made, *self._sleeping], key=lambda t: (t.tid != self.pid, t.tid))
+
+    def register_notes(self) -> list[RegisterNotes]:
+        """The registers of `threads`, in that order, as a core has them: of threads that did not
+        stop, all but the stack pointer and the program counter are zeros."""
+        names, form = self.arch.registers, self.arch.word_format
+        made = list(self._read)
+        for one in self._sleeping:
+            words = [one.registers.get(name, 0) for name in names]
+            made.append(RegisterNotes(one.tid, 0, struct.pack(f"{form[0]}{len(words)}{form[1]}", *words), ()))
+        return sorted(made, key=lambda one: (one.tid != self.pid, one.tid))
 
     def stop(self, during: Optional[Callable[[], Optional[bool]]] = None) -> None:
         """Stop every thread, also those that start meanwhile, and read the registers; TargetError
@@ -198,8 +208,8 @@ class Tracer:
         size = len(self.arch.registers) * self.arch.word
         registers = self._regset(tid, NT_PRSTATUS, size) if stopped else b""
         if len(registers) == size:
-            extra = [self._regset(tid, note, 1 << 14) for note in self.arch.extra_register_notes]
-            self._read.append((tid, registers, [e for e in extra if e]))
+            extra = [(note, self._regset(tid, note, 1 << 14)) for note in self.arch.extra_register_notes]
+            self._read.append(RegisterNotes(tid, self._stops.get(tid) or 0, registers, [one for one in extra if one[1]]))
         elif state(self.pid, tid) not in "ZX":
             found = sleeping(self.pid, tid, self.arch)
             if found is not None:

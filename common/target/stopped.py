@@ -28,7 +28,9 @@ class Stop:
 
     def __init__(self) -> None:
         self.proc = ""  # the folder under /proc of a thread that has memory
+        self.taken_at = 0.0  # seconds since 1970
         self.maps = b""  # the text of /proc/PID/maps
+        self.stat = b""  # the text of /proc/PID/stat
         self.regions: Sequence[Region] = ()
         self.at: Optional[Moment] = None
         self.placed = Copied.none()  # all pages that were copied

@@ -40,8 +40,8 @@ class Standing:
         return self.process.stdout.readline().strip()
 
 
-def plain_copy(pid: int) -> tuple[float, int]:
-    """Milliseconds for process_vm_readv of all writable resident memory into memory that is there already, and its bytes."""
+def resident_runs(pid: int) -> list[tuple[int, int]]:
+    """The runs of resident pages in writable memory."""
     runs: list[tuple[int, int]] = []
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/pagemap", "rb") as pagemap:
         for line in maps:
@@ -56,6 +56,12 @@ def plain_copy(pid: int) -> tuple[float, int]:
                     runs[-1] = runs[-1][0], start + mmap.PAGESIZE
                 elif byte & 0x80:
                     runs.append((start, start + mmap.PAGESIZE))
+    return runs
+
+
+def plain_copy(pid: int) -> tuple[float, int]:
+    """Milliseconds for process_vm_readv of all writable resident memory into memory that is there already, and its bytes."""
+    runs = resident_runs(pid)
     size = sum(end - start for start, end in runs)
     room = mmap.mmap(-1, size)
     for at in range(0, size, mmap.PAGESIZE):

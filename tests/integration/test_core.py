@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -209,32 +210,35 @@ def test_packed_with_zstd_and_gzip(pictures: dict[str, tuple[Path, dict[str, int
 
 
 def test_opening_is_quick(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
-    """CPU time of importing and opening, without the interpreter's own start; the best of a few, as the machine may be busy."""
+    """CPU time of importing and opening, beside that of the interpreter's own start; the best of a few, as the machine may be busy."""
     path, _ = pictures.get("kernel", pictures["gcore"])
-    script = (
-        "import time; a = time.process_time(); from findleaks.target.core import open_core; open_core(%r); print(time.process_time() - a)"
-    )
+    script = "import time; a = time.process_time(); from findleaks.target.core import open_core; open_core(%r)"
+    script += "; print(a, time.process_time() - a)"
     times = []
     for _ in range(5):
         result = subprocess.run([sys.executable, "-c", script % str(path)], capture_output=True, text=True, check=True)
-        times.append(float(result.stdout))
-    assert min(times) < 0.15, times
+        times.append([float(word) for word in result.stdout.split()])
+    starts, opened = zip(*times)
+    assert min(opened) < 4 * min(starts), times
 
 
 def test_words_and_names_by_the_thousand_are_quick(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
+    """Beside as many look-ups in a dictionary."""
     path, at = pictures["gcore"]
+
+    def spent(ask: Callable[[int], object], times: int) -> float:
+        start = time.process_time()
+        for i in range(times):
+            ask(i)
+        return time.process_time() - start
+
+    known = dict.fromkeys(range(100_000))
+    plain = spent(lambda i: known.get(8 * i), 100_000)
     with open_core(str(path)) as core:
         libc = next(m for m in core.modules() if "libc.so" in m.path)
-        start = time.process_time()
-        for i in range(100_000):
-            core.word(at["big"] + 8 * i)
-        words = time.process_time() - start
-        start = time.process_time()
-        found = sum(core.symbolize(libc.start + 0x28000 + 64 * i) is not None for i in range(10_000))
-        names = time.process_time() - start
-        assert found > 5_000
-        assert words < 0.5
-        assert names < 1.0
+        assert spent(lambda i: core.word(at["big"] + 8 * i), 100_000) < 20 * plain
+        assert spent(lambda i: core.symbolize(libc.start + 0x28000 + 64 * i), 10_000) < 40 * plain
+        assert sum(core.symbolize(libc.start + 0x28000 + 64 * i) is not None for i in range(10_000)) > 5_000
 
 
 def test_flipped_bytes_of_a_real_core(pictures: dict[str, tuple[Path, dict[str, int]]], tmp_path: Path) -> None:

@@ -139,10 +139,10 @@ def test_when_and_every(door: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
     words = ["event", "--when", "*(int*)$rdi == 0", "--every", "0.5", "--events", str(TOTAL), "--json"]
     counting = Counting(door, words, running, at)
-    time.sleep(1.6)
+    counting.wait_for_tables(2)
     (running.folder / "go").touch()
     tables = reported(counting.finish())
-    assert len(tables) >= 3
+    assert [table["events"] for table in tables[:2]] == [0, 0]
     assert [table["last"] for table in tables] == [False] * (len(tables) - 1) + [True]
     assert [table["events"] for table in tables] == sorted(table["events"] for table in tables)
     assert (tables[-1]["events"], tables[-1]["matched"], tables[-1]["end"]) == (TOTAL, THREADS, "asked")
@@ -233,13 +233,12 @@ def test_ctrl_c_in_the_middle_of_a_table(terminal: Callable[..., Terminal], tmp_
     subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, truth.PROGRAMS / "counting_many.c"], check=True)
     with Running([str(program), str(stacks)], tmp_path / "run") as running, terminal("-p", str(running.pid)) as debugger:
         debugger.press("leaks count event --every 2 --limit 0\n")
-        debugger.until(r" s: [\d,]+ calls, [\d,]+ stacks")
+        debugger.until(r" s: [\d,]+ calls, ([5-9]\d\d|\d,\d{3}) stacks")  # those before are whole
         time.sleep(0.5)
         debugger.press("\x03")
         time.sleep(0.5)
         text = debugger.until(r"interrupted[;\r\n]")
-    tables = re.split(r" s: [\d,]+ calls, ", text)[1:]
-    assert len(tables) == 2
+    tables = re.split(r" s: [\d,]+ calls, ", text)[-2:]
     whole = [int(table.split()[0].replace(",", "")) for table in tables]
     shown = [len(re.findall(r"^ +[\d,]+  event\r$", table, re.M)) for table in tables]
     assert shown[1] == whole[1] > 100

@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from counts import until
 from debuggers import findleaks, gdb, lldb, objects
 from doors import Placed, build, check_truth, inside, on_core, placed, questions
 
@@ -108,9 +108,7 @@ def test_process_runs_on_afterwards(running: Running) -> None:
         assert "TracerPid:\t0" in lines
         before = said(running)
         os.kill(running.pid, signal.SIGUSR1)
-        limit = time.monotonic() + 10
-        while said(running) == before and time.monotonic() < limit:
-            time.sleep(0.01)
+        until(lambda before=before: said(running) != before, "it to say so")  # type: ignore[misc]
         assert said(running) == before + 1
 
 

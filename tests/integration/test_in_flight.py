@@ -16,6 +16,7 @@ from typing import Any
 import mallocs_musl
 import mallocs_tcmalloc
 import pytest
+from counts import until
 from debuggers import ran
 from stepping import Stepped
 from truth import PROGRAMS
@@ -211,8 +212,7 @@ def test_a_process_runs_on_between_reads(program: Path) -> None:
             assert process.stdout is not None and process.stdout.readline() == b"ready\n"
             with attach(process.pid) as target:
                 used = sum(ticks(process.pid, thread.tid) for thread in target.threads())
-                assert target.run_on(0.1)
-                assert sum(ticks(process.pid, thread.tid) for thread in target.threads()) > used
+                until(lambda: target.run_on(0.1) and sum(ticks(process.pid, thread.tid) for thread in target.threads()) > used, "it to run")
                 assert target.read(target.threads()[0].sp, 8)
         finally:
             process.kill()

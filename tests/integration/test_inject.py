@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import time
 from collections import Counter
@@ -11,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counts import Places, by_command_line, by_gdb, code, places, printed, reported, until
-from debuggers import PATIENCE, gdb, gdb_terminal, lldb
-from patched import MOVED, NAMES, Working, built, by_line, mappings, stubs
+from counts import Places, Working, by_command_line, by_gdb, code, places, printed, reported, until
+from debuggers import gdb, gdb_terminal, lldb
+from patched import MOVED, NAMES, built, by_line, mappings, stubs
 
 from cores import Running
 
@@ -142,14 +143,18 @@ def test_every_and_for(counting: Path, tmp_path: Path) -> None:
     with Running([str(counting), "4"], tmp_path) as running:
         at = places(running.pid, counting, ("event",))
         before = code(running.pid, at)
-        working = Working(by_gdb(running.pid, ["event", "--inject", "--every", "0.4", "--for", "1.6", "--json"]), running.pid, at, before)
+        words = ["event", "--inject", "--every", "0.3", "--json"]
+        working = Working(by_gdb(running.pid, [*words, "--events", "780"]), running.pid, at, before)
+        working.wait_for_tables(2)
         (tmp_path / "go").touch()
         tables = reported(working.finish())
-        assert len(tables) >= 3
+        assert [table["events"] for table in tables[:2]] == [0, 0]
         assert [table["last"] for table in tables] == [False] * (len(tables) - 1) + [True]
         assert [table["events"] for table in tables] == sorted(table["events"] for table in tables)
-        assert (tables[-1]["events"], tables[-1]["end"]) == (780, "time")
+        assert (tables[-1]["events"], tables[-1]["end"]) == (780, "asked")
         assert counted(tables[-1]) == expected(running)
+        (table,) = reported(gdb(["leaks " + shlex.join(["count", *words, "--for", "0.1"])], "-p", str(running.pid)))
+        assert (table["last"], table["events"], table["end"]) == (True, 0, "time")
         unharmed(running, at, before)
 
 
@@ -163,7 +168,7 @@ def test_the_command_line_is_ended(number: int, code_: int, counting: Path, tmp_
         (tmp_path / "go").touch()
         until(lambda: "done" in printed(running), "all calls")
         working.process.send_signal(number)
-        out, _ = working.process.communicate(timeout=PATIENCE)
+        out = working.finish()
         if number == signal.SIGINT:
             assert "s: 780 calls, " in out
             assert f"interrupted; {running.pid} runs on, nothing left in it." in out

@@ -206,7 +206,7 @@ def test_ctrl_c_ends_the_tests_and_what_they_started(workers: tuple[str, ...], s
             wanted = 2 if workers else 1
             until(lambda: len([f for f in tmp_path.glob("[01]") if f.read_text()]) == wanted, "the tests to be under way")
             os.killpg(tests.pid, signal.SIGINT)
-            assert tests.wait(60) == pytest.ExitCode.INTERRUPTED
+            assert tests.wait(180) == pytest.ExitCode.INTERRUPTED
         finally:
             tests.kill()
             tests.wait()

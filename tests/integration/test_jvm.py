@@ -31,7 +31,7 @@ def java(folder: Path, *options: str) -> Iterator[cores.Running]:
 
 
 def jcmd(pid: int, *words: str) -> str:
-    return subprocess.run(["jcmd", str(pid), *words], check=True, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(["jcmd", str(pid), *words], check=True, capture_output=True, text=True, timeout=180).stdout
 
 
 def page(*where: str) -> dict[str, Any]:
@@ -50,6 +50,7 @@ def at_stop(running: cores.Running, folder: Path, function: str, *words: str) ->
     commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
     commands += [f"break {function}", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
     line = ["gdb", "-nx", "-batch", "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
+    jcmd(running.pid, "VM.version")  # from the first question on the JVM listens, for which jcmd would wait for ten seconds only
     with open(folder / "gdb", "w") as out:
         gdb = subprocess.Popen([*line, "-p", str(running.pid)], cwd=folder, stdout=out, stderr=subprocess.STDOUT)
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import truth
-from counting import COUNTER, Counter, compiled, counters, wait_for
+from counting import COUNTER, Counter, compiled, counters, suspend, wait_for
 
 from cores import Running
 from findleaks.errors import TargetError, UnreadableMemory
@@ -68,8 +68,7 @@ def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
 def as_stopped(copy: Target, run: Running, but: tuple[str, ...] = ()) -> None:
     """Every mapping reads as that of the process itself does, which sleeps."""
     at = mapped(run.output)
-    os.kill(run.pid, signal.SIGSTOP)
-    assert wait_for(lambda: state(run.pid, run.pid) == "T", 5)
+    suspend(run.pid)
     try:
         with LiveTarget(run.pid, stopped=True) as live:
             assert [region for region in copy.regions() if region.name != "[stack]"] == [r for r in live.regions() if r.name != "[stack]"]
@@ -134,7 +133,7 @@ def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.M
         as_stopped(copy, running)
         start, size = mapped(running.output)["offset"]
         os.kill(running.pid, signal.SIGKILL)
-        assert wait_for(lambda: ended(running.pid), 5)
+        assert wait_for(lambda: ended(running.pid))
         copy._files.chunks.clear()  # type: ignore[union-attr]
         with pytest.raises(UnreadableMemory):
             copy.read(start, size)
@@ -165,7 +164,7 @@ def test_it_runs_on_and_the_copy_stays(counter: Callable[..., Counter]) -> None:
         later = copy.word(one.at["ticks"])
         assert later > before
         os.kill(one.pid, signal.SIGKILL)
-        assert wait_for(lambda: ended(one.pid), 5)
+        assert wait_for(lambda: ended(one.pid))
         assert copy.word(one.at["ticks"]) == later
         found = copy.symbol("ticks")
         assert found is not None and found.address == one.at["ticks"]
@@ -181,7 +180,7 @@ def test_nothing_is_left_behind(running: Running) -> None:
 
     attach(running.pid).close()
     (running.folder / "grow").touch()
-    assert wait_for(lambda: "grown" in (running.folder / "stdout").read_text(), 10)
+    assert wait_for(lambda: "grown" in (running.folder / "stdout").read_text())
     before = held()
     for _ in range(5):
         with attach(running.pid) as copy:
@@ -194,14 +193,14 @@ def test_nothing_is_left_behind(running: Running) -> None:
 
 def test_ctrl_c_in_the_middle_of_a_copy(counter: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch) -> None:
     one = counter("crowd")
-    assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202, 10)
+    assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202)
     vector = Transfer._vector
     reached = threading.Event()
 
     def slow(self: Transfer, *given: Any) -> int:
         reached.set()
         os.kill(os.getpid(), signal.SIGINT)
-        assert wait_for(lambda: self._look() is not None, 10)  # type: ignore[func-returns-value]
+        assert wait_for(lambda: self._look() is not None)  # type: ignore[func-returns-value]
         return vector(self, *given)
 
     before = len(os.listdir("/proc/self/fd"))
@@ -219,7 +218,7 @@ def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter],
 
     def killed(self: Transfer, *given: Any) -> int:
         os.kill(one.pid, signal.SIGKILL)
-        assert wait_for(lambda: ended(one.pid), 5)
+        assert wait_for(lambda: ended(one.pid))
         return vector(self, *given)
 
     monkeypatch.setattr(Transfer, "_vector", killed)
@@ -231,16 +230,16 @@ def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter],
 
 def test_where_memory_for_a_copy_is_lacking(programs: Path, tmp_path: Path) -> None:
     """By a limit of our own: the process is read while it stands, and that is said."""
-    script = "import time\nb = bytearray(b'x') * (900 << 20)\nprint('ready', flush=True)\ntime.sleep(60)"
+    script = "import time\nb = bytearray(b'x') * (300 << 20)\nprint('ready', flush=True)\ntime.sleep(3600)"
     with Running([sys.executable, "-c", script], tmp_path) as run:
         done = subprocess.run(
             [sys.executable, "-m", "findleaks", "verdict", "--json", "--pid", str(run.pid)],
             capture_output=True,
             text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (360 << 20, 360 << 20)),
             check=True,
         )
         (found,) = (json.loads(line) for line in done.stdout.splitlines())
         (warning,) = [line for line in found["warnings"] if "memory for a copy" in line]
-        assert warning.startswith(f"pid {run.pid}: there is no memory for a copy of 9")
+        assert warning.startswith(f"pid {run.pid}: there is no memory for a copy of 3")
         assert warning.endswith("the process was stopped while it was read.")

@@ -148,7 +148,7 @@ def test_failure_is_a_failure_to_scripts(program: Path, core: Path) -> None:
             "script print('went on')",
             str(program),
         ]
-        done = subprocess.run([*words, "-c", str(core)], capture_output=True, text=True, env=environment(), timeout=60)
+        done = subprocess.run([*words, "-c", str(core)], capture_output=True, text=True, env=environment(), timeout=180)
         return "went on\n" in done.stdout
 
     assert (status("leaks find"), status("leaks find --fail-over 0"), status("leaks find --nosuch")) == (True, False, False)

@@ -7,7 +7,6 @@ import os
 import signal
 import struct
 import subprocess
-import time
 from pathlib import Path
 from typing import Any, Callable
 
@@ -15,6 +14,7 @@ import mallocs_jemalloc
 import mallocs_mimalloc
 import mallocs_tcmalloc
 import pytest
+from counts import printed, until
 from debuggers import findleaks
 
 from cores import Running
@@ -150,10 +150,7 @@ def test_threaded_ruby_keeps_pages_and_returns_them(tmp_path: Path) -> None:
         said = findleaks("map", "--pid", str(running.pid))
         held = resident(running.pid)
         os.kill(running.pid, signal.SIGUSR1)
-        limit = time.monotonic() + 30
-        while not (running.folder / "stdout").read_text().endswith("trimmed\n"):
-            assert time.monotonic() < limit
-            time.sleep(0.02)
+        until(lambda: printed(running).endswith("trimmed\n"), "malloc_trim")
         returned = held - resident(running.pid)
         after = json.loads(findleaks("map", "--json", "--pid", str(running.pid)))
         core = running.kernel_core()

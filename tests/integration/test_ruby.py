@@ -203,6 +203,6 @@ def test_stopped_in_the_middle_of_a_collection(function: str, doing: str) -> Non
 
 
 def test_another_program_has_none(tmp_path: Path) -> None:
-    with cores.Running(["sh", "-c", "echo ready; exec sleep 100"], tmp_path) as program:
+    with cores.Running(["sh", "-c", "echo ready; exec sleep 3600"], tmp_path) as program:
         answer = json.loads(debuggers.findleaks(*WORDS, "--pid", str(program.pid)))
     assert answer["runtimes"] == []

@@ -88,7 +88,7 @@ def test_live_and_in_cores(program: Path, tmp_path: Path) -> None:
 def test_a_call_to_nowhere(program: Path, tmp_path: Path) -> None:
     """The program counter is 0: the caller's address is on top of the stack."""
     process = subprocess.Popen([str(program), "crash"], cwd=tmp_path, stdout=subprocess.PIPE, preexec_fn=cores._allow_cores)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     (core,) = tmp_path.glob("core*")
     found = asked("-c", "main", str(core))
     (stack,) = found["stacks"]

@@ -202,12 +202,12 @@ def test_java_with_threads_that_deflate(tmp_path: Path) -> None:
     flags = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m"]
     with Running(["java", *flags, "-cp", str(tmp_path), "VerdictDeflaters"], tmp_path / "run") as run:
         # The JVM starts threads when it is first asked something; what they take is there for both measurements then.
-        subprocess.run(["jcmd", str(run.pid), "VM.version"], check=True, capture_output=True, timeout=60)
+        subprocess.run(["jcmd", str(run.pid), "VM.version"], check=True, capture_output=True, timeout=180)
         size = resident(run.pid)
         found = verdict("--pid", str(run.pid))
         assert near(found["resident"], size, 0.01)
         before = anonymous(run.pid)
-        subprocess.run(["jcmd", str(run.pid), "System.trim_native_heap"], check=True, capture_output=True, timeout=60)
+        subprocess.run(["jcmd", str(run.pid), "System.trim_native_heap"], check=True, capture_output=True, timeout=180)
         after = anonymous(run.pid)
         kept = finding(found, "kept")
         assert "arenas" in kept["evidence"]["causes"]

@@ -76,18 +76,26 @@ class Running:
         raise RuntimeError(f"{self.folder}: not ready after {PATIENCE} s")
 
 
-def states(pid: int) -> set[str]:
-    """The states of a process's threads: "R" runs, "t" is a debugger's stop, "T" that of a SIGSTOP."""
-    found = set()
+def threads(pid: int) -> dict[str, tuple[str, str]]:
+    """Each thread's state, and the nanoseconds that it has run; none once the process is gone. "R" runs or waits for a processor, "D" waits
+    for a disk or the like, "t" is a debugger's stop, "T" that of a SIGSTOP."""
+    found = {}
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # the thread has ended
-            found.add(stat.read_text().rpartition(")")[2].split()[0])
+            ran = stat.with_name("schedstat").read_text().split()[0]
+            found[stat.parent.name] = (stat.read_text().rpartition(")")[2].split()[0], ran)
     return found
 
 
+def states(pid: int) -> set[str]:
+    return {state for state, _ in threads(pid).values()}
+
+
 def all_sleep(pid: int) -> bool:
-    """No thread is running, so nothing changes any more."""
-    return "R" not in states(pid)
+    """No thread runs, so nothing changes any more. They are looked at one after the other: one that has been seen asleep may have been
+    woken by the next, which then has run between two looks."""
+    before = threads(pid)
+    return not {state for state, _ in before.values()} & {"R", "D"} and threads(pid) == before
 
 
 def _allow_cores() -> None:

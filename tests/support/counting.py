@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from findleaks.target.ptrace import state
+from cores import PATIENCE
+from findleaks.target.ptrace import state, tasks
 
 COUNTER = r"""
 #define _GNU_SOURCE
@@ -43,6 +45,7 @@ int main(int argc, char **argv) {
     printf("shadow %p\n", (void *)shadow);
   }
   pthread_create(&id, 0, ticks_on, 0);
+  while (!ticks) usleep(100);  // it counts from now on
   printf("ticks %p\nsignals %p\n", (void *)&ticks, (void *)&signals);
   fflush(stdout);
   if (strstr(how, "orphan")) pthread_exit(0);
@@ -53,7 +56,7 @@ int main(int argc, char **argv) {
 
 
 class Counter:
-    """The program that counts: `ticks` goes on as long as it runs."""
+    """The program that counts: `ticks` is at least 1, and goes on as long as it runs."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -71,7 +74,7 @@ class Counter:
 
     def runs(self) -> bool:
         before = self.read("ticks")
-        return wait_for(lambda: self.read("ticks") > before, 5)
+        return wait_for(lambda: self.read("ticks") > before)
 
     def stands(self) -> bool:
         before = self.read("ticks")
@@ -86,8 +89,18 @@ class Counter:
         self.process.wait()
 
 
-def wait_for(what: Callable[[], bool], seconds: float) -> bool:
-    limit = time.monotonic() + seconds
+def suspended(pid: int) -> bool:
+    """Whether all threads have stopped, which SIGSTOP does to one after the other."""
+    return {state(pid, tid) for tid in tasks(pid)} == {"T"}
+
+
+def suspend(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    assert wait_for(lambda: suspended(pid))
+
+
+def wait_for(what: Callable[[], bool]) -> bool:
+    limit = time.monotonic() + PATIENCE
     while not what():
         if time.monotonic() > limit:
             return False

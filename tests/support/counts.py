@@ -79,28 +79,43 @@ def unharmed(running: Running, at: Places, before: dict[str, bytes]) -> None:
     until(lambda: "alive" in printed(running), "the process to call it again")
 
 
-class Counting:
-    """A counter at work, of the function that is the first of `words`, which has its breakpoint: `finish` gives what it printed."""
+class Working:
+    """A counter at work, once it has changed the code: `finish` gives what it printed."""
 
-    def __init__(self, door: Words, words: Sequence[str], running: Running, at: Places) -> None:
-        function = {words[0]: at[words[0]]}
-        before = code(running.pid, function)
+    def __init__(self, command: Sequence[str], pid: int, at: Places, before: Mapping[str, bytes]) -> None:
+        self._out = open(os.memfd_create("stdout"), "rb")  # noqa: SIM115
         self.process = subprocess.Popen(
-            door(running.pid, words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment()
+            list(command), stdout=self._out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment()
         )
-        until(lambda: self.process.poll() is not None or code(running.pid, function) != before, "the breakpoint")
+        until(lambda: self.process.poll() is not None or code(pid, at) != before, "the breakpoint or jump")
+
+    def printed(self) -> str:
+        """So far."""
+        return os.pread(self._out.fileno(), 1 << 30, 0).decode()
+
+    def wait_for_tables(self, number: int) -> None:
+        until(lambda: self.process.poll() is not None or len(reported(self.printed())) >= number, f"{number} tables")
 
     def finish(self) -> str:
         try:
-            out, self.error = self.process.communicate(timeout=PATIENCE)
+            _, self.error = self.process.communicate(timeout=PATIENCE)
         finally:
             self.process.kill()
-        assert out or self.process.returncode < 0, self.error
-        return out
+        assert self.printed() or self.process.returncode < 0, self.error
+        return self.printed()
+
+
+class Counting(Working):
+    """A counter at work, of the function that is the first of `words`, which has its breakpoint."""
+
+    def __init__(self, door: Words, words: Sequence[str], running: Running, at: Places) -> None:
+        function = {words[0]: at[words[0]]}
+        super().__init__(door(running.pid, words), running.pid, function, code(running.pid, function))
 
 
 def reported(output: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines() if line.startswith('{"schema"')]
+    """The tables of which the whole line is there."""
+    return [json.loads(line) for line in output.splitlines(keepends=True) if line.startswith('{"schema"') and line.endswith("\n")]
 
 
 def counted(table: dict[str, Any], whole: bool = True, frames: int = 2) -> Counter[str]:

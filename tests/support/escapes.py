@@ -154,7 +154,7 @@ def shape(value: Any) -> Any:
 
 def printed(words: Sequence[str], environment: dict[str, str]) -> bytes:
     """What a program prints on both streams, between the lines @@begin and @@end."""
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, env=environment)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=180, env=environment)
     _, begin, rest = done.stdout.partition(b"\n@@begin\n")
     inner, end, _ = rest.partition(b"\n@@end\n")
     assert begin and end, done.stdout

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import truth
-from counts import Places, code, places, printed, until
+from counts import Places, places, printed, until
 from debuggers import PATIENCE, environment
 
 MOVED = {"reads": 18000, "compares": 9000, "stores": 9000, "branches": 18000, "jumps": 9000, "loops": 27000, "carries": 9000}
@@ -44,24 +44,6 @@ def busy(folder: Path) -> Iterator[Busy]:
             yield Busy(process.pid, folder, places(process.pid, program, NAMES))
         finally:
             process.kill()
-
-
-class Working:
-    """A counter at work, of a function that has its jump."""
-
-    def __init__(self, command: Sequence[str], pid: int, at: Places, before: dict[str, bytes]) -> None:
-        self.process = subprocess.Popen(
-            list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment()
-        )
-        until(lambda: self.process.poll() is not None or code(pid, at) != before, "the jump")
-
-    def finish(self) -> str:
-        try:
-            out, self.error = self.process.communicate(timeout=PATIENCE)
-        finally:
-            self.process.kill()
-        assert out, self.error
-        return out
 
 
 def stubs(pid: int) -> list[str]:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -212,15 +213,17 @@ def node20() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that the kernel gives nobody of its own accord, as those below 32768 (ip_local_port_range); other processes try others first."""
+    for port in range(10_000 + os.getpid() * 7 % 20_000, 32_768):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
 
 
 def _talk(port: int, words: bytes) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as wire:
+        with socket.create_connection(("127.0.0.1", port), timeout=180) as wire:
             wire.sendall(words)
             while wire.recv(4096):
                 pass
@@ -230,7 +233,7 @@ def _talk(port: int, words: bytes) -> bool:
 
 
 def _vgdb(pid: int, command: str) -> str:
-    done = subprocess.run(["vgdb", f"--pid={pid}", *command.split()], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["vgdb", f"--pid={pid}", *command.split()], capture_output=True, text=True, timeout=180)
     if done.returncode:
         raise RuntimeError(f"vgdb {command}: {done.stderr}{done.stdout}")
     return done.stdout

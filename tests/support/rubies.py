@@ -7,7 +7,6 @@ import functools
 import os
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import termios
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Optional
 
 import debian
+from real import free_port
 
 import cores
 
@@ -112,7 +112,7 @@ def postgres(folder: Path) -> Iterator[int]:
     server: Optional[subprocess.Popen[bytes]] = None
     try:
         subprocess.run(made, check=True, capture_output=True, cwd="/", timeout=cores.PATIENCE)
-        port = _free_port()
+        port = free_port()
         options = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"]
         with open(folder / "postgres.log", "wb") as log:
             command = [*plain, str(programs[-1] / "postgres"), "-D", str(data), "-p", str(port), *options]
@@ -124,12 +124,6 @@ def postgres(folder: Path) -> Iterator[int]:
             server.send_signal(signal.SIGQUIT)  # at once, its children too
             server.wait(cores.PATIENCE)
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:

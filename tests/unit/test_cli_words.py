@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from counts import until
 
 from findleaks import cli
 from findleaks.errors import TargetError
@@ -65,17 +66,25 @@ def test_a_number_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert capsys.readouterr().err == "findleaks: 15511: no such file; for the process of this number: --pid 15511\n"
 
 
+def sleeper(program: Path) -> subprocess.Popen[bytes]:
+    """A process that has its name and its command line: the kernel sets them only after it has closed what tells Popen of the start."""
+    process = subprocess.Popen([str(program), "600"])
+    proc = Path(f"/proc/{process.pid}")
+    until(lambda: (proc / "comm").read_text() == f"{program.name[:15]}\n" and program.name in (proc / "cmdline").read_text(), "its name")
+    return process
+
+
 def test_a_process_by_its_name(opened: list[tuple[object, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"sleeper{os.getpid()}"
     link = tmp_path / name
     link.symlink_to(Path("/bin/sleep").resolve())
-    one = subprocess.Popen([str(link), "60"])
+    one = sleeper(link)
     two = None
     try:
         assert cli.main(["find", "--pid", name]) == 2
         assert opened == [(one.pid, "")]
         capsys.readouterr()
-        two = subprocess.Popen([str(link), "60"])
+        two = sleeper(link)
         assert cli.main(["find", "--pid", name]) == 2
         said = capsys.readouterr().err
         assert f"2 processes are called {name!r}: {min(one.pid, two.pid)}, {max(one.pid, two.pid)}; choose one by its number" in said

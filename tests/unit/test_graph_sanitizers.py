@@ -63,7 +63,7 @@ piece.length = 128
 graphs.kernel().library.fl_search(piece, 1, 2, CWords())
 """
     environment = {**environment, "PYTHONPATH": str(Path(graphs.__file__).parent)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode != 0
     assert "heap-buffer-overflow" in done.stderr
 

@@ -99,6 +99,8 @@ def test_the_form_of_the_kernels_cores() -> None:
     assert not by_kernel(head, [load], 1, PAGE)  # gcore's
     assert not by_kernel(head._replace(shoff=0x5000, shnum=9), [load], PAGE, PAGE)
     assert by_kernel(head._replace(shoff=0x5000, shnum=0, phnum=elf.PN_XNUM), [load], PAGE, PAGE)  # 70,000 segments
+    assert by_kernel(head._replace(shoff=0x5000, shnum=1, phnum=elf.PN_XNUM), [load], PAGE, PAGE)  # as fill_extnum_info has it
+    assert not by_kernel(head._replace(shoff=0x5000, shnum=9, phnum=elf.PN_XNUM), [load], PAGE, PAGE)
     assert not by_kernel(head, [load._replace(offset=PAGE + 0x5B8)], PAGE, PAGE)
 
 

@@ -94,7 +94,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, library: Path) ->
         "print(core.symbol('frame_dummy'), core.debug_data(core.modules()[0]))"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "core"), str(tmp_path / "root")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
     assert done.stdout == "None []\n"
 
 

@@ -69,7 +69,9 @@ def by_kernel(head: elf.Header, loads: Sequence[Load], unit: int, page: int) -> 
     """Whether a core may be the kernel's by its form. GDB's gcore adds section headers, gives
     offsets in mapped files in bytes (`unit`: NT_FILE's page size, 0 without that note), and does
     not align pages of memory to pages of the file."""
-    sections = head.shnum > 0 or (head.shoff > 0 and head.phnum != elf.PN_XNUM)
+    # Of more than 65,534 segments the kernel, too, writes the one section header that counts them
+    # (fs/binfmt_elf.c, fill_extnum_info).
+    sections = head.shnum > (head.phnum == elf.PN_XNUM) or (head.shoff > 0 and head.phnum != elf.PN_XNUM)
     whole = all((load.offset - load.start) % page == 0 for load in loads if load.there)
     return not sections and unit in (0, page) and whole
 

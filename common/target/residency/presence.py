@@ -37,7 +37,9 @@ class Presence(NamedTuple):
     """Which pages were resident, as disjoint, ascending ranges of whole pages. `resident` may
     exceed `known`: what a core has of mapped files need not have been resident."""
 
-    source: str  # "pagemap" (live), "side file", "holes of the core", or UNKNOWN (all lists empty)
+    # "pagemap" (live), "side file", "holes of the core", "note of the core", or UNKNOWN (all lists
+    # empty).
+    source: str
     known: Runs  # memory that this covers: all mappings (live), or the anonymous ones (holes)
     resident: Runs  # pages in memory, without the kernel's zero page
     swapped: Runs  # the process's pages in swap, which are not resident

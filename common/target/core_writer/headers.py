@@ -1,0 +1,45 @@
+"""The headers of a core: ELF header, program headers, and the section header that counts them where
+they are too many. Sources: System V gABI, chapters 4 and 5; Linux fs/binfmt_elf.c (elf_core_dump,
+fill_extnum_info)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from findleaks.target import elf
+from findleaks.target.arch import Arch
+from findleaks.target.core_writer.contents import Segment
+
+_HEADER, _SEGMENT, _SECTION = 64, 56, 64  # bytes of Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr
+
+
+class Layout(NamedTuple):
+    """Where all is in the file."""
+
+    head: bytes  # the file's beginning: headers and notes
+    offsets: Sequence[int]  # of the segments' contents
+    tail: bytes  # what follows the contents
+    size: int  # of the file
+
+
+def laid_out(arch: Arch, chosen: Sequence[Segment], notes: bytes) -> Layout:
+    """The layout of a core: each segment's contents begin at a page."""
+    count = len(chosen) + 1
+    many = count >= elf.PN_XNUM
+    notes_at = _HEADER + _SEGMENT * count
+    at = -(-(notes_at + len(notes)) // arch.page) * arch.page
+    rows = [struct.pack("<2I6Q", elf.PT_NOTE, 0, notes_at, 0, 0, len(notes), 0, 4)]
+    offsets = []
+    for region, size in chosen:
+        flags = elf.PF_R * region.readable | elf.PF_W * region.writable | elf.PF_X * region.executable
+        rows.append(struct.pack("<2I6Q", elf.PT_LOAD, flags, at, region.start, 0, size, region.size, arch.page))
+        offsets.append(at)
+        at += size
+    tail = struct.pack("<2I4Q2I2Q", 0, 0, 0, 0, 0, 1, 0, count, 0, 0) if many else b""
+    identity = b"\x7fELF\2\1\1" + bytes(9)
+    fields = (elf.ET_CORE, arch.machine, 1, 0, _HEADER, at if many else 0, 0, _HEADER, _SEGMENT)
+    counts = (elf.PN_XNUM if many else count, _SECTION if many else 0, 1 if many else 0, 0)
+    head = identity + struct.pack("<2HI3QI6H", *fields, *counts)
+    return Layout(b"".join([head, *rows, notes]), offsets, tail, at + len(tail))

@@ -1,0 +1,202 @@
+"""The file that a core is written to: under another name until it is whole, sparse or packed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from findleaks.errors import TargetError
+from findleaks.formatting import size as human
+
+_STEP = 8 << 20  # bytes that are forced to disk between two checks for Ctrl-C
+_PACKED = 1 << 20  # bytes packed between two checks for Ctrl-C
+_AHEAD = 32 << 20  # bytes after which the disk is made to write what it has been given
+_WRITE, _WAIT_WRITE_WAIT = 2, 7  # SYNC_FILE_RANGE_WRITE; with _WAIT_BEFORE and _WAIT_AFTER
+_LONGEST_NAME = 200  # bytes of the file's name that are part of the temporary one's
+
+Look = Callable[[], None]
+"""Called at least every 100 ms or so of work; may raise, which ends the work."""
+
+
+class Output(Protocol):
+    """A file that is written from its beginning to its end. Skipped bytes are zeros."""
+
+    def put(self, at: int, data: memoryview) -> None:
+        """Write all these bytes; `at` is no less than where the last ones ended."""
+        ...
+
+    def end(self, size: int) -> None:
+        """Give the file its size."""
+        ...
+
+
+class Sparse:
+    """A plain file: what is skipped are holes."""
+
+    def __init__(self, fd: int, look: Look) -> None:
+        self._fd, self._look = fd, look
+        self._started, self._given = 0, 0  # where the disk has not begun to write; bytes from there
+        self._libc = _with_sync_file_range()
+
+    def put(self, at: int, data: memoryview) -> None:
+        while data:
+            done = os.pwrite(self._fd, data, at)
+            at, data = at + done, data[done:]
+            self._given += done
+            if self._given >= _AHEAD and self._libc is not None:
+                self._libc.sync_file_range(self._fd, self._started, at - self._started, _WRITE)
+                self._started, self._given = at, 0
+            self._look()
+
+    def end(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+
+class Packer(Protocol):
+    """A stream that is compressed into a file."""
+
+    def write(self, data: memoryview) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None:
+        """Free what it holds, finished or not."""
+        ...
+
+
+class Packed:
+    """A file that is packed as one stream."""
+
+    def __init__(self, packer: Packer, look: Look) -> None:
+        self._packer, self._look = packer, look
+        self._at = 0
+        self._zeros = memoryview(bytes(_PACKED))
+
+    def put(self, at: int, data: memoryview) -> None:
+        self._skip(at)
+        self._at += len(data)
+        while data:
+            self._packer.write(data[:_PACKED])
+            data = data[_PACKED:]
+            self._look()
+
+    def _skip(self, at: int) -> None:
+        while self._at < at:
+            size = min(at - self._at, _PACKED)
+            self._packer.write(self._zeros[:size])
+            self._at += size
+            self._look()
+
+    def end(self, size: int) -> None:
+        self._skip(size)
+        self._packer.finish()
+
+
+@contextlib.contextmanager
+def part_file(path: str, look: Look) -> Iterator[int]:
+    """A descriptor of a new file beside `path`, which takes that name if the `with` block ends
+    well, after it was forced to disk; else it is removed. Its mode is 0600: memory holds secrets.
+    TargetError where a file cannot be made, or written."""
+    check_path(path)
+    folder, name = os.path.split(os.path.abspath(path))
+    made, fd = "", -1
+    try:
+        short = os.fsdecode(os.fsencode(name)[:_LONGEST_NAME])
+        fd, made = tempfile.mkstemp(prefix=f".{short}.", suffix=".part", dir=folder)
+        yield fd
+        _synchronise(fd, look)
+        os.close(fd)
+        fd = -1
+        os.replace(made, path)
+        made = ""
+        _synchronise_folder(folder)
+    except OSError as error:
+        raise TargetError(f"{path}: {_why(error)}") from None
+    finally:
+        if fd >= 0:
+            os.close(fd)
+        if made:
+            with contextlib.suppress(OSError):
+                os.unlink(made)
+
+
+def check_path(path: str) -> None:
+    """TargetError unless a core can be written at the path: a regular file there is replaced."""
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        found = None
+    except (OSError, ValueError) as error:
+        raise TargetError(f"{path}: cannot be written: {_plain(error)}") from None
+    if found is not None and stat.S_ISDIR(found.st_mode):
+        raise TargetError(f"{path}: this is a folder: name a file in it")
+    if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+        raise TargetError(f"{path}: not a regular file, which a core would replace: name another file")
+    if not os.path.isdir(folder):
+        raise TargetError(f"{path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise TargetError(f"{path}: no file may be made in {folder}")
+
+
+def check_space(path: str, size: int) -> None:
+    """TargetError where the disk lacks space for so many bytes."""
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return
+    free = found.f_bavail * found.f_frsize
+    if size > free:
+        raise TargetError(f"{path}: the core takes {human(size)}, and {human(free)} are free in {folder}: nothing was written")
+
+
+def _why(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the core does not fit: {_plain(error)}; what was written is removed"
+    if error.errno == errno.EFBIG:
+        return "the core is larger than a file may be here (ulimit -f, or the file system's limit); what was written is removed"
+    return f"cannot be written: {_plain(error)}"
+
+
+def _plain(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def _synchronise(fd: int, look: Look) -> None:
+    """Force the file to disk, in steps: fsync(2) alone may take minutes, and ends for no signal."""
+    libc = _with_sync_file_range()
+    if libc is not None:
+        size, at = os.fstat(fd).st_size, 0
+        with contextlib.suppress(OSError):
+            while at < size:
+                at = os.lseek(fd, at, os.SEEK_DATA)  # OSError: only a hole is left
+                libc.sync_file_range(fd, at, _STEP, _WAIT_WRITE_WAIT)
+                at += _STEP
+                look()
+    os.fsync(fd)
+
+
+def _with_sync_file_range() -> Any:
+    """The C library with sync_file_range(2); None where it has none."""
+    libc: Any = ctypes.CDLL(None)
+    if not hasattr(libc, "sync_file_range"):
+        return None
+    libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return libc
+
+
+def _synchronise_folder(folder: str) -> None:
+    """Force the new name to disk. Some file systems do not know how, and need not."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,146 @@
+"""The file that a core is written to: whole under its name, or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from findleaks.errors import TargetError
+from findleaks.target.core_writer import check, zstd
+from findleaks.target.core_writer.output import Packed, Sparse, check_space, part_file
+
+
+def nothing() -> None:
+    pass
+
+
+def test_it_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / ("core" * 60)  # a long name
+    path.write_text("from before")
+    with part_file(str(path), nothing) as fd:
+        output = Sparse(fd, nothing)
+        output.put(3 << 20, memoryview(b"end"))
+        output.end(4 << 20)
+        assert path.read_text() == "from before"
+        (part,) = set(os.listdir(tmp_path)) - {path.name}
+        assert part.startswith(".core")
+        assert part.endswith(".part")
+    assert os.listdir(tmp_path) == [path.name]
+    assert path.read_bytes() == bytes(3 << 20) + b"end" + bytes((1 << 20) - 3)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_blocks * 512 < 1 << 20
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TargetError("the process has ended"), ValueError()])
+def test_nothing_is_left_after_an_error(tmp_path: Path, error: BaseException) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+
+    def fail() -> None:
+        with part_file(str(tmp_path / "core"), nothing) as fd:
+            os.write(fd, b"half")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert os.listdir(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "the core does not fit: no space left on device; what was written is removed"),
+        (errno.EDQUOT, "the core does not fit: disk quota exceeded; what was written is removed"),
+        (errno.EFBIG, "the core is larger than a file may be here (ulimit -f, or the file system's limit); what was written is removed"),
+        (errno.EIO, "cannot be written: input/output error"),
+    ],
+)
+def test_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(TargetError) as caught, part_file(str(tmp_path / "core"), nothing) as fd:
+        Sparse(fd, nothing).put(0, memoryview(b"x"))
+    assert str(caught.value) == f"{tmp_path}/core: {said}"
+    assert os.listdir(tmp_path) == []
+
+
+def test_places_where_no_core_can_be(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, said in (
+        (tmp_path, "this is a folder: name a file in it"),
+        (tmp_path / "pipe", "not a regular file, which a core would replace: name another file"),
+        (Path("/dev/null"), "not a regular file, which a core would replace: name another file"),
+        (tmp_path / "none" / "core", f"there is no folder {tmp_path}/none"),
+        (tmp_path / ("x" * 300), "cannot be written: file name too long"),
+        (Path("a\0b"), "cannot be written: "),
+    ):
+        with pytest.raises(TargetError) as caught:
+            check(str(path))
+        assert said in str(caught.value)
+    with pytest.raises(TargetError, match="the core takes"):
+        check_space(str(tmp_path / "core"), 1 << 60)
+    check(str(tmp_path / "core"), compress=True)
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "core").symlink_to("kept")
+    with part_file(str(tmp_path / "core"), nothing) as fd:
+        os.write(fd, b"core")
+    assert (tmp_path / "kept").read_text() == "kept"
+    assert (tmp_path / "core").read_text() == "core"
+    assert not (tmp_path / "core").is_symlink()
+
+
+def test_what_is_skipped_is_packed_as_zeros() -> None:
+    class Kept:
+        data = b""
+        finished = False
+
+        def write(self, data: memoryview) -> None:
+            self.data += bytes(data)
+
+        def finish(self) -> None:
+            self.finished = True
+
+        def close(self) -> None:
+            pass
+
+    kept = Kept()
+    output = Packed(kept, nothing)
+    output.put(0, memoryview(b"head"))
+    output.put(10, memoryview(bytes([7]) * (3 << 20)))
+    output.put(5 << 20, memoryview(b"tail"))
+    output.end((5 << 20) + 10)
+    wanted = bytearray((5 << 20) + 10)
+    wanted[:4], wanted[10 : 10 + (3 << 20)], wanted[5 << 20 : (5 << 20) + 4] = b"head", bytes([7]) * (3 << 20), b"tail"
+    assert kept.data == wanted
+    assert kept.finished
+
+
+def test_packed_by_the_module_of_newer_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`compression.zstd`, of Python 3.14, is taken before others: its compressor's methods, made of python-zstandard's."""
+    zstandard = pytest.importorskip("zstandard")
+    made = ModuleType("compression.zstd")
+    made.ZstdCompressor = lambda level: zstandard.ZstdCompressor(level=level).compressobj()  # type: ignore[attr-defined]
+    made.ZstdError = zstandard.ZstdError  # type: ignore[attr-defined]
+    package = ModuleType("compression")
+    package.zstd = made  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "compression", package)
+    monkeypatch.setitem(sys.modules, "compression.zstd", made)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    path = tmp_path / "packed"
+    with open(path, "wb") as file:
+        packer = zstd.packer(file.fileno())
+        packer.write(memoryview(b"core" * 100_000))
+        packer.finish()
+        packer.close()
+    with open(path, "rb") as packed:
+        assert zstandard.ZstdDecompressor().stream_reader(packed).read() == b"core" * 100_000
