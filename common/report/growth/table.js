@@ -127,6 +127,12 @@ function mark() {
     line.setAttribute("aria-selected", String(chosen.has(id)));
   }
 }
+body.addEventListener("focusin", event => {
+  const line = event.target.closest("tr");
+  if (body.rows[active]) body.rows[active].tabIndex = -1;
+  line.tabIndex = 0;
+  active = line.sectionRowIndex;
+});
 $("rows").addEventListener("keydown", event => {
   if (!event.target.matches("tbody tr")) return;
   const moves = {ArrowDown: active + 1, ArrowUp: active - 1, PageDown: active + 10, PageUp: active - 10, Home: 0, End: listed.length - 1};
