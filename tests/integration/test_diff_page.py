@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, Optional
 
 import browser
+import debuggers
 import moments
 import pytest
+from growthpage import Page
 
 from findleaks.commands import Invocation
 from findleaks.commands.diff import Comparison, compare
 from findleaks.formatting import size
 
+PROGRAMS = Path(__file__).parents[1] / "programs"
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 
 
@@ -278,3 +282,27 @@ def _overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
         and one["top"] + 2 < other["bottom"]
         and other["top"] + 2 < one["bottom"]
     )
+
+
+@pytest.mark.parametrize("debugger", ["gdb", "lldb"])
+def test_between_two_stops_of_a_debugger(debugger: str, tmp_path: Path) -> None:
+    program, page = tmp_path / "two_stops", tmp_path / "page.html"
+    subprocess.run(["cc", "-g", "-o", program, PROGRAMS / "two_stops.c"], check=True)
+    lines = [
+        "break stop",
+        "run",
+        "leaks snapshot before",
+        "continue",
+        f"leaks diff before -o {page}",
+        "leaks diff before -o page.pdf",
+        "kill",
+    ]
+    if debugger == "lldb":
+        lines[:2] = ["breakpoint set -n stop", "run"]
+    output = (debuggers.gdb if debugger == "gdb" else debuggers.lldb)(lines, str(program))
+    assert f"written to {page} (" in " ".join(output.split()), output
+    assert "end its name in .html" in output and "Traceback" not in output
+    found = Page(page)
+    assert [name for name, *_ in found.meta["moments"]] == ["before", "now"]
+    rows = [row for row in found.rows("root") if row[2].startswith("g_list")]
+    assert rows and rows[0][3][-1] - rows[0][3][0] == 30_000 * 40 and rows[0][4][-1] - rows[0][4][0] == 30_000

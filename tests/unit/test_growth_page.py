@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import dataclasses
 import json
 import os
 import random
-import re
 import stat
-import zlib
 from pathlib import Path
 from typing import Any, Optional
 
 import escapes
 import moments
 import pytest
+from growthpage import Page, unpacked
 
 from findleaks import cli
 from findleaks.commands import Invocation
@@ -34,48 +32,6 @@ WORDS = ("share", "mapping", "kind", "cache", "root", "lost", "runtime", "handle
 
 def arguments(**more: Any) -> argparse.Namespace:
     return argparse.Namespace(**{"output": "", "by": None, "limit": None, "json": False, **more})
-
-
-def unpacked(data: str, count: int) -> list[list[Optional[int]]]:
-    """The series that `packed` packed, each of `count` values; written from its description alone."""
-    codes, at, shift = [], 0, 0
-    for byte in zlib.decompress(base64.b64decode(data)):
-        at |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            codes.append(at)
-            at = shift = 0
-    found = []
-    for first in range(0, len(codes), count):
-        values: list[Optional[int]] = []
-        before = 0
-        for code in codes[first : first + count]:
-            if code:
-                before += (code - 1) // 2 if code % 2 else -(code // 2)
-            values.append(before if code else None)
-        found.append(values)
-    return found
-
-
-class Page:
-    """What a page has: `meta`, and each series' bytes and counts."""
-
-    def __init__(self, file: Path) -> None:
-        self.text = file.read_text(encoding="utf-8")
-        self.meta = json.loads(self._element("application/json"), parse_constant=lambda word: pytest.fail(f"no JSON: {word}"))
-        columns = iter(unpacked(self._element("text/plain"), len(self.meta["moments"])))
-        self.series = [(next(columns) if has & 2 else None, next(columns) if has & 1 else None) for has in self.meta["series"]]
-        assert next(columns, None) is None
-        self.categories = {one["word"]: one for one in self.meta["categories"]}
-
-    def _element(self, kind: str) -> str:
-        (found,) = re.findall(rf'<script type="{kind}"[^>]*>(.*?)</script>', self.text, re.DOTALL)
-        return str(found)
-
-    def rows(self, word: str) -> list[tuple[Any, ...]]:
-        """Section, within, name, bytes and counts, trend, rate, of each row."""
-        rows = self.categories[word]["rows"] if word in self.categories else []
-        return [(*row[1:4], *self.series[row[5]], self.meta["trends"][row[6]], row[7]) for row in rows]
 
 
 def paged(snapshots: list[Snapshot], folder: Path, **more: Any) -> tuple[Page, Comparison]:
