@@ -18,6 +18,8 @@ from growthpage import Page
 from findleaks.commands import Invocation
 from findleaks.commands.diff import Comparison, compare
 from findleaks.formatting import size
+from findleaks.history.figures import Figure
+from findleaks.history.snapshot import Clock, Snapshot
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
@@ -273,6 +275,23 @@ def test_five_hundred_moments(many: Path, tmp_path: Path) -> None:
         for at, one in enumerate(texts):
             assert one["left"] >= 0 and not any(_overlap(one, other) for other in texts[:at]), (word, one)
     assert any(text["text"].endswith(" MiB") for text in answer["headings"]["grew"])
+
+
+def test_moments_without_times_and_figures(tmp_path: Path) -> None:
+    """Numbers of the moments along the axis; of the total None is shown as nothing."""
+    figures = [[Figure("total", "resident", None, amount)] for amount in (1 << 30, None, 3 << 30)]
+    identity = moments.moments(1)[0].identity
+    compare([Snapshot(f"core.{at}", Clock(), identity, figures[at]) for at in range(3)], arguments(output=str(tmp_path / "few.html")))
+    script = """
+    $("moments").open = true;
+    await sleep(40);
+    return {axis: axis().map(one => one.text), tabs: $("tabs").children.length, tip: await over(0.97, 0.5), empty: $("more").textContent,
+            moments: all($("moments"), "tbody tr").map(line => line.innerText)};
+    """
+    answer = driven(tmp_path / "few.html", script, tmp_path)
+    assert {"1", "2", "3", "moment"} <= set(answer["axis"]) and answer["tabs"] == 1 and answer["empty"] == "no row matches"
+    assert answer["tip"].startswith("3 of 3 core.2") and "3.0 GiB" in answer["tip"]
+    assert [line.split("\t")[-1] for line in answer["moments"]] == ["1.0 GiB", "–", "3.0 GiB"]
 
 
 def _overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -48,8 +48,8 @@ function curves() {
       curve.values = base;
     }
   }
-  if (unit === "bytes" && !state.chosen.length && ["share", "grew"].includes(state.category.word)) {
-    const total = series[meta.total.series].bytes;
+  const total = series[meta.total.series].bytes;
+  if (total && unit === "bytes" && !state.chosen.length && ["share", "grew"].includes(state.category.word)) {
     made.unshift({row: null, total: true, name: "total " + meta.total.name, colour: "var(--ink)", values: total, raw: total});
   }
   if (mode === "change") for (const curve of made) {

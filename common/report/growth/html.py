@@ -153,7 +153,7 @@ def _page(growth: Growth, categories: Sequence[_Category], most: int, words: Wor
         "total": {"series": number(growth.total.series), "name": growth.total.series.key[2]},
         "trends": [one.value for one in TRENDS],
         "opened": opened,
-        "categories": [_described(one, words.label, number) for one in all_of if one.rows],
+        "categories": [_described(one, words.label, number) for one in all_of if one.rows or one.word == "grew"],
         "series": [],
     }
     meta["series"] = [(any(_known(one.counts))) + 2 * one.in_bytes for one in number.series]

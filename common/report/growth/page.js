@@ -41,7 +41,7 @@ function open(category, focus) {
   state.category = category;
   state.chosen = [];
   state.mode = category.stacked && category.word === "share" ? "stacked" : "change";
-  state.unit = category.rows.some(row => row.unit === "bytes") ? "bytes" : "count";
+  state.unit = category.rows.length && category.rows.every(row => row.unit === "count") ? "count" : "bytes";
   for (const tab of $("tabs").children) {
     const on = tab.dataset.word === category.word;
     tab.setAttribute("aria-selected", String(on));
@@ -93,12 +93,12 @@ $("moments").querySelector("summary").textContent = counted(COUNT, "moment");
 $("moments").addEventListener("toggle", () => {
   const [head, rows] = [$("moments").querySelector("thead"), $("moments").querySelector("tbody")];
   if (head.rows.length) return;
-  const line = element("tr");
+  const line = element("tr"), total = series[meta.total.series].bytes;
   line.append(...["", "Name", "When", "Total " + meta.total.name].map(text => element("th", text)));
   head.append(line);
   rows.append(...meta.moments.map(([name, ordinal], at) => {
     const made = element("tr");
-    made.append(element("td", decimal(ordinal), "n"), element("td", name), element("td", when(at)), element("td", amount(series[meta.total.series].bytes[at], "bytes"), "n"));
+    made.append(element("td", decimal(ordinal), "n"), element("td", name), element("td", when(at)), element("td", total ? amount(total[at], "bytes") : "–", "n"));
     return made;
   }));
 });
