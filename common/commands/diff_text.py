@@ -100,7 +100,7 @@ def label(row: Grown) -> str:
     if section == "share":
         what = f"{name.replace(': kept', ': free but kept').replace(': runtime', '')}"
         if last is None:
-            return what + (f", {_change(row.series, '')}" if any(row.series.counts) else "")
+            return what + (f", {_change(row.series, '')}" if row.series.counts[0] != row.series.counts[-1] else "")
         if last.key[0] == "threads":
             return f"{what}, {_change(last, 'threads')} in {last.key[2]}"
         return f"{what}: {last.key[2]}, {_change(last, 'objects')}"

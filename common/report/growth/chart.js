@@ -94,7 +94,7 @@ function timeTicks(width) {
   if (!meta.times) {
     const every = Math.max(1, Math.ceil(step(Math.max(1, high - low), wanted, 1))), found = [];
     for (let at = every === 1 ? low : Math.ceil(low / every) * every; at <= high; at += every) found.push([at, decimal(at)]);
-    if (every > 1 && found.length && found[0][0] - low > every / 2) found.unshift([low, decimal(low)]);
+    if (every > 1 && found.length && found[0][0] - low >= every / 2) found.unshift([low, decimal(low)]);
     return [found, "moment"];
   }
   const span = high - low;
@@ -115,7 +115,8 @@ function timeTicks(width) {
     before = today;
   }
   if (before && found.every(one => !one[2] || one[2] === found[0][2]) && day(new Date(meta.start * 1000)) === before) found[0][2] = "";
-  return [found, "time of day" + (every >= 86400 ? ", days" : found.some(one => one[2]) ? "" : ", " + day(new Date(meta.start * 1000)))];
+  if (every >= 86400) return [found, every >= 300 * 86400 ? "year" : "date"];
+  return [found, "time of day" + (found.some(one => one[2]) ? "" : ", " + day(new Date(meta.start * 1000)))];
 }
 
 /* ---- drawing */
@@ -136,7 +137,7 @@ function draw() {
   shown = curves();
   chart.replaceChildren();
   const width = chart.clientWidth || 800, height = chart.clientHeight || 320;
-  const [low, high] = bounds(shown), ticks = ticksOf(low, high, Math.max(2, Math.floor(height / 60)), state.unit);
+  const [low, high] = bounds(shown), ticks = ticksOf(low, high, Math.max(2, Math.floor(height / 48)), state.unit);
   const widest = Math.max(...ticks.map(one => one[1].length));
   const left = 14 + 6.6 * widest, right = width - 22, top = 10, bottom = height - 40;
   const x = value => xs[LAST] > xs[0] ? left + (value - xs[0]) / (xs[LAST] - xs[0]) * (right - left) : (left + right) / 2;
@@ -266,8 +267,8 @@ function point(moment, y, pageX, pageY) {
   light(state.near ? shown.indexOf(state.near) : -1);
   describe();
   tip.hidden = false;
-  const box = tip.getBoundingClientRect();
-  tip.style.left = Math.max(4, pageX + 18 + box.width > innerWidth ? pageX - box.width - 14 : pageX + 18) + "px";
+  const box = tip.getBoundingClientRect(), edge = chart.getBoundingClientRect().right; // what is beside the chart stays readable
+  tip.style.left = Math.max(4, pageX + 18 + box.width > edge ? pageX - box.width - 14 : pageX + 18) + "px";
   tip.style.top = Math.max(4, Math.min(pageY - box.height / 2, innerHeight - box.height - 6)) + "px";
 }
 function nearest(x) {

@@ -21,8 +21,8 @@ function refresh() {
   const units = ["bytes", "count"].filter(unit => (state.chosen.length ? state.chosen : state.category.rows).some(row => row[unit]));
   buttons($("units"), units.length > 1 ? [["bytes", "Bytes"], ["count", "Counts"]] : [], state.unit, unit => { state.unit = unit; refresh(); });
   draw();
-  const rows = inCategory(state.unit).length;
-  $("about").textContent = state.chosen.length ? "" : rows > CURVES && modeNow() !== "stacked" ? "the " + CURVES + " that grew most of " + decimal(rows) : "";
+  const rows = inCategory(state.unit).length, curves = shown.filter(one => one.row).length;
+  $("about").textContent = state.chosen.length || curves === rows || modeNow() === "stacked" ? "" : "those that grew most: " + curves + " of " + decimal(rows);
   mark();
 }
 function buttons(box, list, now, chosen) {
