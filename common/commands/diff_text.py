@@ -112,6 +112,7 @@ def label(row: Grown) -> str:
 _NOUNS = {
     "mapping": "mappings",
     "kind": "blocks",
+    "type": "blocks",
     "cache": "blocks",
     "allocator": "blocks",
     "runtime type": "objects",

@@ -22,6 +22,7 @@ from findleaks.history.figures import Figure
 from findleaks.history.snapshot import Clock, Snapshot
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
+WORDS = ("share", "mapping", "kind", "cache", "root", "type", "lost", "runtime", "handles", "threads")
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 
 
@@ -98,8 +99,7 @@ def test_its_tables_have_the_figures_of_the_json(three: Path, tmp_path: Path) ->
     return {found, title: document.title, headline: $("headline").textContent, findings};
     """
     answer = driven(three, script, tmp_path)
-    words = ("share", "mapping", "kind", "cache", "root", "lost", "runtime", "handles", "threads")
-    for word in (None, *words):
+    for word in (None, *WORDS):
         rows = answer["found"][word or "grew"]
         expected = []
         for row in grown(word):
@@ -108,7 +108,7 @@ def test_its_tables_have_the_figures_of_the_json(three: Path, tmp_path: Path) ->
             figures = [amount(row[name], row["unit"]) for name in ("before", "after")]
             expected.append([*figures, signed(row["delta"], row["unit"]), hour, row["trend"]])
         assert sorted(cells[1:] for cells in rows) == sorted(expected)
-    assert len(answer["found"]["all"]) == sum(len(answer["found"][word]) for word in words)
+    assert len(answer["found"]["all"]) == sum(len(answer["found"][word]) for word in WORDS)
     assert answer["title"] == "What grew: shop"
     text = list(Comparison(moments.moments(3, 3600.0, names=[HOSTILE]), arguments()).text(10_000, Invocation()))
     assert answer["headline"] == text[0] and "+ 340 MiB" in text[0]
@@ -138,7 +138,7 @@ def test_it_sorts_and_filters(three: Path, tmp_path: Path) -> None:
     return told;
     """
     answer = driven(three, script, tmp_path)
-    rows = [row for by in ("share", "mapping", "kind", "cache", "root", "lost", "runtime", "handles", "threads") for row in grown(by)]
+    rows = [row for by in WORDS for row in grown(by)]
     assert answer["start"][0] == "none,none,none,descending,none,none,"
     for at, word, key in ((1, "before", "before"), (2, "after", "after"), (3, "growth", "delta")):
         for (state, cells), down in zip(answer[word], (True, False)):
@@ -228,7 +228,7 @@ def test_a_chosen_row_is_drawn(three: Path, tmp_path: Path) -> None:
     assert answer["cleared"] == [answer["before"], 0]
     assert answer["second"] and answer["entered"][0] == answer["entered"][1]
     assert answer["counts"][0][1] == "+ 743,111"
-    assert answer["next"] == ["lost", "lost"]
+    assert answer["next"] == ["type", "type"]
 
 
 def level(colour: str) -> int:

@@ -70,6 +70,8 @@ def _figures(part: float, at: int, noise: random.Random, flat: Sequence[int]) ->
     yield Figure("root", "g_cache (shop, bss)", warm // 100, warm)
     yield Figure("root", "main thread's stack", 12, rest)
     yield Figure("root", "shared by several roots", 4, 9_000 + noise.randrange(2_000))
+    yield Figure("type", "std::map node", sessions, cart - 4096, "reachable")
+    yield Figure("type", "shop::Order", 40, 5_120, "definite")
     yield Figure("counter", "minor_gc_count", 40 + 3 * at, None, "ruby")
     yield Figure("counter", "heap_live_slots", 31_204 + noise.randrange(90), None, "ruby")
     yield Figure("heap", "pages", None, 134 * 65_536, "ruby")

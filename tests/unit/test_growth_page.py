@@ -27,7 +27,7 @@ from findleaks.report.growth import html
 from findleaks.report.growth.html import MAX_MOMENTS, MAX_PAGE, MAX_ROWS
 from findleaks.report.growth.pack import LARGEST, packed
 
-WORDS = ("share", "mapping", "kind", "cache", "root", "lost", "runtime", "handles", "threads")
+WORDS = ("share", "mapping", "kind", "cache", "root", "type", "lost", "runtime", "handles", "threads")
 
 
 def arguments(**more: Any) -> argparse.Namespace:
@@ -84,7 +84,7 @@ def test_the_command_line_writes_it(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cli.main(["diff", str(folder), "-o", str(file), "--by", "root"]) == 0
     assert f"written to {file}" in " ".join(capsys.readouterr().out.split())
     page = Page(file)
-    assert page.meta["opened"] == "root" and len(page.meta["moments"]) == 3
+    assert page.meta["opened"] == "root" and len(page.meta["moments"]) == 3 and set(page.categories) == {"grew", *WORDS}
     for words, line in (
         (["-o", str(tmp_path / "x.pdf")], "end its name in .html"),
         (["-o", str(tmp_path / "none" / "x.html")], "none/x.html: cannot be written: no such file or directory"),

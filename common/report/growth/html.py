@@ -34,6 +34,7 @@ TITLES = {
     "kind": "Kinds",
     "cache": "Size classes",
     "root": "Roots and fields",
+    "type": "Types",
     "lost": "Lost",
     "runtime": "Runtimes",
     "handles": "Handles",
@@ -41,7 +42,7 @@ TITLES = {
 }
 """Titles of the categories by the words of --by, in the order of the page; "grew": the rows that
 explain the growth."""
-STACKED = frozenset({"share", "mapping", "kind", "lost", "threads"})
+STACKED = frozenset({"share", "mapping", "kind", "type", "lost", "threads"})
 """Categories whose rows do not overlap, so that they can be stacked."""
 TRENDS = tuple(Trend)
 
