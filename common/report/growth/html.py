@@ -94,7 +94,7 @@ def _series(growth: Growth, sections: Mapping[str, Sequence[str]]) -> dict[str, 
     known = {key[0] for key in growth.series}
     needed = frozenset(section for several in sections.values() for section in several) - known
     word_of = {section: word for word, several in sections.items() for section in several}
-    found: dict[str, list[Series]] = {word: [] for word in TITLES if word in sections}
+    found: dict[str, list[Series]] = {word: [] for word in [*TITLES, *sections] if word in sections}
     for one in [*growth.series.values(), *all_series(growth.snapshots, needed).values()]:
         if one.key[0] in word_of:
             found[word_of[one.key[0]]].append(one)
@@ -196,7 +196,7 @@ def _described(one: _Category, label: Callable[[Grown], str], number: _Numbered)
     left = [series for series in one.rest if series.in_bytes]
     return {
         "word": one.word,
-        "title": TITLES[one.word],
+        "title": TITLES.get(one.word, one.word.capitalize()),
         "stacked": one.word in STACKED,
         "rows": [_row(row, label, number) for row in one.rows],
         "rest": [len(one.rest), sum(series.values[0] for series in left), sum(series.values[-1] for series in left)],
