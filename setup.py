@@ -70,7 +70,11 @@ setup(
     python_requires=">=3.9",
     packages=[*PACKAGE_DIR, *(f"findleaks.{name}" for name in find_packages("common"))],
     package_dir=PACKAGE_DIR,
-    package_data={"findleaks": ["py.typed"], "findleaks.report.heapmap": ["page.html", "page.css", "page.js"]},
+    package_data={
+        "findleaks": ["py.typed"],
+        "findleaks.report.heapmap": ["page.html", "page.css", "page.js"],
+        "findleaks.report.growth": ["page.html", "page.css", "data.js", "chart.js", "table.js", "page.js"],
+    },
     ext_modules=kernel(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
     install_requires=[

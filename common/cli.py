@@ -192,11 +192,12 @@ def _diff(args: argparse.Namespace, prog: str) -> int:
     from contextlib import closing
 
     from findleaks import commands
-    from findleaks.commands.diff import Comparison, sections
+    from findleaks.commands.diff import check, compare, sections
     from findleaks.commands.moments import gather
     from findleaks.commands.taking import take
     from findleaks.progress import Bar
 
+    check(args)
     bar = Bar(sys.stderr)
     try:
         snapshots, warnings = gather(args.moments, lambda path: _open(args, path, bar), sections(args))
@@ -206,7 +207,7 @@ def _diff(args: argparse.Namespace, prog: str) -> int:
     finally:
         bar.clear()
     target = _last_moment(args, snapshots[-1]) if snapshots else ""
-    return commands.emit_result(Comparison(snapshots, args, warnings), args.json, sys.stdout, commands.Invocation(prog, target), _width())
+    return commands.emit_result(compare(snapshots, args, warnings), args.json, sys.stdout, commands.Invocation(prog, target), _width())
 
 
 def _last_moment(args: argparse.Namespace, last: Snapshot) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from findleaks.commands import SCHEMA, Invocation, command, diff_survivors
+from findleaks.commands.diff_page import require_html, write_page
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import warning_lines
 from findleaks.commands.taking import take
 from findleaks.errors import UsageError
-from findleaks.formatting import printable, wrapped
+from findleaks.formatting import printable, size, wrapped
 from findleaks.history.growth import RANKED, Grown, Growth, Series, all_series
 from findleaks.history.snapshot import Snapshot, differences
 from findleaks.session import Session
@@ -38,18 +39,26 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "moments", nargs="*", metavar="MOMENT", help="snapshots, cores, or folders of them, the earliest first; in a debugger, their names"
     )
+    parser.add_argument("-o", "--output", metavar="FILE.html", default="", help="also write a page of curves and tables, for a browser")
     what = "every figure of one kind, or the blocks that stayed (survivors), instead of the rows that explain the growth"
     parser.add_argument("--by", choices=(*SECTIONS, SURVIVORS), help=what)
     add_limit(parser, "rows", ROWS)
 
 
+def check(args: argparse.Namespace) -> None:
+    """UsageError for words that are wrong, before anything is read."""
+    if args.output:
+        require_html(args.output)
+
+
 def sections(args: argparse.Namespace) -> frozenset[str]:
-    """The sections of figures that the arguments need."""
-    return RANKED.union(SECTIONS.get(args.by, ()))
+    """The sections of figures that the arguments need: the page needs all."""
+    words = SECTIONS if args.output else [args.by] if args.by in SECTIONS else []
+    return RANKED.union(*(SECTIONS[word] for word in words))
 
 
 class Comparison:
-    """Result of `diff`."""
+    """Result of `diff`. `page`: name and bytes of the page that was written."""
 
     status = 0
 
@@ -58,9 +67,14 @@ class Comparison:
             raise UsageError("diff needs two moments at least: snapshots, cores, or a folder of them")
         self.growth = Growth(snapshots)
         self.limit: Optional[int] = args.limit
-        self.by: Optional[str] = args.by
+        self.by: str = args.by or ""
         self.rows = self._by(args.by) if args.by in SECTIONS else self.growth.rows
         self.warnings = [printable(warning, 600) for warning in [*warnings, *_common(snapshots)]]
+        self.page: Optional[tuple[str, int]] = None
+
+    def write_page(self, file: str) -> None:
+        """Write the page. FindleaksError where it cannot be written."""
+        self.page = file, write_page(self.growth, SECTIONS, self.by, self.warnings, file)
 
     def _by(self, word: str) -> list[Grown]:
         series = all_series(self.growth.snapshots, frozenset(SECTIONS[word])).values()
@@ -78,6 +92,7 @@ class Comparison:
             "total": _row(growth.total),
             "grown": [_row(row) for row in first(self.rows, self.limit)],
             **diff_survivors.json(growth.survival, self.limit),
+            **({"written": dict(zip(("file", "bytes"), self.page))} if self.page else {}),
             "warnings": self.warnings,
         }
 
@@ -88,7 +103,19 @@ class Comparison:
             yield from diff_survivors.lines(self.growth.survival, limit, width)
         else:
             yield from text(self.growth, self.rows, limit, width, invocation)
+        if self.page:
+            file, written = self.page
+            yield ""
+            yield from wrapped(f"  written to {printable(file)} ({size(written)}): curves and tables, for a browser", width)
         yield from warning_lines(self.warnings, width)
+
+
+def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = ()) -> Comparison:
+    """The comparison that the words ask for, and its page if they name one."""
+    found = Comparison(snapshots, args, warnings)
+    if args.output:
+        found.write_page(args.output)
+    return found
 
 
 def _common(snapshots: Sequence[Snapshot]) -> Iterator[str]:
@@ -151,6 +178,7 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
     With three moments or more, growth that goes on is distinguished from growth that has ended and
     from a saw-tooth; its rate is the median of the slopes between moments (Theil–Sen). If all are of
     one process, --by survivors says by size which blocks stayed."""
+    check(args)
     kept = session.kept or {}
     names = args.moments or list(kept)
     if not names:
@@ -161,4 +189,4 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
         if not isinstance(one, Snapshot):
             raise UsageError(f"no snapshot {name!r}; there are: {', '.join(kept) or 'none'}")
         found.append(one)
-    return Comparison([*found, take(session, "now")], args)
+    return compare([*found, take(session, "now")], args)

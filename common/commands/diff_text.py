@@ -94,20 +94,36 @@ def label(row: Grown) -> str:
         return f"{what}{note}, {_change(row.series, 'blocks')}"
     if section == "threads":
         return f"threads: {name}"
-    if section in ("root", "field", "container"):
-        return _held(row.series, last)
+    if section in ("field", "container"):
+        return _held(within, row.series, row.series)
+    if section == "root":
+        return _held(name, row.series, last)
     if section == "share":
         what = f"{name.replace(': kept', ': free but kept').replace(': runtime', '')}"
         if last is None:
-            return what + (f", {_change(row.series, '')}" if any(row.series.counts) else "")
+            return what + (f", {_change(row.series, '')}" if row.series.counts[0] != row.series.counts[-1] else "")
         if last.key[0] == "threads":
             return f"{what}, {_change(last, 'threads')} in {last.key[2]}"
         return f"{what}: {last.key[2]}, {_change(last, 'objects')}"
-    return (f"{within}: " if within else "") + name + (f", {_change(row.series, '')}" if any(row.series.counts) else "")
+    what = (f"{within}: " if within else "") + name
+    changed = row.series.in_bytes and row.series.counts[0] != row.series.counts[-1]
+    return what + (f", {_change(row.series, _NOUNS.get(section, ''))}" if changed else "")
 
 
-def _held(root: Series, part: Series | None) -> str:
-    name = root.key[2]
+_NOUNS = {
+    "mapping": "mappings",
+    "kind": "blocks",
+    "type": "blocks",
+    "cache": "blocks",
+    "allocator": "blocks",
+    "runtime type": "objects",
+    "native": "blocks",
+    "handles": "handles",
+}
+
+
+def _held(name: str, root: Series, part: Series | None) -> str:
+    """What the root `name` holds, or what `part` of it does."""
     if part is None or part.key[0] == "field":
         path = f" → {part.key[2]}" if part is not None else ""
         return f"held by {name}{path}, {_change(part or root, 'blocks')}"
@@ -117,7 +133,7 @@ def _held(root: Series, part: Series | None) -> str:
         return f"native memory of {part.key[1]}'s {part.key[2]}, {_change(part, 'blocks')}; held by {name}"
     what, _, unit = part.note.rpartition(", ")
     path = f" → {part.key[2]}" if part.key[2] != name else ""
-    return f"held by {name}{path}: {what}, {_change(part, unit)}"
+    return f"held by {name}{path}{what and ': '}{what}, {_change(part, unit)}"
 
 
 def _change(series: Series, noun: str) -> str:
@@ -146,11 +162,16 @@ def duration(span: float) -> str:
     return f"{span:.3g} s"
 
 
-def _findings(growth: Growth, width: int, invocation: Invocation) -> Iterator[str]:
+def findings(growth: Growth) -> list[Grown]:
+    """The rows that are worth a sentence."""
     grown = sum(row.series.delta for row in growth.rows if grows(row) and row.series.in_bytes)
     top = [row for row in growth.rows if grows(row) and row.series.delta >= WORTH * grown and not row.series.key[2].endswith(": metadata")]
+    return top[:FINDINGS]
+
+
+def _findings(growth: Growth, width: int, invocation: Invocation) -> Iterator[str]:
     pasted = invocation.target or invocation.prog == "leaks"
-    for at, row in enumerate(top[:FINDINGS], 1):
+    for at, row in enumerate(findings(growth), 1):
         yield ""
         stayed = clause(growth.survival, (row.series, *row.inside))
         yield from wrapped(f"  {at}. {sentence(row)}" + (f" {stayed}" if stayed else ""), width)

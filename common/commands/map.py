@@ -18,9 +18,10 @@ from findleaks.commands.blocks import allocator_named
 from findleaks.commands.result import Plain, fields, warnings_of
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
-from findleaks.errors import FindleaksError, UsageError
+from findleaks.errors import UsageError
 from findleaks.formatting import number, printable, size, wrapped
 from findleaks.quoting import shell_quoted
+from findleaks.report.files import write_file
 from findleaks.report.heapmap.cells import LOOKS, Picture
 from findleaks.runtimes.base import Part
 from findleaks.session import Session
@@ -104,11 +105,7 @@ def _write(session: Session, picture: Picture, file: str, extension: str) -> int
     else:
         page = render_html(session, picture) if extension == ".html" else render_svg(picture)
         data = page.encode("utf-8", "replace")
-    try:
-        with open(file, "wb") as out:
-            out.write(data)
-    except OSError as error:
-        raise FindleaksError(f"{file}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+    write_file(file, data)
     return len(data)
 
 

@@ -38,7 +38,7 @@ static unsigned thin(words *found, unsigned level, uint64_t most) {
     return level;
 }
 
-/* Addresses of `count` blocks from number `index` on, which is at starts[0], and of the next one. */
+/* Addresses of `count` blocks from number `index` on, which is at starts[0], and of the next. */
 INLINE void addresses(const blocks *b, uint32_t index, uint32_t count, unsigned shift, uint64_t *starts) {
     uint64_t start = starts[0];
     for (uint32_t done = 0; done < count;) {

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from findleaks.audit.pages import Area
 from findleaks.engine.terms import State
-from findleaks.escaping import json_line, visible
+from findleaks.escaping import visible
 from findleaks.formatting import printable
 from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, sums
+from findleaks.report.page import assembled, script_json
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -80,23 +81,8 @@ def render_html(session: Session, picture: Picture) -> str:
 
 
 def _assembled(meta: dict[str, object], data: str) -> str:
-    folder = os.path.dirname(os.path.abspath(__file__))
-    made = {"TITLE": html.escape(visible(str(meta["title"]))), "META": json_line(_shown(meta)).replace("<", "\\u003c"), "DATA": data}
-    for name, file in (("CSS", "page.css"), ("JS", "page.js"), ("", "page.html")):
-        with open(os.path.join(folder, file), encoding="utf-8") as source:
-            made[name] = source.read()
-    whole = made.pop("")
-    pieces = whole.split("@")  # only the template is searched for names, nothing of the target
-    return "".join(made[piece] if at % 2 else piece for at, piece in enumerate(pieces))
-
-
-def _shown(value: object) -> object:
-    """The value with all text `visible`: marks of text direction act in browsers too."""
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, (list, tuple)):
-        return [_shown(one) for one in value]
-    return {name: _shown(one) for name, one in value.items()} if isinstance(value, dict) else value
+    made = {"TITLE": html.escape(visible(str(meta["title"]))), "META": script_json(meta), "DATA": data}
+    return assembled(os.path.dirname(os.path.abspath(__file__)), made)
 
 
 def _states(picture: Picture) -> list[dict[str, object]]:

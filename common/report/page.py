@@ -1,0 +1,37 @@
+"""Web pages of one file: a template with the script, the style and the data put in.
+
+The target's text is data: escaped, in an element that no browser runs. The page loads nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from findleaks.escaping import json_line, visible
+
+
+def assembled(folder: str, data: Mapping[str, str]) -> str:
+    """The template `page.html` in `folder`, with each @NAME@ in it replaced by that of `data`, else
+    by the file of that name in `folder`."""
+    pieces = _file(folder, "page.html").split("@")  # only the template is searched for names
+    return "".join((data[piece] if piece in data else _file(folder, piece)) if at % 2 else piece for at, piece in enumerate(pieces))
+
+
+def _file(folder: str, name: str) -> str:
+    with open(os.path.join(folder, name), encoding="utf-8") as source:
+        return source.read()
+
+
+def script_json(value: object) -> str:
+    """The value as JSON inside a script element: text is `visible`, as marks of text direction act
+    in browsers too, and nothing in it ends the element."""
+    return json_line(_shown(value)).replace("<", "\\u003c")
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, (list, tuple)):
+        return [_shown(one) for one in value]
+    return {name: _shown(one) for name, one in value.items()} if isinstance(value, dict) else value
