@@ -25,8 +25,9 @@ _TRENDS = {
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}
 
 
-def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
-    """All lines. `rows` are those to list, `limit` how many of them, 0: all."""
+def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocation: Invocation, suggests: bool) -> Iterator[str]:
+    """All lines. `rows` are those to list, `limit` how many of them, 0: all. `suggests`: whether
+    there is a core or process for further commands."""
     yield from wrapped(headline(growth), width)
     for line in differences(growth.snapshots):
         yield from wrapped(f"  {line}", width)
@@ -38,7 +39,7 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
     if len(changed) > len(shown):
         yield f"  … {number(len(changed) - len(shown))} more (--limit 0)"
     yield from _unchanged(rows, len(changed))
-    yield from _findings(growth, width, invocation)
+    yield from _findings(growth, width, invocation, suggests)
 
 
 def headline(growth: Growth) -> str:
@@ -145,14 +146,13 @@ def duration(span: float) -> str:
     return f"{span:.3g} s"
 
 
-def _findings(growth: Growth, width: int, invocation: Invocation) -> Iterator[str]:
+def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool) -> Iterator[str]:
     grown = sum(row.series.delta for row in growth.rows if grows(row) and row.series.in_bytes)
     top = [row for row in growth.rows if grows(row) and row.series.delta >= WORTH * grown and not row.series.key[2].endswith(": metadata")]
-    pasted = invocation.target or invocation.prog == "leaks"
     for at, row in enumerate(top[:FINDINGS], 1):
         yield ""
         yield from wrapped(f"  {at}. {sentence(row)}", width)
-        if pasted and (words := suggestion(row)):
+        if suggests and (words := suggestion(row)):
             yield from ("   " + line for line in invocation.next(width - 3, words))
 
 
