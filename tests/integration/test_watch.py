@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -211,42 +210,3 @@ def test_refused_where_it_cannot_work(running: Running, program: Path) -> None:
         output = ask(["leaks watch", "detach"], "-p", str(running.pid))
         assert f"type in a shell: findleaks watch --pid {running.pid}" in output
         assert "Traceback" not in output
-
-
-LOAD = """
-import random, sys, threading
-def work(seed):
-    make = random.Random(seed)
-    held = {}
-    for number in range(10**9):
-        key = make.randrange(3000)
-        held[key] = (str(number) * make.randrange(1, 20), number)
-        text, was = held[make.choice(list(held)[:50])]
-        if text != str(was) * (len(text) // len(str(was))):
-            sys.exit("damaged")
-        if number % 2000 == 0:
-            with lock:
-                rounds[seed] += 1
-lock, rounds = threading.Lock(), [0] * 3
-for seed in range(3):
-    threading.Thread(target=work, args=(seed,), daemon=True).start()
-print("started", flush=True)
-for line in sys.stdin:
-    print(min(rounds), flush=True)
-"""
-
-
-def test_a_hundred_snapshots_of_a_program_under_load(tmp_path: Path) -> None:
-    """A program that checks its own data all the time is not harmed: it runs, and goes on."""
-    with subprocess.Popen([sys.executable, "-c", LOAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as loaded:
-        try:
-            assert loaded.stdin is not None and loaded.stdout is not None
-            assert loaded.stdout.readline() == "started\n"
-            ran("snapshot", "--every", "0.05", "--count", "100", "-o", str(tmp_path / "kept"), "--pid", str(loaded.pid), check=True)
-            loaded.stdin.write("\n")
-            loaded.stdin.flush()
-            assert int(loaded.stdout.readline()) >= 0
-            assert loaded.poll() is None
-        finally:
-            loaded.kill()
-    assert len(list((tmp_path / "kept").iterdir())) == 100
