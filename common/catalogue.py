@@ -36,6 +36,7 @@ _ENTRIES = (
     Entry("scopes", "V8's handle scopes: handles, what they hold, which frame opened each scope", "scopes --limit 5"),
     Entry("snapshot", "keep what the commands say of this moment, to compare it later", "snapshot before"),
     Entry("diff", "what grew between snapshots, cores, or stops of a debugger, and whether it goes on", "diff before"),
+    Entry("watch", "what grows in a running process, as it grows; a table redrawn in place", "watch --every 10"),
     Entry(
         "count",
         "a function's calls as they happen, by stacks; only those outside a scope",

@@ -8,8 +8,10 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Generator, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Optional, cast
 
 from findleaks import __version__
 from findleaks.arg_types import is_number
@@ -21,6 +23,7 @@ from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import HANDLER, install
 
 if TYPE_CHECKING:
+    from findleaks.commands import Command, Invocation, Result
     from findleaks.history.snapshot import Snapshot
     from findleaks.session import Progress, Session
 
@@ -43,6 +46,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     closed = _open_standard_streams()
     install()
+    sys.unraisablehook = _unraisable
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
@@ -69,6 +73,20 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         from findleaks.debugger_session import unexpected
 
         return _print_error(unexpected("findleaks", words, error))
+
+
+def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Press Ctrl-C again where Python dropped it, as in callbacks of weak references, which run
+    during imports, too: findleaks would go on, after a traceback."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    import _thread
+    import threading
+
+    again = threading.Timer(0.01, _thread.interrupt_main)  # not in this hook
+    again.daemon = True
+    again.start()
 
 
 def _open_standard_streams() -> bool:
@@ -175,22 +193,46 @@ def _command(words: list[str], prog: str) -> int:
         wanted(args)  # reports wrong options before GDB is started
         return count_in_gdb(args.pid, without_pid(words[1:]), _width())
     from findleaks.progress import Bar
+    from findleaks.report.screen import has_screen
 
+    invocation = commands.Invocation(prog, _process_words(args, core))
+    if cmd.name == "watch" and not args.json and args.pid is not None and has_screen(sys.stdout):
+        return _on_screen(cmd, args, invocation)
     bar = Bar(sys.stderr)
-    session = _open(args, core, bar)
-    if args.pid is not None:
-        session.reopen = lambda: _open(args, core, bar)
+    if cmd.name == "watch":
+        bar.off()
     try:
-        return commands.emit(cmd, session, args, sys.stdout, commands.Invocation(prog, _process_words(args, core)), _width())
+        with closing(_open(args, core, bar)) as session:
+            if args.pid is not None:
+                session.reopen = lambda: _open(args, core, bar)
+            return commands.emit(cmd, session, args, sys.stdout, invocation, _width())
+    except (KeyboardInterrupt, Interrupted):
+        if not getattr(args, "every", 0):
+            raise
+        return 0  # what goes on until Ctrl-C ends well by it
     finally:
         bar.clear()
-        session.close()
+
+
+def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -> int:
+    """`watch` on a terminal: each result is drawn over the last, until `q` or Ctrl-C."""
+    from findleaks.commands import safe_lines
+    from findleaks.report.screen import Screen
+
+    last: Optional[Result] = None
+    with suppress(KeyboardInterrupt, Interrupted), Screen(sys.stdin, sys.stdout) as screen:
+        screen.show(lambda width: [f"findleaks: reading pid {args.pid} …"])
+        with closing(_open(args, "", screen)) as session:
+            session.reopen, session.wait = lambda: _open(args, "", screen), screen.wait
+            for last in cast("Generator[Result, None, None]", cmd.run(session, args)):
+                screen.show(partial(safe_lines, last, invocation))
+    if last is not None:
+        sys.stdout.writelines(line + "\n" for line in safe_lines(last, invocation, _width()))
+    return 0
 
 
 def _diff(args: argparse.Namespace, prog: str) -> int:
     """`diff` of several moments; a live process, if any, is the last."""
-    from contextlib import closing
-
     from findleaks import commands
     from findleaks.commands.diff import check, compare, sections
     from findleaks.commands.moments import gather

@@ -53,6 +53,10 @@ class DebuggerSession:
         # Session of the running command, closed after it even if the process changes meanwhile.
         self._used: Optional[Session] = None
 
+    def kept_names(self) -> list[str]:
+        """The names of the snapshots that were taken here."""
+        return list(self._kept)
+
     def run(self, words: Sequence[str], out: TextIO, width: int, prog: str = "leaks", target: str = "") -> int:
         """Run one command line and print its result to `out`; returns the exit status. `target`:
         the words that name the process in a shell ("" in a debugger). Whatever goes wrong,

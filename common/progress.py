@@ -33,6 +33,10 @@ class Bar:
         self._stream.write(f"\r\x1b[Kfindleaks: {visible(phase)}{percent} ({now - self._began:.0f} s)")
         self._stream.flush()
 
+    def off(self) -> None:
+        """Show nothing from now on."""
+        self._terminal = False
+
     def clear(self) -> None:
         if self._shown:
             self._stream.write("\r\x1b[K")

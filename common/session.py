@@ -61,6 +61,7 @@ class Session:
         self.reads = 1
         self.kept: Optional[dict[str, object]] = None  # snapshots in a debugger, by name
         self.reopen: Optional[Callable[[], Session]] = None  # reads the same process again
+        self.wait: Callable[[float], None] = lambda seconds: time.sleep(seconds)  # between reads
         self.presence: Optional[Presence] = None  # once a command has asked: audit/residency.py
         self._results: dict[Hashable, object] = {}
         self._graphs: dict[Heuristic, Graph] = {}
@@ -100,6 +101,10 @@ class Session:
         if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
+        self._drop_computed()
+        return True
+
+    def _drop_computed(self) -> None:
         for name, attribute in vars(Session).items():
             if isinstance(attribute, cached_property):
                 self.__dict__.pop(name, None)
@@ -107,7 +112,6 @@ class Session:
         self._graphs.clear()
         self._learned.clear()
         self._classified_graphs.clear()
-        return True
 
     @cached_property
     def in_flight(self) -> dict[int, Inside]:
@@ -257,7 +261,10 @@ class Session:
             self.progress.clear()
 
     def close(self) -> None:
+        """Close the target, and free what was computed of it: who takes several moments keeps the
+        first session until the last."""
         self.target.close()
+        self._drop_computed()
 
     @property
     def ownership(self) -> Graph:

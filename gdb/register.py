@@ -91,6 +91,10 @@ class GdbFrontEnd:
         if status:
             raise gdb.GdbError(failure(prog, words[0], status))
 
+    def kept_names(self) -> list[str]:
+        """The names of snapshots that were taken in this GDB."""
+        return self._front.kept_names()
+
     def _stale(self, event: Any) -> None:
         self._front.drop_live()
 
@@ -110,7 +114,7 @@ class Word(gdb.Command):
 
     def complete(self, text: str, word: Optional[str]) -> Any:
         """Complete the last word of `text`; called by GDB, which replaces the end `word` of it."""
-        return completions(self._word, text, word)
+        return completions(self._word, text, word, self._front_end.kept_names())
 
 
 class Prefix(gdb.Command):
@@ -137,8 +141,9 @@ def split(argument: str) -> list[str]:
         raise gdb.GdbError(f"leaks: {error}") from None
 
 
-def completions(command: str, text: str, word: Optional[str]) -> Any:
-    """Completions of the last word, from its last punctuation on: GDB splits words there too."""
+def completions(command: str, text: str, word: Optional[str], names: Sequence[str]) -> Any:
+    """Completions of the last word, from its last punctuation on: GDB splits words there too.
+    `names`: those of snapshots."""
     # GDB asks where the last word begins; the next call is made for GDB's default.
     if word is None:
         return None
@@ -146,13 +151,13 @@ def completions(command: str, text: str, word: Optional[str]) -> Any:
 
     *before, last = text.split(" ")
     before = [command, *filter(None, before)]
-    found = commands.complete(before, last)
+    found = commands.complete(before, last, names)
     if found:
         kept = len(last) - len(word) if last.endswith(word) else 0
         return [choice[kept:] for choice in found]
     if last.startswith("-"):
         return gdb.COMPLETE_NONE
-    if before[-1] in ("--suppressions", "-suppressions"):
+    if before[-1] in ("--suppressions", "-suppressions") or command == "diff":
         return gdb.COMPLETE_FILENAME
     cmd = commands.named(command)
     return gdb.COMPLETE_EXPRESSION if cmd is not None and cmd.positional else gdb.COMPLETE_NONE

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, Text
 from findleaks.catalogue import CATALOGUE, Entry, meant
 from findleaks.errors import UsageError
 from findleaks.escaping import Markup, json_line, visible
-from findleaks.quoting import for_debugger
+from findleaks.quoting import debugger_quoted, for_debugger
 
 if TYPE_CHECKING:
     from findleaks.session import Session
 
 SCHEMA = "findleaks/1"  # name and version of the JSON format
+TAKE_SNAPSHOTS = ("diff", "snapshot")  # commands that take names of snapshots
 _NEXT = 100  # columns of a line with several suggestions, at most
 
 
@@ -161,8 +162,9 @@ def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
         return None
 
 
-def complete(words: Sequence[str], last: str) -> list[str]:
-    """Completions of `last`, the word under the cursor; `words` before it begin with a command."""
+def complete(words: Sequence[str], last: str, kept: Iterable[str] = ()) -> list[str]:
+    """Completions of `last`, the word under the cursor; `words` before it begin with a command.
+    `kept`: names of a debugger's snapshots."""
     if not words:
         return [name for name in CATALOGUE if name.startswith(last)]
     cmd = named(words[0])
@@ -175,6 +177,8 @@ def complete(words: Sequence[str], last: str) -> list[str]:
     if last.startswith("-"):
         options = sorted(o for action in actions for o in action.option_strings if o.startswith("--"))
         return [o for o in options if o.startswith(last)] or [o[1:] for o in options if o[1:].startswith(last)]
+    if cmd.name in TAKE_SNAPSHOTS:
+        return sorted(name for name in kept if name.startswith(last) and debugger_quoted(name) == name)
     return []
 
 
@@ -207,19 +211,25 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
         for result in results:
             session.done()
             status = emit_result(result, args.json, out, invocation, width)
+            if found is results:  # the next result may be long in coming
+                out.flush()
     return status
 
 
 def emit_result(result: Result, json: bool, out: TextIO, invocation: Invocation, width: int) -> int:
     """Print one result; returns its status."""
     if not json:
-        lines = (line if isinstance(line, Markup) else visible(line) for line in result.text(width, invocation))
-        out.writelines(line + "\n" for line in lines)
+        out.writelines(line + "\n" for line in safe_lines(result, invocation, width))
     elif isinstance(result, Rows):
         out.writelines(result.json_lines())
     else:
         out.writelines(json_line(item) + "\n" for item in result.json())
     return result.status
+
+
+def safe_lines(result: Result, invocation: Invocation, width: int) -> Iterator[str]:
+    """The lines of a result's text, with what the target says made `visible`."""
+    return (line if isinstance(line, Markup) else visible(line) for line in result.text(width, invocation))
 
 
 def overview(prog: str) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
+from findleaks.catalogue import meant
 from findleaks.commands import SCHEMA, Invocation, command, diff_survivors
 from findleaks.commands.diff_page import require_html, write_page
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, first, in_text
+from findleaks.commands.moments import gather
 from findleaks.commands.result import warning_lines
-from findleaks.commands.taking import take
+from findleaks.commands.taking import program_of, take
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, size, wrapped
 from findleaks.history.growth import RANKED, Grown, Growth, Series, all_series
@@ -58,14 +61,20 @@ def sections(args: argparse.Namespace) -> frozenset[str]:
 
 
 class Comparison:
-    """Result of `diff`. `page`: name and bytes of the page that was written."""
+    """Result of `diff`. `page`: name and bytes of the page that was written. `least`: how many
+    snapshots it needs. `current`: the last is of what a debugger has, so that commands that say
+    more can be suggested."""
 
+    command, least = "diff", 2
     status = 0
 
-    def __init__(self, snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = ()) -> None:
-        if len(snapshots) < 2:
+    def __init__(
+        self, snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = (), current: bool = False
+    ) -> None:
+        if len(snapshots) < self.least:
             raise UsageError("diff needs two moments at least: snapshots, cores, or a folder of them")
         self.growth = Growth(snapshots)
+        self.current = current
         self.limit: Optional[int] = args.limit
         self.by: str = args.by or ""
         self.rows = self._by(args.by) if args.by in SECTIONS else self.growth.rows
@@ -85,7 +94,7 @@ class Comparison:
         growth = self.growth
         yield {
             "schema": SCHEMA,
-            "command": "diff",
+            "command": self.command,
             "moments": [_moment(one) for one in growth.snapshots],
             "seconds": growth.times[-1] - growth.times[0] if growth.times else None,
             "differences": list(differences(growth.snapshots)),
@@ -102,7 +111,7 @@ class Comparison:
             yield from wrapped(headline(self.growth), width)
             yield from diff_survivors.lines(self.growth.survival, limit, width)
         else:
-            yield from text(self.growth, self.rows, limit, width, invocation)
+            yield from text(self.growth, self.rows, limit, width, invocation, self.current or bool(invocation.target))
         if self.page:
             file, written = self.page
             yield ""
@@ -110,9 +119,9 @@ class Comparison:
         yield from warning_lines(self.warnings, width)
 
 
-def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = ()) -> Comparison:
+def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = (), current: bool = False) -> Comparison:
     """The comparison that the words ask for, and its page if they name one."""
-    found = Comparison(snapshots, args, warnings)
+    found = Comparison(snapshots, args, warnings, current)
     if args.output:
         found.write_page(args.output)
     return found
@@ -173,20 +182,42 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
     """Say what grew between two or more moments of a program: what it lost, what each root holds
     (by its name, so that addresses may differ), and what the allocator or a runtime keeps. MOMENTs
     are snapshots, core files, and folders of them, in the order of time. In a debugger they are
-    names of snapshots taken there before, and the last moment is now.
+    names of snapshots taken there before, or files, and the last moment is now; without any, all
+    snapshots of the program.
 
     With three moments or more, growth that goes on is distinguished from growth that has ended and
-    from a saw-tooth; its rate is the median of the slopes between moments (Theil–Sen). If all are of
-    one process, --by survivors says by size which blocks stayed."""
+    from a saw-tooth; its rate is the median of the slopes between moments (Theil–Sen). If all are
+    of one process, --by survivors says by size which blocks stayed."""
     check(args)
-    kept = session.kept or {}
-    names = args.moments or list(kept)
-    if not names:
-        raise UsageError("no snapshot was taken: `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop")
-    found = []
-    for name in names:
-        one = kept.get(name)
-        if not isinstance(one, Snapshot):
-            raise UsageError(f"no snapshot {name!r}; there are: {', '.join(kept) or 'none'}")
-        found.append(one)
-    return compare([*found, take(session, "now")], args)
+    kept = {name: one for name, one in (session.kept or {}).items() if isinstance(one, Snapshot)}
+    found: list[Snapshot] = []
+    warnings: list[str] = []
+    for word in args.moments or _of_program(session, kept):
+        if word in kept:
+            found.append(kept[word])
+        elif os.path.exists(word):
+            further, left_out = gather([word], lambda path: _core(session, path), sections(args))
+            found += further
+            warnings += left_out
+        else:
+            known = meant(word, kept) or f"; there are: {', '.join(kept) or 'none'}"
+            raise UsageError(f"no snapshot {word!r}, and no file of that name{known}")
+    return compare([*found, take(session, "now")], args, warnings, current=True)
+
+
+def _of_program(session: Session, kept: Mapping[str, Snapshot]) -> list[str]:
+    """Names of the snapshots of the session's program. UsageError if there are none."""
+    program = program_of(session.target)
+    names = [name for name, one in kept.items() if (one.identity.program, one.identity.build_id) == program]
+    if names:
+        return names
+    others = f", only of others: {', '.join(kept)}" if kept else ""
+    what = f" of {program[0]}" if kept and program[0] else ""
+    raise UsageError(f"no snapshot{what} was taken{others}: `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop")
+
+
+def _core(session: Session, path: str) -> Session:
+    from findleaks.target.core import open_core
+
+    progress = session.report_progress
+    return Session(open_core(path, progress=progress), progress=session.progress)

@@ -48,7 +48,8 @@ def _interval(part: Estimate) -> dict[str, float]:
 
 
 def clause(found: Union[Survival, str], series: Sequence[Series]) -> str:
-    """A sentence about the blocks of the first of these series that names their size; "" for none."""
+    """A sentence about the blocks of the first of these series that names their size; "" for
+    none."""
     if isinstance(found, str):
         return ""
     for one in series:

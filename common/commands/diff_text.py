@@ -26,8 +26,9 @@ _TRENDS = {
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}
 
 
-def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
-    """All lines. `rows` are those to list, `limit` how many of them, 0: all."""
+def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocation: Invocation, suggests: bool) -> Iterator[str]:
+    """All lines. `rows` are those to list, `limit` how many of them, 0: all. `suggests`: whether
+    there is a core or process for further commands."""
     yield from wrapped(headline(growth), width)
     for line in differences(growth.snapshots):
         yield from wrapped(f"  {line}", width)
@@ -39,7 +40,7 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
     if len(changed) > len(shown):
         yield f"  … {number(len(changed) - len(shown))} more (--limit 0)"
     yield from _unchanged(rows, len(changed))
-    yield from _findings(growth, width, invocation)
+    yield from _findings(growth, width, invocation, suggests)
 
 
 def headline(growth: Growth) -> str:
@@ -169,13 +170,12 @@ def findings(growth: Growth) -> list[Grown]:
     return top[:FINDINGS]
 
 
-def _findings(growth: Growth, width: int, invocation: Invocation) -> Iterator[str]:
-    pasted = invocation.target or invocation.prog == "leaks"
+def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool) -> Iterator[str]:
     for at, row in enumerate(findings(growth), 1):
         yield ""
         stayed = clause(growth.survival, (row.series, *row.inside))
         yield from wrapped(f"  {at}. {sentence(row)}" + (f" {stayed}" if stayed else ""), width)
-        if pasted and (words := suggestion(row)):
+        if suggests and (words := suggestion(row)):
             yield from ("   " + line for line in invocation.next(width - 3, words))
 
 

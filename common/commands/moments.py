@@ -36,7 +36,7 @@ def gather(words: Sequence[str], opened: Open, sections: Set[str]) -> tuple[list
 
 def _one(path: str, opened: Open, sections: Set[str]) -> Snapshot:
     try:
-        if is_snapshot(path):
+        if (os.path.isfile(path) or not os.path.exists(path)) and is_snapshot(path):
             return load(path, sections)
     except OSError as error:
         raise TargetError(f"{path}: {(error.strerror or str(error)).lower()}") from None
@@ -45,8 +45,12 @@ def _one(path: str, opened: Open, sections: Set[str]) -> Snapshot:
 
 
 def _folder(folder: str, opened: Open, sections: Set[str], warnings: list[str]) -> list[Snapshot]:
-    found, others = [], []
-    for name in sorted(os.listdir(folder)):
+    found, others, before = [], [], len(warnings)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise TargetError(f"{folder}: {(error.strerror or str(error)).lower()}") from None
+    for name in names:
         path = os.path.join(folder, name)
         if name.startswith(".") or not os.path.isfile(path):
             continue
@@ -60,7 +64,8 @@ def _folder(folder: str, opened: Open, sections: Set[str], warnings: list[str]) 
     if others:
         warnings.append(f"{folder}: {counted(len(others), 'file')} left out, neither snapshots nor cores: {some(others)}")
     if not found:
-        raise TargetError(f"{folder}: no snapshots and no cores in this folder")
+        why = "".join(f"; {warning}" for warning in warnings[before:][:1])
+        raise TargetError(f"{folder}: no snapshots and no cores in this folder{why}")
     times = seconds(found)
     return [found[at] for at in sorted(range(len(found)), key=times.__getitem__)] if times is not None else found
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from findleaks import __version__
 from findleaks.arg_types import count_word, seconds_word
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.result import warning_lines
-from findleaks.commands.taking import every, take
-from findleaks.errors import TargetError, UsageError
+from findleaks.commands.taking import Ended, every, take
+from findleaks.errors import Interrupted, TargetError, UsageError
 from findleaks.formatting import counted, printable, size, wrapped
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import save
@@ -35,12 +36,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Taken:
-    """Result of `snapshot`: one that was taken."""
+    """Result of `snapshot`: one that was taken. `single`: there will be no further ones.
+    `replaces`: a debugger's earlier one of this name."""
 
     status = 0
 
-    def __init__(self, snapshot: Snapshot, file: Optional[Path], stopped: Optional[float]) -> None:
-        self.snapshot, self.file, self.stopped = snapshot, file, stopped
+    def __init__(
+        self, snapshot: Snapshot, file: Optional[Path], stopped: Optional[float] = None, single: bool = True, replaces: bool = False
+    ) -> None:
+        self.snapshot, self.file, self.stopped, self.single, self.replaces = snapshot, file, stopped, single, replaces
         self.warnings = [printable(warning, 600) for warning in snapshot.warnings]
 
     def json(self) -> Iterable[Mapping[str, object]]:
@@ -64,12 +68,31 @@ class Taken:
         where = f"{self.file} ({size(os.path.getsize(self.file))})" if self.file else one.name
         still = f"; the process stood still for {_milliseconds(self.stopped)}" if self.stopped is not None else ""
         what = f"{size(total.bytes or 0)} {total.name}, {counted(len(one.figures), 'figure')}"
-        yield from wrapped(f"{where}: {what}{still}", width)
+        replaced = "; it replaces the one of this name" if self.replaces else ""
+        yield from wrapped(f"{where}: {what}{still}{replaced}", width)
         if self.file is None:
             yield from invocation.next(width, f"diff {shell_quoted(one.name)}")
-        elif "--pid" in invocation.target:
+        elif self.single and ("--pid" in invocation.target or not invocation.target):
             yield from invocation.next(width, f"diff {shell_quoted(str(self.file))}")
         yield from warning_lines(self.warnings, width)
+
+
+class Series:
+    """Last result of `snapshot --every`: how many were taken, where, and why no further ones."""
+
+    status = 0
+
+    def __init__(self, taken: int, folder: str, ended: Optional[str]) -> None:
+        self.taken, self.folder, self.ended = taken, folder or ".", ended if ended is None else printable(ended)
+
+    def json(self) -> Iterable[Mapping[str, object]]:
+        yield {"schema": SCHEMA, "command": "snapshot", "taken": self.taken, "folder": self.folder, "ended": self.ended, "warnings": []}
+
+    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
+        why = f"{self.ended}: " if self.ended else ""
+        yield from wrapped(f"{why}{counted(self.taken, 'snapshot')} in {self.folder}", width)
+        if self.taken > 1:
+            yield from invocation._replace(target="").next(width, f"diff {shell_quoted(self.folder)}")
 
 
 def _milliseconds(seconds: float) -> str:
@@ -87,7 +110,7 @@ def _figure(figure: Any) -> dict[str, Any]:
 
 
 @command(arguments=_arguments, subject="name")
-def snapshot(session: Session, args: argparse.Namespace) -> Generator[Taken, None, None]:
+def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Taken, Series], None, None]:
     """Keep what the commands say of this moment: mappings, shares of memory, size classes, what is
     lost, what each root and field holds, runtimes' types and counters, handles, threads by stack.
     `diff` compares snapshots with one another, and with cores.
@@ -95,22 +118,41 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Taken, Non
     Outside of a debugger it is a file of some 100 KB, an SQLite database (its tables are in the
     documentation); in one, `leaks snapshot NAME` keeps it as long as the debugger runs."""
     kept = session.kept
+    if args.count and not args.every:
+        raise UsageError("--count needs --every SECONDS")
+    if args.every and kept is not None:
+        raise UsageError("--every needs a process that runs: `findleaks snapshot --every … --pid PID` in a shell")
     if kept is not None and not args.output:
-        if args.every:
-            raise UsageError("--every needs a process that runs: `findleaks snapshot --every … --pid PID` in a shell")
-        name = args.name or f"snapshot{len(kept) + 1}"
-        kept[name] = one = take(session, name)
-        yield Taken(one, None, None)
+        name = args.name or _free_name(kept)
+        one = take(session, name)
+        replaces = kept.pop(name, None) is not None  # the new one is the last in the order of time
+        kept[name] = one
+        yield Taken(one, None, replaces=replaces)
         return
-    for number, moment in enumerate(every(session, args.every, args.count), 1):
-        # Only the name to be written to is known before; `take` reads the process.
-        one = take(moment, args.name or "")
-        path = destination(args, one, number)
-        one = replace(one, name=path.name)
-        save(one, path, __version__)
-        if kept is not None and args.name:
-            kept[args.name] = one
-        yield Taken(one, path, getattr(moment.target, "stopped", None))
+    taken, reason = 0, None
+    try:
+        for moment in every(session, args.every, args.count):
+            # Only the name to be written to is known before; `take` reads the process.
+            one = take(moment, args.name or "")
+            path = destination(args, one, taken + 1)
+            one = replace(one, name=path.name)
+            save(one, path, __version__)
+            taken += 1
+            if kept is not None and args.name:
+                kept.pop(args.name, None)
+                kept[args.name] = replace(one, name=args.name)
+            yield Taken(one, path, getattr(moment.target, "stopped", None), not args.every)
+    except Ended as error:
+        reason = str(error)
+    except (KeyboardInterrupt, Interrupted):
+        if not taken:
+            raise
+    if args.every:
+        yield Series(taken, args.output, reason)
+
+
+def _free_name(kept: Mapping[str, object]) -> str:
+    return next(name for number in itertools.count(1) if (name := f"snapshot{number}") not in kept)
 
 
 def destination(args: argparse.Namespace, one: Snapshot, number: int) -> Path:

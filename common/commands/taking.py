@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Set
@@ -14,13 +15,16 @@ from findleaks.audit.residency import identity, residency
 from findleaks.audit.typed_blocks import typed_blocks
 from findleaks.commands import Result, load, parser
 from findleaks.commands.verdict import shares_json, totals_json
-from findleaks.errors import UsageError
+from findleaks.errors import TargetError, UsageError
 from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
 from findleaks.history.sample import taken
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.session import Session
 from findleaks.target.base import Target
+from findleaks.target.notes import AT_ENTRY, AT_PHDR, AT_RANDOM
+from findleaks.target.process import LocalProcess
 from findleaks.target.processes import start_time
+from findleaks.target.ptrace import ended
 
 _OPTIONS = {
     "find": ["--limit", "0"],
@@ -41,13 +45,19 @@ def take(session: Session, name: str, sections: Optional[Set[str]] = None) -> Sn
     for word in COMMANDS:
         answers[word] = _accounting(session) if word == "verdict" and sections is not None else _answer(session, word)
     allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
-    build_id = next((module.build_id for module in target.modules() if module.path == target.exe_path), "")
-    started = start_time(target.pid) if target.live else None
-    process = Identity(os.path.basename(target.exe_path), build_id, target.pid, started, allocators, identity(target))
+    # A process behind a debugger's stub may be on another machine.
+    started = start_time(target.pid) if isinstance(target, LocalProcess) else None
+    process = Identity(*program_of(target), target.pid, started, allocators, identity(target))
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
     types = typed_blocks(session) if sections is None or "type" in sections else ()
     found = [*mapping_figures(rows), *figures(answers), *type_figures(types)]
     return Snapshot(name, clock, process, found, answers, warnings, taken(session))
+
+
+def program_of(target: Target) -> tuple[str, str]:
+    """The program's base name and its build-id; "" where one is unknown."""
+    build_id = next((module.build_id for module in target.modules() if module.path == target.exe_path), "")
+    return os.path.basename(target.exe_path), build_id
 
 
 def _answer(session: Session, word: str) -> Any:
@@ -78,26 +88,53 @@ def _clock(target: Target) -> Clock:
         return Clock()
 
 
-def every(session: Session, seconds: float, count: int) -> Iterator[Session]:
+class Ended(TargetError):
+    """The process of which moments are taken has ended, or runs another program."""
+
+
+def every(session: Session, seconds: float, count: int = 0, lasting: float = math.inf) -> Iterator[Session]:
     """This session, and then a new one of the same process after each interval, up to `count` in
-    all (0: until Ctrl-C). One that is yielded is closed when the next is asked for. Ends without an
-    error when the process has ended, or the user pressed Ctrl-C."""
-    began, number = time.monotonic(), 1
-    yield session
+    all (0: any number) and for `lasting` seconds. One that is yielded is closed when the next is
+    asked for. Ends at Ctrl-C between two of them; raises Ended when the process has ended, or has
+    called exec."""
     if not seconds:
+        yield session
         return
     if session.reopen is None:
         raise UsageError("--every needs a process: `--pid PID`")
-    pid = session.target.pid
+    began, number = time.monotonic(), 1
+    program = _program(session.target)
+    yield session
     session.close()
     while not count or number < count:
-        due = began + number * seconds
+        due = number * seconds
+        if due > lasting:
+            return
         number = max(number + 1, int((time.monotonic() - began) / seconds) + 1) if not count else number + 1
         try:
-            time.sleep(max(0.0, due - time.monotonic()))
+            session.wait(max(0.0, began + due - time.monotonic()))
         except KeyboardInterrupt:
             return
-        if not os.path.isdir(f"/proc/{pid}"):
-            return
-        with closing(session.reopen()) as again:
+        with closing(_again(session)) as again:
+            if _program(again.target) != program:
+                name = os.path.basename(again.target.exe_path)
+                raise Ended(f"pid {again.target.pid} runs another program now" + (f": {name}" if name else ""))
             yield again
+
+
+def _again(session: Session) -> Session:
+    assert session.reopen is not None
+    try:
+        return session.reopen()
+    except TargetError:
+        pid = session.target.pid
+        if pid is not None and ended(pid):
+            raise Ended(f"pid {pid} has ended") from None
+        raise
+
+
+def _program(target: Target) -> tuple[Optional[int], ...]:
+    """What differs after an exec, and in a later process of the same number: when the process
+    began, and where the kernel put the program and its random bytes (getauxval(3))."""
+    auxv = target.auxv
+    return start_time(target.pid), auxv.get(AT_RANDOM), auxv.get(AT_PHDR), auxv.get(AT_ENTRY)

@@ -99,7 +99,8 @@ class Blocks(Protocol):
 
     def sample(self, most: int, first: int = 0, last: Optional[int] = None) -> tuple[int, array[int]]:
         """A sample of the blocks in use of indices [first, last): its level, the lowest with at
-        most `most` blocks, and rows of address, size and level ("Q"), ascending. See sampling.py."""
+        most `most` blocks, and rows of address, size and level ("Q"), ascending. See
+        sampling.py."""
         ...
 
     def bytes_in(self, ranges: array[int]) -> list[int]:

@@ -3,8 +3,8 @@
 A block has a *level* that follows from its address and size alone: the leading zeros of the
 address's hash, plus the bits of the number of whole LARGE units in its size. A sample of level L
 has every block of level L and above. So a block below LARGE is in it with a probability of 1 / 2^L,
-one of 2^n LARGE units with one 2^(n + 1) times as high, for the few large blocks may hold most of the
-bytes. Samples of two moments are compared at the higher one of their levels, at which each has
+one of 2^n LARGE units with one 2^(n + 1) times as high, for the few large blocks may hold most of
+the bytes. Samples of two moments are compared at the higher one of their levels, at which each has
 either both or none of what is the same block. At level 0 all blocks are in it.
 
 That samples are consistent because membership depends on the item's hash only: E. Cohen, "Size-

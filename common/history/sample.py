@@ -20,8 +20,8 @@ Block = tuple[int, int]
 
 
 class Sample(NamedTuple):
-    """`level`: its own; `rows`: how many blocks it has. `blocks` gives those that are in a sample of
-    that level (its own or above); TargetError where their file cannot be read any more."""
+    """`level`: its own; `rows`: how many blocks it has. `blocks` gives those that are in a sample
+    of that level (its own or above); TargetError where their file cannot be read any more."""
 
     level: int
     rows: int

@@ -84,6 +84,8 @@ def differences(snapshots: Sequence[Snapshot]) -> Iterator[str]:
         yield f"not one process: the number {identities[0].pid} was given to another one in between"
     elif len({one.pid for one in identities if one.pid is not None}) > 1:
         yield "several processes of the program: " + ", ".join(f"pid {pid}" for pid in dict.fromkeys(one.pid for one in identities))
+    if len({one.clock.boot for one in snapshots if one.clock.boot}) > 1:
+        yield "the machine was restarted in between, or there are several machines: times are those of clocks that may have been set"
     times = seconds(snapshots)
     if times is not None and any(after < before for before, after in zip(times, times[1:])):
         yield "the snapshots are not in the order of their times"

@@ -13,23 +13,29 @@ Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7331, "fls1
     answers     command, json: each command's whole answer, as its --json prints it
     warnings    text
     sampling    one row: level, rows (of `sample`); none if blocks were not kept
-    sample      address, size (usable bytes), level, those of the highest levels first: blocks in use.
-                At level 0 all are there; else those whose own level is that of `sampling` at least,
-                which follows from address and size (findleaks/engine/sampling.py): of blocks below
-                4 KiB one in 2^level. Addresses of 2^63 and above are negative
+    sample      address, size (usable bytes), level, those of the highest levels first: blocks in
+                use. At level 0 all are there; else those whose own level is at least that of
+                `sampling`. It follows from address and size (findleaks/engine/sampling.py): of
+                blocks below 4 KiB one in 2^level is there. Addresses from 2^63 on are negative
 
 A snapshot is written under another name in the same folder, and renamed when it is whole and on
 the disk. So no reader ever finds a half of one.
+
+A file is hostile input. It is read without SQLite's own recovery and without anything that it
+could have run: its tables must be those above to the letter, no views, whose rows may never end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import math
 import os
+import re
 import sqlite3
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -42,7 +48,10 @@ APPLICATION, VERSION = 0x666C7331, 1
 MAGIC = b"SQLite format 3\0"
 MAX_BYTES = 256 << 20
 """Bytes of a snapshot's file, at most; a larger one is no summary."""
-MAX_FIGURES = 1 << 20
+STEP = 10_000
+"""Instructions of SQLite's machine between two calls of its progress handler."""
+MAX_COUNT = 1 << 62
+"""Of a count or of bytes; sums of figures are larger, which Python does not mind."""
 
 _TABLES = """
 CREATE TABLE snapshot (time REAL, uptime REAL, boot TEXT NOT NULL, program TEXT NOT NULL, build_id TEXT NOT NULL, pid INTEGER,
@@ -56,16 +65,23 @@ CREATE TABLE sample (address INTEGER NOT NULL, size INTEGER NOT NULL, level INTE
 """
 
 
-_UNSOUND = """
+_UNSOUND = f"""
 SELECT count(*) FROM figures
 WHERE typeof(section) <> 'text' OR typeof(within) <> 'text' OR typeof(name) <> 'text' OR typeof(note) <> 'text'
    OR typeof(count) NOT IN ('integer', 'null') OR typeof(bytes) NOT IN ('integer', 'null')
+   OR max(abs(ifnull(count, 0)), abs(ifnull(bytes, 0))) > {MAX_COUNT}
 """
+
+_SCHEMA = {re.split(r"\W+", sql)[2]: sql for sql in (part.strip() for part in _TABLES.split(";")) if sql}
+"""Each table's SQL as sqlite_master has it, by name."""
 
 
 def save(snapshot: Snapshot, path: Path, version: str) -> None:
     """Write a snapshot; `path` exists when this returns, whole. TargetError where it cannot be
     written; what was there before is left as it was then."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        # It would be replaced by a file: a device or a pipe, too, where root does this.
+        raise TargetError(f"{path}: the snapshot cannot be written: not a regular file")
     try:
         handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         os.close(handle)
@@ -117,9 +133,12 @@ def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = 
     for. TargetError says what is wrong with it."""
     name = os.path.basename(path)
     try:
-        if os.path.getsize(path) > MAX_BYTES:
+        size = os.path.getsize(path)
+        if size > MAX_BYTES:
             raise TargetError(f"{path}: no snapshot: larger than {MAX_BYTES >> 20} MiB")
         with contextlib.closing(blocks.opened(path)) as base:
+            steps = _steps(size)
+            base.set_progress_handler(lambda: next(steps, True), STEP)
             return _read(base, path, name, sections, answers)
     except OSError as error:
         raise TargetError(f"{path}: {(error.strerror or '').lower()}") from None
@@ -133,24 +152,45 @@ def _read(base: sqlite3.Connection, path: str, name: str, sections: Optional[Col
         raise TargetError(f"{path}: an SQLite database, but no snapshot of findleaks")
     if version > VERSION:
         raise TargetError(f"{path}: written by a newer findleaks: version {version} of the format, where this one reads up to {VERSION}")
+    made = {table: (kind, sql) for kind, table, sql in base.execute("SELECT type, name, sql FROM sqlite_master LIMIT 100")}
+    for table, sql in _SCHEMA.items():
+        if made.get(table) != ("table", sql):
+            raise TargetError(f"{path}: the snapshot is damaged: its table `{table}` is " + ("another" if table in made else "missing"))
     head = base.execute("SELECT time, uptime, boot, program, build_id, pid, started, image FROM snapshot").fetchone()
     if head is None:
         raise TargetError(f"{path}: the snapshot is damaged: its table `snapshot` is empty")
     time, uptime, boot, program, build_id, pid, started, image = head
     allocators = tuple(str(row[0]) for row in base.execute("SELECT name FROM allocators LIMIT 64"))
     identity = Identity(str(program), str(build_id), _whole(pid), _whole(started), allocators, str(image))
-    clock = Clock(None if time is None else float(time), None if uptime is None else float(uptime), str(boot))
+    clock = Clock(_seconds(time), _seconds(uptime), str(boot))
     (wrong,) = base.execute(_UNSOUND).fetchone()
     if wrong:
-        raise TargetError(f"{path}: the snapshot is damaged: a figure is no number, or its name no text")
+        raise TargetError(f"{path}: the snapshot is damaged: a figure is no number or too large, or its name no text")
     names = list(sections or ())
     among = f"WHERE section IN ({', '.join('?' * len(names))})" if names else ""
-    rows = base.execute(f"SELECT section, name, count, bytes, within, note FROM figures {among} ORDER BY rowid LIMIT {MAX_FIGURES}", names)
+    rows = base.execute(f"SELECT section, name, count, bytes, within, note FROM figures {among} ORDER BY rowid", names)
     figures = list(map(Figure._make, rows))
     warnings = tuple(str(row[0]) for row in base.execute("SELECT text FROM warnings LIMIT 1000"))
-    bodies = {str(word): json.loads(text) for word, text in base.execute("SELECT command, json FROM answers")} if answers else {}
+    bodies = {str(word): json.loads(text) for word, text in base.execute("SELECT command, json FROM answers LIMIT 64")} if answers else {}
     return Snapshot(name, clock, identity, figures, bodies, warnings, blocks.sample(base, path))
 
 
+def _steps(size: int) -> Iterator[bool]:
+    """False as often as SQLite may go on to read a file of so many bytes: pages that refer to one
+    another in a circle, or again and again, would keep it busy for ever."""
+    return itertools.repeat(False, 100 + size // 1000)
+
+
 def _whole(value: object) -> Optional[int]:
-    return None if value is None else int(str(value))
+    if value is not None and (not isinstance(value, int) or abs(value) > MAX_COUNT):
+        raise ValueError("a number was expected")
+    return value
+
+
+def _seconds(value: object) -> Optional[float]:
+    """A time; ValueError for one that no clock shows."""
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or not (math.isfinite(value) and 0 <= value < 1 << 40):
+        raise ValueError("a time was expected")
+    return float(value)

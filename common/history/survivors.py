@@ -5,11 +5,11 @@ count as the same block: one that was freed, and allocated again at its place wi
 the next snapshot, counts as one that stayed. A block that is missing at a moment and there again
 later counts as made anew.
 
-Snapshots of large heaps have samples of their blocks (findleaks/engine/sampling.py). Counts then are
-estimates, with 95 % intervals: a block is in the sample with probability p, whatever its fate, so
-of N blocks X ~ Bin(N, p) are seen. Wilson's score interval (E. B. Wilson, "Probable inference, the
-law of succession, and statistical inference", Journal of the American Statistical Association 22,
-1927) is solved for N, and for the part of the n sampled ones that stayed, there with the
+Snapshots of large heaps have samples of their blocks (findleaks/engine/sampling.py). Counts then
+are estimates, with 95 % intervals: a block is in the sample with probability p, whatever its fate,
+so of N blocks X ~ Bin(N, p) are seen. Wilson's score interval (E. B. Wilson, "Probable inference,
+the law of succession, and statistical inference", Journal of the American Statistical Association
+22, 1927) is solved for N, and for the part of the n sampled ones that stayed, there with the
 correction 1 - p of a finite population. With p = 1 both are exact.
 """
 
@@ -55,9 +55,9 @@ class Cohort(NamedTuple):
 
 
 class Survivors(NamedTuple):
-    """Blocks of one size, of all sizes if None. `first`: those of the first snapshot. `since`: those
-    first seen between it and the last one; None with two snapshots. `newest`: those first seen in
-    the last one, of which it is not known yet."""
+    """Blocks of one size, of all sizes if None. `first`: those of the first snapshot. `since`:
+    those first seen between it and the last one; None with two snapshots. `newest`: those first
+    seen in the last one, of which it is not known yet."""
 
     size: Optional[int]
     first: Cohort
@@ -66,8 +66,8 @@ class Survivors(NamedTuple):
 
 
 class Survival(NamedTuple):
-    """`level`: of the samples that were compared, 0 if all blocks were. `sizes`: those of which most
-    bytes were made since and stayed come first."""
+    """`level`: of the samples that were compared, 0 if all blocks were. `sizes`: those of which
+    most bytes were made since and stayed come first."""
 
     level: int
     total: Survivors
@@ -187,8 +187,8 @@ def _amount(seen: Counter[int], sizes: Sequence[int], level: int) -> Amount:
 
 
 def whole(seen: int, chance: float) -> tuple[float, float]:
-    """The 95 % interval of the number of blocks of which `seen` are in a sample that each is in with
-    this chance: the N at which (seen - N p)^2 = z^2 N p (1 - p)."""
+    """The 95 % interval of the number of blocks of which `seen` are in a sample that each is in
+    with this chance: the N at which (seen - N p)^2 = z^2 N p (1 - p)."""
     spread = Z_95 * Z_95 * (1 - chance)
     middle, width = seen + spread / 2, math.sqrt(spread * (seen + spread / 4))
     return (middle - width) / chance, (middle + width) / chance

@@ -1,7 +1,7 @@
 /* A consistent sample of the blocks in use: ../engine/sampling.py says how they are chosen. */
 #include "blocks.h"
 
-enum { LARGE_SHIFT = 12, COLUMNS = 3, BATCH = 256, USUAL_SHIFT = 4 }; /* sampling.py: LARGE; columns: address, size, level */
+enum { LARGE_SHIFT = 12, COLUMNS = 3, BATCH = 256, USUAL_SHIFT = 4 }; /* LARGE of sampling.py */
 
 /* splitmix64's mixer: a bijection (Steele, Lea, Flood, "Fast splittable pseudorandom number
  * generators", OOPSLA 2014, figure 16; constants: Stafford's Mix13). */

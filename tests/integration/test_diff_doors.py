@@ -1,0 +1,204 @@
+"""`snapshot` and `diff` in GDB, LLDB and the command line: between two stops of a process, on cores, with names and files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debuggers import environment, gdb, lldb, objects, ran
+from growing import FINDLEAKS, build, counts, go_on
+
+from cores import Running
+
+Ask = Callable[..., str]
+STOPS = {gdb: ["break grown", "run"], lldb: ["breakpoint set -n grown", "run"]}
+GO_ON = "continue"
+HELD = r"held by g_sessions \(grows, data\): linked list, {:,} → {:,} nodes"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("a folder's name"))
+
+
+@pytest.fixture(scope="module")
+def cores(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+    """Cores of the same process: after one round, and after each of two more."""
+    with Running([str(program)], tmp_path_factory.mktemp("run")) as running:
+        made = []
+        for number in range(3):
+            if number:
+                go_on(running)
+            made.append(running.gcore().rename(running.folder / f"core.{number}"))
+        yield made
+
+
+def loaded(ask: Ask, program: Path, core: Path) -> list[str]:
+    return [str(program), str(core)] if ask is gdb else [str(program), "-c", str(core)]
+
+
+def debugged(ask: Ask, program: Path, commands: list[str]) -> str:
+    """What the debugger prints while it runs the program from round to round, stopped at each."""
+    end = ["kill"] if ask is gdb else ["process kill"]
+    if ask is gdb:
+        return gdb(["set confirm off", *STOPS[gdb], *commands, *end], "--args", str(program), "3")
+    return lldb(["settings set target.run-args 3", *STOPS[lldb], *commands, *end], str(program))
+
+
+@pytest.mark.parametrize("ask", [gdb, lldb])
+def test_between_two_stops(ask: Ask, program: Path) -> None:
+    """What grew is what the program says it added: in its table, and in JSON."""
+    output = debugged(
+        ask,
+        program,
+        ["leaks snapshot first", GO_ON, "leaks diff first", "leaks snapshot", GO_ON, "leaks diff --json", "leaks diff nothing"],
+    )
+    assert re.search(r"^first: .* resident, \d+ figures$", output, re.M)
+    assert re.search(HELD.format(4000, 8000), output)
+    assert "next: leaks diff first" in output and "next: leaks diff snapshot1" in output
+    (last,) = [json.loads(line) for line in objects(output)]
+    assert [one["name"] for one in last["moments"]] == ["first", "snapshot1", "now"]
+    (row,) = [row for row in last["grown"] if row["what"] == "root" and row["name"] == "g_sessions (grows, data)"]
+    assert row["counts"] == [4000, 8000, 12000]
+    assert row["bytes"] == [4000 * 120, 8000 * 120, 12000 * 120]
+    assert row["trend"] == "growing"
+    assert "no snapshot 'nothing', and no file of that name; there are: first, snapshot1" in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("ask", [gdb, lldb])
+def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> None:
+    """A name taken again is replaced; a file stays; without a name and before any the answer is what to type."""
+    file = tmp_path / "kept in a file.snapshot"
+    commands = [
+        "leaks diff",
+        "leaks snapshot one",
+        "leaks snapshot 'a name'",
+        "leaks snapshot one",
+        "leaks diff --json",
+        "leaks diff on",
+        f'leaks snapshot -o "{file}"',
+        f'leaks diff --json "{file}"',
+        f'findleaks diff --json "{cores[0]}"',
+        "findleaks snapshot two",
+        "findleaks diff two",
+        "leaks snapshot --every 1 three",
+        "leaks snapshot --count 2 three",
+        "leaks snapshot -o /nowhere/at/all/x",
+        "leaks diff --help",
+        "help leaks diff",
+        "help leaks snapshot",
+    ]
+    output = ask(commands, *loaded(ask, program, cores[1]))
+    assert "no snapshot was taken: `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop" in output
+    assert "; it replaces the one of this name" in output
+    assert 'next: leaks diff "a name"' in output
+    names = [[one["name"] for one in json.loads(line)["moments"]] for line in objects(output)]
+    assert names == [["a name", "one", "now"], [file.name, "now"], ["core.0", "now"]]
+    assert "no snapshot 'on', and no file of that name: did you mean 'one'?" in output
+    assert json.loads(ran("diff", "--json", str(file), str(cores[1]), check=True).stdout)["total"]["delta"] == 0
+    grown = {row["name"]: row["counts"] for row in json.loads(objects(output)[2])["grown"]}
+    assert grown["g_sessions (grows, data)"] == [4000, 8000]
+    assert "next: findleaks diff two" in output
+    assert "--every needs a process that runs" in output and "--count needs --every" in output
+    assert "/nowhere/at/all/x: the snapshot cannot be written: no such file or directory" in output
+    assert len(re.findall(r"names of\s+snapshots\s+taken\s+there\s+before", output)) == 1
+    assert "What grew between snapshots" in output and "Keep what the commands say" in output
+    assert "Traceback" not in output
+
+
+def test_several_inferiors_in_one_gdb(program: Path, cores: list[Path]) -> None:
+    """Names are those of all inferiors: what was kept of one core is compared with another. Without a name: those of the program."""
+    output = gdb(
+        [
+            "leaks snapshot before",
+            "add-inferior -no-connection",
+            "inferior 2",
+            f"core-file {cores[2]}",
+            "leaks diff --json before",
+            "inferior 1",
+            "leaks diff --json",
+        ],
+        str(program),
+        str(cores[0]),
+    )
+    two, same = (json.loads(line) for line in objects(output))
+    assert {row["name"]: row["counts"] for row in two["grown"]}["g_sessions (grows, data)"] == [4000, 12000]
+    assert two["differences"] == []
+    assert same["total"]["delta"] == 0
+
+
+def test_completion_in_gdb(program: Path, cores: list[Path]) -> None:
+    """Names that were kept, options, and files."""
+    commands = [f"leaks snapshot {name}" for name in ("before-lunch", "beside", '"with a blank"')]
+    commands += [f"complete leaks {words}" for words in ("diff be", "diff before-l", "diff --b", "diff --by lo", "watch --e", "diff /pro")]
+    output = gdb(commands, str(program), str(cores[0]))
+    completed = ["diff before-lunch", "diff beside", "diff before-lunch", "diff --by", "diff --by lost", "watch --every", "diff /proc"]
+    assert [line for line in output.splitlines() if line.startswith("leaks ")] == [f"leaks {words}" for words in completed]
+
+
+def diff_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same in every door: all but the names of the moments."""
+    return {**answer, "moments": [{**one, "name": ""} for one in answer["moments"]]}
+
+
+def test_the_same_answer_in_three_doors(program: Path, cores: list[Path]) -> None:
+    """The figures of a snapshot, and a diff's JSON; exact where the program says what it did."""
+    before, after = cores[0], cores[2]
+    line = json.loads(ran("diff", "--json", "--exe", str(program), str(before), str(after), check=True).stdout)
+    rows = {row["name"]: row for row in line["grown"]}
+    assert rows["g_sessions (grows, data)"]["counts"] == [4000, 12000]
+    assert rows["40 B"]["counts"] == [3000, 9000]
+    for ask in (gdb, lldb):
+        load = f"core-file {after}" if ask is gdb else f"target create {shlex.quote(str(program))} -c {shlex.quote(str(after))}"
+        output = ask(["leaks snapshot a --json", load, "leaks snapshot b --json", "leaks diff a --json"], *loaded(ask, program, before))
+        first, second, found = (json.loads(line) for line in objects(output))
+        assert diff_of(found) == diff_of(line)
+        for core, taken in ((before, first), (after, second)):
+            alone = json.loads(
+                ran("snapshot", "--json", "-o", str(core) + ".snapshot", "--exe", str(program), str(core), check=True).stdout
+            )
+            assert taken["figures"] == alone["figures"]
+            assert taken["warnings"] == alone["warnings"] == []
+
+
+def suggested(output: str, prog: str) -> list[str]:
+    return re.findall(rf"^ +next: ({re.escape(prog)} .*)$", output, re.M)
+
+
+@pytest.mark.parametrize("words", [("-c",), ("-f", "-c")], ids=["sh", "zsh"])
+def test_a_shell_runs_what_is_suggested(words: tuple[str, ...], cores: list[Path], tmp_path: Path) -> None:
+    prog, odd = " ".join(map(shlex.quote, FINDLEAKS)), tmp_path / "a core's folder"
+    odd.symlink_to(cores[0].parent)
+    cores = [odd / core.name for core in cores]
+    done = ran("diff", *map(str, cores), check=True)
+    lines = suggested(done.stdout, prog)
+    assert len(lines) >= 2
+    for line in lines:
+        shell = "sh" if words == ("-c",) else "zsh"
+        ended = subprocess.run([shell, *words, line], capture_output=True, text=True, env=environment())
+        assert (ended.returncode, ended.stderr) == (0, ""), line
+        assert ended.stdout
+
+
+@pytest.mark.parametrize("prog", ["leaks", "findleaks"])
+@pytest.mark.parametrize("ask", [gdb, lldb])
+def test_a_debugger_runs_what_is_suggested(ask: Ask, prog: str, program: Path, cores: list[Path]) -> None:
+    compare = f'{prog} diff "{cores[0]}" "{cores[1]}"'
+    lines = suggested(ask([compare], *loaded(ask, program, cores[2])), prog)
+    assert len(lines) >= 2
+    output = ask(lines, *loaded(ask, program, cores[2]))
+    assert "Traceback" not in output and "error" not in output
+    assert "g_sessions (grows, data)" in output and "GET /orders/1" in output
+
+
+def test_truth_of_the_program(program: Path, tmp_path: Path) -> None:
+    """The rounds that the other tests go by."""
+    with Running([str(program), "2"], tmp_path) as running:
+        assert counts(running.output) == (8000, 6000)

@@ -1,0 +1,212 @@
+"""`watch`, and snapshots at an interval: real processes that grow, end, and call exec; at a terminal, in a pipe, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from debuggers import Terminal, environment, gdb, lldb, ran
+from growing import FINDLEAKS, build, go_on, truth
+from stopwatch import Stopwatch
+
+from cores import Running
+
+MAX_SECONDS = 0.3
+TABLE = r"held by g_sessions \(grows, data\): linked list, 4,000 → 8,000 nodes"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture
+def running(program: Path, tmp_path: Path) -> Iterator[Running]:
+    with Running([str(program)], tmp_path / "run") as run:
+        yield run
+
+
+class Started:
+    """A command line whose output is read line by line."""
+
+    def __init__(self, *words: str) -> None:
+        self._process = subprocess.Popen([*FINDLEAKS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+
+    def line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def until(self, part: str) -> str:
+        while part not in (line := self.line()):
+            assert line, f"ended without {part!r}: {self.ended()}"
+        return line
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def ended(self) -> tuple[str, str, int]:
+        """The rest of the output, standard error, and the status."""
+        assert self._process.stdout is not None and self._process.stderr is not None
+        out, err = self._process.stdout.read(), self._process.stderr.read()
+        return out, err, self._process.wait()
+
+    def __enter__(self) -> Started:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+
+def held(item: dict[str, object]) -> dict[str, object]:
+    """The row of g_sessions in a diff's JSON, with its container."""
+    grown = item["grown"]
+    assert isinstance(grown, list)
+    (row,) = [row for row in grown if row["what"] == "root" and row["name"] == "g_sessions (grows, data)"]
+    return {"bytes": row["delta"], "nodes": [one["counts"][-1] for one in row["inside"] if one["what"] == "container"]}
+
+
+def test_json_has_an_object_for_each_interval_at_once(running: Running, tmp_path: Path) -> None:
+    """In diff's form; exact counts of nodes, and the bytes of the nodes that were added."""
+    before, _ = truth(running)
+    with Started("watch", "--every", "0.2", "--json", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
+        first = json.loads(started.line())
+        assert (first["command"], first["ended"], len(first["moments"])) == ("watch", None, 2)
+        go_on(running)
+        after, _ = truth(running)
+        while not (item := json.loads(started.line()))["total"]["delta"] or not held(item)["nodes"] or held(item)["nodes"] != [after]:
+            pass
+        assert held(item) == {"bytes": (after - before) * 120, "nodes": [after]}
+        started.interrupt()
+        _, errors, status = started.ended()
+    assert (errors, status) == ("", 0)
+    files = sorted((tmp_path / "kept").iterdir())
+    assert len(files) >= len(item["moments"])
+    compared = json.loads(ran("diff", "--json", str(tmp_path / "kept"), check=True).stdout)
+    assert held(compared) == held(item)
+
+
+def test_tables_follow_one_another_in_a_pipe(running: Running) -> None:
+    with Started("watch", "--every", "0.2", "--pid", str(running.pid)) as started:
+        assert "the first comparison follows in 0.2 s" in started.line() + started.line()
+        started.until("nothing grows")
+        go_on(running)
+        assert "linked list, 4,000 → 8,000 nodes" in started.until("held by g_sessions")
+        started.interrupt()
+        out, errors, status = started.ended()
+    assert (errors, status) == ("", 0)
+    assert "\x1b" not in out
+
+
+def test_ends_after_a_time(running: Running) -> None:
+    done = ran("watch", "--every", "0.1", "--for", "0.3", "--json", "--pid", str(running.pid), check=True)
+    assert 1 <= len(done.stdout.splitlines()) <= 3
+
+
+@pytest.mark.parametrize("word", ["watch", "snapshot"])
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (signal.SIGTERM, "pid {} has ended"),
+        (signal.SIGKILL, "pid {} has ended"),
+        (signal.SIGUSR2, "pid {} runs another program now: grows"),
+    ],
+)
+def test_end_and_exec_of_the_process(running: Running, tmp_path: Path, word: str, number: signal.Signals, why: str) -> None:
+    """It is said, and is no error."""
+    with Started(word, "--every", "0.2", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
+        for _ in range(2):
+            started.line()
+        os.kill(running.pid, number)
+        out, errors, status = started.ended()
+    assert (errors, status) == ("", 0)
+    assert why.format(running.pid) in out
+    assert all(path.suffix == ".snapshot" for path in (tmp_path / "kept").iterdir())
+
+
+def test_process_that_ends_says_so_in_json(running: Running) -> None:
+    with Started("watch", "--every", "0.2", "--json", "--pid", str(running.pid)) as started:
+        before = json.loads(started.line())
+        os.kill(running.pid, signal.SIGKILL)
+        last = json.loads(started.ended()[0].splitlines()[-1])
+    assert last["ended"] == f"pid {running.pid} has ended"
+    assert last["moments"][: len(before["moments"])] == before["moments"]
+
+
+def watching(running: Running) -> Terminal:
+    """`watch` at a terminal of its own."""
+    return Terminal([*FINDLEAKS, "watch", "--every", "0.2", "--pid", str(running.pid)])
+
+
+def status(terminal: Terminal) -> int:
+    """The exit status of the program at the terminal, which stays a zombie."""
+    ended = os.waitid(os.P_PID, terminal.pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    return int(ended.si_status)
+
+
+@pytest.mark.parametrize("key", ["q", "\x03"])
+def test_redrawn_in_place(running: Running, key: str) -> None:
+    """The alternate screen shows one table; after `q` or Ctrl-C the last one stays, and the terminal is as before."""
+    with watching(running) as terminal:
+        terminal.until("nothing grows")
+        go_on(running)
+        terminal.until(TABLE)
+        start = len(terminal.text)
+        pressed = Stopwatch(terminal.pid)
+        terminal.press(key)
+        terminal.until(r"\x1b\[\?1049l", start)
+        assert pressed.seconds() < MAX_SECONDS
+        terminal.until(r"4,000 → 8,000 nodes[\s\S]*\n\r\n", terminal.text.rindex("\x1b[?1049l"))
+        assert status(terminal) == 0
+        left = terminal.text.rpartition("\x1b[?1049l")[2]
+        assert "\x1b" not in left
+        assert terminal.text.count("\x1b[?1049h") == 1
+        assert "Traceback" not in terminal.text
+
+
+def test_end_of_the_process_on_a_terminal(running: Running) -> None:
+    with watching(running) as terminal:
+        terminal.until("nothing grows")
+        os.kill(running.pid, signal.SIGKILL)
+        terminal.until(r"\x1b\[\?1049l[\s\S]*" + f"pid {running.pid} has ended")
+        assert status(terminal) == 0
+
+
+def test_ctrl_c_while_a_snapshot_is_taken(running: Running, tmp_path: Path) -> None:
+    """They follow one another at once, so that it is in the middle of one. What was kept is whole, and nothing else is left."""
+    with Started("snapshot", "--every", "0.05", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
+        for _ in range(3):
+            started.line()
+        started.interrupt()
+        _, errors, status = started.ended()
+    assert (errors, status) == ("", 0)
+    files = sorted((tmp_path / "kept").iterdir())
+    assert len(files) >= 3
+    assert {path.suffix for path in files} == {".snapshot"}
+    for path in files:
+        with sqlite3.connect(path) as base:
+            assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_refused_where_it_cannot_work(running: Running, program: Path) -> None:
+    core = running.gcore()
+    done = ran("watch", str(core))
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "findleaks: watch needs a process that runs, not a core: `findleaks watch --pid PID`, or `findleaks diff` of several cores\n"
+    )
+    for ask, where in ((gdb, [str(program), str(core)]), (lldb, [str(program), "-c", str(core)])):
+        output = ask(["leaks watch"], *where)
+        assert "detach the debugger, and type in a shell: findleaks watch --pid PID" in output
+        output = ask(["leaks watch", "detach"], "-p", str(running.pid))
+        assert f"type in a shell: findleaks watch --pid {running.pid}" in output
+        assert "Traceback" not in output

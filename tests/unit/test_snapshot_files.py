@@ -1,0 +1,241 @@
+"""Snapshots as files: whole or not there at all, and whatever may lie under their name: one clear line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from findleaks.commands.moments import gather
+from findleaks.errors import TargetError
+from findleaks.history.figures import Figure
+from findleaks.history.growth import Growth
+from findleaks.history.snapshot import Clock, Identity, Snapshot, differences, seconds
+from findleaks.history.store import load, save
+from findleaks.session import Session
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\n\u202enul\0end"
+
+
+def made(name: str = "one", held: int = 1 << 20, when: Clock = Clock(100.0, 10.0, "boot")) -> Snapshot:  # noqa: B008
+    figures = [
+        Figure("total", "resident", None, held),
+        Figure("root", "g_cache (shop, data)", held // 64, held),
+        Figure("field", HOSTILE, 1, 64, "g_cache (shop, data)", HOSTILE),
+    ]
+    return Snapshot(name, when, Identity("shop", "5e0b", 4711, 9, ("glibc 2.36",)), figures, {"verdict": {"a": 1}}, (HOSTILE,))
+
+
+def opened(path: str) -> Session:
+    raise TargetError(f"{path}: not a core")
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    save(made(), tmp_path / "one.snapshot", "1")
+    assert load(str(tmp_path / "one.snapshot"), answers=True) == Snapshot(**{**vars(made()), "name": "one.snapshot"})
+    assert [path.name for path in tmp_path.iterdir()] == ["one.snapshot"]
+
+
+def test_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+    """The limit of a file's size acts as a full disk does: SQLite cannot write on."""
+    path = tmp_path / "one.snapshot"
+    save(made(), path, "1")
+    before = path.read_bytes()
+    large = Snapshot("large", Clock(), Identity(), [Figure("root", f"root {number}", 1, 1) for number in range(20_000)])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, limits[1]))
+        with pytest.raises(TargetError, match=r"one\.snapshot: the snapshot cannot be written: "):
+            save(large, path, "1")
+        with pytest.raises(TargetError, match="cannot be written"):
+            save(large, tmp_path / "other.snapshot", "1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["one.snapshot"]
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [("missing/one.snapshot", "no such file"), ("file/one.snapshot", "not a directory"), ("x" * 300, "file name too long")],
+)
+def test_nowhere_to_write(tmp_path: Path, where: str, why: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TargetError, match=f"the snapshot cannot be written: {why}"):
+        save(made(), tmp_path / where, "1")
+
+
+def test_a_device_or_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TargetError, match="pipe: the snapshot cannot be written: not a regular file"):
+        save(made(), tmp_path / "pipe", "1")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from findleaks.history import store
+from findleaks.history.figures import Figure
+from findleaks.history.snapshot import Clock, Identity, Snapshot
+def kill(*words):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(*{"replace": (store.os, "replace"), "fsync": (store.os, "fsync"), "fill": (store.json, "dumps")}[sys.argv[1]], kill)
+store.save(Snapshot("x", Clock(), Identity(), [Figure("total", "resident", None, 1)], {"verdict": {}}), Path(sys.argv[2]), "1")
+"""
+
+
+@pytest.mark.parametrize("at", ["fill", "fsync", "replace"])
+def test_killed_in_the_middle(tmp_path: Path, at: str) -> None:
+    """No file has the real name then; the next diff of the folder ignores what is left."""
+    save(made("a", when=Clock(100.0)), tmp_path / "a.snapshot", "1")
+    save(made("b", when=Clock(200.0)), tmp_path / "b.snapshot", "1")
+    done = subprocess.run([sys.executable, "-c", KILLED, at, str(tmp_path / "c.snapshot")])
+    assert done.returncode == -signal.SIGKILL
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert [name for name in left if not name.startswith(".")] == ["a.snapshot", "b.snapshot"]
+    assert len(left) == 3 and left[0].endswith(".part")
+    snapshots, warnings = gather([str(tmp_path)], opened)
+    assert ([one.name for one in snapshots], warnings) == (["a.snapshot", "b.snapshot"], [])
+
+
+def changed(path: Path, *statements: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as base, base:
+        for statement in statements:
+            base.execute(statement)
+
+
+def zeroed(path: Path) -> None:
+    """All pages but the first are zeros."""
+    size = path.stat().st_size
+    with open(path, "r+b") as file:
+        file.seek(4096)
+        file.write(b"\0" * (size - 4096))
+
+
+ENDLESS = "CREATE VIEW {} AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 'root' section, 'x' name, "
+ENDLESS += (
+    "'' within, 1 count, 1 bytes, '' note, NULL time, NULL uptime, '' boot, '' program, '' build_id, 1 pid, 1 started, '' text FROM n"
+)
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut": (lambda path: os.truncate(path, path.stat().st_size // 2), "is damaged"),
+    "only the header": (lambda path: os.truncate(path, 20), "is damaged"),
+    "zeros": (zeroed, "is damaged"),
+    "foreign": (lambda path: changed(path, "PRAGMA application_id = 7"), "no snapshot of findleaks"),
+    "newer": (lambda path: changed(path, "PRAGMA user_version = 99"), "written by a newer findleaks: version 99"),
+    "no tables": (lambda path: changed(path, "DROP TABLE figures"), "its table `figures` is missing"),
+    "no rows": (lambda path: changed(path, "DELETE FROM snapshot"), "its table `snapshot` is empty"),
+    "an endless view": (lambda path: changed(path, "DROP TABLE figures", ENDLESS.format("figures")), "its table `figures` is another"),
+    "an endless head": (lambda path: changed(path, "DROP TABLE snapshot", ENDLESS.format("snapshot")), "its table `snapshot` is another"),
+    "a computed column": (
+        lambda path: changed(path, "ALTER TABLE figures ADD COLUMN more AS (hex(zeroblob(100000000)))"),
+        "its table `figures` is another",
+    ),
+    "a name that is no text": (lambda path: changed(path, "UPDATE figures SET name = x'00ff'"), "its name no text"),
+    "a size that is no number": (lambda path: changed(path, "UPDATE figures SET bytes = 'many'"), "a figure is no number"),
+    "a huge size": (lambda path: changed(path, "UPDATE figures SET bytes = 9223372036854775807"), "too large"),
+    "a fraction": (lambda path: changed(path, "UPDATE figures SET count = 1.5"), "a figure is no number"),
+    "no UTF-8": (lambda path: changed(path, "UPDATE figures SET name = CAST(x'ff1b5b' AS TEXT)"), "is damaged"),
+    "a time that never was": (lambda path: changed(path, "UPDATE snapshot SET time = 9e999"), "a time was expected"),
+    "a time in words": (lambda path: changed(path, "UPDATE snapshot SET uptime = 'noon'"), "a time was expected"),
+    "a pid in words": (lambda path: changed(path, "UPDATE snapshot SET pid = '12abc'"), "a number was expected"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_files(tmp_path: Path, name: str) -> None:
+    """One line says what is wrong; in a folder such a file is left out with a warning."""
+    for number, one in enumerate("abc"):
+        save(made(one, when=Clock(100.0 + number)), tmp_path / f"{one}.snapshot", "1")
+    damage, why = DAMAGE[name]
+    damage(tmp_path / "b.snapshot")
+    with pytest.raises(TargetError, match=why) as raised:
+        gather([str(tmp_path / "b.snapshot")], opened)
+    assert str(raised.value).startswith(f"{tmp_path}/b.snapshot: ")
+    assert str(raised.value).isprintable()
+    snapshots, warnings = gather([str(tmp_path)], opened)
+    assert [one.name for one in snapshots] == ["a.snapshot", "c.snapshot"]
+    assert len(warnings) == 1 and warnings[0].startswith("left out: ")
+
+
+def test_triggers_and_further_tables_are_not_used(tmp_path: Path) -> None:
+    """A user may add an index or a table; nothing of it runs."""
+    path = tmp_path / "a.snapshot"
+    save(made(), path, "1")
+    before = load(str(path))
+    changed(path, "CREATE INDEX by_name ON figures (name)", "CREATE TABLE notes (text)", ENDLESS.format("further"))
+    changed(path, "CREATE TRIGGER t AFTER INSERT ON figures BEGIN DELETE FROM figures; END")
+    assert load(str(path)) == before
+
+
+def test_pages_used_again_and_again(tmp_path: Path) -> None:
+    """A table whose every row is the same long one: its figures are more than the file can hold."""
+    path = tmp_path / "a.snapshot"
+    rows = [Figure("root", f"{number:08}" + "x" * 300, 1, 1) for number in range(4000)]
+    save(Snapshot("a", Clock(), Identity(), rows), path, "1")
+    data = bytearray(path.read_bytes())
+    page = int.from_bytes(data[16:18], "big")
+    interior = [at for at in range(page, len(data), page) if data[at] == 5 and int.from_bytes(data[at + 3 : at + 5], "big") > 100]
+    assert interior
+    for at in interior:  # each cell of the interior page refers to the same child
+        cells = [
+            int.from_bytes(data[at + 12 + 2 * i : at + 14 + 2 * i], "big") for i in range(int.from_bytes(data[at + 3 : at + 5], "big"))
+        ]
+        first = data[at + cells[0] : at + cells[0] + 4]
+        for cell in cells:
+            data[at + cell : at + cell + 4] = first
+    path.write_bytes(data)
+    os.truncate(path, len(data))
+    try:
+        read = load(str(path))
+    except TargetError as error:
+        assert "is damaged" in str(error)
+    else:
+        assert sum(len(figure.name) for figure in read.figures) <= len(data)
+
+
+def test_other_files(tmp_path: Path) -> None:
+    """A text, an empty file, a pipe, a folder without any, a folder with damaged ones only."""
+    (tmp_path / "notes.txt").write_text("hello\n")
+    (tmp_path / "empty").touch()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("notes.txt", "empty", "pipe"):
+        with pytest.raises(TargetError, match=f"{name}: not a core"):
+            gather([str(tmp_path / name)], opened)
+    with pytest.raises(TargetError, match=r"gone: no such file"):
+        gather([str(tmp_path / "gone")], opened)
+    with pytest.raises(TargetError, match=r"no snapshots and no cores in this folder; .*2 files left out, .*: empty, notes\.txt"):
+        gather([str(tmp_path)], opened)
+    save(made(), tmp_path / "a.snapshot", "1")
+    snapshots, warnings = gather([str(tmp_path)], opened)
+    assert len(snapshots) == 1 and "2 files left out" in warnings[0]
+
+
+def test_clock_set_back(tmp_path: Path) -> None:
+    """Within one start of the machine its uptime counts: order and rate are right."""
+    times = (Clock(5000.0, 100.0, "boot"), Clock(4000.0, 460.0, "boot"), Clock(3000.0, 820.0, "boot"))
+    for number, when in enumerate(times):
+        save(made("", (number + 1) << 20, when), tmp_path / f"{'cab'[number]}.snapshot", "1")
+    snapshots, warnings = gather([str(tmp_path)], opened)
+    assert ([one.clock for one in snapshots], warnings) == (list(times), [])
+    growth = Growth(snapshots)
+    assert growth.times == [100.0, 460.0, 820.0]
+    assert growth.total.per_hour is not None and growth.total.per_hour.slope == 10 << 20
+    assert list(differences(snapshots)) == []
+
+
+def test_machine_restarted_in_between() -> None:
+    snapshots = [made(when=Clock(5000.0, 100.0, "one")), made(when=Clock(4000.0, 460.0, "other"))]
+    assert seconds(snapshots) == [5000.0, 4000.0]
+    said = " / ".join(differences(snapshots))
+    assert "restarted" in said and "not in the order of their times" in said
