@@ -39,7 +39,8 @@ Z_95 = 1.959964
 
 
 class Trend(enum.Enum):
-    """How a figure went on. TWO_POINTS: there are too few moments to say."""
+    """How a figure went on. TWO_POINTS: there are too few moments
+    to say, or it is not known at one of them."""
 
     TWO_POINTS = "unknown"
     GROWING = "growing"

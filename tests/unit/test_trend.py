@@ -64,12 +64,12 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("level, kind", SHAPES)
+@pytest.mark.parametrize(("level", "kind"), SHAPES)
 def test_shape(level: Level, kind: Trend, count: int) -> None:
     assert trend(series(level, count), FLAT) == kind
 
 
-@pytest.mark.parametrize("level, kind", SHAPES)
+@pytest.mark.parametrize(("level", "kind"), SHAPES)
 def test_shape_in_noise(level: Level, kind: Trend) -> None:
     """Noise changes no answer, whichever noise it is."""
     for count, seed in itertools.product(COUNTS, range(20)):
@@ -136,7 +136,7 @@ def test_interval_holds_the_slope_and_is_symmetrical(values: list[int]) -> None:
     assert mirrored == Rate(-found.slope, -found.high, -found.low)
 
 
-@pytest.mark.parametrize("count", (8, 20, MAX_PAIRED, MAX_PAIRED + 1, 200))
+@pytest.mark.parametrize("count", [8, 20, MAX_PAIRED, MAX_PAIRED + 1, 200])
 def test_interval_covers_the_true_slope(count: int) -> None:
     """In 95 of 100 cases, or more where there are few points, as it goes from rank to rank."""
     times, covered, runs = [60.0 * at for at in range(count)], 0, 300
@@ -148,7 +148,7 @@ def test_interval_covers_the_true_slope(count: int) -> None:
     assert 0.92 * runs <= covered <= 0.99 * runs
 
 
-@pytest.mark.parametrize("count", (20, 200))
+@pytest.mark.parametrize("count", [20, 200])
 def test_outliers_do_not_move_the_rate(count: int) -> None:
     times = [float(at) for at in range(count)]
     values = [1000.0 + 7 * at for at in times]
