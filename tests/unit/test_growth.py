@@ -196,7 +196,9 @@ def test_names_of_fields_have_no_addresses_and_no_counts() -> None:
         tree("1,200 fields like g_shop+0x40", 40, alike={"fields": 1200}),
         tree("Ruby's heap pages, 0x7f2105e91d98", 30),
     ]
-    shared = tree("block of 1.2 KiB at 0x7fa676790000", 80, holders=["main thread's stack (poll)", "server (data)", "lctx"], children=[below])
+    shared = tree(
+        "block of 1.2 KiB at 0x7fa676790000", 80, holders=["main thread's stack (poll)", "server (data)", "lctx"], children=[below]
+    )
     found = figures(
         {
             "roots": {

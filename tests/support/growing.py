@@ -1,0 +1,69 @@
+"""Programs that grow round by round, and snapshots of them: what `diff` is held to."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Optional
+
+from debuggers import ran
+
+from cores import PATIENCE, READY, Running, all_sleep
+
+HOUR = 3600.0
+Answer = dict[str, Any]
+
+
+class Rounds(Running):
+    """A program that reads a line from standard input before each round, and says "ready" after it."""
+
+    def __init__(self, command: Sequence[str], folder: Path, environment: Optional[Mapping[str, str]] = None) -> None:
+        given, self._input = os.pipe()
+        try:
+            super().__init__(command, folder, environment, given)
+        finally:
+            os.close(given)
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        super().__exit__(kind, error, trace)
+        os.close(self._input)
+
+    def round(self, line: object = "") -> list[str]:
+        """One round, which `line` is handed to: what the program printed in it, but for "ready"."""
+        before = self._out.stat().st_size
+        os.write(self._input, f"{line}\n".encode())
+        limit = time.monotonic() + PATIENCE
+        while time.monotonic() < limit:
+            with open(self._out) as file:
+                file.seek(before)
+                text = file.read()
+            if text.endswith(READY) and all_sleep(self.pid):
+                return text.splitlines()[:-1]
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{self.folder}: ended with {self._process.returncode}: {(self.folder / 'stderr').read_text()}")
+            time.sleep(0.01)
+        raise RuntimeError(f"{self.folder}: no end of the round after {PATIENCE} s")
+
+    def snapshot(self, name: str) -> Path:
+        """A snapshot of it, of this name, in its folder."""
+        path = self.folder / f"{name}.snapshot"
+        ran("snapshot", "-o", str(path), "--pid", str(self.pid), check=True)
+        return path
+
+    def core(self, name: str, hours: float) -> Path:
+        """A core of it, of this name, as if it had been made so many hours after 2026 began."""
+        made = self.gcore().rename(self.folder / f"{name}.core")
+        moment = 1_767_225_600 + hours * HOUR
+        os.utime(made, (moment, moment))
+        return made
+
+
+def compared(*moments: object, by: str = "") -> tuple[Answer, str]:
+    """What `diff` says of these: its JSON, and its text on 120 columns, lines joined by blanks."""
+    words = ["diff", "--limit", "0", *(["--by", by] if by else []), *map(str, moments)]
+    answer: Answer = json.loads(ran(*words, "--json", check=True).stdout)
+    return answer, ran(*words, check=True).stdout
