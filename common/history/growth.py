@@ -137,13 +137,13 @@ def _without_their_roots(snapshots: Sequence[Snapshot], *columns: dict[Key, list
 
 
 def _below(part: Series, field: Series) -> bool:
-    """Whether it is a part of this field: a deeper one, or the container that the field is."""
+    """Whether it is a part of this field: a deeper one, or the container that it is."""
     return part.key[0] in LISTED_IN_PART and f"{part.key[2]}{ARROW}".startswith(f"{field.key[2]}{ARROW}")
 
 
 def _less(whole: Series, parts: Sequence[Series]) -> Series:
-    """What is left of a series without these parts. Its blocks are unknown where a part's counts are
-    of something else, of handles."""
+    """What is left of a series without these parts. Its blocks are unknown where a part's counts
+    are of handles."""
     sizes = [_difference(column) for column in zip(whole.bytes, *(one.bytes for one in parts))]
     alike = all(one.key[0] != "handles" for one in parts)
     counts = [_difference(column) if alike else None for column in zip(whole.counts, *(one.counts for one in parts))]
@@ -236,7 +236,8 @@ class Growth:
             yield from self._divided(root, [*inside, *handles.get(root.key[2], ())])
 
     def _holders_of_handles(self, roots: Sequence[Series]) -> dict[str, list[Series]]:
-        """V8's handles that grew, by the root that grew with them: no answer says what holds them."""
+        """V8's handles that grew, by the root that grew with them: no answer says what holds
+        them."""
         found: dict[str, list[Series]] = {}
         for key, one in self.series.items():
             if key[0] == "handles" and one.delta > MIN_BYTES:

@@ -129,8 +129,8 @@ def _slopes(times: Sequence[float], values: Sequence[float]) -> list[float]:
 
 
 def _interval(points: int, slopes: int) -> range:
-    """The slopes, by rank from 0, of Sen's interval: it begins with the M1-th smallest and ends with
-    the (M2 + 1)-th, where M1 and M2 are half of (slopes - width) and of (slopes + width)."""
+    """The slopes, by rank from 0, of Sen's interval: it begins with the M1-th smallest and ends
+    with the (M2 + 1)-th, where M1 and M2 are half of (slopes - width) and of (slopes + width)."""
     deviation = math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
     if points > MAX_PAIRED:  # independent pairs: the ranks of a binomial distribution's middle
         deviation = math.sqrt(slopes)
