@@ -190,7 +190,7 @@ def tree(name: str, size: int, **more: object) -> dict[str, object]:
 
 def test_names_of_fields_have_no_addresses_and_no_counts() -> None:
     """What has no name of its own is left out: it cannot be found again."""
-    below = tree("block of 64 B+0x8", 70, container={"what": "hash table", "length": 9, "unit": "nodes"})
+    below = tree("block of 64 B+0x8", 70, container={"what": "hash table", "length": 9, "unit": "nodes", "node_sizes": [32, 32]})
     children = [
         tree("Shop.carts", 60, children=[tree("block of 1.3 MiB+0x40", 50)]),
         tree("1,200 fields like g_shop+0x40", 40, alike={"fields": 1200}),
