@@ -102,6 +102,7 @@ class Comparison:
             "grown": [_row(row) for row in first(self.rows, self.limit)],
             **diff_survivors.json(growth.survival, self.limit),
             **({"written": dict(zip(("file", "bytes"), self.page))} if self.page else {}),
+            "objects": [{"runtime": name, "types": [_series(one) for one in types]} for name, types in growth.objects()],
             "warnings": self.warnings,
         }
 
@@ -169,9 +170,9 @@ def _series(one: Series) -> dict[str, Any]:
         "name": name,
         "note": one.note or None,
         "unit": "bytes" if one.in_bytes else "count",
-        "before": one.values[0],
-        "after": one.values[-1],
-        "delta": one.delta,
+        "before": one.compared[0],
+        "after": one.compared[-1],
+        "delta": one.delta if None not in (one.compared[0], one.compared[-1]) else None,
         "counts": list(one.counts) if any(value is not None for value in one.counts) else None,
         "bytes": list(one.bytes) if one.in_bytes else None,
     }

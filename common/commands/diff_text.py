@@ -9,7 +9,8 @@ from findleaks.commands import Invocation
 from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
 from findleaks.formatting import counted, number, size, table, wrapped
-from findleaks.history.growth import SMALL_GROUPS, Grown, Growth, Series
+from findleaks.history.figures import ARROW, SEVERAL
+from findleaks.history.growth import REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
 from findleaks.history.trend import Trend
 from findleaks.quoting import shell_quoted
@@ -23,6 +24,19 @@ _TRENDS = {
     Trend.SAWTOOTH: "a saw-tooth, which comes back to its floor",
     Trend.FALLING: "falling",
 }
+_SHARES = {
+    "in-use": "in use",
+    "cached": "freed, in thread caches",
+    "kept": "free but kept",
+    "metadata": "its own (headers, descriptors)",
+    "unjoined": "stacks of threads that ended and were never joined",
+    "cached-stacks": "stacks of ended threads, kept for new ones",
+    "files": "files mapped",
+    "shared": "shared memory",
+    "kernel": "the kernel's own (vdso)",
+    "unknown": "of no known owner",
+}
+"""Shares of `verdict` in words."""
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}
 
 
@@ -32,7 +46,7 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
     yield from wrapped(headline(growth), width)
     for line in differences(growth.snapshots):
         yield from wrapped(f"  {line}", width)
-    changed = [row for row in rows if row.trend is not Trend.FLAT]
+    changed = [row for row in rows if row.trend is not Trend.FLAT and None not in (row.series.compared[0], row.series.compared[-1])]
     shown = changed[: limit or None]
     if shown:
         yield ""
@@ -41,6 +55,7 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
         yield f"  … {number(len(changed) - len(shown))} more (--limit 0)"
     yield from _unchanged(rows, len(changed))
     yield from _findings(growth, width, invocation, suggests)
+    yield from _objects(growth, width)
 
 
 def headline(growth: Growth) -> str:
@@ -54,7 +69,7 @@ def headline(growth: Growth) -> str:
     if top is None:
         return f"{grew}; {_nothing(growth)}"
     rate = f", {_rate(top)} an hour" if top.per_hour is not None else ""
-    return f"{grew}; most of it: {_signed(top.series, top.series.delta)}{rate}, {label(top)}" + (
+    return f"{grew}; what grew most: {_signed(top.series, top.series.delta)}{rate}, {label(top)}" + (
         f"; {_TRENDS[top.trend]}" if top.trend in _TRENDS else ""
     )
 
@@ -68,14 +83,20 @@ def _nothing(growth: Growth) -> str:
     ended = [row for row in growth.rows if row.trend is Trend.PLATEAU]
     if ended:
         return f"nothing grows any more; what grew at first: {_signed(ended[0].series, ended[0].series.delta)}, {label(ended[0])}"
+    swings = [row for row in growth.rows if row.trend is Trend.SAWTOOTH]
+    if swings:
+        top = max(swings, key=lambda row: max(row.series.values) - min(row.series.values))
+        between = f"between {_amount(top.series, min(top.series.values))} and {_amount(top.series, max(top.series.values))}"
+        return f"nothing grows; what comes and goes most (a saw-tooth): {between}, {label(top)}"
     return "nothing grows"
 
 
 def _cells(row: Grown) -> tuple[str, ...]:
-    series, values = row.series, row.series.values
+    series = row.series
+    before, after = (_amount(series, value) for value in (series.values[0], series.values[-1]))
     hour = _rate(row) if row.per_hour is not None and grows(row) else "–"
     ending = f" ({_SHORT[row.trend]})" if row.trend in _SHORT else ""
-    return (_amount(series, values[0]), _amount(series, values[-1]), _signed(series, series.delta), hour, label(row) + ending)
+    return before, after, _signed(series, series.delta), hour, label(row) + ending
 
 
 def _unchanged(rows: Sequence[Grown], changed: int) -> Iterator[str]:
@@ -88,24 +109,16 @@ def _unchanged(rows: Sequence[Grown], changed: int) -> Iterator[str]:
 def label(row: Grown) -> str:
     """What a row is of, for a reader."""
     section, within, name = row.series.key
-    last = row.inside[-1] if row.inside else None
     if section == "lost":
         what = f"lost for sure: {name}" if name != SMALL_GROUPS else "lost for sure: groups that each changed little"
         note = f", e.g. {row.series.note}" if row.series.note else ""
         return f"{what}{note}, {_change(row.series, 'blocks')}"
     if section == "threads":
         return f"threads: {name}"
-    if section in ("field", "container"):
-        return _held(within, row.series, row.series)
-    if section == "root":
-        return _held(name, row.series, last)
+    if section in ("root", "field", "container", "handles", "native"):
+        return _held(row)
     if section == "share":
-        what = f"{name.replace(': kept', ': free but kept').replace(': runtime', '')}"
-        if last is None:
-            return what + (f", {_change(row.series, '')}" if row.series.counts[0] != row.series.counts[-1] else "")
-        if last.key[0] == "threads":
-            return f"{what}, {_change(last, 'threads')} in {last.key[2]}"
-        return f"{what}: {last.key[2]}, {_change(last, 'objects')}"
+        return _share(row)
     what = (f"{within}: " if within else "") + name
     changed = row.series.in_bytes and row.series.counts[0] != row.series.counts[-1]
     return what + (f", {_change(row.series, _NOUNS.get(section, ''))}" if changed else "")
@@ -123,24 +136,55 @@ _NOUNS = {
 }
 
 
-def _held(name: str, root: Series, part: Series | None) -> str:
-    """What the root `name` holds, or what `part` of it does."""
-    if part is None or part.key[0] == "field":
-        path = f" → {part.key[2]}" if part is not None else ""
-        return f"held by {name}{path}, {_change(part or root, 'blocks')}"
-    if part.key[0] == "handles":
-        return f"V8's handle scopes ({part.key[2]}), {_change(part, 'handles')}; held by {name}"
-    if part.key[0] == "native":
-        return f"native memory of {part.key[1]}'s {part.key[2]}, {_change(part, 'blocks')}; held by {name}"
-    what, _, unit = part.note.rpartition(", ")
-    path = f" → {part.key[2]}" if part.key[2] != name else ""
-    return f"held by {name}{path}{what and ': '}{what}, {_change(part, unit)}"
+def _held(row: Grown) -> str:
+    chain = (row.series, *row.inside)
+    parts = {one.key[0]: one for one in chain}
+    root = row.series.key[1 if row.series.key[0] in ("field", "container") else 2]
+    if handles := parts.get("handles"):
+        return f"V8's handle-scope blocks ({handles.key[2]}), {_change(handles, 'handles')}"
+    if native := parts.get("native"):
+        objects = f"{_change(parts['runtime type'], 'objects')}, " if "runtime type" in parts else ""
+        return f"native memory of {native.key[1]}'s {native.key[2]}, {objects}{_change(native, 'blocks')}"
+    last = chain[-1]
+    if last.key[0] == "root":
+        blocks = f", {_change(last, 'blocks')}" if last.counts[-1] is not None else ""
+        return f"held by {root}{', the rest' if row.series.note == REST else ''}{blocks}"
+    path = [] if last.key[2] == root else [last.key[2]]
+    where = ARROW.join(path if root == SEVERAL else [root, *path])
+    if last.key[0] == "field":
+        return f"held by {where}, {_change(last, 'blocks')}"
+    what, _, unit = last.note.rpartition(", ")
+    return f"held by {where}: {what}, {_change(last, unit)}"
+
+
+def _share(row: Grown) -> str:
+    series, last = row.series, row.inside[-1] if row.inside else None
+    owner, _, sort = series.key[2].rpartition(": ")
+    if sort == "stacks":
+        stack = f", {_change(last, 'of them')} in {last.key[2]}" if last is not None else ""
+        return f"stacks of threads, {_change(series, 'threads')}{stack}"
+    what = f"{owner}: {_SHARES.get(sort, sort)}" if owner and sort != "runtime" else owner or _SHARES.get(sort, sort)
+    counts = f", {_change(series, series.note)}" if series.note and any(series.counts) else ""
+    return what + counts + (f": {_types(row.inside)}" if last is not None else "")
+
+
+def _types(types: Sequence[Series]) -> str:
+    return ", ".join(f"{one.key[2]} {_change(one, '')}" for one in types)
 
 
 def _change(series: Series, noun: str) -> str:
     first, last = series.counts[0], series.counts[-1]
-    noun = f" {noun}" if noun else ""
+    noun = f" {noun.removesuffix('s') if last == 1 else noun}" if noun else ""
     return f"{last or 0:,}{noun}" if first == last or first is None else f"{first:,} → {last or 0:,}{noun}"
+
+
+def _objects(growth: Growth, width: int) -> Iterator[str]:
+    """The types of objects that there are more of."""
+    listed = list(growth.objects()) if any(grows(row) for row in growth.rows) else []
+    if listed:
+        yield ""
+    for runtime, types in listed:
+        yield from wrapped(f"  Objects of {runtime} that grew most: {_types(types)}", width)
 
 
 def _amount(series: Series, value: int) -> str:
@@ -207,8 +251,8 @@ def sentence(row: Grown) -> str:
 
 def suggestion(row: Grown) -> str:
     """Words of the command that says more about a row; "" for none."""
-    section, _, name = row.series.key
-    last = row.inside[-1].key[0] if row.inside else ""
+    section, within, name = row.series.key
+    last = row.inside[-1].key[0] if row.inside else section
     if section == "lost":
         exact = re.match(r"(?:.* \()?(\d+) B", name)
         return f"blocks --kind lost --size {exact[1]} --limit 5" if exact else "find --kind definite"
@@ -216,8 +260,12 @@ def suggestion(row: Grown) -> str:
         return "scopes"
     if last == "native" or last == "runtime type":
         return "runtime"
+    if SEVERAL in (name, within):
+        return "roots --depth 4"
     if section == "root":
         return f"roots {shell_quoted(_pattern(name))} --depth 4"
+    if section == "field":
+        return f"roots {shell_quoted(_pattern(within))} --depth 4"
     if name == "stacks":
         return "stacks"
     return "verdict" if not name.endswith("kept") else "map"

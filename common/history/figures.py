@@ -14,8 +14,17 @@ from typing import Any, NamedTuple, Optional
 Answer = Mapping[str, Any]
 """A command's JSON."""
 
+SEVERAL = "several roots"
+"""Name of the root that has what no root holds alone."""
+ARROW = " → "
+"""Between the steps from a root to a field below it."""
+
 _ADDRESS = re.compile(r"(?<!\+)\b0x[0-9a-f]{5,16}\b")
 _COUNT = re.compile(r"\b\d[\d,]*\b")
+_PLACE = re.compile(r"block of .*(\+0x[0-9a-f]+)$")
+_NAMED_HOLDERS = 2
+_UNITS = {"in-use": "blocks", "kept": "arenas", "stacks": "threads", "unjoined": "threads", "files": "files", "unknown": "mappings"}
+"""What the counts of `verdict`'s shares are of."""
 
 
 class Figure(NamedTuple):
@@ -65,7 +74,7 @@ def _verdict(answer: Answer) -> Iterator[Figure]:
     yield Figure("total", "resident" if answer["resident"] is not None else "mapped", None, total)
     for share in answer["shares"]:
         name = share["share"] if share["of"] is None else f"{share['of']}: {share['share']}"
-        yield Figure("share", name, share.get("count"), share["bytes"])
+        yield Figure("share", name, share.get("count"), share["bytes"], note=_UNITS.get(share["share"], ""))
 
 
 def _find(answer: Answer) -> Iterator[Figure]:
@@ -100,26 +109,44 @@ def _roots(answer: Answer) -> Iterator[Figure]:
     for root in answer["roots"]:
         name = _stable(root["name"])
         yield Figure("root", name, root["retained_blocks"], root["retained_bytes"])
-        yield from _fields(root, name)
+        yield from _parts(root, name, "")
     shared = answer["shared"]
-    yield Figure("root", "shared by several roots", shared["retained_blocks"], shared["retained_bytes"])
+    yield Figure("root", SEVERAL, shared["retained_blocks"], shared["retained_bytes"])
+    for child in shared["children"]:
+        if child.get("holders"):
+            name = _holders(child["holders"])
+            yield Figure("field", name, child["retained_blocks"], child["retained_bytes"], SEVERAL)
+            yield from _parts(child, SEVERAL, name)
 
 
-def _fields(node: Answer, root: str) -> Iterator[Figure]:
+def _parts(node: Answer, root: str, path: str) -> Iterator[Figure]:
+    """The container that a node is, and the fields below it, by their paths from the root. Fields
+    that have no name, only an address, or one of several alike, cannot be found at another moment:
+    they are left out."""
     container = node.get("container")
     if container and container.get("length") is not None:
         least, most = container["node_sizes"] or (0, 1)
         each = f", {least:,} B each" if least == most else ""
         note = f"{container['what']}{each}, {container['unit']}"
-        yield Figure("container", _stable(node["name"]), container["length"], node["retained_bytes"], root, note)
+        yield Figure("container", path or root, container["length"], node["retained_bytes"], root, note)
     for child in node.get("children", ()):
-        yield Figure("field", _stable(child["name"]), child["retained_blocks"], child["retained_bytes"], root)
-        yield from _fields(child, root)
+        if "alike" not in child and not _ADDRESS.search(child["name"]):
+            place = _PLACE.match(child["name"])
+            name = (path + ARROW if path else "") + (place[1] if place else _stable(child["name"]))
+            yield Figure("field", name, child["retained_blocks"], child["retained_bytes"], root)
+            yield from _parts(child, root, name)
+
+
+def _holders(names: Sequence[str]) -> str:
+    """Some of the roots that hold a block together: variables rather than stacks, which change."""
+    lasting = [name for name in names if "'s stack" not in name and "'s registers" not in name] or names
+    stable = list(dict.fromkeys(_stable(name) for name in lasting))
+    return ", ".join(stable[:_NAMED_HOLDERS]) + (" and others" if len(stable) > _NAMED_HOLDERS else "")
 
 
 def _stable(name: str) -> str:
     """The name without what differs from moment to moment: addresses, and counts in parentheses."""
-    name = _ADDRESS.sub("…", re.sub(r"^[\d,]+ fields", "fields", name))
+    name = _ADDRESS.sub("…", name)
     return re.sub(r"\(([^()]*)\)", lambda found: "" if _COUNT.match(found[1]) else found[0], name).strip()
 
 

@@ -1,11 +1,14 @@
 """What grew between snapshots: each figure as a series, and the rows that explain the growth.
 
 Figures are matched by section, the whole they are a part of, and name. A figure that a snapshot
-lacks is 0 in it, if the snapshot has the section at all. The rows that are ranked do not overlap:
+lacks is 0 in it. But of a root's fields only the largest are listed: one that is missing while the
+root is there is unknown. The rows that are ranked do not
+overlap:
 
   - lost groups,
-  - what each root holds: as the root, or as the part of it (a field, a container, V8's handles, a
-    runtime's type) that explains most of its growth,
+  - what each root holds: as the root, with the part of it (a field, a container, V8's handles, a
+    runtime's type) that explains most of its growth, or, where it takes several to explain it, as
+    those parts and the rest,
   - shares of the resident memory that are not blocks in use.
 
 So they add up to what the process grew by, if all blocks are resident.
@@ -13,11 +16,12 @@ So they add up to what the process grew by, if all blocks are resident.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Optional, Union
 
+from findleaks.history.figures import ARROW
 from findleaks.history.snapshot import Snapshot, seconds
 from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
@@ -29,19 +33,28 @@ MIN_COUNT = 16
 EXPLAINS = 0.8
 """Part of a root's growth from which on one of its parts is named in its stead."""
 HOUR = 3600.0
+WORTH = 0.2
+"""Part of a root's growth from which on one of several parts is a row of its own."""
+OBJECTS = 3
+"""Types named that a runtime's heap grew by, at most."""
+REST = "rest"
+"""Note of a root's series from which its largest parts are subtracted."""
 SMALL_GROUPS = "other groups"
 """Name of the row for lost groups that each changed by less than MIN_BYTES."""
 
 RANKED = frozenset({"lost", "root", "field", "container", "handles", "native", "runtime type", "share", "threads", "total"})
 """Sections that the rows are chosen from."""
 
+LISTED_IN_PART = frozenset({"field", "container"})
+"""Sections of which `roots` lists only the largest rows."""
+
 Key = tuple[str, str, str]
 """Section, within, name."""
 
 
 class Series(NamedTuple):
-    """One figure in every snapshot: its counts and its bytes (None where a snapshot lacks them).
-    `note` is of the last snapshot that has the figure."""
+    """One figure in every snapshot: its counts and its bytes, None where they are unknown, or where
+    it has none. `note` is of the last snapshot that has the figure."""
 
     key: Key
     counts: Sequence[Optional[int]]
@@ -54,13 +67,24 @@ class Series(NamedTuple):
         return any(value is not None for value in self.bytes)
 
     @property
+    def compared(self) -> Sequence[Optional[int]]:
+        return self.bytes if self.in_bytes else self.counts
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known at every moment."""
+        return None not in self.compared
+
+    @property
     def values(self) -> list[int]:
-        return [value or 0 for value in (self.bytes if self.in_bytes else self.counts)]
+        """What is compared; 0 where it is unknown."""
+        return [value or 0 for value in self.compared]
 
     @property
     def delta(self) -> int:
-        first, last = (self.bytes[0], self.bytes[-1]) if self.in_bytes else (self.counts[0], self.counts[-1])
-        return (last or 0) - (first or 0)
+        """What it grew by; 0 where that is unknown."""
+        first, last = self.compared[0], self.compared[-1]
+        return 0 if first is None or last is None else last - first
 
 
 @dataclass(frozen=True)
@@ -76,11 +100,8 @@ class Grown:
 
 def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]] = None) -> dict[Key, Series]:
     """The figures of all snapshots by key; only those of some sections if given."""
-    there = [{figure.section for figure in one.figures} for one in snapshots]
-    blank: dict[str, tuple[Optional[int], ...]] = {
-        section: tuple(0 if section in one else None for one in there) for section in set().union(*there)
-    }
     unknown: tuple[Optional[int], ...] = (None,) * len(snapshots)
+    zero: tuple[Optional[int], ...] = (0,) * len(snapshots)
     counts: dict[Key, list[Optional[int]]] = {}
     sizes: dict[Key, list[Optional[int]]] = {}
     notes: dict[Key, str] = {}
@@ -92,15 +113,46 @@ def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]]
             if count is not None:
                 row = counts.get(key)
                 if row is None:
-                    row = counts[key] = list(blank[section])
+                    row = counts[key] = list(unknown if section in LISTED_IN_PART else zero)
                 row[at] = count
             if size is not None:
                 row = sizes.get(key)
                 if row is None:
-                    row = sizes[key] = list(blank[section])
+                    row = sizes[key] = list(unknown if section in LISTED_IN_PART else zero)
                 row[at] = size
             notes[key] = note
+    _without_their_roots(snapshots, counts, sizes)
     return {key: Series(key, counts.get(key, unknown), sizes.get(key, unknown), note) for key, note in notes.items()}
+
+
+def _without_their_roots(snapshots: Sequence[Snapshot], *columns: dict[Key, list[Optional[int]]]) -> None:
+    """Fields of roots that a snapshot does not have are 0 in it."""
+    roots = [{figure.name for figure in one.figures if figure.section == "root"} for one in snapshots]
+    for rows in columns:
+        for (section, within, _), row in rows.items():
+            if section in LISTED_IN_PART:
+                for at, value in enumerate(row):
+                    if value is None and roots[at] and within not in roots[at]:
+                        row[at] = 0
+
+
+def _below(part: Series, field: Series) -> bool:
+    """Whether it is a part of this field: a deeper one, or the container that it is."""
+    return part.key[0] in LISTED_IN_PART and f"{part.key[2]}{ARROW}".startswith(f"{field.key[2]}{ARROW}")
+
+
+def _less(whole: Series, parts: Sequence[Series]) -> Series:
+    """What is left of a series without these parts. Its blocks are unknown where a part's counts
+    are of handles."""
+    sizes = [_difference(column) for column in zip(whole.bytes, *(one.bytes for one in parts))]
+    alike = all(one.key[0] != "handles" for one in parts)
+    counts = [_difference(column) if alike else None for column in zip(whole.counts, *(one.counts for one in parts))]
+    return Series(whole.key, counts, sizes, REST)
+
+
+def _difference(column: Sequence[Optional[int]]) -> int:
+    first, *others = (value or 0 for value in column)
+    return first - sum(others)
 
 
 def _sum(key: Key, parts: Sequence[Series]) -> Series:
@@ -132,12 +184,14 @@ class Growth:
         """A series with its trend and rate."""
         values, in_bytes = series.values, series.in_bytes
         least = max(MIN_BYTES, MIN_PART * values[0]) if in_bytes else MIN_COUNT
-        if len(values) < MIN_POINTS:
+        if not series.known:
+            kind = Trend.TWO_POINTS
+        elif len(values) < MIN_POINTS:
             kind = Trend.TWO_POINTS if abs(values[-1] - values[0]) > least else Trend.FLAT
         else:
             kind = trend(values, least)
         slope = None
-        if self.times is not None and kind is not Trend.FLAT:
+        if self.times is not None and kind is not Trend.FLAT and series.known:
             slope = rate(self.times, values)
         return Grown(series, kind, slope and Rate(*(value * HOUR for value in slope)), tuple(inside))
 
@@ -152,40 +206,83 @@ class Growth:
 
     def _shares(self) -> Iterator[Grown]:
         """The shares of resident memory but for blocks in use, which `_lost` and `_held` divide."""
-        objects = self._parts_of_runtimes("runtime type")
         for key, one in self.series.items():
             if key[0] == "share" and not key[2].endswith(": in-use"):
-                if key[2] == "stacks":
-                    yield self.judged(one, self._threads())
-                else:
-                    yield self.judged(one, self._explaining(one, objects.get(key[2].partition(" ")[0], ())))
+                yield self.judged(one, self._threads() if key[2] == "stacks" else self._types(one))
 
     def _threads(self) -> list[Series]:
         """The stack that most of the new threads have."""
         stacks = [one for key, one in self.series.items() if key[0] == "threads" and one.delta >= MIN_COUNT]
         return sorted(stacks, key=lambda one: one.delta)[-1:]
 
+    def _types(self, heap: Series) -> list[Series]:
+        """The types of objects that a runtime's heap grew by."""
+        of = heap.key[2].partition(" ")[0]
+        types = [one for key, one in self.series.items() if key[0] == "runtime type" and key[1] == of]
+        grown = [one for one in types if one.delta >= max(MIN_BYTES, WORTH / 2 * heap.delta)]
+        return sorted(grown, key=lambda one: -one.delta)[:OBJECTS]
+
     def _held(self) -> Iterator[Grown]:
-        """Each root, with the parts that explain its growth."""
+        """Each root, as it is explained or divided by its parts."""
         parts: dict[str, list[Series]] = {}
         for key, one in self.series.items():
-            if key[0] in ("field", "container"):
+            if key[0] in ("field", "container", "native"):
                 parts.setdefault(key[1], []).append(one)
-        native, handles = self._parts_of_runtimes("native"), [one for key, one in self.series.items() if key[0] == "handles"]
-        for key, root in self.series.items():
-            if key[0] == "root":
-                runtime = key[2].partition("'s ")[0].rpartition(" ")[2]
-                inside = [*parts.get(key[2], ()), *native.get(runtime, ()), *handles]
-                yield self.judged(root, self._explaining(root, inside))
+        roots = [one for key, one in self.series.items() if key[0] == "root"]
+        handles = self._holders_of_handles(roots)
+        for root in roots:
+            runtime = root.key[2].partition("'s ")[0].rpartition(" ")[2]
+            inside = [one for one in parts.get(runtime, ()) if one.key[0] == "native"] or parts.get(root.key[2], [])
+            yield from self._divided(root, [*inside, *handles.get(root.key[2], ())])
 
-    def _parts_of_runtimes(self, section: str) -> Mapping[str, list[Series]]:
+    def _holders_of_handles(self, roots: Sequence[Series]) -> dict[str, list[Series]]:
+        """V8's handles that grew, by the root that grew with them: no answer says what holds
+        them."""
         found: dict[str, list[Series]] = {}
         for key, one in self.series.items():
-            if key[0] == section:
-                found.setdefault(key[1], []).append(one)
+            if key[0] == "handles" and one.delta > MIN_BYTES:
+                root = max(roots, key=lambda root: root.delta, default=None)
+                if root is not None and root.delta >= EXPLAINS * one.delta:
+                    found.setdefault(root.key[2], []).append(one)
         return found
 
+    def _divided(self, root: Series, parts: Sequence[Series]) -> Iterator[Grown]:
+        """The root with the parts that explain its growth, if there are such; else, if some parts
+        are worth a row, those, and the rest of it."""
+        if explaining := list(self._explaining(root, parts)):
+            yield self.judged(root, [*explaining, *self._objects_of(explaining[-1])])
+            return
+        outer = [one for one in parts if one.key[0] in ("handles", "native") or (one.key[0] == "field" and ARROW not in one.key[2])]
+        if handles := [one for one in outer if one.key[0] == "handles"]:
+            outer = handles  # they are in blocks that some field holds as well
+        least = max(MIN_BYTES, WORTH * root.delta)
+        several = [one for one in outer if one.known and one.delta >= least]
+        for one in several:
+            below = [part for part in parts if part is not one and _below(part, one)]
+            yield self.judged(one, [*self._explaining(one, below), *self._objects_of(one)])
+        yield self.judged(_less(root, several) if several else root)
+
     def _explaining(self, whole: Series, parts: Iterable[Series]) -> Iterator[Series]:
-        """The parts that explain the growth of the whole, in their order: outer ones first."""
+        """The parts that explain the growth of the whole, in their order: outer ones first. Of one
+        that was not listed at first it is known that it was no larger than the whole."""
         if whole.delta > MIN_BYTES:
-            yield from (one for one in parts if EXPLAINS * whole.delta <= one.delta <= whole.delta / EXPLAINS)
+            for one in parts:
+                if one.bytes[-1] is not None:
+                    first = one.bytes[0] if one.bytes[0] is not None else whole.bytes[0] or 0
+                    if EXPLAINS * whole.delta <= one.bytes[-1] - first <= whole.delta / EXPLAINS:
+                        yield one
+
+    def _objects_of(self, native: Series) -> list[Series]:
+        """The objects whose native memory this is."""
+        section, within, name = native.key
+        objects = self.series.get(("runtime type", within, name)) if section == "native" else None
+        return [objects] if objects is not None else []
+
+    def objects(self) -> Iterator[tuple[str, list[Series]]]:
+        """By runtime, the types of objects that grew most in bytes, if not little."""
+        types: dict[str, list[Series]] = {}
+        for key, one in self.series.items():
+            if key[0] == "runtime type" and one.delta > MIN_BYTES:
+                types.setdefault(key[1], []).append(one)
+        for runtime, grown in types.items():
+            yield runtime, sorted(grown, key=lambda one: -one.delta)[:OBJECTS]

@@ -8,7 +8,8 @@ half a series apart are taken, which is Theil's incomplete method.
 
 What goes on is decided by the floor: the lowest value of each third of the series. A saw-tooth
 comes back to its floor, a warm-up has a floor that rises at first only, and a leak's floor rises to
-the end.
+the end. A warm-up may take more than a third of the series: where nothing swings, the floor of the
+last quarter must rise as well.
 """
 
 from __future__ import annotations
@@ -23,9 +24,14 @@ MAX_PAIRED = 64
 """Points of which all pairs are taken."""
 MIN_POINTS = 3
 """Points that are a trend, and not just a difference."""
+MIN_QUARTERED = 8
+"""Points that are enough for four parts."""
 MIN_LATE_PART = 0.25
-"""Of the floor's rise from the first third to the second: the part that the last third must add
-for the growth to go on."""
+"""Of the floor's rise from part to part before: what the last part must add for the growth to go
+on."""
+MIN_RISE, MIN_TURN = 0.05, 0.1
+"""Of the difference between the highest and the lowest value: what the floor must rise by, and what
+a turn up or down must be to count. The rest may be noise."""
 MIN_SWING = 3.0
 """A saw-tooth's way up and down is at least this many times what remains of it."""
 Z_95 = 1.959964
@@ -33,7 +39,8 @@ Z_95 = 1.959964
 
 
 class Trend(enum.Enum):
-    """How a figure went on. TWO_POINTS: there are too few moments to say."""
+    """How a figure went on. TWO_POINTS: there are too few moments
+    to say, or it is not known at one of them."""
 
     TWO_POINTS = "unknown"
     GROWING = "growing"
@@ -55,22 +62,52 @@ def trend(values: Sequence[float], flat: float = 0.0) -> Trend:
     """The trend of these values, in the order of time. Differences of at most `flat` are none."""
     if len(values) < MIN_POINTS:
         return Trend.TWO_POINTS
-    first, middle, last = (min(part) for part in thirds(values))
-    net, swing = values[-1] - values[0], sum(abs(b - a) for a, b in zip(values, values[1:]))
-    if swing <= flat:
+    first, middle, last = floors(values, 3)
+    extent = max(values) - min(values)
+    if extent <= flat:
         return Trend.FLAT
+    net, swing = values[-1] - values[0], _swing(values, max(flat, MIN_TURN * extent))
     early, late = middle - first, last - middle
-    if early > 0 and late > flat and late >= MIN_LATE_PART * early:
+    ended = swing < MIN_SWING * abs(net) and _ended(values)
+    rises = late > flat and late >= MIN_LATE_PART * abs(early) and last - first >= MIN_RISE * extent
+    if early <= flat:  # still at first: a single step up is not growth that goes on
+        before, after = floors(values[2 * len(values) // 3 :], 2)
+        rises = rises and after - before >= MIN_LATE_PART * late
+    if rises and not ended:
         return Trend.GROWING
     if max(abs(net), last - first) > flat and swing < MIN_SWING * abs(net):
         return Trend.PLATEAU if net > 0 else Trend.FALLING
-    return Trend.SAWTOOTH if swing > MIN_SWING * flat else Trend.FLAT
+    return Trend.SAWTOOTH
 
 
-def thirds(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
-    """The series in three parts, as equal as can be, the last not shorter than the others."""
-    one, two = len(values) // 3, 2 * len(values) // 3
-    return values[:one], values[one:two], values[two:]
+def floors(values: Sequence[float], parts: int) -> list[float]:
+    """The lowest value of each part of the series; the parts are as long as can be, the last ones
+    the longest."""
+    count = len(values)
+    return [min(values[count * part // parts : count * (part + 1) // parts]) for part in range(parts)]
+
+
+def _swing(values: Sequence[float], turn: float) -> float:
+    """The ways up and down, added; a way that is shorter than `turn` does not count."""
+    total, low, high, start = 0.0, values[0], values[0], values[0]
+    rising = falling = False
+    for value in values:
+        low, high = min(low, value), max(high, value)
+        if not falling and high - value >= turn:
+            total += high - start if rising else 0.0
+            start, low, rising, falling = high, value, False, True
+        elif not rising and value - low >= turn:
+            total += start - low if falling else 0.0
+            start, high, rising, falling = low, value, True, False
+    return total + (high - start if rising else start - low if falling else 0.0)
+
+
+def _ended(values: Sequence[float]) -> bool:
+    """Whether the last quarter's floor hardly rises, compared with the quarters before."""
+    if len(values) < MIN_QUARTERED:
+        return False
+    first, _, third, last = floors(values, 4)
+    return last - third < MIN_LATE_PART * (third - first) / 2
 
 
 def rate(times: Sequence[float], values: Sequence[float]) -> Optional[Rate]:
@@ -78,7 +115,7 @@ def rate(times: Sequence[float], values: Sequence[float]) -> Optional[Rate]:
     slopes = sorted(_slopes(times, values))
     if not slopes:
         return None
-    spread = _half_width(len(values), len(slopes))
+    spread = _interval(len(values), len(slopes))
     return Rate(median(slopes), slopes[max(spread.start, 0)], slopes[min(spread.stop, len(slopes)) - 1])
 
 
@@ -91,10 +128,11 @@ def _slopes(times: Sequence[float], values: Sequence[float]) -> list[float]:
     return [(values[j] - values[i]) / (times[j] - times[i]) for i, j in pairs if times[j] > times[i]]
 
 
-def _half_width(points: int, slopes: int) -> range:
-    """The slopes, by rank, within Sen's interval."""
+def _interval(points: int, slopes: int) -> range:
+    """The slopes, by rank from 0, of Sen's interval: it begins with the M1-th smallest and ends
+    with the (M2 + 1)-th, where M1 and M2 are half of (slopes - width) and of (slopes + width)."""
     deviation = math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
     if points > MAX_PAIRED:  # independent pairs: the ranks of a binomial distribution's middle
         deviation = math.sqrt(slopes)
     width = Z_95 * deviation
-    return range(math.floor((slopes - width) / 2), math.ceil((slopes + width) / 2) + 1)
+    return range(math.floor((slopes - width) / 2) - 1, math.ceil((slopes + width) / 2) + 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from debuggers import environment, gdb, lldb, objects, ran
-from growing import FINDLEAKS, build, counts, go_on
+from grows import FINDLEAKS, build, counts, go_on
 
 from cores import Running
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from debuggers import Terminal, environment, gdb, lldb, ran
-from growing import FINDLEAKS, build, go_on, truth
+from grows import FINDLEAKS, build, go_on, truth
 from stopwatch import Stopwatch
 
 from cores import Running

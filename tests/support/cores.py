@@ -21,13 +21,15 @@ PATIENCE = 180.0
 class Running:
     """A program in a folder of its own, up to the line "ready" on its standard output. Ended on leaving the `with` block."""
 
-    def __init__(self, command: Sequence[str], folder: Path, environment: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Optional[Mapping[str, str]] = None, stdin: int = subprocess.DEVNULL
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._out = folder / "stdout"
         with open(self._out, "ab") as out, open(folder / "stderr", "ab") as err:
             self._process = subprocess.Popen(
-                list(command), cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=_allow_cores, env=environment
+                list(command), cwd=folder, stdin=stdin, stdout=out, stderr=err, preexec_fn=_allow_cores, env=environment
             )
         self.pid = self._process.pid
         self.output = self._wait()

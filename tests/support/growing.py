@@ -1,48 +1,69 @@
-"""The program tests/programs/grows.c: built, run, made to grow, and what it printed."""
+"""Programs that grow round by round, and snapshots of them: what `diff` is held to."""
 
 from __future__ import annotations
 
+import json
 import os
-import re
-import signal
-import subprocess
-import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Optional
 
-from debuggers import PATIENCE, ROOT
+from debuggers import ran
 
-from cores import Running, all_sleep
+from cores import PATIENCE, READY, Running, all_sleep
 
-NODE, LOST = 120, 40
-"""Bytes of a node as malloc_usable_size has them, and of a lost block."""
-FINDLEAKS = [sys.executable, "-m", "findleaks"]
-
-
-def build(folder: Path) -> Path:
-    made = folder / "grows"
-    subprocess.run(["gcc", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-o", made, ROOT / "tests" / "programs" / "grows.c"], check=True)
-    return made
+HOUR = 3600.0
+Answer = dict[str, Any]
 
 
-def truth(running: Running) -> tuple[int, int]:
-    """Nodes in the list, and lost blocks."""
-    return counts((running.folder / "stdout").read_text())
+class Rounds(Running):
+    """A program that reads a line from standard input before each round, and says "ready" after it."""
+
+    def __init__(self, command: Sequence[str], folder: Path, environment: Optional[Mapping[str, str]] = None) -> None:
+        given, self._input = os.pipe()
+        try:
+            super().__init__(command, folder, environment, given)
+        finally:
+            os.close(given)
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        super().__exit__(kind, error, trace)
+        os.close(self._input)
+
+    def round(self, line: object = "") -> list[str]:
+        """One round, which `line` is handed to: what the program printed in it, but for "ready"."""
+        before = self._out.stat().st_size
+        os.write(self._input, f"{line}\n".encode())
+        limit = time.monotonic() + PATIENCE
+        while time.monotonic() < limit:
+            with open(self._out) as file:
+                file.seek(before)
+                text = file.read()
+            if text.endswith(READY) and all_sleep(self.pid):
+                return text.splitlines()[:-1]
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{self.folder}: ended with {self._process.returncode}: {(self.folder / 'stderr').read_text()}")
+            time.sleep(0.01)
+        raise RuntimeError(f"{self.folder}: no end of the round after {PATIENCE} s")
+
+    def snapshot(self, name: str) -> Path:
+        """A snapshot of it, of this name, in its folder."""
+        path = self.folder / f"{name}.snapshot"
+        ran("snapshot", "-o", str(path), "--pid", str(self.pid), check=True)
+        return path
+
+    def core(self, name: str, hours: float) -> Path:
+        """A core of it, of this name, as if it had been made so many hours after 2026 began."""
+        made = self.gcore().rename(self.folder / f"{name}.core")
+        moment = 1_767_225_600 + hours * HOUR
+        os.utime(made, (moment, moment))
+        return made
 
 
-def counts(output: str) -> tuple[int, int]:
-    """The same, of what the program printed up to now."""
-    nodes, lost = re.findall(r"round \d+: (\d+) nodes, (\d+) lost", output)[-1]
-    return int(nodes), int(lost)
-
-
-def go_on(running: Running, number: signal.Signals = signal.SIGUSR1) -> None:
-    """A further round, or (SIGUSR2) an exec, done when this returns."""
-    said = running.folder / "stdout"
-    before = said.read_text().count("ready\n")
-    os.kill(running.pid, number)
-    limit = time.monotonic() + PATIENCE
-    while said.read_text().count("ready\n") == before or not all_sleep(running.pid):
-        if time.monotonic() > limit:
-            raise RuntimeError(f"{running.folder}: not ready again")
-        time.sleep(0.01)
+def compared(*moments: object, by: str = "") -> tuple[Answer, str]:
+    """What `diff` says of these: its JSON, and its text on 120 columns, lines joined by blanks."""
+    words = ["diff", "--limit", "0", *(["--by", by] if by else []), *map(str, moments)]
+    answer: Answer = json.loads(ran(*words, "--json", check=True).stdout)
+    return answer, ran(*words, check=True).stdout

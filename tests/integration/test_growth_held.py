@@ -1,0 +1,138 @@
+"""What holds the memory that grew, in C++, Ruby and Python: the variable, or the types of the objects, with the program's own counts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rubies
+import truth
+from debuggers import ran
+from growing import Rounds, compared
+
+FIRST, MORE = 2000, 20_000
+
+
+@pytest.fixture(scope="module")
+def map_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("growth") / "growth"
+    subprocess.run(["g++", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", made, truth.PROGRAMS / "growth_map.cpp"], check=True)
+    return made
+
+
+def nodes(lines: list[str]) -> int:
+    """The nodes of the map that grows, as the program prints them."""
+    (line,) = [line for line in lines if line.startswith("sessions ")]
+    return int(line.split()[2])
+
+
+@pytest.mark.parametrize("fixed", [True, False], ids=["addresses the same", "addresses random"])
+def test_one_map_of_two_runs_of_a_cpp_program(map_program: Path, tmp_path: Path, fixed: bool) -> None:
+    """Cores of two processes, an hour apart: the field is matched by its name."""
+    words = ["setarch", "-R", str(map_program)] if fixed else [str(map_program)]
+    with Rounds(words, tmp_path / "one") as one:
+        before, first = nodes(one.round(FIRST)), one.core("one", 0)
+    with Rounds(words, tmp_path / "two") as two:
+        after, last = nodes(two.round(FIRST + MORE)), two.core("two", 1)
+    answer, text = compared(first, last)
+    headline = text.splitlines()[0]
+    assert f"held by g_registry (growth, data) → Registry.sessions: std::map, 56 B each, {before:,} → {after:,} nodes" in " ".join(
+        text.split()
+    )
+    assert headline.startswith("growth (build-id ")
+    row = answer["grown"][0]
+    assert (row["what"], row["name"], row["delta"] > 20_000 * 40) == ("root", "g_registry (growth, data)", True)
+    assert [(part["what"], part["name"], part["counts"]) for part in row["inside"]][-1] == (
+        "container",
+        "Registry.sessions",
+        [before, after],
+    )
+    assert row["per_hour"]["rate"] == pytest.approx(row["delta"])
+    assert answer["differences"] == [f"several processes of the program: pid {one.pid}, pid {two.pid}"]
+    assert all(abs(other["delta"]) < row["delta"] / 4 for other in answer["grown"][1:])
+
+
+def test_a_map_that_shrinks_again(map_program: Path, tmp_path: Path) -> None:
+    """A saw-tooth of a real map, and one that grows under its teeth."""
+    with Rounds([str(map_program)], tmp_path) as one:
+        teeth, leaks = [], []
+        for at in range(3):
+            for number, count in enumerate((6000, 6000, -12_000)):
+                one.round(count)
+                teeth.append(one.snapshot(f"tooth{at}{number}"))
+        for at in range(3):
+            for number, count in enumerate((6000, 6000, -8_000)):
+                one.round(count)
+                leaks.append(one.snapshot(f"leak{at}{number}"))
+    answer, text = compared(*teeth)
+    (row,) = [row for row in answer["grown"] if row["name"] == "g_registry (growth, data)"]
+    assert row["trend"] == "saw-tooth"
+    assert "; nothing grows; what comes and goes most (a saw-tooth): between " in " ".join(text.split())
+    answer, text = compared(*leaks)
+    row = answer["grown"][0]
+    assert (row["name"], row["trend"]) == ("g_registry (growth, data)", "growing")
+    assert row["inside"][-1]["counts"][-1] - row["inside"][-1]["counts"][0] == 12_000 - 6000
+    assert "still growing at the end" in " ".join(text.split())
+
+
+def test_a_map_that_is_filled_at_first(map_program: Path, tmp_path: Path) -> None:
+    """A warm-up that has ended is no growth."""
+    with Rounds([str(map_program)], tmp_path) as one:
+        moments = []
+        for at, count in enumerate((2000, 9000, 6000, 0, 0, 0, 0, 0)):
+            one.round(count)
+            moments.append(one.snapshot(str(at)))
+    answer, text = compared(*moments)
+    (row,) = [row for row in answer["grown"] if row["name"] == "g_registry (growth, data)"]
+    assert row["trend"] == "plateau"
+    assert "; nothing grows any more; what grew at first: + " in " ".join(text.split())
+    assert "g_registry (growth, data) → Registry.sessions: std::map, 56 B each, 2,000 → 17,000 nodes" in " ".join(text.split())
+    assert "  1. " not in text
+
+
+def test_a_dictionary_of_a_python_module(tmp_path: Path) -> None:
+    with Rounds([sys.executable, str(truth.PROGRAMS / "growth_held.py")], tmp_path) as one:
+        assert one.round(FIRST) == [f"sessions {FIRST}"]
+        first = one.snapshot("first")
+        assert one.round(MORE) == [f"sessions {FIRST + MORE}"]
+        last = one.snapshot("last")
+    answer, text = compared(first, last)
+    row = answer["grown"][0]
+    assert row["name"].startswith("__main__.sessions (")
+    assert row["counts"][1] - row["counts"][0] == pytest.approx(5 * MORE, rel=0.1)  # an object, its attributes, a list, a text, a key
+    assert "held by __main__.sessions (" in " ".join(text.split()).partition(" BEFORE ")[0]
+    (objects,) = answer["objects"]
+    assert objects["runtime"] == "CPython"
+    counts = {one["name"]: one["counts"] for one in objects["types"]}
+    assert counts["__main__.Session"] == [FIRST, FIRST + MORE]
+    assert f"__main__.Session {FIRST:,} → {FIRST + MORE:,}" in " ".join(text.split())
+
+
+def test_an_array_of_a_ruby_class(tmp_path: Path) -> None:
+    """Ruby's constants are not read: what is said is which objects there are more of, and what they hold outside of Ruby's heap."""
+    ruby = rubies.get(rubies.SYSTEM)
+    words = [*ruby.words, str(truth.PROGRAMS / "growth_held.rb")]
+    with Rounds(words, tmp_path, ruby.environment) as one:
+        assert one.round(FIRST) == [f"SESSIONS {FIRST}"]
+        first = one.snapshot("first")
+        assert one.round(MORE) == [f"SESSIONS {FIRST + MORE}"]
+        last = one.snapshot("last")
+    answer, text = compared(first, last)
+    counts = {each["name"]: each["counts"] for each in answer["objects"][0]["types"]}
+    assert counts["Session"] == [FIRST, FIRST + MORE]
+    assert [counts[name][1] - counts[name][0] for name in ("Hash", "String")] == pytest.approx([MORE, MORE], abs=20)
+    row = answer["grown"][0]
+    assert (row["what"], row["name"], row["inside"][0]["what"], row["inside"][0]["name"]) == (
+        "root",
+        "Ruby's heap pages",
+        "native",
+        "String",
+    )
+    assert MORE * 120 < row["delta"] < MORE * 200  # each text is of some 130 characters
+    assert "native memory of Ruby's String, " in " ".join(text.split()).partition(" BEFORE ")[0]
+    heap = next(row for row in answer["grown"] if row["name"].startswith("Ruby heap pages"))
+    assert {part["name"] for part in heap["inside"]} == {"String", "Hash", "Session"}
+    table = ran("diff", "--by", "runtime", str(first), str(last), check=True).stdout
+    assert f"Ruby: Session, {FIRST:,} → {FIRST + MORE:,}" in table

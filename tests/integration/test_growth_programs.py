@@ -1,0 +1,117 @@
+"""Real programs over time: Node that hoards handles, a JVM whose arenas keep what was freed, and servers under load that do not grow."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import jvms
+import nodes
+import pytest
+import real
+import truth
+from debuggers import ran
+from growing import Rounds, compared
+
+CLOSES = 100_000
+BLOCK = 1022 * 8
+JVM = (
+    *("-Xms64m", "-Xmx64m", "-XX:+AlwaysPreTouch", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m"),
+)
+
+
+def first_line(text: str) -> str:
+    """The headline, which may take several lines of a terminal."""
+    return " ".join(text.split()).partition(" BEFORE ")[0]
+
+
+def test_node_that_leaves_a_handle_of_each_close(tmp_path: Path) -> None:
+    """Version 0.10.21: two cores, 100,000 closes and half an hour apart."""
+    with Rounds([nodes.get("0.10.21"), str(truth.PROGRAMS / "growth_closing.js")], tmp_path) as one:
+        one.round(2 * CLOSES)  # the heap of a program that has run for a while
+        first = one.core("first", 0)
+        one.round(CLOSES)
+        last = one.core("last", 0.5)
+    kept = [tmp_path / f"{core.stem}.snapshot" for core in (first, last)]
+    for core, path in zip((first, last), kept):
+        ran("snapshot", "-o", str(path), str(core), check=True)
+        core.unlink()  # of 600 MB
+    answer, text = compared(*kept)
+    (row,) = [row for row in answer["grown"] if "handles" in [row["what"], *(part["what"] for part in row["inside"])]]
+    handles = next(part for part in [row, *row["inside"]] if part["what"] == "handles")
+    before, after = handles["counts"]
+    assert after - before == CLOSES
+    assert handles["delta"] in [blocks * BLOCK for blocks in (CLOSES // 1022, CLOSES // 1022 + 1)]
+    assert row["per_hour"]["rate"] == pytest.approx(2 * row["delta"])
+    assert f", V8's handle-scope blocks (isolate 1), {before:,} → {after:,} handles" in first_line(text)
+    assert "; what grew most: + " in first_line(text)
+    assert " an hour, V8's handle-scope blocks" in first_line(text)
+
+
+def test_jvm_whose_threads_come_and_go(tmp_path: Path) -> None:
+    """What threads freed stays in glibc's arenas: it grows, and nothing leaks."""
+    jvms.compile_java(truth.PROGRAMS / "GrowthChurn.java", tmp_path)
+    with Rounds(["java", *JVM, "-cp", str(tmp_path), "GrowthChurn"], tmp_path / "run") as one:
+        one.round(1)
+        first = one.snapshot("first")
+        one.round(32)
+        last = one.snapshot("last")
+    answer, text = compared(first, last)
+    row = answer["grown"][0]
+    assert row["name"].startswith("glibc ")
+    assert row["name"].endswith(": kept")
+    assert row["delta"] > answer["total"]["delta"] / 2 > 1 << 20
+    assert ": free but kept, " in first_line(text)
+    assert "  1. No leak: the allocator keeps free memory, + " in text
+    assert not any(row["what"] == "lost" and row["delta"] > 64 << 10 for row in answer["grown"])
+
+
+def said(port: int, words: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as wire:
+        wire.sendall(words)
+        while wire.recv(1 << 16):
+            pass
+
+
+def overwritten(at: int) -> bytes:
+    """Keys of Redis that are set again and again, and a list that is filled and emptied."""
+    words = (f"SET key{key % 300} {'v' * (key % 200)}\r\nGET key{key % 300}\r\nLPUSH all x\r\nLPOP all\r\n" for key in range(1200))
+    return "".join(words).encode() + b"QUIT\r\n"
+
+
+def added(at: int) -> bytes:
+    """Keys of Redis that are new each time."""
+    return "".join(f"SET more{at}:{key} {'v' * 100}\r\n" for key in range(4000)).encode() + b"QUIT\r\n"
+
+
+def loaded(folder: Path, name: str, words: Callable[[int], bytes], times: int, count: int) -> list[Path]:
+    """Snapshots of a server, taken after it was asked so often each."""
+    made = []
+    with real.Idle(real.PROGRAMS[name], folder) as one:
+        for at in range(count):
+            for _ in range(times):
+                said(one._port, words(at))
+            made.append(folder / f"{at:02}.snapshot")
+            ran("snapshot", "-o", str(made[-1]), "--pid", str(one.pid), check=True)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "times"), [("nginx", lambda at: real.GET, 40), ("redis", overwritten, 1)], ids=["nginx", "redis"]
+)
+def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callable[[int], bytes], times: int) -> None:
+    answer, text = compared(*loaded(tmp_path, name, words, times, 10))
+    assert [row for row in answer["grown"] if row["trend"] == "growing"] == []
+    assert "; nothing grows" in first_line(text)
+    assert "  1. " not in text
+
+
+def test_redis_whose_keys_are_never_deleted_grows(tmp_path: Path) -> None:
+    answer, text = compared(*loaded(tmp_path, "redis", added, 1, 5))
+    row = answer["grown"][0]
+    assert (row["what"], row["trend"]) == ("root", "growing")
+    assert row["delta"] > 4 * 4000 * 100
+    assert "still growing at the end" in first_line(text)
+    assert "held by server (" in first_line(text)

@@ -1,0 +1,225 @@
+"""Rows of `diff`, from snapshots made by hand: what is named, what is not counted twice, what is said of its trend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.commands import Invocation
+from findleaks.commands.diff_text import headline, label, text
+from findleaks.history.figures import Figure, figures
+from findleaks.history.growth import REST, Grown, Growth, all_series
+from findleaks.history.snapshot import Clock, Identity, Snapshot
+from findleaks.history.trend import Trend
+
+MIB = 1 << 20
+
+
+def snapshot(at: int, *given: Figure, resident: int = 0) -> Snapshot:
+    """The one after so many hours."""
+    total = Figure("total", "resident", None, resident or sum(one.bytes or 0 for one in given if one.section in ("root", "share")))
+    return Snapshot(f"{at}.snapshot", Clock(3600.0 * at, 3600.0 * at, "boot"), Identity("shop", "0123456789ab"), [total, *given])
+
+
+def root(name: str, size: float, count: int = 0) -> Figure:
+    return Figure("root", name, count or int(size), int(size * MIB))
+
+
+def field(within: str, name: str, size: float, count: int = 0) -> Figure:
+    return Figure("field", name, count or int(size), int(size * MIB), within)
+
+
+def container(within: str, name: str, size: float, count: int, what: str = "std::map, nodes") -> Figure:
+    return Figure("container", name, count, int(size * MIB), within, what)
+
+
+def growth(*moments: Sequence[Figure]) -> Growth:
+    return Growth([snapshot(at, *given) for at, given in enumerate(moments)])
+
+
+def labels(found: Growth) -> list[str]:
+    return [label(row) for row in found.rows if row.trend is not Trend.FLAT]
+
+
+def lines(found: Growth) -> list[str]:
+    return list(text(found, found.rows, 10, 200, Invocation("findleaks", "core")))
+
+
+def test_the_innermost_part_that_explains_it_is_named() -> None:
+    def moment(size: float, nodes: int) -> list[Figure]:
+        parts = [field("g_shop", "Shop.cart", size), field("g_shop", "Shop.cart → Cart.items", size), field("g_shop", "Shop.names", 1)]
+        return [root("g_shop", size + 2), *parts, container("g_shop", "Shop.cart → Cart.items", size, nodes), root("g_other", 7)]
+
+    found = growth(moment(3, 1000), moment(9, 3000))
+    assert labels(found) == ["held by g_shop → Shop.cart → Cart.items: std::map, 1,000 → 3,000 nodes"]
+    assert (found.rows[0].series.delta, found.rows[0].per_hour and found.rows[0].per_hour.slope) == (6 * MIB, 6 * MIB)
+    assert headline(found) == (
+        "shop (build-id 01234567…): + 6.0 MiB resident in 60 min; what grew most: + 6.0 MiB, + 6.0 MiB an hour, "
+        "held by g_shop → Shop.cart → Cart.items: std::map, 1,000 → 3,000 nodes"
+    )
+
+
+def test_a_root_of_which_two_fields_grow_is_divided() -> None:
+    def moment(one: float, other: float, rest: float) -> list[Figure]:
+        return [
+            root("g_shop", one + other + rest),
+            field("g_shop", "Shop.carts", one),
+            container("g_shop", "Shop.carts", one, int(one * 100)),
+            field("g_shop", "Shop.names", other),
+            field("g_shop", "Shop.names → +0x8", other - 0.5),
+        ]
+
+    found = growth(moment(1, 1, 2), moment(5, 3, 2.25))
+    assert labels(found) == [
+        "held by g_shop → Shop.carts: std::map, 100 → 500 nodes",
+        "held by g_shop → Shop.names → +0x8, 0 → 2 blocks",
+        "held by g_shop, the rest, 2 blocks",
+    ]
+    assert [row.series.delta for row in found.rows] == [4 * MIB, 2 * MIB, MIB // 4]
+    assert sum(row.series.delta for row in found.rows) == found.total.series.delta
+    assert found.rows[2].series.note == REST
+
+
+def test_a_field_that_was_not_listed_is_unknown_and_not_nothing() -> None:
+    """`roots` lists the fields of the largest roots only."""
+    small = [root("g_shop", 3)]
+    found = growth(small, [root("g_shop", 4), field("g_shop", "Shop.carts", 3.5)])
+    assert labels(found) == ["held by g_shop, 3 → 4 blocks"]  # the field may have had 3 MiB before
+    (series,) = [one for key, one in found.series.items() if key[0] == "field"]
+    assert (series.bytes, series.delta) == ([None, int(3.5 * MIB)], 0)
+    found = growth(small, [root("g_shop", 40), field("g_shop", "Shop.carts", 39), container("g_shop", "Shop.carts", 39, 500)])
+    assert labels(found) == ["held by g_shop → Shop.carts: std::map, 500 nodes"]  # it had 3 MiB at most
+
+
+def test_a_field_of_a_root_that_was_not_there_was_nothing() -> None:
+    found = growth([root("g_other", 1)], [root("g_other", 1), root("g_shop", 4), field("g_shop", "Shop.carts", 4, 9)])
+    assert labels(found) == ["held by g_shop → Shop.carts, 0 → 9 blocks"]
+
+
+def handles(count: int, size: float) -> Figure:
+    return Figure("handles", "isolate 1", count, int(size * MIB))
+
+
+def test_handles_are_named_rather_than_what_holds_their_blocks() -> None:
+    def moment(size: float, more: float) -> list[Figure]:
+        parts = [field("several roots", "environ, node, data", size), handles(int(size * 1000), size)]
+        return [root("several roots", size + more), root("node, data", 1), *parts]
+
+    found = growth(moment(1, 1), moment(9, 1.5))
+    assert labels(found) == ["V8's handle-scope blocks (isolate 1), 1,000 → 9,000 handles"]
+    found = growth(moment(1, 1), moment(9, 7))
+    assert labels(found) == ["V8's handle-scope blocks (isolate 1), 1,000 → 9,000 handles", "held by several roots, the rest"]
+    assert [row.series.delta for row in found.rows if row.trend is not Trend.FLAT] == [8 * MIB, 6 * MIB]
+
+
+def test_native_memory_of_a_runtimes_types() -> None:
+    def moment(strings: int) -> list[Figure]:
+        size = strings * 1000
+        return [
+            Figure("root", "Ruby's heap pages", strings, size + MIB),
+            Figure("native", "String", strings, size, "Ruby"),
+            Figure("runtime type", "String", 2 * strings, strings * 40, "Ruby"),
+            Figure("runtime type", "Symbol", 500, 20_000, "Ruby"),
+            Figure("share", "Ruby heap pages: runtime", None, strings * 50),
+        ]
+
+    found = growth(moment(2000), moment(12_000))
+    assert labels(found) == [
+        "native memory of Ruby's String, 4,000 → 24,000 objects, 2,000 → 12,000 blocks",
+        "Ruby heap pages: String 4,000 → 24,000",
+    ]
+    assert "  Objects of Ruby that grew most: String 4,000 → 24,000" in lines(found)
+
+
+def test_lost_from_nothing() -> None:
+    found = growth([root("g", 5)], [root("g", 5), Figure("lost", "64 B", 40_000, 40_000 * 64, "definite", '"GET /"')])
+    assert labels(found) == ['lost for sure: 64 B, e.g. "GET /", 0 → 40,000 blocks']
+    assert "  1. Lost, and growing: nothing refers to it, + 2.4 MiB an hour: lost for sure" in "\n".join(lines(found))
+
+
+def kept(values: Sequence[float], growing: Optional[Sequence[float]] = None) -> Growth:
+    other = growing or [5.0] * len(values)
+    return growth(
+        *([Figure("share", "glibc 2.36: kept", 3, int(value * MIB), note="arenas"), root("g", size)] for value, size in zip(values, other))
+    )
+
+
+def test_free_memory_that_is_kept_is_no_leak() -> None:
+    found = kept([2, 12, 22])
+    assert labels(found) == ["glibc 2.36: free but kept, 3 arenas"]
+    assert headline(found).endswith("an hour, glibc 2.36: free but kept, 3 arenas; still growing at the end")
+    said = "\n".join(lines(found))
+    assert "  1. No leak: the allocator keeps free memory, + 10 MiB an hour (Theil–Sen; 95 %: + 10 MiB to + 10 MiB)" in said
+
+
+def test_nothing_grows() -> None:
+    assert headline(kept([5.0] * 10)).endswith("+ 0 B resident in 9 h; nothing grows")
+
+
+def test_a_warm_up() -> None:
+    found = kept([1, 4, 6, 7, 7, 7, 7, 7, 7, 7])
+    assert headline(found).endswith("; nothing grows any more; what grew at first: + 6.0 MiB, glibc 2.36: free but kept, 3 arenas")
+    assert lines(found)[3].endswith("glibc 2.36: free but kept, 3 arenas (has ended)")
+    assert not any(line.startswith("  1. ") for line in lines(found))
+
+
+def test_a_saw_tooth() -> None:
+    found = kept([1, 4, 7, 1, 4, 7, 1, 4, 7, 1])
+    assert headline(found).endswith(
+        "nothing grows; what comes and goes most (a saw-tooth): between 1.0 MiB and 7.0 MiB, glibc 2.36: free but kept, 3 arenas"
+    )
+
+
+def test_growth_is_named_before_a_larger_saw_tooth() -> None:
+    found = kept([1, 40, 70, 1, 40, 70, 1, 40, 70], growing=[1 + at for at in range(9)])
+    assert "what grew most: + 8.0 MiB, + 1.0 MiB an hour, held by g, 1 → 9 blocks; still growing at the end" in headline(found)
+    trends = {label(row): row.trend for row in found.rows}
+    assert trends == {"held by g, 1 → 9 blocks": Trend.GROWING, "glibc 2.36: free but kept, 3 arenas": Trend.SAWTOOTH}
+
+
+def test_rows_that_shrink_come_last() -> None:
+    found = growth([root("one", 9), root("two", 1)], [root("one", 1), root("two", 3)])
+    assert [(row.series.key[2], row.series.delta) for row in found.rows] == [("two", 2 * MIB), ("one", -8 * MIB)]
+    assert [row.trend for row in found.rows] == [Trend.TWO_POINTS] * 2
+    assert isinstance(found.rows[0], Grown)
+
+
+def tree(name: str, size: int, **more: object) -> dict[str, object]:
+    return {"name": name, "retained_blocks": 1, "retained_bytes": size, "container": None, "children": [], **more}
+
+
+def test_names_of_fields_have_no_addresses_and_no_counts() -> None:
+    """What has no name of its own is left out: it cannot be found again."""
+    below = tree("block of 64 B+0x8", 70, container={"what": "hash table", "length": 9, "unit": "nodes", "node_sizes": [32, 32]})
+    children = [
+        tree("Shop.carts", 60, children=[tree("block of 1.3 MiB+0x40", 50)]),
+        tree("1,200 fields like g_shop+0x40", 40, alike={"fields": 1200}),
+        tree("Ruby's heap pages, 0x7f2105e91d98", 30),
+    ]
+    shared = tree(
+        "block of 1.2 KiB at 0x7fa676790000", 80, holders=["main thread's stack (poll)", "server (data)", "lctx"], children=[below]
+    )
+    found = figures(
+        {
+            "roots": {
+                "roots": [tree("g_shop (227 pages: 9 live)", 200, children=children)],
+                "shared": {"retained_blocks": 2, "retained_bytes": 90, "children": [shared, tree("block of 8 B at 0x7fa676", 8)]},
+            }
+        }
+    )
+    assert [(one.section, one.within, one.name, one.bytes) for one in found] == [
+        ("root", "", "g_shop", 200),
+        ("field", "g_shop", "Shop.carts", 60),
+        ("field", "g_shop", "Shop.carts → +0x40", 50),
+        ("root", "", "several roots", 90),
+        ("field", "several roots", "server (data), lctx", 80),
+        ("field", "several roots", "server (data), lctx → +0x8", 70),
+        ("container", "several roots", "server (data), lctx → +0x8", 70),
+    ]
+
+
+def test_series_of_what_comes_and_goes() -> None:
+    one, two = snapshot(0, root("a", 1)), snapshot(1, root("b", 2, 5))
+    series = all_series([one, two], frozenset({"root"}))
+    assert (series["root", "", "a"].bytes, series["root", "", "b"].bytes) == ([MIB, 0], [0, 2 * MIB])
+    assert series["root", "", "b"].counts == [0, 5]
