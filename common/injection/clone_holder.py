@@ -28,7 +28,8 @@ def main(folder: str, pid: int, descriptor: int, reaping: bool) -> None:
 
     runpy.run_path(os.path.join(folder, "bootstrap.py"))["install"]()
     from findleaks.errors import FindleaksError
-    from findleaks.injection.cloning import Cloning, Refused, reap
+    from findleaks.injection.clonable import Refused
+    from findleaks.injection.cloning import Cloning, reap
 
     def report(word: str, value: object) -> None:
         pair = pickle.dumps((word, value), pickle.HIGHEST_PROTOCOL)

@@ -26,18 +26,21 @@ import gc
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from ctypes import addressof, c_char
 from typing import NamedTuple, Optional, Union
 
 from findleaks.errors import Interrupted, TargetError
 from findleaks.injection import seized
-from findleaks.injection.remote_syscall import entry, mapped
+from findleaks.injection.clonable import NOT_COPIED, checked, clone_failure, link, mapping_flags, refused, unforkable
+from findleaks.injection.clone_pages import composed, pages_of
+from findleaks.injection.remote_syscall import entry
 from findleaks.injection.requests import ORIG_RAX, WALL, Requests
 from findleaks.injection.seized import SeizedThread, instruction_at, unsuitable
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Region, Thread
-from findleaks.target.copying import Copied, Transfer, wanted
+from findleaks.target.copying import KERNELS, Copied, Transfer
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.files import content, memory_at
 from findleaks.target.maps import regions_of
@@ -51,9 +54,6 @@ _PATIENCE = 0.02  # seconds that a thread in uninterruptible sleep has to stop
 _TRIES, _PAUSE = 50, 0.001  # stops to find a thread that can make system calls, seconds between
 _REAP_SECONDS = 5.0  # after which a clone that cannot be reaped is left
 _UNSHARE = 2  # CLOSE_RANGE_UNSHARE
-_O_DIRECT = 0o40000
-_PINNED_SINCE = (6, 5)  # Linux that pins the pages of direct I/O, which fork then copies
-_NOT_COPIED, _WATCHED = {"dc", "wf"}, {"um", "uw", "ui"}  # VmFlags: not forked; userfaultfd(2)
 
 
 class Taken(NamedTuple):
@@ -64,21 +64,14 @@ class Taken(NamedTuple):
     proc: str  # folder under /proc of a thread that has memory
     exe: str  # path; "" where that is not known
     maps: bytes  # /proc/PID/maps
-    at: Moment
+    at: Moment  # the pages of files as shortly before
     threads: Sequence[Thread]
     warnings: Sequence[str]
+    scanned: dict[int, array[int]]  # runs of pages by start of the region, of those below
     copied: Copied  # pages copied during the stop: address, offset in the shared memory, bytes
     kept: frozenset[int]  # starts of the regions whose pages are all among these
     absent: Sequence[Range]  # pages that could not be copied then
     seconds: float  # that the process was stopped
-
-
-class Refused(TargetError):
-    """The process cannot be cloned; it is unharmed, and can be read without a clone."""
-
-
-def refused(pid: int, why: str) -> Refused:
-    return Refused(f"pid {pid}: cannot be cloned: {why}; without --fork it is stopped while it is copied")
 
 
 class Cloning:
@@ -91,12 +84,16 @@ class Cloning:
         self._shared = shared
         self._clone: Optional[SeizedThread] = None
         self._local = 0
+        self._closes = True  # seccomp lets the clone make close_range(2)
         self._late: list[Tracer] = []  # with threads that did not stop yet
 
     def take(self) -> Taken:
         """Make the clone. Refused, or TargetError where the process cannot be attached to."""
-        flags = _checked(self.pid)
-        moment(folder_of(self.pid), X86_64.page, mapped(self.pid), lambda part: None)  # warm
+        flags = checked(self.pid)
+        proc = folder_of(self.pid)
+        before = moment(proc, X86_64.page, _mapped(proc), _ignore)
+        if before is None:
+            raise refused(self.pid, "the system does not report which of its pages are in memory")
         seconds = 0.0
         gc.disable()  # a collection may take longer than the stop
         found: Union[Taken, str] = ""
@@ -107,7 +104,7 @@ class Cloning:
             began = time.monotonic()
             try:
                 tracer.stop_all(_PATIENCE)
-                found = self._during(tracer, flags)
+                found = self._during(tracer, flags, before)
             except OSError as error:
                 raise TargetError(f"pid {self.pid}: cannot be read: {os.strerror(error.errno or 0).lower()}") from None
             finally:
@@ -116,7 +113,8 @@ class Cloning:
                 seconds += time.monotonic() - began
             if not isinstance(found, str):
                 self._close_files()
-                return found._replace(threads=tracer.threads, warnings=tracer.warnings, seconds=seconds)
+                found = found._replace(threads=tracer.threads, warnings=tracer.warnings, seconds=seconds)
+                return self._with_pages(found, before)
             if self._late:
                 break
             time.sleep(_PAUSE)
@@ -142,7 +140,7 @@ class Cloning:
 
     # -- during the stop
 
-    def _during(self, tracer: Tracer, flags: dict[int, set[str]]) -> Union[Taken, str]:
+    def _during(self, tracer: Tracer, flags: dict[int, set[str]], before: Moment) -> Union[Taken, str]:
         """What is read; or why no thread can make the clone at this stop."""
         proc = folder_of(self.pid)
         memory = os.open(f"{proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
@@ -152,51 +150,66 @@ class Cloning:
             thread = _injector(self.pid, tracer, memory, regions)
             if isinstance(thread, str):
                 return thread
-            if _unforkable(self.pid, thread.tid):
+            if unforkable(self.pid, thread.tid):
                 raise refused(self.pid, "its children would start a pid namespace (unshare)")
             try:
-                _check_seccomp(thread)
+                self._closes = _check_seccomp(thread)
             except TargetError as error:
                 raise refused(self.pid, str(error)) from None
-            at = moment(proc, X86_64.page, regions, lambda part: None)
-            if at is None:
-                raise refused(self.pid, "the system does not report which of its pages are in memory")
-            copied, kept, absent = self._copy_uncloned(proc, memory, regions, at, flags)
+            scanned, copied, kept, absent = self._copy_uncloned(proc, memory, regions, flags, before)
             clone, self._local = thread.clone(seized.CLONE_FILES)
             if not clone:
-                raise refused(self.pid, _reason(-self._local))
+                raise refused(self.pid, clone_failure(-self._local))
             self._clone = SeizedThread(clone, clone, thread.instruction)
-            return Taken(clone, self._local, proc, _link(f"{proc}/exe"), maps, at, (), (), copied, kept, absent, 0.0)
+            return Taken(clone, self._local, proc, link(f"{proc}/exe"), maps, before, (), (), scanned, copied, kept, absent, 0.0)
         finally:
             os.close(memory)
 
     def _copy_uncloned(
-        self, proc: str, memory: int, regions: Sequence[Region], at: Moment, flags: dict[int, set[str]]
-    ) -> tuple[Copied, frozenset[int], Sequence[Range]]:
+        self, proc: str, memory: int, regions: Sequence[Region], flags: dict[int, set[str]], before: Moment
+    ) -> tuple[dict[int, array[int]], Copied, frozenset[int], Sequence[Range]]:
         """Copy what a clone has no copy of: shared memory, if it is not too much, and memory that
         the process keeps from its children (MADV_DONTFORK, MADV_WIPEONFORK)."""
-        copied, kept, size = Copied.none(), set(), 0
-        for region, words in wanted(regions, at):
-            count = sum(words[1::2]) - sum(words[::2])
-            uncloned = flags.get(region.start, set()) & _NOT_COPIED if region.private else size + count <= SHARED_BYTES
-            if uncloned and count:
-                kept.add(region.start)
-                for start, end in zip(words[::2], words[1::2]):
-                    copied.add(start, size, end - start)
-                    size += end - start
+        scanned: dict[int, array[int]] = {}
+        copied, size = Copied.none(), 0
+        for region in regions:
+            if region.private:
+                uncloned = bool(flags.get(region.start, set()) & NOT_COPIED)
+            else:
+                uncloned = region.writable and size + before.shared.bytes(region.start, region.end) <= SHARED_BYTES
+            if not uncloned or region.name.startswith(KERNELS):
+                continue
+            words = scanned[region.start] = pages_of(proc, region)
+            for start, end in zip(words[::2], words[1::2]):
+                copied.add(start, size, end - start)
+                size += end - start
         if not size:
-            return copied, frozenset(), ()
+            return scanned, copied, frozenset(scanned), ()
         os.ftruncate(self._shared, size)
         with mmap.mmap(self._shared, size) as buffer:
             first = c_char.from_buffer(buffer)
             base = addressof(first)
             transfer = Transfer(int(os.path.basename(proc)), memory, X86_64.page, lambda: None)
-            placed = Copied(copied.source, type(copied.destination)("Q", (base + at for at in copied.destination)), copied.size)
-            transfer.run(placed)
+            transfer.run(Copied(copied.source, array("Q", (base + at for at in copied.destination)), copied.size))
             del first
-        return copied, frozenset(kept), transfer.absent
+        return scanned, copied, frozenset(scanned), transfer.absent
 
     # -- the clone
+
+    def _with_pages(self, taken: Taken, before: Moment) -> Taken:
+        """Complete what was taken with the pages of the clone."""
+        regions = regions_of(taken.maps)
+        there = moment(f"/proc/{taken.clone}", X86_64.page, regions, _ignore)
+        if there is None:
+            raise TargetError(f"pid {self.pid}: its clone was killed")
+        own = dict(mapping_flags(taken.clone))
+        lacking = [
+            Range(region.start, region.end)
+            for region in regions
+            if region.readable and region.private and region.start not in taken.kept and not region.name.startswith(KERNELS)
+            if region.start not in own or "wf" in own[region.start]
+        ]
+        return taken._replace(at=composed(regions, before, taken.scanned, there), absent=[*taken.absent, *lacking])
 
     def _close_files(self) -> None:
         """Give the clone a table of files of its own, with none open. Of a clone that has died,
@@ -204,8 +217,8 @@ class Cloning:
         clone = self._clone
         assert clone is not None
         try:
-            if clone.call(seized.CLOSE_RANGE, 0, (1 << 32) - 1, _UNSHARE, kill=True) != 0:
-                # Before Linux 5.9.
+            if not self._closes or clone.call(seized.CLOSE_RANGE, 0, (1 << 32) - 1, _UNSHARE, kill=True) != 0:
+                # Not permitted, or before Linux 5.9.
                 clone.call(seized.UNSHARE, seized.CLONE_FILES, kill=True)
                 for name in os.listdir(f"/proc/{clone.pid}/fd"):
                     clone.call(seized.CLOSE, int(name), kill=True)
@@ -246,7 +259,7 @@ def _wait4(pid: int, tracer: Tracer, local: int) -> Union[int, str]:
     proc = folder_of(pid)
     memory = os.open(f"{proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        thread = _injector(pid, tracer, memory, mapped(pid))
+        thread = _injector(pid, tracer, memory, _mapped(proc))
         if isinstance(thread, str):
             return thread
         thread.check_seccomp(thread.tid, thread.instruction, seized.WAIT4, (local, 0, WALL | os.WNOHANG, 0))
@@ -272,7 +285,9 @@ def _injector(pid: int, tracer: Tracer, memory: int, regions: Sequence[Region]) 
     return why
 
 
-def _check_seccomp(thread: SeizedThread) -> None:
+def _check_seccomp(thread: SeizedThread) -> bool:
+    """Whether the clone may use close_range(2); TargetError where another call is not permitted."""
+
     def check(number: int, *arguments: int) -> None:
         thread.check_seccomp(thread.tid, thread.instruction, number, arguments)
 
@@ -281,79 +296,20 @@ def _check_seccomp(thread: SeizedThread) -> None:
     check(seized.EXIT_GROUP, 0)
     try:
         check(seized.CLOSE_RANGE, 0, (1 << 32) - 1, _UNSHARE)
+        return True
     except TargetError:
         check(seized.UNSHARE, seized.CLONE_FILES)
         check(seized.CLOSE, 0)
-
-
-# -- before the stop
-
-
-def _checked(pid: int) -> dict[int, set[str]]:
-    """The flags of the mappings, by start. Refused where a clone would harm the process."""
-    if os.uname().machine != "x86_64":
-        raise refused(pid, "that is for x86-64 only")
-    flags = dict(_mapping_flags(pid))
-    if any(found & _WATCHED for found in flags.values()):
-        raise refused(pid, "a userfaultfd watches its memory, and may have to answer first")
-    if not pages_are_pinned(os.uname().release) and _direct_files(pid):
-        raise refused(pid, "it has files open with O_DIRECT, and before Linux 6.5 a fork may misplace what is being read from them")
-    return flags
-
-
-def pages_are_pinned(release: str) -> bool:
-    """Whether fork(2) is harmless to direct I/O under way, by the kernel's release ("6.1.0-30")."""
-    words = release.split("-")[0].split(".")[:2]
-    return all(word.isdigit() for word in words) and tuple(map(int, words)) >= _PINNED_SINCE
-
-
-def _mapping_flags(pid: int) -> Iterator[tuple[int, set[str]]]:
-    start = 0
-    try:
-        lines = content(f"{folder_of(pid)}/smaps").split(b"\n")
-    except OSError:
-        return
-    for line in lines:
-        word, _, rest = line.partition(b" ")
-        if word == b"VmFlags:":
-            yield start, set(rest.decode("ascii", "replace").split())
-        elif word[-1:] != b":" and b"-" in word:
-            start = int(word.partition(b"-")[0], 16)
-
-
-def _direct_files(pid: int) -> bool:
-    try:
-        names = os.listdir(f"/proc/{pid}/fdinfo")
-    except OSError:
         return False
-    for name in names:
-        try:
-            lines = content(f"/proc/{pid}/fdinfo/{name}").split(b"\n")
-        except OSError:
-            continue
-        if any(line.startswith(b"flags:") and int(line.split()[1], 8) & _O_DIRECT for line in lines):
-            return True
-    return False
 
 
-def _unforkable(pid: int, tid: int) -> bool:
-    """Whether the thread's children would be in another pid namespace, which dies with the first
-    of them, after which the thread cannot fork any more (pid_namespaces(7))."""
-    folder = f"/proc/{pid}/task/{tid}/ns"
-    return _link(f"{folder}/pid_for_children") != _link(f"{folder}/pid")
+def _ignore(part: float) -> None:
+    """No progress to report."""
 
 
-def _reason(error: int) -> str:
-    """Why clone(2) failed."""
-    if error == errno.EAGAIN:
-        return "its limit of processes is reached (RLIMIT_NPROC, or pids.max of its control group)"
-    if error == errno.ENOMEM:
-        return "the system has no memory for that"
-    return f"clone: {os.strerror(error).lower()}"
-
-
-def _link(path: str) -> str:
+def _mapped(proc: str) -> list[Region]:
+    """What the process of this folder under /proc has mapped now; [] if it has ended."""
     try:
-        return os.readlink(path)
+        return regions_of(content(f"{proc}/maps"))
     except OSError:
-        return ""
+        return []

@@ -5,21 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 from array import array
-from collections.abc import Iterator
 from typing import Optional
 
 from findleaks.errors import TargetError
 from findleaks.formatting import size as size_text
 from findleaks.injection.cloning import SHARED_BYTES, Taken
 from findleaks.injection.held_clone import HeldClone
-from findleaks.target.base import Range
 from findleaks.target.copied import CopiedProcess, NoMemory, Progress
 from findleaks.target.copying import Copied, Layout, Transfer, wanted
 from findleaks.target.files import memory_at
 from findleaks.target.maps import regions_of
-from findleaks.target.moment import moment
 from findleaks.target.ptrace import state
-from findleaks.target.ranges import subtract
 from findleaks.target.stopped import Plan, Stop
 
 
@@ -65,7 +61,7 @@ class ForkedProcess(CopiedProcess):
             try:
                 transfer = Transfer(taken.clone, memory, self._page, lambda: self._progress(0.0))
                 transfer.run(rest)
-                stop.absent = [*taken.absent, *transfer.absent, *self._not_cloned(stop, taken)]
+                stop.absent = [*taken.absent, *transfer.absent]
                 for region in stop.regions:
                     if region.name.startswith("[vdso"):
                         stop.kernels.append((region.start, memory_at(memory, region.start, region.size)))
@@ -75,6 +71,7 @@ class ForkedProcess(CopiedProcess):
             raise self._killed() from None
         if state(taken.clone, taken.clone) in "ZX":
             raise self._killed()
+        self._warn_of_shared(stop, taken)
         return plan, stop
 
     def _killed(self) -> TargetError:
@@ -89,19 +86,13 @@ class ForkedProcess(CopiedProcess):
                 part = (ctypes.c_char * count).from_address(destination)
                 os.preadv(clone.shared, [part], offset + start - source)
 
-    def _not_cloned(self, stop: Stop, taken: Taken) -> Iterator[Range]:
-        """Pages of the process that the clone does not have. Warns of those that it shares."""
-        there = moment(f"/proc/{taken.clone}", self._page, stop.regions, self._progress)
-        shared = 0
-        for region, words in wanted(stop.regions, taken.at):
-            if region.start in taken.kept:
-                continue
-            size = sum(words[1::2]) - sum(words[::2])
-            if not region.private:
-                shared += size
-            elif there is None or there.own.bytes(region.start, region.end) < size:
-                own = () if there is None else there.own.within(region.start, region.end)
-                yield from subtract(list(taken.at.own.within(region.start, region.end)), own)
+    def _warn_of_shared(self, stop: Stop, taken: Taken) -> None:
+        assert stop.at is not None
+        shared = sum(
+            sum(words[1::2]) - sum(words[::2])
+            for region, words in wanted(stop.regions, stop.at)
+            if not region.private and region.start not in taken.kept
+        )
         if shared:
             self.warnings.append(
                 f"pid {self._pid}: {size_text(shared)} of shared memory may be newer than the rest: "

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from findleaks.errors import TargetError
-from findleaks.injection.cloning import Refused, Taken, refused
+from findleaks.injection.clonable import Refused, refused
+from findleaks.injection.cloning import Taken
 from findleaks.injection.interpreter import interpreter
 
 _LOOK = 0.1  # seconds between two calls of `progress`

