@@ -52,6 +52,7 @@ SHARED_BYTES = 32 << 20
 """Most bytes of shared memory copied during the stop, some 10 ms. A clone has no copy of it."""
 _PATIENCE = 0.02  # seconds that a thread in uninterruptible sleep has to stop
 _TRIES, _PAUSE = 50, 0.001  # stops to find a thread that can make system calls, seconds between
+_SLEEP = 0.05  # seconds for threads in uninterruptible sleep to wake, before another stop
 _REAP_SECONDS = 5.0  # after which a clone that cannot be reaped is left
 _UNSHARE = 2  # CLOSE_RANGE_UNSHARE
 
@@ -93,6 +94,7 @@ class Cloning:
         proc = folder_of(self.pid)
         before = moment(proc, X86_64.page, _mapped(proc), _ignore)
         if before is None:
+            self._check_alive()
             raise refused(self.pid, "the system does not report which of its pages are in memory")
         seconds = 0.0
         gc.disable()  # a collection may take longer than the stop
@@ -106,6 +108,7 @@ class Cloning:
                 tracer.stop_all(_PATIENCE)
                 found = self._during(tracer, flags, before)
             except OSError as error:
+                self._check_alive()
                 raise TargetError(f"pid {self.pid}: cannot be read: {os.strerror(error.errno or 0).lower()}") from None
             finally:
                 if not tracer.detach_all():
@@ -115,9 +118,9 @@ class Cloning:
                 self._close_files()
                 found = found._replace(threads=tracer.threads, warnings=tracer.warnings, seconds=seconds)
                 return self._with_pages(found, before)
-            if self._late:
+            time.sleep(_SLEEP if self._late else _PAUSE)
+            if self.watch():
                 break
-            time.sleep(_PAUSE)
         raise refused(self.pid, str(found))
 
     def watch(self) -> bool:
@@ -137,6 +140,10 @@ class Cloning:
             return 0.0
         clone.end()
         return reap(self.pid, self._local)
+
+    def _check_alive(self) -> None:
+        if ended(self.pid):
+            raise TargetError(f"pid {self.pid}: the process has ended")
 
     # -- during the stop
 
