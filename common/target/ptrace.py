@@ -168,7 +168,7 @@ class Tracer:
         soon as it wakes, so call this again until it is true, or let the tracing thread end."""
         for tid, signal in list(self.stops.items()):
             if signal is None:
-                self._wait(tid, 0)
+                self._wait(tid, None)
                 signal = self.stops[tid]
             if signal is not None:
                 del self.stops[tid]
@@ -195,7 +195,8 @@ class Tracer:
         else:
             raise TargetError(refusal(self.pid, error))
 
-    def _wait(self, tid: int, deadline: float) -> None:
+    def _wait(self, tid: int, deadline: Optional[float]) -> None:
+        """Wait for the thread's stop; without `deadline`, look once."""
         pause = 0.0001
         while True:
             try:
@@ -211,7 +212,11 @@ class Tracer:
                 else:
                     self.stops[tid] = os.WSTOPSIG(status)
                 return
-            if time.monotonic() > deadline or self.cancelled:
+            if deadline is None or self.cancelled:
+                return
+            late = time.monotonic() - deadline
+            # One that only waits for a processor has longer: it stops as soon as it gets one.
+            if late > _PATIENCE or (late > 0 and state(self.pid, tid) == "D"):
                 return
             time.sleep(pause)
             pause = min(2 * pause, 0.01)

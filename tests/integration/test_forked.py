@@ -30,8 +30,9 @@ from findleaks.injection.cloning import Cloning
 from findleaks.injection.forked import ForkedProcess, fork
 from findleaks.injection.held_clone import HeldClone
 from findleaks.session import Session
+from findleaks.target.arch import X86_64
 from findleaks.target.copied import CopiedProcess, attach
-from findleaks.target.ptrace import ended, state
+from findleaks.target.ptrace import Tracer, ended, state
 
 PAGE = 4096
 PATIENCE = 60
@@ -218,6 +219,20 @@ def test_a_stopped_process_an_ended_main_thread_and_a_vfork(counter: Callable[..
         clone.end()
     assert [pid for pid in waiting.children() if pid != child] == []
     assert waiting.runs()
+
+
+def test_threads_that_only_wait_for_a_processor_are_waited_for(counter: Callable[..., Counter]) -> None:
+    """Without patience for those in uninterruptible sleep: none of these is."""
+    one = counter("crowd")
+    assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202, PATIENCE)
+    tracer = Tracer(one.pid, X86_64)
+    try:
+        tracer.stop_all(0)
+        assert tracer.warnings == []
+        assert len(tracer.threads) == 202
+    finally:
+        assert tracer.detach_all()
+    assert one.runs()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes a pid namespace, which only root can make")
