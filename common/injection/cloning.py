@@ -45,8 +45,10 @@ from findleaks.target.encoded_numbers import signed
 from findleaks.target.files import content, memory_at
 from findleaks.target.maps import regions_of
 from findleaks.target.moment import Moment, moment
+from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import folder_of
 from findleaks.target.ptrace import Tracer, ended, system_call, tasks
+from findleaks.target.stop_record import stat_of
 
 SHARED_BYTES = 32 << 20
 """Most bytes of shared memory copied during the stop, some 10 ms. A clone has no copy of it."""
@@ -73,6 +75,9 @@ class Taken(NamedTuple):
     kept: frozenset[int]  # starts of the regions whose pages are all among these
     absent: Sequence[Range]  # pages that could not be copied then
     seconds: float  # that the process was stopped
+    stat: bytes  # /proc/PID/stat
+    taken_at: float  # seconds since 1970
+    registers: Sequence[RegisterNotes] = ()  # of the threads, as a core has them
 
 
 class Cloning:
@@ -116,7 +121,7 @@ class Cloning:
                 seconds += time.monotonic() - began
             if not isinstance(found, str):
                 self._close_files()
-                found = found._replace(threads=tracer.threads, warnings=tracer.warnings, seconds=seconds)
+                found = found._replace(threads=tracer.threads, registers=tracer.register_notes(), warnings=tracer.warnings, seconds=seconds)
                 return self._with_pages(found, before)
             time.sleep(_SLEEP if self._late else _PAUSE)
             if self.watch():
@@ -168,7 +173,23 @@ class Cloning:
             if not clone:
                 raise refused(self.pid, clone_failure(-self._local))
             self._clone = SeizedThread(clone, clone, thread.instruction)
-            return Taken(clone, self._local, proc, link(f"{proc}/exe"), maps, before, (), (), scanned, copied, kept, absent, 0.0)
+            return Taken(
+                clone,
+                self._local,
+                proc,
+                link(f"{proc}/exe"),
+                maps,
+                before,
+                (),
+                (),
+                scanned,
+                copied,
+                kept,
+                absent,
+                0.0,
+                stat_of(proc),
+                time.time(),
+            )
         finally:
             os.close(memory)
 

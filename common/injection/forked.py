@@ -44,11 +44,12 @@ class ForkedProcess(CopiedProcess):
         self.stops = tuple(clone.stops)
         self.stopped = sum(clone.stops)
         self.exe_path = clone.taken.exe
-        self._adopt(plan, stop, clone.taken.threads, clone.taken.warnings)
+        self._adopt(plan, stop, clone.taken.threads, clone.taken.registers, clone.taken.warnings)
 
     def _copied(self, clone: HeldClone) -> tuple[Plan, Stop]:
         taken, stop = clone.taken, Stop()
         stop.proc, stop.maps, stop.regions, stop.at = taken.proc, taken.maps, regions_of(taken.maps), taken.at
+        stop.stat, stop.taken_at = taken.stat, taken.taken_at
         plan, stop.placed = self._plan(taken.maps, stop.regions, taken.at)
         layout = Layout(plan.windows, plan.buffer.address)
         self._copy_kept(clone, layout)

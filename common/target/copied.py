@@ -19,6 +19,7 @@ from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
 from findleaks.target.moment import Moment, moment
+from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
 from findleaks.target.ranges import overlapping
@@ -73,9 +74,11 @@ class CopiedProcess(ExtentReader, LocalProcess):
         finally:
             tracer.release()
         self.stopped = tracer.seconds
-        self._adopt(plan, stop, tracer.threads, tracer.warnings)
+        self._adopt(plan, stop, tracer.threads, tracer.register_notes(), tracer.warnings)
 
-    def _adopt(self, plan: Plan, stop: Stop, threads: Sequence[Thread], warnings: Sequence[str]) -> None:
+    def _adopt(
+        self, plan: Plan, stop: Stop, threads: Sequence[Thread], registers: Sequence[RegisterNotes], warnings: Sequence[str]
+    ) -> None:
         """Make this the process that was copied."""
         self._threads = threads
         self.warnings += warnings
@@ -85,7 +88,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._names, self._auxv = super().thread_names(), super().auxv
         assert stop.at is not None
         self._presence = stop.at.presence
-        self._record = StopRecord(stop.proc, stop.stat, stop.maps, stop.at, tracer.register_notes())
+        self._record = StopRecord(stop.proc, stop.stat, stop.maps, stop.at, registers)
         self.taken_at, self.start_time = stop.taken_at, start_time_of(stop.stat)
         self.set_extents(extents_of(plan, stop, self._files))
         for gap in stop.absent:

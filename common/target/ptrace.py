@@ -236,7 +236,7 @@ class Tracer:
         registers = self._regset(tid, NT_PRSTATUS, size) if stopped else b""
         if len(registers) == size:
             extra = [(note, self._regset(tid, note, 1 << 14)) for note in self.arch.extra_register_notes]
-            self._read.append(RegisterNotes(tid, self._stops.get(tid) or 0, registers, [one for one in extra if one[1]]))
+            self._read.append(RegisterNotes(tid, self.stops.get(tid) or 0, registers, [one for one in extra if one[1]]))
         elif state(self.pid, tid) not in "ZX":
             found = sleeping(self.pid, tid, self.arch)
             if found is not None:
