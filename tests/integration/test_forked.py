@@ -171,13 +171,13 @@ def cloned(pid: int, times: int) -> list[cloning.Taken]:
 def test_threads_at_work_are_unharmed(watched: Callable[..., Watched]) -> None:
     """Registers, flags, the red zone, malloc, children of its own and their signals, and system calls with a limit of time."""
     one = watched("busy")
-    assert wait_for(lambda: all(one.words("rounds")), PATIENCE)
+    assert wait_for(lambda: all(one.words("rounds")))
     before = one.looks()
     cloned(one.pid, 100)
     after = one.words("rounds")
     assert dict(zip(THREADS, one.words("bad"))) == dict.fromkeys(THREADS, 0)
     assert one.words("foreign", 1) == [0]
-    assert wait_for(lambda: all(now > then for now, then in zip(one.words("rounds"), after)), PATIENCE)
+    assert wait_for(lambda: all(now > then for now, then in zip(one.words("rounds"), after)))
     looks = one.looks()
     for lasting in (before, looks):
         lasting.pop("ShdPnd")  # of the children that it forks
@@ -186,35 +186,35 @@ def test_threads_at_work_are_unharmed(watched: Callable[..., Watched]) -> None:
 
 def test_a_storm_of_signals(watched: Callable[..., Watched]) -> None:
     one = watched("storm")
-    assert wait_for(lambda: one.read("signals") > 10, PATIENCE)
+    assert wait_for(lambda: one.read("signals") > 10)
     before = one.read("signals")
     cloned(one.pid, 20)
-    assert wait_for(lambda: one.read("signals") > before + 20, PATIENCE)
+    assert wait_for(lambda: one.read("signals") > before + 20)
     assert one.unharmed()
 
 
 def test_a_stopped_process_an_ended_main_thread_and_a_vfork(counter: Callable[..., Counter]) -> None:
     one = counter()
     os.kill(one.pid, signal.SIGSTOP)
-    assert wait_for(lambda: state(one.pid, one.pid) == "T", PATIENCE)
+    assert wait_for(lambda: state(one.pid, one.pid) == "T")
     cloned(one.pid, 1)
-    assert wait_for(lambda: state(one.pid, one.pid) == "T", PATIENCE)
+    assert wait_for(lambda: state(one.pid, one.pid) == "T")
     os.kill(one.pid, signal.SIGCONT)
     assert one.runs()
     orphan = counter("orphan")
-    assert wait_for(lambda: state(orphan.pid, orphan.pid) == "Z", PATIENCE)
+    assert wait_for(lambda: state(orphan.pid, orphan.pid) == "Z")
     with fork(orphan.pid) as forked:
         assert forked.word(orphan.at["ticks"]) > 0
     assert orphan.runs()
     waiting = counter("vfork")
-    assert wait_for(lambda: len(waiting.children()) == 1, PATIENCE)
+    assert wait_for(lambda: len(waiting.children()) == 1)
     (child,) = waiting.children()
     clone = HeldClone(waiting.pid, lambda part: None)
     try:
         assert "sleep uninterruptibly" in clone.taken.warnings[0]
         os.kill(child, signal.SIGKILL)
         # It would stop as it wakes; it is let run on while the clone is still held.
-        assert wait_for(lambda: state(waiting.pid, waiting.pid) == "S", PATIENCE)
+        assert wait_for(lambda: state(waiting.pid, waiting.pid) == "S")
     finally:
         clone.end()
     assert [pid for pid in waiting.children() if pid != child] == []
@@ -224,7 +224,7 @@ def test_a_stopped_process_an_ended_main_thread_and_a_vfork(counter: Callable[..
 def test_threads_that_only_wait_for_a_processor_are_waited_for(counter: Callable[..., Counter]) -> None:
     """Without patience for those in uninterruptible sleep: none of these is."""
     one = counter("crowd")
-    assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202, PATIENCE)
+    assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202)
     tracer = Tracer(one.pid, X86_64)
     try:
         tracer.stop_all(0)
@@ -300,7 +300,7 @@ def test_sigkill_leaves_nothing(watched: Callable[..., Watched]) -> None:
             child.kill()
         assert child.wait(PATIENCE) == -signal.SIGKILL or point == "later"
         child.stdout.close()
-        assert wait_for(lambda: not helpers(one.pid), PATIENCE)
+        assert wait_for(lambda: not helpers(one.pid))
         assert one.unharmed()
 
 
@@ -309,7 +309,7 @@ def test_a_killed_helper_is_replaced(watched: Callable[..., Watched]) -> None:
     clone = HeldClone(one.pid, lambda part: None)
     pid = clone.taken.clone
     os.kill(clone.holder, signal.SIGKILL)
-    assert wait_for(lambda: state(pid, pid) == "Z", PATIENCE)  # by itself: it was left to run
+    assert wait_for(lambda: state(pid, pid) == "Z")  # by itself: it was left to run
     code = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
     assert code == 0  # no signal ended it
     clone.end()
@@ -323,7 +323,7 @@ def test_a_killed_clone_is_reported(watched: Callable[..., Watched], monkeypatch
 
     def killed(self: ForkedProcess, clone: HeldClone) -> Any:
         os.kill(clone.taken.clone, signal.SIGKILL)
-        assert wait_for(lambda: ended(clone.taken.clone), PATIENCE)
+        assert wait_for(lambda: ended(clone.taken.clone))
         return copied(self, clone)
 
     monkeypatch.setattr(ForkedProcess, "_copied", killed)
@@ -346,6 +346,6 @@ def test_ctrl_c_while_it_is_copied(watched: Callable[..., Watched], monkeypatch:
     assert one.unharmed()
     with pytest.raises(KeyboardInterrupt):
         fork(one.pid, interrupted)
-    assert wait_for(lambda: not helpers(one.pid), PATIENCE)
+    assert wait_for(lambda: not helpers(one.pid))
     assert one.unharmed()
     assert len(os.listdir("/proc/self/fd")) == files
