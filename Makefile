@@ -45,6 +45,7 @@ bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 
 	$(BIN)/python tests/bench/stops.py
 	$(BIN)/python tests/bench/snapshots.py
 	$(BIN)/python tests/bench/written_cores.py
+	$(BIN)/python tests/bench/forks.py
 	$(BIN)/python tests/bench/inject_rate.py
 	$(BIN)/python tests/bench/scopes.py
 	$(BIN)/python tests/bench/diff.py

@@ -7,10 +7,10 @@ import signal
 from typing import Any
 
 import gdb
-from findleaks.counting.remote_syscall import Remote
 from findleaks.errors import TargetError
 from findleaks.gdb.counting import GdbBreakpoints
 from findleaks.gdb.target import switched
+from findleaks.injection.remote_syscall import Remote
 from findleaks.target.control import ThreadPosition
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)  # signals that end GDB

@@ -3,14 +3,13 @@ cannot help a thread at a breakpoint at that moment: its SIGTRAP comes first."""
 
 from __future__ import annotations
 
-import os
 import select
-import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
+
+from findleaks.injection.interpreter import interpreter
 
 # Breakpoint instructions that debuggers write (int3). Only of one byte: restoring one is a single
 # store, which no thread sees half done.
@@ -25,7 +24,7 @@ class Guard:
     def __init__(self, pid: int, memory: int, pokes: Sequence[PatchedBytes], clean: bool = False) -> None:
         """`memory`: a descriptor of /proc/PID/mem for writing; `clean`: remove stubs, too."""
         self.process: Optional[subprocess.Popen[str]] = None
-        python = _python()
+        python = interpreter()
         if python is None:
             return
         here = Path(__file__).resolve().parent
@@ -70,12 +69,3 @@ class Guard:
             assert process.stdin is not None and process.stdout is not None
             process.stdin.close()
             process.stdout.close()
-
-
-def _python() -> Optional[str]:
-    """A Python interpreter; inside a debugger sys.executable may name the debugger."""
-    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    for path in (os.path.join(sys.base_prefix, "bin", name), shutil.which(name), shutil.which("python3")):
-        if path and os.access(path, os.X_OK):
-            return path
-    return None

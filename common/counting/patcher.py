@@ -12,14 +12,14 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.counting import remote_syscall as remote
 from findleaks.counting import stubcode
 from findleaks.counting.free_range import find_free_range
 from findleaks.counting.proc_memory import ProcMemory
 from findleaks.counting.relocate import JUMP_BYTES, Patch, Refused, jump, relocated
-from findleaks.counting.remote_syscall import checked, entry, mapped
 from findleaks.counting.table import ENABLED, SHARED, Layout
 from findleaks.errors import TargetError
+from findleaks.injection import remote_syscall as remote
+from findleaks.injection.remote_syscall import checked, entry, mapped
 from findleaks.target.base import Region
 from findleaks.target.control import PatchHost, ThreadPosition
 

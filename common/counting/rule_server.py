@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Optional
 
 from findleaks.counting.patcher import Read
-from findleaks.counting.remote_syscall import mapped
 from findleaks.counting.table import (
     ADDRESS,
     ANSWERED,
@@ -36,6 +35,7 @@ from findleaks.counting.table import (
     answer,
 )
 from findleaks.counting.unwind_rules import Step, follow, step
+from findleaks.injection.remote_syscall import mapped
 from findleaks.target.base import Region, Target
 from findleaks.unwind.frames import Unwinder
 

@@ -8,8 +8,8 @@ from typing import Optional
 
 from findleaks.counting.patcher import PAUSE, TRIES, Stub, enable, found, restore, settle, standing, unmap
 from findleaks.counting.proc_memory import ProcMemory, writable_memory
-from findleaks.counting.remote_syscall import Remote, mapped
 from findleaks.errors import TargetError
+from findleaks.injection.remote_syscall import Remote, mapped
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome, PatchHost, ThreadPosition

@@ -11,14 +11,15 @@ from typing import Optional, Union
 from findleaks.errors import Interrupted, TargetError
 from findleaks.formatting import size as size_text
 from findleaks.target.available_memory import available
-from findleaks.target.base import Piece, Thread
+from findleaks.target.base import Piece, Region, Thread
 from findleaks.target.copying import Copied, CopyBuffer, Layout, Transfer, wanted, windows
 from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
-from findleaks.target.moment import moment
+from findleaks.target.moment import Moment, moment
+from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
 from findleaks.target.ranges import overlapping
@@ -49,7 +50,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         LocalProcess.__init__(self, pid, stopped=False)
         ExtentReader.__init__(self, self.arch, [])
         self._progress: Progress = progress or (lambda part: None)
-        self._threads: list[Thread] = []
+        self._threads: Sequence[Thread] = []
         self._names: dict[int, str] = {}
         self._auxv: dict[int, int] = {}
         self._files: Optional[MappedFiles] = None
@@ -73,15 +74,21 @@ class CopiedProcess(ExtentReader, LocalProcess):
         finally:
             tracer.release()
         self.stopped = tracer.seconds
-        self._threads = tracer.threads
-        self.warnings += tracer.warnings
+        self._adopt(plan, stop, tracer.threads, tracer.register_notes(), tracer.warnings)
+
+    def _adopt(
+        self, plan: Plan, stop: Stop, threads: Sequence[Thread], registers: Sequence[RegisterNotes], warnings: Sequence[str]
+    ) -> None:
+        """Make this the process that was copied."""
+        self._threads = threads
+        self.warnings += warnings
         self._proc = stop.proc
         self._map(stop.maps)
         self._files = MappedFiles(stop.proc, stop.maps, self._page)
         self._names, self._auxv = super().thread_names(), super().auxv
         assert stop.at is not None
         self._presence = stop.at.presence
-        self._record = StopRecord(stop.proc, stop.stat, stop.maps, stop.at, tracer.register_notes())
+        self._record = StopRecord(stop.proc, stop.stat, stop.maps, stop.at, registers)
         self.taken_at, self.start_time = stop.taken_at, start_time_of(stop.stat)
         self.set_extents(extents_of(plan, stop, self._files))
         for gap in stop.absent:
@@ -99,6 +106,10 @@ class CopiedProcess(ExtentReader, LocalProcess):
             raise TargetError(f"pid {self._pid}: the process has ended")
         if at is None:
             raise NoMemory("The system does not report which pages of the process are in memory: it is stopped while it is read.")
+        return self._plan(maps, regions, at)[0]
+
+    def _plan(self, maps: bytes, regions: Sequence[Region], at: Moment) -> tuple[Plan, Copied]:
+        """A populated buffer for these pages, and their places in it; NoMemory if that is none."""
         made, pages = windows(regions, at)
         _check_memory(self._pid, pages)
         size = made[-1].offset + made[-1].end - made[-1].start if made else 0
@@ -118,7 +129,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
         for start, count in joined(placed):
             buffer.ready(start - buffer.address, count, progress)
-        return Plan(maps, regions, made, buffer)
+        return Plan(maps, regions, made, buffer), placed
 
     def _during(self, plan: Plan, stop: Stop, tracer: Tracer) -> bool:
         """Copy the process during the stop. Runs in the tracing thread, which gets no Ctrl-C."""

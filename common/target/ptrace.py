@@ -32,7 +32,7 @@ _WALL = 0x40000000  # __WALL of waitpid(2)
 _EVENT_STOP = 128  # PTRACE_EVENT_STOP
 _PATIENCE = 2.0  # seconds: threads in uninterruptible sleep (vfork, dead file server) do not stop
 _MOST_PASSES = 10_000  # over the list of threads, until it has no new ones
-_NOT_TRACED = -1  # the thread has ended, or was not attached to
+NOT_TRACED = -1  # the thread has ended, or was not attached to
 
 
 class _Iovec(ctypes.Structure):
@@ -58,7 +58,8 @@ class Tracer:
         self._read: list[RegisterNotes] = []
         self._sleeping: list[Thread] = []  # those that did not stop
         self._libc = ptrace_library()
-        self._stops: dict[int, Optional[int]] = {}  # by thread: signal to hand back; None: runs
+        # By thread: the signal to hand back, 0: none; None: it did not stop; NOT_TRACED.
+        self.stops: dict[int, Optional[int]] = {}
         self._error: Optional[BaseException] = None
         # Bare locks, each released by the other thread: unlike threading.Event and Thread.join,
         # they survive a Ctrl-C at any point.
@@ -123,7 +124,7 @@ class Tracer:
         since = time.monotonic()
         try:
             if not self.cancelled:
-                self._stop_all()
+                self.stop_all()
                 if self._during is not None:
                     over = self._during()
         except BaseException as error:
@@ -132,37 +133,58 @@ class Tracer:
         if not over:
             self._stopped.release()
             self._let_go.acquire()
-        for tid, signal in self._stops.items():
-            if signal is not None and signal != _NOT_TRACED and self._ptrace(_DETACH, tid, 0, signal) == errno.ESRCH:
-                self._reap(tid)
+        self.detach_all()
         self.seconds = time.monotonic() - since
         self._done = True
         self._over.release()
         if over:
             self._stopped.release()
 
-    def _stop_all(self) -> None:
+    def stop_all(self, patience: float = _PATIENCE) -> None:
+        """Stop every thread, and read the registers, for a caller who makes all ptrace requests
+        itself, in one thread. Those in uninterruptible sleep have `patience` seconds to stop.
+        TargetError if the kernel refuses; `detach_all` must be called then, too."""
         for _ in range(_MOST_PASSES):
-            new = [tid for tid in tasks(self.pid) if tid not in self._stops]
+            new = [tid for tid in tasks(self.pid) if tid not in self.stops]
             if not new or self.cancelled:
                 break
             for tid in new:
                 self._seize(tid)
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + patience
             for tid in new:
-                if self._stops[tid] is None:
+                if self.stops[tid] is None:
                     self._wait(tid, deadline)
-        if all(signal == _NOT_TRACED for signal in self._stops.values()):
+        if all(signal == NOT_TRACED for signal in self.stops.values()):
             raise TargetError(f"pid {self.pid}: the process has ended")
-        stuck = sorted(tid for tid, signal in self._stops.items() if signal is None)
+        stuck = sorted(tid for tid, signal in self.stops.items() if signal is None)
         if stuck:
             self.warnings.append(
-                f"pid {self.pid}: {len(stuck)} of {len(self._stops)} threads sleep uninterruptibly ({some([str(tid) for tid in stuck])}): "
+                f"pid {self.pid}: {len(stuck)} of {len(self.stops)} threads sleep uninterruptibly ({some([str(tid) for tid in stuck])}): "
                 "only part of their registers is known, and what only the rest refers to looks lost."
             )
-        for tid, signal in self._stops.items():
-            if signal != _NOT_TRACED:
+        for tid, signal in self.stops.items():
+            if signal != NOT_TRACED:
                 self._look(tid, signal is not None)
+
+    def stop_one(self, tid: int, patience: float) -> bool:
+        """Stop one thread, as `stop_all` does all; False if it does not stop."""
+        self._seize(tid)
+        if self.stops[tid] is None:
+            self._wait(tid, time.monotonic() + patience)
+        return self.stops[tid] not in (None, NOT_TRACED)
+
+    def detach_all(self) -> bool:
+        """Let the threads run on. False while one that did not stop yet is held: it would stop as
+        soon as it wakes, so call this again until it is true, or let the tracing thread end."""
+        for tid, signal in list(self.stops.items()):
+            if signal is None:
+                self._wait(tid, None)
+                signal = self.stops[tid]
+            if signal is not None:
+                del self.stops[tid]
+                if signal != NOT_TRACED and self._ptrace(_DETACH, tid, 0, signal) == errno.ESRCH:
+                    self._reap(tid)
+        return not self.stops
 
     def _ptrace(self, request: int, tid: int, addr: int = 0, data: int = 0) -> int:
         """0, or the errno of the failure."""
@@ -172,34 +194,39 @@ class Tracer:
 
     def _seize(self, tid: int) -> None:
         if state(self.pid, tid) in "ZX":  # a main thread that ended first stays as a zombie
-            self._stops[tid] = _NOT_TRACED
+            self.stops[tid] = NOT_TRACED
             return
         error = self._ptrace(_SEIZE, tid)
         if error == 0:
-            self._stops[tid] = None
+            self.stops[tid] = None
             self._ptrace(_INTERRUPT, tid)  # fails when the thread is dying, as waiting will show
         elif error == errno.ESRCH or state(self.pid, tid) in "ZX":
-            self._stops[tid] = _NOT_TRACED
+            self.stops[tid] = NOT_TRACED
         else:
             raise TargetError(refusal(self.pid, error))
 
-    def _wait(self, tid: int, deadline: float) -> None:
+    def _wait(self, tid: int, deadline: Optional[float]) -> None:
+        """Wait for the thread's stop; without `deadline`, look once."""
         pause = 0.0001
         while True:
             try:
                 got, status = os.waitpid(tid, _WALL | os.WNOHANG)
             except ChildProcessError:
-                self._stops[tid] = _NOT_TRACED
+                self.stops[tid] = NOT_TRACED
                 return
             if got:
                 if not os.WIFSTOPPED(status):
-                    self._stops[tid] = _NOT_TRACED
+                    self.stops[tid] = NOT_TRACED
                 elif status >> 16 == _EVENT_STOP:
-                    self._stops[tid] = 0
+                    self.stops[tid] = 0
                 else:
-                    self._stops[tid] = os.WSTOPSIG(status)
+                    self.stops[tid] = os.WSTOPSIG(status)
                 return
-            if time.monotonic() > deadline or self.cancelled:
+            if deadline is None or self.cancelled:
+                return
+            late = time.monotonic() - deadline
+            # One that only waits for a processor has longer: it stops as soon as it gets one.
+            if late > _PATIENCE or (late > 0 and state(self.pid, tid) == "D"):
                 return
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
@@ -209,7 +236,7 @@ class Tracer:
         registers = self._regset(tid, NT_PRSTATUS, size) if stopped else b""
         if len(registers) == size:
             extra = [(note, self._regset(tid, note, 1 << 14)) for note in self.arch.extra_register_notes]
-            self._read.append(RegisterNotes(tid, self._stops.get(tid) or 0, registers, [one for one in extra if one[1]]))
+            self._read.append(RegisterNotes(tid, self.stops.get(tid) or 0, registers, [one for one in extra if one[1]]))
         elif state(self.pid, tid) not in "ZX":
             found = sleeping(self.pid, tid, self.arch)
             if found is not None:

@@ -18,7 +18,7 @@ LAYERS = (
     ("errors",),
     ("arg_types", "wildcards"),
     ("target",),
-    ("engine", "disasm", "debuginfo"),
+    ("engine", "disasm", "debuginfo", "injection"),
     ("libc", "unwind"),
     ("graph",),
     ("allocators",),

@@ -29,6 +29,7 @@ WRITERS = {
     "common/bootstrap.py",
     "common/counting/watchdog.py",
     "common/gdb_subprocess.py",
+    "common/injection/clone_holder.py",
     "gdb/findleaks_gdb.py",
     "gdb/register.py",
     "lldb/findleaks_lldb.py",

@@ -9,7 +9,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findleaks.counting.seccomp import ALLOW, KILL, LOG, Step, allowed, program, verdict
+from findleaks.injection.seccomp import ALLOW, KILL, LOG, Step, allowed, program, verdict
 
 ERRNO, TRAP = 0x00050000, 0x00030000
 LOAD_NUMBER, LOAD_ARCH = Step(0x20, 0, 0, 0), Step(0x20, 0, 0, 4)

@@ -1,0 +1,99 @@
+"""Which processes can be cloned without harm, and why others cannot.
+
+Sources: fork(2), open(2) (O_DIRECT), userfaultfd(2), pid_namespaces(7); Linux
+Documentation/filesystems/proc.rst (VmFlags, fdinfo)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+from findleaks.errors import TargetError
+from findleaks.target.files import content
+from findleaks.target.process import folder_of
+
+NOT_COPIED = frozenset(("dc", "wf"))
+"""VmFlags of memory of which a clone has no copy (MADV_DONTFORK, MADV_WIPEONFORK)."""
+_WATCHED = frozenset(("um", "uw", "ui"))  # by a userfaultfd
+_O_DIRECT = 0o40000
+_PINNED_SINCE = (6, 5)  # Linux that pins the pages of direct I/O, which fork then copies
+
+
+class Refused(TargetError):
+    """The process cannot be cloned; it is unharmed, and can be read without a clone."""
+
+
+def refused(pid: int, why: str) -> Refused:
+    return Refused(f"pid {pid}: cannot be cloned: {why}; without --fork it is stopped while it is copied")
+
+
+def checked(pid: int) -> dict[int, set[str]]:
+    """The flags of the mappings, by start. Refused where a clone would harm the process."""
+    if os.uname().machine != "x86_64":
+        raise refused(pid, "that is for x86-64 only")
+    flags = dict(mapping_flags(pid))
+    if any(found & _WATCHED for found in flags.values()):
+        raise refused(pid, "a userfaultfd watches its memory, and may have to answer first")
+    if not pages_are_pinned(os.uname().release) and _direct_files(pid):
+        raise refused(pid, "it has files open with O_DIRECT, and before Linux 6.5 a fork may misplace what is being read from them")
+    return flags
+
+
+def pages_are_pinned(release: str) -> bool:
+    """Whether fork(2) is harmless to direct I/O under way, by the kernel's release ("6.1.0-30")."""
+    words = release.split("-")[0].split(".")[:2]
+    return all(word.isdigit() for word in words) and tuple(map(int, words)) >= _PINNED_SINCE
+
+
+def mapping_flags(pid: int) -> Iterator[tuple[int, set[str]]]:
+    start = 0
+    try:
+        lines = content(f"{folder_of(pid)}/smaps").split(b"\n")
+    except OSError:
+        return
+    for line in lines:
+        word, _, rest = line.partition(b" ")
+        if word == b"VmFlags:":
+            yield start, set(rest.decode("ascii", "replace").split())
+        elif word[-1:] != b":" and b"-" in word:
+            start = int(word.partition(b"-")[0], 16)
+
+
+def _direct_files(pid: int) -> bool:
+    try:
+        names = os.listdir(f"/proc/{pid}/fdinfo")
+    except OSError:
+        return False
+    for name in names:
+        try:
+            lines = content(f"/proc/{pid}/fdinfo/{name}").split(b"\n")
+        except OSError:
+            continue
+        if any(line.startswith(b"flags:") and int(line.split()[1], 8) & _O_DIRECT for line in lines):
+            return True
+    return False
+
+
+def unforkable(pid: int, tid: int) -> bool:
+    """Whether the thread's children would be in another pid namespace, which dies with the first
+    of them, after which the thread cannot fork any more (pid_namespaces(7))."""
+    folder = f"/proc/{pid}/task/{tid}/ns"
+    return link(f"{folder}/pid_for_children") != link(f"{folder}/pid")
+
+
+def clone_failure(error: int) -> str:
+    """Why clone(2) failed."""
+    if error == errno.EAGAIN:
+        return "its limit of processes is reached (RLIMIT_NPROC, or pids.max of its control group)"
+    if error == errno.ENOMEM:
+        return "the system has no memory for that"
+    return f"clone: {os.strerror(error).lower()}"
+
+
+def link(path: str) -> str:
+    """Where a symbolic link leads; "" where that cannot be read."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -1,0 +1,66 @@
+"""Holds the clone of a process: a program started by held_clone.py.
+
+usage: clone_holder.py FOLDER PID DESCRIPTOR
+       clone_holder.py FOLDER PID LOCAL reap
+
+FOLDER has the package's bootstrap.py, DESCRIPTOR is one of memory for pages copied during the stop.
+Standard output gets pickled (word, value) pairs, each after its size in 8 bytes: ("taken", Taken),
+then, once standard input has ended, ("ended", seconds); or ("failed", message), ("refused",
+message) in place of either. The second form reaps a clone whose holder was killed.
+
+It is a program of its own since the process must not depend on findleaks while a thread of it has
+other registers than its own: killed, stopped or interrupted at any moment, findleaks leaves this to
+finish. In a session of its own, it gets no signal from the terminal."""
+
+import os
+import select
+import signal
+import sys
+
+_EVERY = 0.002  # seconds between two looks at threads that were in uninterruptible sleep
+_SOON = 0.05  # seconds between two looks at the clone
+
+
+def main(folder: str, pid: int, descriptor: int, reaping: bool) -> None:
+    """Clone the process, hold the clone until standard input ends, and end it."""
+    import pickle
+    import runpy
+
+    runpy.run_path(os.path.join(folder, "bootstrap.py"))["install"]()
+    from findleaks.errors import FindleaksError
+    from findleaks.injection.clonable import Refused
+    from findleaks.injection.cloning import Cloning, reap
+
+    def report(word: str, value: object) -> None:
+        pair = pickle.dumps((word, value), pickle.HIGHEST_PROTOCOL)
+        data = memoryview(len(pair).to_bytes(8, "little") + pair)
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except OSError:  # findleaks is dead
+            pass
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    cloning = Cloning(pid, descriptor, lambda: bool(select.select([0], [], [], 0)[0]))
+    try:
+        if reaping:
+            report("ended", reap(pid, descriptor))
+            return
+        try:
+            report("taken", cloning.take())
+            while not select.select([0], [], [], _EVERY if cloning.watch() else _SOON)[0]:
+                pass
+        finally:
+            seconds = cloning.end()
+        report("ended", seconds)
+    except Refused as error:
+        report("refused", str(error))
+    except FindleaksError as error:
+        report("failed", str(error))
+    except Exception as error:
+        report("failed", f"pid {pid}: cannot be cloned: {type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:] == ["reap"])

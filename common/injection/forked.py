@@ -1,0 +1,111 @@
+"""A live process as a target: stopped while it is cloned, then copied from the clone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from typing import Optional
+
+from findleaks.errors import TargetError
+from findleaks.formatting import size as size_text
+from findleaks.injection.cloning import SHARED_BYTES, Taken
+from findleaks.injection.held_clone import HeldClone
+from findleaks.target.copied import CopiedProcess, NoMemory, Progress
+from findleaks.target.copying import Copied, Layout, Transfer, wanted
+from findleaks.target.files import memory_at
+from findleaks.target.maps import regions_of
+from findleaks.target.ptrace import state
+from findleaks.target.stopped import Plan, Stop
+
+
+class ForkedProcess(CopiedProcess):
+    """A process by pid. The constructor clones it, copies the clone, ends it and has it reaped.
+    `stops`: seconds that the process was stopped, each time; at the last, only one thread was, to
+    reap the clone. `stopped`: their sum.
+    Refused (a TargetError) where it cannot be cloned; NoMemory where there is none for the copy."""
+
+    stops: tuple[float, ...] = ()
+
+    def _copy(self) -> None:
+        clone = HeldClone(self._pid, self._progress)
+        try:
+            plan, stop = self._copied(clone)
+        except BaseException:
+            try:
+                clone.end()
+            except TargetError:  # the first error says more
+                pass
+            raise
+        try:
+            clone.end()
+        except TargetError as error:
+            self.warnings.append(f"{error}.")
+        self.stops = tuple(clone.stops)
+        self.stopped = sum(clone.stops)
+        self.exe_path = clone.taken.exe
+        self._adopt(plan, stop, clone.taken.threads, clone.taken.registers, clone.taken.warnings)
+
+    def _copied(self, clone: HeldClone) -> tuple[Plan, Stop]:
+        taken, stop = clone.taken, Stop()
+        stop.proc, stop.maps, stop.regions, stop.at = taken.proc, taken.maps, regions_of(taken.maps), taken.at
+        stop.stat, stop.taken_at = taken.stat, taken.taken_at
+        plan, stop.placed = self._plan(taken.maps, stop.regions, taken.at)
+        layout = Layout(plan.windows, plan.buffer.address)
+        self._copy_kept(clone, layout)
+        rest = Copied.none()
+        for region, words in wanted(stop.regions, taken.at):
+            if region.start not in taken.kept:
+                layout.place(words, rest, [])
+        try:
+            memory = os.open(f"/proc/{taken.clone}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                transfer = Transfer(taken.clone, memory, self._page, lambda: self._progress(0.0))
+                transfer.run(rest)
+                stop.absent = [*taken.absent, *transfer.absent]
+                for region in stop.regions:
+                    if region.name.startswith("[vdso"):
+                        stop.kernels.append((region.start, memory_at(memory, region.start, region.size)))
+            finally:
+                os.close(memory)
+        except (ProcessLookupError, FileNotFoundError):
+            raise self._killed() from None
+        if state(taken.clone, taken.clone) in "ZX":
+            raise self._killed()
+        self._warn_of_shared(stop, taken)
+        return plan, stop
+
+    def _killed(self) -> TargetError:
+        return TargetError(f"pid {self._pid}: its clone was killed while it was copied")
+
+    def _copy_kept(self, clone: HeldClone, layout: Layout) -> None:
+        """Take what was copied during the stop."""
+        for source, offset, size in zip(*clone.taken.copied):
+            placed = Copied.none()
+            layout.place(array("Q", (source, source + size)), placed, [])
+            for start, destination, count in zip(*placed):
+                part = (ctypes.c_char * count).from_address(destination)
+                os.preadv(clone.shared, [part], offset + start - source)
+
+    def _warn_of_shared(self, stop: Stop, taken: Taken) -> None:
+        assert stop.at is not None
+        shared = sum(
+            sum(words[1::2]) - sum(words[::2])
+            for region, words in wanted(stop.regions, stop.at)
+            if not region.private and region.start not in taken.kept
+        )
+        if shared:
+            self.warnings.append(
+                f"pid {self._pid}: {size_text(shared)} of shared memory may be newer than the rest: "
+                f"while the process is stopped, at most {size_text(SHARED_BYTES)} are copied."
+            )
+
+
+def fork(pid: int, progress: Optional[Progress] = None) -> ForkedProcess:
+    """The process as a target: a copy of a clone of it, while it runs on.
+    Refused (a TargetError) where it cannot be cloned, with the reason; TargetError where it cannot
+    be attached to, or there is no memory for the copy. The process is then unharmed."""
+    try:
+        return ForkedProcess(pid, progress)
+    except NoMemory as lacking:
+        raise TargetError(str(lacking).partition(": the process was")[0]) from None

@@ -1,0 +1,67 @@
+"""How long a process is stopped to be cloned (`snapshot --fork`), by its own clock, beside a plain copy of what is resident.
+
+As in stops.py the best of several tries counts, and "idle" is how long the process waited for a processor with nothing done to it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from stops import SHAPES, Standing, plain_copy
+
+from findleaks.injection.forked import fork
+
+TRIES = 5
+MOST, RATIO = 50.0, 0.15
+"""What is wanted at most: milliseconds, with 1 GiB resident; or, on a slow machine, times a plain copy."""
+
+
+def measured(program: Path, blocks: int, size: int) -> tuple[float, float, float, float, float, int]:
+    """Milliseconds, the least of all tries: the longest gap by the process's clock, the first and the second stop by findleaks' own,
+    the longest gap with nothing done, and a plain copy; bytes of that."""
+    one = Standing(program, blocks, size)
+    try:
+        rows, resident = [], 0
+        for _ in range(TRIES):
+            one.ask("clear")
+            began = time.monotonic()
+            with fork(one.process.pid) as target:
+                first, second = target.stops
+            took = time.monotonic() - began
+            gap = int(one.ask("gap")) / 1000
+            one.ask("clear")
+            time.sleep(min(took, 2.0))
+            idle = int(one.ask("gap")) / 1000
+            copy, resident = plain_copy(one.process.pid)
+            rows.append((gap, 1000 * first, 1000 * second, idle, copy))
+        best = [min(column) for column in zip(*rows)]
+        return best[0], best[1], best[2], best[3], best[4], resident
+    finally:
+        one.process.kill()
+        one.process.wait()
+
+
+def main() -> int:
+    """For the command line."""
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as folder:
+        program = Path(folder, "standing")
+        source = Path(__file__).parent / "standing.c"
+        subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source, "-pthread"], check=True)
+        print("the longest stop to clone a process, ms      gap    first   second     idle   plain copy   gap/plain")
+        for name, blocks, size, _, _ in SHAPES:
+            gap, first, second, idle, copy, resident = measured(program, blocks, size)
+            shown = f"{name} ({resident / 2**20:,.0f} MiB resident)"
+            print(f"  {shown:40} {gap:8.1f} {first:8.1f} {second:8.1f} {idle:8.1f} {copy:12.1f} {gap / copy:11.2f}")
+            if gap > max(MOST, RATIO * copy) + idle:
+                failed = True
+                print(f"  too long: at most {MOST:.0f} ms, or {RATIO} times a plain copy, is wanted")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
