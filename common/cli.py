@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from findleaks.commands import Command, Invocation, Result
     from findleaks.history.snapshot import Snapshot
     from findleaks.session import Progress, Session
+    from findleaks.target.base import Target
 
 TROUBLE = 2
 INTERRUPTED = 130  # exit status after Ctrl-C; TROUBLE: after an error
@@ -254,14 +255,14 @@ def _diff(args: argparse.Namespace, prog: str) -> int:
 
 def _last_moment(args: argparse.Namespace, last: Snapshot) -> str:
     """The words that name the last moment's core or process, if there still is one; else ""."""
+    from findleaks.history.store import is_snapshot
     from findleaks.target.processes import start_time
 
     word = "" if args.pid is not None else args.moments[-1]
-    if not word:
-        return _process_words(args, "")
-    if last.identity.started is not None and last.identity.pid is not None:
-        return f"--pid {last.identity.pid}" if start_time(last.identity.pid) == last.identity.started else ""
-    return "" if os.path.isdir(word) or last.clock.uptime is not None else _process_words(args, word)
+    if not word or (os.path.isfile(word) and not is_snapshot(word)):
+        return _process_words(args, word)
+    pid, started = last.identity.pid, last.identity.started
+    return f"--pid {pid}" if started is not None and last.clock.uptime is not None and start_time(pid) == started else ""
 
 
 def _unknown(word: str) -> str:
@@ -325,7 +326,6 @@ def _one_core(args: argparse.Namespace, words: list[str]) -> str:
 
 def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
     from findleaks.session import Session
-    from findleaks.target.base import Target
 
     for option, path, right, kind in (("--exe", args.exe, os.path.isfile, "file"), ("--sysroot", args.sysroot, os.path.isdir, "folder")):
         if path and not right(path):
@@ -333,15 +333,24 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
     if core.isdigit() and not os.path.exists(core):
         raise TargetError(f"{core}: no such file; for the process of this number: --pid {core}")
     target: Target
-    if args.pid is not None:
-        from findleaks.target.copied import attach
-
-        target = attach(args.pid, lambda part: progress("making space for a copy", part))
+    if not core:
+        target = _attached(args, progress)
     else:
         from findleaks.target.core import open_core
 
         target = open_core(core, exe=args.exe, sysroot=args.sysroot, progress=progress)
     return Session(target, progress=progress)
+
+
+def _attached(args: argparse.Namespace, progress: Progress) -> Target:
+    """The live process, copied; with --fork, from a clone."""
+    if getattr(args, "fork", False):
+        from findleaks.injection.forked import fork
+
+        return fork(args.pid, lambda part: progress("copying a clone of the process", part))
+    from findleaks.target.copied import attach
+
+    return attach(args.pid, lambda part: progress("making space for a copy", part))
 
 
 def _width() -> int:

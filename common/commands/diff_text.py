@@ -12,7 +12,7 @@ from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.history.figures import ARROW, SEVERAL
 from findleaks.history.growth import REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
-from findleaks.history.trend import Trend
+from findleaks.history.trend import MIN_INTERVAL, Trend
 from findleaks.quoting import shell_quoted
 
 ROWS, FINDINGS = 10, 3
@@ -230,7 +230,8 @@ def sentence(row: Grown) -> str:
     error = ""
     if row.trend is Trend.GROWING and row.per_hour is not None:
         low, high = (_signed(row.series, value) for value in (row.per_hour.low, row.per_hour.high))
-        error = f" (Theil–Sen; 95 %: {low} to {high})"
+        # Of fewer points, all slopes together are no interval of 95 %.
+        error = f" (Theil–Sen; {'95 %: ' if len(row.series.values) >= MIN_INTERVAL else ''}{low} to {high})"
     if section == "lost":
         kind = "Lost, and growing: nothing refers to it"
     elif section == "share":

@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from findleaks import __version__
 from findleaks.arg_types import count_word, seconds_word
@@ -23,13 +23,20 @@ from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import save
 from findleaks.quoting import shell_quoted
 from findleaks.session import Session
+from findleaks.target.base import Target
 
-SUFFIX = ".snapshot"
+if TYPE_CHECKING:
+    from findleaks.target.core_writer import Written
+
+SUFFIX, CORE = ".snapshot", ".core"
 _UNUSUAL = re.compile(r"[^\w.+-]+", re.ASCII)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="its name, for `diff NAME`; outside of a debugger a file NAME.snapshot")
+    parser.add_argument("--weight", choices=("summary", "core"), default="summary", help="figures only (summary), or all memory (core)")
+    parser.add_argument("--zstd", action="store_true", help="pack a core with zstd")
+    parser.add_argument("--fork", action="store_true", help="stop the process for milliseconds only, for a clone of it (x86-64)")
     parser.add_argument("-o", "--output", metavar="FILE|FOLDER", default="", help="the file to write, or the folder for it")
     parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=0.0, help="take one so often, until Ctrl-C (needs --pid)")
     parser.add_argument("--count", metavar="N", type=count_word, default=0, help="how many to take with --every")
@@ -77,6 +84,38 @@ class Taken:
         yield from warning_lines(self.warnings, width)
 
 
+class WrittenCore:
+    """Result of `snapshot --weight core`."""
+
+    status = 0
+
+    def __init__(self, written: Written, target: Target, single: bool) -> None:
+        self.written, self.pid, self.stopped, self.single = written, target.pid, _stopped(target), single
+        self.warnings = [printable(warning, 600) for warning in target.warnings]
+
+    def json(self) -> Iterable[Mapping[str, object]]:
+        yield {
+            "schema": SCHEMA,
+            "command": "snapshot",
+            "file": self.written.path,
+            "pid": self.pid,
+            "size": self.written.size,
+            "on_disk": self.written.on_disk,
+            "threads": self.written.threads,
+            "stopped_seconds": self.stopped,
+            "warnings": self.warnings,
+        }
+
+    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
+        one = self.written
+        still = f"; the process stood still for {_milliseconds(self.stopped)}" if self.stopped is not None else ""
+        what = f"a core of {size(one.memory)}, {size(one.on_disk)} on the disk, {counted(one.threads, 'thread')}"
+        yield from wrapped(f"{one.path}: {what}{still}", width)
+        if self.single:
+            yield from invocation._replace(target="").next(width, f"verdict {shell_quoted(one.path)}")
+        yield from warning_lines(self.warnings, width)
+
+
 class Series:
     """Last result of `snapshot --every`: how many were taken, where, and why no further ones."""
 
@@ -110,16 +149,19 @@ def _figure(figure: Any) -> dict[str, Any]:
 
 
 @command(arguments=_arguments, subject="name")
-def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Taken, Series], None, None]:
+def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Taken, WrittenCore, Series], None, None]:
     """Keep what the commands say of this moment: mappings, shares of memory, size classes, what is
     lost, what each root and field holds, runtimes' types and counters, handles, threads by stack.
     `diff` compares snapshots with one another, and with cores.
 
     Outside of a debugger it is a file of some 100 KB, an SQLite database (its tables are in the
-    documentation); in one, `leaks snapshot NAME` keeps it as long as the debugger runs."""
+    documentation); in one, `leaks snapshot NAME` keeps it as long as the debugger runs.
+
+    With --weight core it is an ELF core of the process instead, which GDB, LLDB and findleaks read:
+    sparse, without memory that was never touched. With --fork the process is stopped only until a
+    clone of it is made; then the clone is copied, while the process runs on."""
     kept = session.kept
-    if args.count and not args.every:
-        raise UsageError("--count needs --every SECONDS")
+    _check(session, args)
     if args.every and kept is not None:
         raise UsageError("--every needs a process that runs: `findleaks snapshot --every … --pid PID` in a shell")
     if kept is not None and not args.output:
@@ -132,16 +174,20 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Take
     taken, reason = 0, None
     try:
         for moment in every(session, args.every, args.count):
+            if args.weight == "core":
+                yield WrittenCore(_core(moment, args, taken + 1), moment.target, not args.every)
+                taken += 1
+                continue
             # Only the name to be written to is known before; `take` reads the process.
             one = take(moment, args.name or "")
-            path = destination(args, one, taken + 1)
+            path = destination(args, one.identity.program, one.identity.pid, one.clock.time, taken + 1)
             one = replace(one, name=path.name)
             save(one, path, __version__)
             taken += 1
             if kept is not None and args.name:
                 kept.pop(args.name, None)
                 kept[args.name] = replace(one, name=args.name)
-            yield Taken(one, path, getattr(moment.target, "stopped", None), not args.every)
+            yield Taken(one, path, _stopped(moment.target), not args.every)
     except Ended as error:
         reason = str(error)
     except (KeyboardInterrupt, Interrupted):
@@ -155,17 +201,55 @@ def _free_name(kept: Mapping[str, object]) -> str:
     return next(name for number in itertools.count(1) if (name := f"snapshot{number}") not in kept)
 
 
-def destination(args: argparse.Namespace, one: Snapshot, number: int) -> Path:
-    """The file for a snapshot. TargetError where its folder cannot be made."""
+def _check(session: Session, args: argparse.Namespace) -> None:
+    """UsageError for words that contradict one another, or the target."""
+    core, target = args.weight == "core", session.target
+    if args.count and not args.every:
+        raise UsageError("--count needs --every SECONDS")
+    if args.zstd and not core:
+        raise UsageError("--zstd packs cores: it needs --weight core")
+    if session.kept is not None and (core or args.fork):
+        what = "--fork" if args.fork else "--weight core"
+        raise UsageError(
+            f"{what} needs a process that no debugger holds: `findleaks snapshot {what} --pid PID` in a shell; here there is gcore"
+        )
+    if not target.live and (core or args.fork):
+        raise UsageError(f"{'--fork' if args.fork else '--weight core'} needs a process: --pid PID")
+
+
+def _stopped(target: Target) -> Optional[float]:
+    """Seconds that a process was stopped to be copied; the longest time, if more than once."""
+    stops = getattr(target, "stops", ())
+    return max(stops) if stops else getattr(target, "stopped", None)
+
+
+def _core(session: Session, args: argparse.Namespace, number: int) -> Written:
+    from findleaks.target.copied import CopiedProcess
+    from findleaks.target.core_writer import check, write_core
+    from findleaks.target.live import LiveTarget
+
+    target = session.target
+    assert isinstance(target, (CopiedProcess, LiveTarget))
+    suffix = CORE + (".zst" if args.zstd else "")
+    path = str(destination(args, os.path.basename(target.exe_path), target.pid, target.taken_at, number, suffix))
+    check(path, args.zstd)
+    return write_core(target, path, args.zstd, lambda part: session.report_progress("writing the core", part))
+
+
+def destination(
+    args: argparse.Namespace, program: str, pid: Optional[int], taken_at: Optional[float], number: int, suffix: str = SUFFIX
+) -> Path:
+    """The file for a snapshot, the `number`th of a series. TargetError where its folder cannot be
+    made."""
     folder = bool(args.every) or os.path.isdir(args.output) or args.output.endswith("/")
     if args.output and not folder:
         return Path(args.output)
     if args.name and not args.every:
-        return Path(args.output) / f"{args.name}{SUFFIX}"
+        return Path(args.output) / f"{args.name}{suffix}"
     try:
         Path(args.output or ".").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TargetError(f"{args.output}: the folder cannot be made: {(error.strerror or '').lower()}") from None
-    when = time.strftime("%Y%m%dT%H%M%S", time.localtime(one.clock.time))
-    program = _UNUSUAL.sub("_", args.name or one.identity.program or "process")
-    return Path(args.output or ".") / f"{program}-{one.identity.pid or 0}-{when}-{number:04}{SUFFIX}"
+    when = time.strftime("%Y%m%dT%H%M%S", time.localtime(taken_at))
+    program = _UNUSUAL.sub("_", args.name or program or "process")
+    return Path(args.output or ".") / f"{program}-{pid or 0}-{when}-{number:04}{suffix}"

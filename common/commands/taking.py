@@ -46,7 +46,7 @@ def take(session: Session, name: str, sections: Optional[Set[str]] = None) -> Sn
         answers[word] = _accounting(session) if word == "verdict" and sections is not None else _answer(session, word)
     allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
     # A process behind a debugger's stub may be on another machine.
-    started = start_time(target.pid) if isinstance(target, LocalProcess) else None
+    started = start_time(target.pid) if isinstance(target, LocalProcess) else target.start_time
     process = Identity(*program_of(target), target.pid, started, allocators, identity(target))
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
     types = typed_blocks(session) if sections is None or "type" in sections else ()
@@ -77,11 +77,14 @@ def _accounting(session: Session) -> dict[str, object]:
 def _clock(target: Target) -> Clock:
     """Now, or when a core's file was last written to."""
     if target.live:
+        taken_at = target.taken_at or time.time()
         try:
             with open("/proc/sys/kernel/random/boot_id") as file:
-                return Clock(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), file.read().strip())
+                return Clock(taken_at, time.clock_gettime(time.CLOCK_BOOTTIME), file.read().strip())
         except OSError:
-            return Clock(time.time())
+            return Clock(taken_at)
+    if target.taken_at is not None:
+        return Clock(target.taken_at)
     try:
         return Clock(os.stat(target.path).st_mtime)
     except OSError:

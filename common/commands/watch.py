@@ -89,7 +89,7 @@ def watch(session: Session, args: argparse.Namespace) -> Generator[Watched, None
             one = take(moment, time.strftime("%H:%M:%S"))
             taken += 1
             if args.output:
-                save(one, destination(args, one, taken), __version__)
+                save(one, destination(args, one.identity.program, one.identity.pid, one.clock.time, taken), __version__)
             kept.add(only(one, COMPARED))
             yield Watched(kept.snapshots, args, taken)
     except Ended as reason:

@@ -24,6 +24,9 @@ MAX_PAIRED = 64
 """Points of which all pairs are taken."""
 MIN_POINTS = 3
 """Points that are a trend, and not just a difference."""
+MIN_INTERVAL = 5
+"""Points from which on an interval of 95 % exists: the extreme of Kendall's S comes up by chance in
+2 of 5! orders."""
 MIN_QUARTERED = 8
 """Points that are enough for four parts."""
 MIN_LATE_PART = 0.25
@@ -70,8 +73,9 @@ def trend(values: Sequence[float], flat: float = 0.0) -> Trend:
     early, late = middle - first, last - middle
     ended = swing < MIN_SWING * abs(net) and _ended(values)
     rises = late > flat and late >= MIN_LATE_PART * abs(early) and last - first >= MIN_RISE * extent
-    if early <= flat:  # still at first: a single step up is not growth that goes on
-        before, after = floors(values[2 * len(values) // 3 :], 2)
+    end = values[2 * len(values) // 3 :]
+    if early <= flat and len(end) > 1:  # still at first: a single step up is no growth that goes on
+        before, after = floors(end, 2)
         rises = rises and after - before >= MIN_LATE_PART * late
     if rises and not ended:
         return Trend.GROWING
