@@ -40,7 +40,7 @@ _SHARES = {
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}
 
 
-def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocation: Invocation, suggests: bool) -> Iterator[str]:
+def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocation: Invocation, suggests: bool = True) -> Iterator[str]:
     """All lines. `rows` are those to list, `limit` how many of them, 0: all. `suggests`: whether
     there is a core or process for further commands."""
     yield from wrapped(headline(growth), width)
@@ -153,7 +153,7 @@ def _held(row: Grown) -> str:
     where = ARROW.join(path if root == SEVERAL else [root, *path])
     if last.key[0] == "field":
         return f"held by {where}, {_change(last, 'blocks')}"
-    what, _, unit = last.note.rpartition(", ")
+    what, unit = last.note.partition(", ")[0], last.note.rpartition(", ")[2]
     return f"held by {where}: {what}, {_change(last, unit)}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence, Set
 from contextlib import closing
+from typing import Optional
 
 from findleaks.commands.taking import take
 from findleaks.errors import TargetError
@@ -20,7 +21,7 @@ Open = Callable[[str], Session]
 """Opens the core of this path."""
 
 
-def gather(words: Sequence[str], opened: Open, sections: Set[str]) -> tuple[list[Snapshot], list[str]]:
+def gather(words: Sequence[str], opened: Open, sections: Optional[Set[str]] = None) -> tuple[list[Snapshot], list[str]]:
     """The snapshots that words name, in their order; those of a folder in the order of time; of
     snapshots that are files only the figures of these sections. Also warnings of files in folders
     that could not be read. TargetError for a word that names none."""
@@ -34,7 +35,7 @@ def gather(words: Sequence[str], opened: Open, sections: Set[str]) -> tuple[list
     return found, warnings
 
 
-def _one(path: str, opened: Open, sections: Set[str]) -> Snapshot:
+def _one(path: str, opened: Open, sections: Optional[Set[str]]) -> Snapshot:
     try:
         if (os.path.isfile(path) or not os.path.exists(path)) and is_snapshot(path):
             return load(path, sections)
@@ -44,7 +45,7 @@ def _one(path: str, opened: Open, sections: Set[str]) -> Snapshot:
         return take(session, os.path.basename(path), sections)
 
 
-def _folder(folder: str, opened: Open, sections: Set[str], warnings: list[str]) -> list[Snapshot]:
+def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: list[str]) -> list[Snapshot]:
     found, others, before = [], [], len(warnings)
     try:
         names = sorted(os.listdir(folder))

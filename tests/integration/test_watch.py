@@ -36,7 +36,8 @@ class Started:
     """A command line whose output is read line by line."""
 
     def __init__(self, *words: str) -> None:
-        self._process = subprocess.Popen([*FINDLEAKS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        uncut = {**environment(), "COLUMNS": ""}  # as in any pipe
+        self._process = subprocess.Popen([*FINDLEAKS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=uncut)
 
     def line(self) -> str:
         assert self._process.stdout is not None
@@ -184,7 +185,7 @@ def test_ctrl_c_while_a_snapshot_is_taken(running: Running, tmp_path: Path) -> N
     """They follow one another at once, so that it is in the middle of one. What was kept is whole, and nothing else is left."""
     with Started("snapshot", "--every", "0.05", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
         for _ in range(3):
-            started.line()
+            started.until(".snapshot (")
         started.interrupt()
         _, errors, status = started.ended()
     assert (errors, status) == ("", 0)

@@ -206,12 +206,12 @@ def test_packed_series() -> None:
 
 
 def test_a_section_that_a_moment_lacks(tmp_path: Path) -> None:
-    """It has no value there, and is not 0."""
+    """Nothing of it was found there: it is 0."""
     snapshots = moments.moments(4)
     snapshots[1] = dataclasses.replace(snapshots[1], figures=[one for one in snapshots[1].figures if one.section != "lost"])
     page, _ = paged(snapshots, tmp_path)
     row = next(row for row in page.rows("lost") if row[2] == "64 B")
-    assert row[3][1] is None and row[3][0] == 190 * 64
+    assert row[3][1] == 0 and row[3][0] == 190 * 64
 
 
 def test_files_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
