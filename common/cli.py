@@ -194,10 +194,9 @@ def _command(words: list[str], prog: str) -> int:
         wanted(args)  # reports wrong options before GDB is started
         return count_in_gdb(args.pid, without_pid(words[1:]), _width())
     from findleaks.progress import Bar
-    from findleaks.report.screen import has_screen
 
     invocation = commands.Invocation(prog, _process_words(args, core))
-    if cmd.name == "watch" and not args.json and args.pid is not None and has_screen(sys.stdout):
+    if cmd.name == "watch" and not args.json and args.pid is not None and _has_screen():
         return _on_screen(cmd, args, invocation)
     bar = Bar(sys.stderr)
     if cmd.name == "watch":
@@ -213,6 +212,12 @@ def _command(words: list[str], prog: str) -> int:
         return 0  # what goes on until Ctrl-C ends well by it
     finally:
         bar.clear()
+
+
+def _has_screen() -> bool:
+    from findleaks.report.screen import has_screen  # no other command needs it
+
+    return has_screen(sys.stdout)
 
 
 def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -> int:
