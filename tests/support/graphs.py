@@ -105,8 +105,21 @@ def word_for(rng: random.Random, blocks: Sequence[Block]) -> int:
 def random_heap(seed: int, count: int, granule: int, heaps: int, density: float = 0.4, whole_words: bool = True) -> Heap:
     """About `count` blocks in up to `heaps` heaps, some of which touch."""
     rng = random.Random(seed)
+    blocks, spans = random_blocks(rng, count, granule, heaps)
+    memory = [(start, _contents(rng, length, blocks, density)) for start, length in spans]
+    roots = [(0x600000 + 0x10000 * i, _contents(rng, rng.randrange(12) * 8, blocks, 0.3)) for i in range(rng.randrange(3))]
+    words = [word_for(rng, blocks) for _ in range(rng.randrange(4))]
+    heap = Heap(granule, blocks, memory, roots, words)
+    step = 8 if whole_words else 1
+    heap.pieces = [p for start, data in memory for p in cut(start, data, rng, step)]
+    heap.root_pieces = [p for start, data in roots for p in cut(start, data, rng, step)]
+    return heap
+
+
+def random_blocks(rng: random.Random, count: int, granule: int, heaps: int) -> tuple[list[Block], list[tuple[int, int]]]:
+    """The blocks of random_heap, and the (address, length) of the memory that they lie in."""
     blocks: list[Block] = []
-    memory: list[tuple[int, bytes]] = []
+    spans: list[tuple[int, int]] = []
     at = 0
     for base in sorted(rng.sample(BASES, min(heaps, len(BASES)))):
         at = max(base, (at + granule - 1) // granule * granule if rng.random() < 0.5 else base)
@@ -120,15 +133,8 @@ def random_heap(seed: int, count: int, granule: int, heaps: int, density: float 
                 break
             blocks.append(Block(at, size, rng.choice((0, 0, 0, 0, 0, 1, 2, 3))))
             at = (at + max(size, 1) + granule - 1) // granule * granule
-        memory.append((begin, bytes(at - begin)))
-    memory = [(start, _contents(rng, len(data), blocks, density)) for start, data in memory if data]
-    roots = [(0x600000 + 0x10000 * i, _contents(rng, rng.randrange(12) * 8, blocks, 0.3)) for i in range(rng.randrange(3))]
-    words = [word_for(rng, blocks) for _ in range(rng.randrange(4))]
-    heap = Heap(granule, blocks, memory, roots, words)
-    step = 8 if whole_words else 1
-    heap.pieces = [p for start, data in memory for p in cut(start, data, rng, step)]
-    heap.root_pieces = [p for start, data in roots for p in cut(start, data, rng, step)]
-    return heap
+        spans.append((begin, at - begin))
+    return blocks, [span for span in spans if span[1]]
 
 
 def _contents(rng: random.Random, size: int, blocks: Sequence[Block], density: float) -> bytes:

@@ -44,27 +44,24 @@ def test_the_hash_is_splitmix() -> None:
 )
 @settings(max_examples=graphs.share(50), deadline=None)
 def test_engines(seed: int, granule: int, count: int, most: int) -> None:
-    heap = graphs.random_heap(seed, count, granule, 6, density=0)
     rng = random.Random(seed)
-    first, last = sorted((rng.randrange(len(heap.blocks) + 2), rng.randrange(len(heap.blocks) + 2)))
+    blocks, _ = graphs.random_blocks(rng, count, granule, 6)
+    first, last = sorted((rng.randrange(len(blocks) + 2), rng.randrange(len(blocks) + 2)))
+    whole, part = by_definition(blocks, most), by_definition(blocks[first:last], most)
     for engine in (graphs.kernel(), graphs.pure()):
-        blocks = directory(engine, granule, heap.blocks)
-        level, rows = blocks.sample(most)
-        triples = list(zip(rows[::COLUMNS], rows[1::COLUMNS], rows[2::COLUMNS]))
-        assert (level, triples) == by_definition(heap.blocks, most)
-        level, rows = blocks.sample(most, first, last)
-        assert (level, rows[::COLUMNS].tolist()) == (
-            by_definition(heap.blocks[first:last], most)[0],
-            [start for start, _, _ in by_definition(heap.blocks[first:last], most)[1]],
-        )
+        made = directory(engine, granule, blocks)
+        level, rows = made.sample(most)
+        assert (level, list(zip(rows[::COLUMNS], rows[1::COLUMNS], rows[2::COLUMNS]))) == whole
+        level, rows = made.sample(most, first, last)
+        assert (level, rows[::COLUMNS].tolist()) == (part[0], [start for start, _, _ in part[1]])
 
 
 @given(seed=SEEDS, slice_=st.sampled_from((1, 50, 333)), most=st.sampled_from((1, 40, 5000)))
 @settings(max_examples=graphs.share(20), deadline=None)
 def test_slices_give_the_sample_of_all(seed: int, slice_: int, most: int) -> None:
-    heap = graphs.random_heap(seed, 400, 16, 4)
+    made, _ = graphs.random_blocks(random.Random(seed), 400, 16, 4)
     for engine in (graphs.kernel(), graphs.pure()):
-        blocks = directory(engine, 16, heap.blocks)
+        blocks = directory(engine, 16, made)
         level, rows = 0, array("Q")
         for first in range(0, len(blocks), slice_):
             other, more = blocks.sample(most, first, first + slice_)
