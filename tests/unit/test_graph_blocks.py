@@ -20,9 +20,9 @@ ENGINES = [graphs.kernel, graphs.pure]
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def directory(engine: Engine, heap: graphs.Heap) -> Any:
-    blocks = engine.blocks(X86_64, heap.granule)
-    blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
+def directory(engine: Engine, granule: int, mine: list[graphs.Block]) -> Any:
+    blocks = engine.blocks(X86_64, granule)
+    blocks.append([b.start for b in mine], [b.size for b in mine], [b.state for b in mine])
     blocks.seal()
     return blocks
 
@@ -31,21 +31,20 @@ def directory(engine: Engine, heap: graphs.Heap) -> Any:
 @settings(max_examples=graphs.share(120))
 def test_look_ups(seed: int, granule: int, count: int) -> None:
     rng = random.Random(seed)
-    heap = graphs.random_heap(seed, count, granule, 6)
-    mine = heap.blocks
-    both = [directory(graphs.kernel(), heap), directory(graphs.pure(), heap)]
+    mine, _ = graphs.random_blocks(rng, count, granule, 6)
     near = [b.start + d for b in mine for d in (-granule, -1, 0, 1, b.size - 1, b.size, b.size + granule)]
     addresses = [a for a in [*near, rng.getrandbits(64), 0, (1 << 64) - 1] if 0 <= a < 1 << 64]
     addresses = rng.sample(addresses, min(150, len(addresses)))
-    for blocks in both:
+    holding = [next((i for i, b in enumerate(mine) if b.start == a or b.start <= a < b.end), -1) for a in addresses]
+    following = [next((i for i, b in enumerate(mine) if b.start >= a), len(mine)) for a in addresses]
+    for engine in (graphs.kernel(), graphs.pure()):
+        blocks = directory(engine, granule, mine)
         assert len(blocks) == len(mine)
         for index in rng.sample(range(len(mine)), min(len(mine), 60)):
             block = mine[index]
             assert (blocks.address(index), blocks.size(index), blocks.state(index)) == (block.start, block.size, block.state)
-        for address in addresses:
-            holding = [i for i, b in enumerate(mine) if b.start == address or b.start <= address < b.end]
-            assert blocks.find(address) == (holding[0] if holding else -1)
-            assert blocks.at_or_after(address) == min((i for i, b in enumerate(mine) if b.start >= address), default=len(mine))
+        assert [blocks.find(address) for address in addresses] == holding
+        assert [blocks.at_or_after(address) for address in addresses] == following
         for state in State:
             low, high = sorted(rng.sample(addresses, 2)) if len(addresses) > 1 else (0, 0)
             sizes = [b.size for b in mine if b.state == state and low <= b.start < high]
@@ -57,14 +56,14 @@ def test_look_ups(seed: int, granule: int, count: int) -> None:
 @settings(max_examples=graphs.share(60))
 def test_states_and_sizes_change(seed: int, granule: int) -> None:
     rng = random.Random(seed)
-    heap = graphs.random_heap(seed, 60, granule, 4)
-    both = [directory(graphs.kernel(), heap), directory(graphs.pure(), heap)]
-    starts = {b.start for b in heap.blocks}
-    chosen = [b.start + rng.choice((0, 0, granule, 1)) for b in rng.sample(heap.blocks, len(heap.blocks) // 2)]
+    mine, _ = graphs.random_blocks(rng, 60, granule, 4)
+    both = [directory(graphs.kernel(), granule, mine), directory(graphs.pure(), granule, mine)]
+    starts = {b.start for b in mine}
+    chosen = [b.start + rng.choice((0, 0, granule, 1)) for b in rng.sample(mine, len(mine) // 2)]
     for blocks in both:
         assert blocks.set_state(chosen, State.CACHED) == [a for a in chosen if a not in starts]
-    for index, block in enumerate(heap.blocks):
-        limit = heap.blocks[index + 1].start if index + 1 < len(heap.blocks) else (1 << 64) - 1
+    for index, block in enumerate(mine):
+        limit = mine[index + 1].start if index + 1 < len(mine) else (1 << 64) - 1
         size = rng.choice((block.size, 0, rng.randrange(block.size + 1), limit - block.start, limit - block.start + 1))
         for blocks in both:
             if block.start + size > limit:
