@@ -261,7 +261,8 @@ void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks,
         sum += sizes[index] & -counts;
     }
     /* those whose size does not fit */
-    for (const big *one = b->bigs.items; one < b->bigs.items + b->bigs.count; one++) {
+    for (size_t at = 0; at < b->bigs.count; at++) {
+        const big *one = &b->bigs.items[at];
         uint32_t index = one->index;
         if (index >= first && index < end && b->sizes[index] == NONE && marks[index] == mark && others[index] == other)
             sum += one->size - NONE;

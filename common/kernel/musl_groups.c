@@ -128,7 +128,8 @@ static int nest(groups *found, const range *regions, uint32_t region_count, word
 }
 
 static void add_up(const groups *found, uint64_t *sums) {
-    for (const group *g = found->items; g < found->items + found->count; g++) {
+    for (size_t at = 0; at < found->count; at++) {
+        const group *g = &found->items[at];
         uint64_t *sum = sums_of(g, sums), nested = (uint64_t)__builtin_popcountll(g->nested);
         sum[0]++;
         sum[1] += count_of(g);
