@@ -58,6 +58,17 @@ def nested(count: int, at: int) -> list[Claim]:
     return [Claim(FREE + number * PAGE, 2 * (count - number) * PAGE, at, PAGE) for number in range(count)]
 
 
+def test_lines_are_counted() -> None:
+    def loop(count: int) -> None:
+        for _ in range(count):
+            pass
+
+    one, two = (lines_run(partial(loop, count)) for count in (1000, 2000))
+    assert two - one == 2000
+    with pytest.raises(RuntimeError, match="more lines ran than the test allows"):
+        lines_run(partial(loop, 1000), 900)
+
+
 @pytest.mark.parametrize("word", ["find", "verdict"])
 def test_work_grows_as_the_number_of_segments(base: bytes, tmp_path: Path, word: str) -> None:
     """Each is inside all before it."""
