@@ -37,7 +37,10 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     g->popcnt = has_popcnt();
     g->avx2 = has_avx2();
     g->edge_capacity = 2 * (uint64_t)b->count + BATCH; /* memory only for those used */
-    g->edges = alloc_large(g->edge_capacity * sizeof *g->edges);
+    if (!(g->edges = alloc_large(g->edge_capacity * sizeof *g->edges))) {
+        g->edge_capacity = 0; /* address space is limited: as much as they will need */
+        (void)grow(&g->edges, 0, &g->edge_capacity, sizeof *g->edges);
+    }
     g->edge_count = 1;
     g->last_source = NONE;
     if (b->count) {
