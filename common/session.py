@@ -17,7 +17,7 @@ from findleaks.engine.terms import Heuristic, Kind, Totals
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.reserved import Reserved, reserved_by_owner
-from findleaks.graph.roots import register_words, root_ranges, stack_region
+from findleaks.graph.roots import library_words, register_words, root_ranges, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import blanked, inside, intersection, nonzero_pieces, subtract
@@ -160,7 +160,11 @@ class Session:
 
     def register_words(self) -> list[int]:
         """Register words that are roots, and other root words that are not in memory."""
-        return register_words(self.target, self.unread)
+        return register_words(self.target, self.unread, self._library_words)
+
+    @cached_property
+    def _library_words(self) -> list[int]:
+        return library_words(self.target)
 
     @cached_property
     def customary(self) -> tuple[Heuristic, list[int]]:
@@ -289,7 +293,7 @@ class Session:
                 graph.scan_blocks(piece)
             for piece in self.pieces(subtract(self.root_memory, unread.ranges()), "reading the roots"):
                 graph.scan_roots(piece)
-            graph.root_words([*register_words(self.target, unread), *self._thread_blocks(), *self.in_flight])
+            graph.root_words([*register_words(self.target, unread, self._library_words), *self._thread_blocks(), *self.in_flight])
             graph.settle()
         return graph
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.engine.links import LinkWalk
+from findleaks.engine.sampling import NO_SAMPLE, Sample
 from findleaks.engine.terms import Group, Heuristic, Kind, Lists, Size, State, Totals
 from findleaks.engine.trees import TreeLayout, TreeWalk
 from findleaks.target.arch import Arch
@@ -97,10 +98,10 @@ class Blocks(Protocol):
         """The blocks that start in [start, end), counted by size and state; ascending by both."""
         ...
 
-    def sample(self, most: int, first: int = 0, last: Optional[int] = None) -> tuple[int, array[int]]:
-        """A sample of the blocks in use of indices [first, last): its level, the lowest with at
-        most `most` blocks, and rows of address, size and level ("Q"), ascending. See
-        sampling.py."""
+    def sample(self, most: int, first: int = 0, last: Optional[int] = None, before: Sample = NO_SAMPLE) -> Sample:
+        """A sample of the blocks in use of indices [first, last), and of those in `before`, a
+        sample of blocks below: the rows that have the lowest level, not below that of `before`, at
+        which there are at most `most`, ascending."""
         ...
 
     def bytes_in(self, ranges: array[int]) -> list[int]:

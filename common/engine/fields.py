@@ -132,7 +132,7 @@ class FieldsTree(RootedTree):
         raise NotImplementedError
 
     def _spread(self, field: int, everything: bool) -> Rows:
-        """By size: number of children (or all blocks retained), what these retain, the lowest."""
+        """As WholeTree._spread, of what a field retains."""
         raise NotImplementedError
 
     def _field(self, node: int) -> Optional[int]:

@@ -41,6 +41,11 @@ def sizes_of(rows: Rows, limit: int) -> list[tuple[int, int]]:
     return sorted(((row[0], row[1]) for row in rows), key=lambda item: (-item[0] * item[1], item[0]))[: max(0, limit)]
 
 
+def by_size(pairs: Sequence[int]) -> Rows:
+    """Rows for `sizes_of`, of pairs of 4 * size and number (kernel/size_counts.h)."""
+    return list(zip([four // 4 for four in pairs[::2]], pairs[1::2]))
+
+
 class RootedTree:
     """A tree below numbered roots. Engines extend the recording methods, which only check here."""
 
@@ -200,5 +205,6 @@ class WholeTree(RootedTree):
         raise NotImplementedError
 
     def _spread(self, place: int, everything: bool) -> Rows:
-        """Rows as in `spreads`: of the node's children, or of all blocks that it retains."""
+        """Rows as in `spreads` of the node's children; of all blocks that it retains, `everything`,
+        at least the first two columns."""
         raise NotImplementedError

@@ -24,6 +24,10 @@ LARGE_SHIFT = 12
 LARGE = 1 << LARGE_SHIFT
 """Blocks of at least so many bytes are sampled the more, the larger they are."""
 MAX_LEVEL = 64 + 64 - LARGE_SHIFT
+Sample = tuple[int, "array[int]"]
+"""Its level, and rows of address, size and level ("Q")."""
+NO_SAMPLE: Sample = (0, array("Q"))
+"""Of no blocks. Samples are not changed."""
 _WORD = (1 << 64) - 1
 
 

@@ -75,18 +75,22 @@ def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
     return Range(region.start, region.end) if region.name == "[stack]" or guarded else None
 
 
-def register_words(target: Target, unread: Unread | None = None) -> list[int]:
-    """Root words: registers of all threads, less those `unread`; addresses at which threads' DTVs
-    were allocated; those of ld.so's table of loaded files.
+def register_words(target: Target, unread: Unread | None = None, others: Sequence[int] | None = None) -> list[int]:
+    """Root words: registers of all threads, less those `unread`; addresses at which their DTVs were
+    allocated; `others`, by default those of `library_words`.
 
     glibc's only reference to a DTV is to its *second* entry, in the thread control block
-    (elf/dl-tls.c, allocate_dtv): interior, so every DTV would be "possibly lost", as in memcheck.
-    Threads that ended leave theirs behind with their cached stack."""
+    (elf/dl-tls.c, allocate_dtv): interior, so each DTV would be "possibly lost", as in memcheck."""
     words: list[int] = []
     for thread in target.threads():
         words += unread.live(thread) if unread is not None else thread.words or thread.registers.values()
         if thread.thread_pointer:
             words += dtv_words(target, thread.thread_pointer)
-    for ended in cached_thread_pointers(target):
-        words += dtv_words(target, ended)
+    return [*words, *(library_words(target) if others is None else others)]
+
+
+def library_words(target: Target) -> list[int]:
+    """Addresses at which the DTVs of threads that ended were allocated, which they leave behind
+    with their cached stack; those of ld.so's table of loaded files."""
+    words = [word for ended in cached_thread_pointers(target) for word in dtv_words(target, ended)]
     return words + table_blocks(target)

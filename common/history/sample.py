@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from findleaks.engine.sampling import COLUMNS, MAX_LEVEL, thinned
+from findleaks.engine.sampling import COLUMNS, MAX_LEVEL, NO_SAMPLE
 from findleaks.session import Session
 
 MOST = 1 << 14
@@ -47,12 +47,11 @@ def triples(rows: array[int]) -> Iterator[tuple[int, int, int]]:
 
 def taken(session: Session, most: int = MOST) -> Sample:
     """A sample of the blocks in use in a session, with checks for Ctrl-C."""
-    blocks, level, rows = session.directory.blocks, 0, array("Q")
+    blocks, found = session.directory.blocks, NO_SAMPLE
     for first in range(0, len(blocks), session.budget):
         session.report_progress("sampling the blocks", first / len(blocks))
-        other, more = blocks.sample(most, first, first + session.budget)
-        level, rows = thinned(rows + more, max(level, other), most)
-    return in_memory(level, rows)
+        found = blocks.sample(most, first, first + session.budget, found)
+    return in_memory(*found)
 
 
 def common_level(samples: Sequence[Sample], most: int) -> int:

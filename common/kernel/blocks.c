@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#define CHUNK (1u << 12) /* blocks added up together: their sizes and marks fit the first cache */
+
 API void fl_blocks_free(blocks *b) {
     for (uint64_t place = 0; place < UINT64_C(1) << (64 - b->hash_shift); place++)
         free(b->tables[place].slots);
@@ -249,28 +251,53 @@ API int fl_resize(blocks *b, uint32_t index, uint64_t size) {
     return DONE;
 }
 
-/* Count and size of blocks in [first, end) with marks[index] == mark and others[index] == other. */
-void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other,
-            uint64_t *count, uint64_t *bytes) {
-    uint64_t found = 0, sum = 0;
-    const uint32_t *sizes = b->sizes;
-    /* without branches: compilers vectorise it */
-    for (size_t index = first; index < end; index++) {
-        uint64_t counts = (uint64_t)((marks[index] == mark) & (others[index] == other));
-        found += counts;
-        sum += sizes[index] & -counts;
+/* Of `count` blocks, at most CHUNK, those with marks[at] == mark and others[at] == other. No
+ * branches, and 32-bit sums of halves of sizes, which do not overflow: compilers vectorise it. */
+INLINE void add_chunk(const uint32_t *sizes, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other, uint32_t count,
+                      block_total *to) {
+    uint32_t wanted = 0, low = 0, high = 0;
+    for (uint32_t at = 0; at < count; at++) {
+        uint32_t counts = (uint32_t)((marks[at] == mark) & (others[at] == other)), size = sizes[at] & -counts;
+        wanted += counts;
+        low += size & 0xFFFF;
+        high += size >> 16;
+    }
+    to->count += wanted;
+    to->bytes += low + ((uint64_t)high << 16);
+}
+
+#if defined(__x86_64__)
+AVX2 static void add_avx2(const uint32_t *sizes, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other, uint32_t count,
+                          block_total *to) {
+    add_chunk(sizes, marks, mark, others, other, count, to);
+}
+#else
+#define add_avx2 add_chunk
+#endif
+
+/* Memory is read once, chunk by chunk, which fit the cache. */
+void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t limit, const uint8_t *others, uint8_t other,
+            block_total *totals) {
+    bool avx2 = has_avx2();
+    memset(totals, 0, limit * sizeof *totals);
+    for (uint32_t at = first, some; at < end; at += some) {
+        some = end - at < CHUNK ? end - at : CHUNK;
+        for (uint8_t mark = 0; mark < limit; mark++)
+            if (avx2)
+                add_avx2(b->sizes + at, marks + at, mark, others ? others + at : marks + at, others ? other : mark, some, &totals[mark]);
+            else
+                add_chunk(b->sizes + at, marks + at, mark, others ? others + at : marks + at, others ? other : mark, some, &totals[mark]);
     }
     /* those whose size does not fit */
     for (size_t at = 0; at < b->bigs.count; at++) {
         const big *one = &b->bigs.items[at];
         uint32_t index = one->index;
-        if (index >= first && index < end && b->sizes[index] == NONE && marks[index] == mark && others[index] == other)
-            sum += one->size - NONE;
+        if (index >= first && index < end && b->sizes[index] == NONE && marks[index] < limit && (!others || others[index] == other))
+            totals[marks[index]].bytes += one->size - NONE;
     }
-    *count = found;
-    *bytes = sum;
 }
 
-API void fl_totals(const blocks *b, uint8_t state, uint32_t first, uint32_t last, uint64_t *count, uint64_t *bytes) {
-    add_up(b, first, last, b->states, state, b->states, state, count, bytes);
+/* Of each state: totals[4]. */
+API void fl_totals(const blocks *b, uint32_t first, uint32_t last, block_total *totals) {
+    add_up(b, first, last, b->states, METADATA + 1, NULL, 0, totals);
 }

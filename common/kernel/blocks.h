@@ -34,6 +34,10 @@ typedef struct {
 } big;
 
 typedef struct {
+    uint64_t count, bytes;
+} block_total;
+
+typedef struct {
     uint64_t start;
     uint32_t index;
 } jump;
@@ -63,8 +67,10 @@ uint32_t block_at_or_after(const blocks *b, uint64_t address);
 uint32_t block_from(const blocks *b, uint64_t address, uint64_t *start);
 uint32_t block_reaching(const blocks *b, uint64_t address, uint64_t *start);
 uint64_t big_size(const blocks *b, uint32_t index);
-void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other,
-            uint64_t *count, uint64_t *bytes);
+/* Count and size of blocks in [first, end) by their marks, below `limit`; if `others`, only of
+ * those with others[index] == other. */
+void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t limit, const uint8_t *others, uint8_t other,
+            block_total *totals);
 const big *big_at(const blocks *b, uint64_t address);
 uint64_t jump_start(const blocks *b, uint32_t index);
 

@@ -1,9 +1,11 @@
 /* Queries of the dominator tree: a node's heaviest children, sizes, and lists. */
 #include "dominators.h"
+#include "size_counts.h"
 
 #include <stdlib.h>
 
 #define AHEAD 24u /* blocks ahead whose sizes are prefetched */
+#define MANY_SHARE 8u /* at least 1 / MANY_SHARE of all blocks */
 
 typedef struct {
     uint64_t size, children, blocks, bytes, example;
@@ -99,15 +101,9 @@ static int add(spreads *s, spread more) {
     return DONE;
 }
 
-/* Add the blocks in [first, end): children with what each retains, or all of them one by one. */
-static int add_blocks(const dominators *d, spreads *s, uint32_t first, uint32_t end, bool all) {
-    int failed = DONE;
-    for (uint32_t at = first; at < end && !failed; at += all ? 1 : d->semis[at]) {
-        if (all && at + AHEAD < end)
-            __builtin_prefetch(&d->g->b->sizes[d->nodes[at + AHEAD]]);
-        failed = add(s, (spread){size_of(d->g->b, d->nodes[at]), 1, d->semis[at], d->bytes[at], d->nodes[at]});
-    }
-    return failed;
+/* Add the block at a place, with what it retains. */
+static int add_block(const dominators *d, spreads *s, uint32_t place) {
+    return add(s, (spread){size_of(d->g->b, d->nodes[place]), 1, d->semis[place], d->bytes[place], d->nodes[place]});
 }
 
 /* Five words for each size, to be freed with fl_free. */
@@ -119,26 +115,69 @@ static int finish(spreads *s, int failed, words *found) {
     return failed;
 }
 
-int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found) {
+int spread_of(const dominators *d, const uint32_t *places, uint32_t count, words *found) {
     spreads s = {NULL, 0, 0};
     int failed = DONE;
     for (uint32_t at = 0; at < count && !failed; at++)
-        failed = add_blocks(d, &s, places[at], places[at] + (all ? d->semis[places[at]] : 1), all);
+        failed = add_block(d, &s, places[at]);
     return finish(&s, failed, found);
 }
 
-/* Five words a size (free with fl_free): of the node's children, or all that it retains. */
-API int fl_dominators_spread(const dominators *d, uint32_t place, bool all, words *found) {
+/* Five words a size (free with fl_free) of the node's children. */
+API int fl_dominators_spread(const dominators *d, uint32_t place, words *found) {
     spreads s = {NULL, 0, 0};
     int failed = DONE;
+    for (uint32_t at = place + 1, end = place + d->semis[place]; at < end && !failed; at += d->semis[at])
+        if (is_block(d, at))
+            failed = add_block(d, &s, at);
+    return finish(&s, failed, found);
+}
+
+/* Count the blocks at places [first, end) by size: from place to place, or if they are many, in the
+ * order of blocks, so that nothing waits for memory. */
+static int count_sizes(const dominators *d, size_counts *c, uint32_t first, uint32_t end) {
+    const blocks *b = d->g->b;
+    int failed = DONE;
+    if ((end - first) >= d->g->count / MANY_SHARE) {
+        for (uint32_t index = 0; index < d->g->count && !failed; index++)
+            if (d->numbers[index] - first < end - first)
+                failed = count_size(c, size_of(b, index), 0);
+        return failed;
+    }
+    for (uint32_t at = first; at < end && !failed; at++) {
+        if (at + AHEAD < end)
+            __builtin_prefetch(&b->sizes[d->nodes[at + AHEAD]]);
+        failed = count_size(c, size_of(b, d->nodes[at]), 0);
+    }
+    return failed;
+}
+
+/* Pairs (size * 4, number) of the blocks at these ascending places and all that they retain. */
+int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, words *found) {
+    size_counts c;
+    int failed = size_counts_begin(&c);
+    for (uint32_t at = 0, end; at < count && !failed;) {
+        uint32_t first = places[at];
+        do
+            end = places[at] + d->semis[places[at]];
+        while (++at < count && places[at] == end);
+        failed = count_sizes(d, &c, first, end);
+    }
+    return size_counts_end(&c, failed, found);
+}
+
+/* The same of all that the node retains. */
+API int fl_dominators_sizes(const dominators *d, uint32_t place, words *found) {
+    size_counts c;
+    int failed = size_counts_begin(&c);
     uint32_t end = place + d->semis[place];
-    if (all && is_block(d, place))
-        failed = add_blocks(d, &s, place, end, true);
+    if (!failed && d->nodes[place] != SHARED_NODE)
+        failed = count_sizes(d, &c, is_block(d, place) ? place : place + 1, end);
     else
         for (uint32_t at = place + 1; at < end && !failed; at += d->semis[at])
             if (is_block(d, at))
-                failed = add_blocks(d, &s, at, at + (all ? d->semis[at] : 1), all);
-    return finish(&s, failed, found);
+                failed = count_sizes(d, &c, at, at + d->semis[at]);
+    return size_counts_end(&c, failed, found);
 }
 
 /* Follow a linked list from the block at `place`: see chain() in ../engine/dominators.py. */

@@ -104,19 +104,21 @@ static int refer_lost(dominators *d, int64_t *budget) {
 /* Bar the blocks that are not considered, and count the others by group. */
 static int count_groups(dominators *d, int64_t *budget) {
     const graph *g = d->g;
-    for (; d->at < g->count; d->at++) {
-        uint32_t *number = &d->numbers[d->at];
-        if (--*budget < 0)
-            return 1;
-        bool merged = d->merged && d->merged[d->at] != NO_ROOT;
-        bool counts = !merged && (d->only_lost ? g->kinds[d->at] >= POSSIBLE : is_used(g, (uint32_t)d->at));
+    uint32_t *numbers = d->numbers, counted = 0, pause = (uint32_t)pause_of(d->at, g->count, budget);
+    for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
+        bool merged = d->merged && d->merged[index] != NO_ROOT;
+        bool counts = !merged && (d->only_lost ? g->kinds[index] >= POSSIBLE : is_used(g, index));
         if (!counts) {
-            *number = BARRED;
-            set_bit(d->seen, (uint32_t)d->at);
-        } else if (*number != UNSEEN)
-            d->starts[(*number & ~HELD) + 1]++;
-        d->count += counts;
+            numbers[index] = BARRED;
+            set_bit(d->seen, index);
+        } else if (numbers[index] != UNSEEN)
+            d->starts[(numbers[index] & ~HELD) + 1]++;
+        counted += counts;
     }
+    d->count += counted;
+    d->at = pause;
+    if (pause < g->count)
+        return 1;
     uint32_t groups = d->roots + d->priorities;
     for (uint32_t group = 0; group < groups; group++)
         d->starts[group + 1] += d->starts[group];
@@ -125,13 +127,16 @@ static int count_groups(dominators *d, int64_t *budget) {
 }
 
 static int list(dominators *d, int64_t *budget) {
-    for (; d->at < d->g->count; d->at++) {
-        uint32_t held = d->numbers[d->at];
-        if (--*budget < 0)
-            return 1;
+    const uint32_t *numbers = d->numbers;
+    uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
+    for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
+        uint32_t held = numbers[index];
         if (held > BARRED && held != UNSEEN)
-            d->targets[d->starts[held & ~HELD]++] = (uint32_t)d->at;
+            d->targets[d->starts[held & ~HELD]++] = index;
     }
+    d->at = pause;
+    if (pause < d->g->count)
+        return 1;
     /* each now begins where it ended */
     for (uint32_t group = d->roots + d->priorities - 1; group; group--)
         d->starts[group] = d->starts[group - 1];

@@ -60,7 +60,7 @@ typedef struct dominators {
     uint32_t *nodes, *parents, *semis;
     /* path compression; then new places, and the next free place below each node */
     uint32_t *labels, *ancestors;
-    uint64_t *placed; /* by place, while the layout is computed: count << 32 | node */
+    uint64_t *placed; /* by place, while the layout is computed: place of the idom << 32 | node */
     uint64_t *bytes;  /* by place: what a node retains */
     uint32_t *places;                  /* of roots */
     LIST(frame) frames;
@@ -90,7 +90,8 @@ int dominators_sum(dominators *d, int64_t *budget);
 
 /* dominator_queries.c. */
 int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found);
-int spread_of(const dominators *d, const uint32_t *places, uint32_t count, bool all, words *found);
+int spread_of(const dominators *d, const uint32_t *places, uint32_t count, words *found);
+int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, words *found);
 
 void reduction_free(dominators *d);
 
@@ -99,6 +100,15 @@ INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = 
 
 /* A collapsed tree's top block: numbered, but its edges are not followed. */
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
+
+/* Where a pass over items from `at` up to `whole` has to pause, having taken these from the
+ * budget. Not counted in memory at each item: the next one would wait for that. */
+INLINE uint64_t pause_of(uint64_t at, uint64_t whole, int64_t *budget) {
+    uint64_t left = whole - at, some = *budget > 0 ? (uint64_t)*budget : 0;
+    some = left < some ? left : some;
+    *budget -= (int64_t)some;
+    return at + some;
+}
 
 /* The priority of a group; there are few. */
 INLINE uint32_t priority_of(const dominators *d, uint32_t group) {

@@ -255,9 +255,13 @@ API int fl_fields_children(const fields *f, uint32_t field, uint64_t limit, word
     return DONE;
 }
 
-API int fl_fields_spread(const fields *f, uint32_t field, bool all, words *found) {
-    uint32_t first = f->starts[field + 1], count = f->starts[field + 2] - first;
-    return spread_of(f->d, f->heads + first, count, all, found);
+/* As fl_dominators_spread, and fl_dominators_sizes. */
+API int fl_fields_spread(const fields *f, uint32_t field, words *found) {
+    return spread_of(f->d, f->heads + f->starts[field + 1], f->starts[field + 2] - f->starts[field + 1], found);
+}
+
+API int fl_fields_sizes(const fields *f, uint32_t field, words *found) {
+    return sizes_below(f->d, f->heads + f->starts[field + 1], f->starts[field + 2] - f->starts[field + 1], found);
 }
 
 /* Labels by place; by label: starts, children, cumulated blocks; all children; sums by label. */

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#define BYTES UINT64_C(0x0101010101010101) /* times a byte: eight of them */
+
 /* ../engine/terms.py: Group. */
 typedef struct {
     uint64_t kind, type_word, size, cycle, blocks, bytes, indirect_blocks, indirect_bytes, least, most, examples[3];
@@ -118,7 +120,7 @@ static bool counts(const grouping *s, uint32_t index) {
 static bool next_counted(grouping *s, uint64_t *start) {
     const graph *g = s->g;
     while (s->next < g->count && !counts(s, s->next))
-        s->next++;
+        s->next += !s->typed && s->next + WORD <= g->count && load(g->kinds + s->next) == REACHABLE * BYTES ? WORD : 1;
     if (s->next == g->count)
         return false;
     if (s->known != s->next) {

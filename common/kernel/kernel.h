@@ -94,7 +94,9 @@ bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t si
  * `count` fits: false without memory, with the array intact. */
 bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
 
+/* For random access: huge pages, if any, from LARGE_ARRAY on. Release with free. */
 void *alloc_large(size_t bytes);
+#define LARGE_ARRAY ((size_t)8 << 20) /* bytes */
 
 /* Free several, any of which may be NULL; free one, and forget it. */
 void free_all(void *const *all, size_t count);

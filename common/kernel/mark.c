@@ -232,6 +232,7 @@ API int fl_path(const graph *g, uint32_t index, words *found) {
     return failed;
 }
 
-API void fl_kind_totals(const graph *g, uint8_t kind, uint64_t *count, uint64_t *bytes) {
-    add_up(g->b, 0, g->count, g->kinds, kind, g->b->states, IN_USE, count, bytes);
+/* Of the blocks in use of each kind: totals[5]. */
+API void fl_kind_totals(const graph *g, block_total *totals) {
+    add_up(g->b, 0, g->count, g->kinds, INDIRECT + 1, g->b->states, IN_USE, totals);
 }

@@ -25,10 +25,10 @@ void free_all(void *const *all, size_t count) {
         free(all[at]);
 }
 
-/* For random access: huge pages, if any, save page faults and TLB misses. Release with free. */
+/* Huge pages save page faults and TLB misses. */
 void *alloc_large(size_t bytes) {
 #ifdef MADV_HUGEPAGE
-    if (bytes >= 4 * HUGE_PAGE) {
+    if (bytes >= LARGE_ARRAY) {
         bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
         void *found = aligned_alloc(HUGE_PAGE, bytes);
         if (found)

@@ -34,12 +34,11 @@ int dominators_place(dominators *d, int64_t *budget) {
         *behind = d->at ? *behind + d->semis[d->at] : 1;
         next[d->at] = places[d->at] + 1;
     }
-    DROP(d->parents);
     DROP(d->ancestors);
     return DONE;
 }
 
-/* Move nodes with counts and `outward` bits; record the places of blocks and roots. */
+/* Move nodes with their idoms and `outward` bits; record the places of blocks and roots. */
 int dominators_move(dominators *d, int64_t *budget) {
     size_t all = d->semis[0];
     if (!d->placed) {
@@ -53,7 +52,7 @@ int dominators_move(dominators *d, int64_t *budget) {
         uint32_t node = d->nodes[d->at], place = d->labels[d->at];
         if (--*budget < 0)
             return 1;
-        d->placed[place] = (uint64_t)d->semis[d->at] << 32 | node;
+        d->placed[place] = (uint64_t)d->labels[d->parents[d->at]] << 32 | node;
         if (bit(d->outward, (uint32_t)d->at))
             set_bit(d->moved, place);
         if (is_collapsed(d, node))
@@ -63,6 +62,7 @@ int dominators_move(dominators *d, int64_t *budget) {
     }
     free(d->outward);
     DROP(d->nodes);
+    DROP(d->parents);
     DROP(d->semis);
     DROP(d->labels);
     d->outward = d->moved;
@@ -78,8 +78,7 @@ static uint32_t *spare(dominators *d, uint32_t **used) {
     return found;
 }
 
-/* Fill the arrays by place. A node's idom: the last one before whose subtree is not complete.
- * `bytes` reuses `placed`. */
+/* Fill the arrays by place; `counts` and `bytes`, which reuses `placed`, with the node's own. */
 int dominators_settle(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
     if (!d->nodes) {
@@ -90,38 +89,44 @@ int dominators_settle(dominators *d, int64_t *budget) {
         if (!d->nodes || !d->parents || !d->semis)
             return NO_MEMORY;
     }
-    uint32_t *nodes = d->nodes, *idoms = d->parents, *counts = d->semis;
-    for (; d->at < d->count; d->at++) {
-        uint32_t place = (uint32_t)d->at, ahead = place + AHEAD < d->count ? (uint32_t)d->placed[place + AHEAD] : SHARED_NODE;
-        uint32_t node = (uint32_t)d->placed[place];
-        if (--*budget < 0)
-            return 1;
+    uint32_t *nodes = d->nodes, *idoms = d->parents, *counts = d->semis, *numbers = d->numbers;
+    uint64_t *placed = d->placed;
+    uint32_t pause = (uint32_t)pause_of(d->at, d->count, budget);
+    for (uint32_t place = (uint32_t)d->at; place < pause; place++) {
+        uint32_t node = (uint32_t)placed[place], ahead = place + AHEAD < d->count ? (uint32_t)placed[place + AHEAD] : SHARED_NODE;
         if (!(ahead & ROOT_NODE)) {
-            __builtin_prefetch(&d->numbers[ahead], 1);
+            __builtin_prefetch(&numbers[ahead], 1);
             __builtin_prefetch(&b->sizes[ahead]);
         }
-        uint32_t idom = place ? place - 1 : 0;
-        while (place && idom + counts[idom] <= place)
-            idom = idoms[idom];
         nodes[place] = node;
-        idoms[place] = idom;
-        counts[place] = (uint32_t)(d->placed[place] >> 32);
-        if (!(node & ROOT_NODE))
-            d->numbers[node] = place;
-        d->placed[place] = node & ROOT_NODE ? 0 : size_of(b, node);
+        idoms[place] = (uint32_t)(placed[place] >> 32);
+        counts[place] = 1;
+        placed[place] = 0;
+        if (!(node & ROOT_NODE)) {
+            numbers[node] = place;
+            placed[place] = size_of(b, node);
+        }
     }
-    d->bytes = d->placed;
+    d->at = pause;
+    if (pause < d->count)
+        return 1;
+    d->bytes = placed;
     d->placed = NULL;
     return DONE;
 }
 
+/* Add up what each node retains: those below it are behind it. */
 int dominators_sum(dominators *d, int64_t *budget) {
-    for (; d->at + 1 < d->count; d->at++) {
-        if (--*budget < 0)
-            return 1;
-        uint64_t place = d->count - 1 - d->at;
-        d->bytes[d->parents[place]] += d->bytes[place];
+    const uint32_t *idoms = d->parents;
+    uint32_t *counts = d->semis, place = d->count - (uint32_t)d->at;
+    uint64_t *bytes = d->bytes;
+    d->at = pause_of(d->at, d->count - 1, budget);
+    while (place-- > d->count - (uint32_t)d->at) {
+        counts[idoms[place]] += counts[place];
+        bytes[idoms[place]] += bytes[place];
     }
+    if (d->at < d->count - 1)
+        return 1;
     DROP(d->targets);
     DROP(d->starts);
     DROP(d->frames.items);

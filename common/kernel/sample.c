@@ -61,20 +61,26 @@ static uint32_t choose(const uint64_t *starts, uint32_t count, uint64_t below, u
     return choices;
 }
 
-/* Rows (address, size, level) of the sample of the blocks in use of indices [first, last): its
- * lowest level is returned. */
-API int fl_sample(const blocks *b, uint64_t most, uint32_t first, uint32_t last, words *found) {
-    unsigned level = 0;
-    uint64_t below = UINT64_MAX, starts[BATCH + 1];
+/* The highest hash of a block below LARGE in a sample of this level. */
+INLINE uint64_t highest_hash(unsigned level) { return (level < 64 ? UINT64_MAX >> level : 0) | LOWER_BITS; }
+
+/* Rows (address, size, level) of a sample of `level`, to which the blocks in use of indices
+ * [first, last) are added; its lowest level is returned. `found`: empty, to be freed. */
+API int fl_sample(const blocks *b, uint64_t most, uint32_t first, uint32_t last, unsigned level, const uint64_t *rows, uint64_t count,
+                  words *found) {
+    uint64_t below = highest_hash(level), starts[BATCH + 1];
     uint32_t chosen[BATCH];
+    if (words_append(found, rows, count * COLUMNS))
+        return NO_MEMORY;
+    level = thin(found, level, most);
     starts[0] = first < last ? block_address(b, first) : 0;
-    for (uint32_t index = first, count; index < last; index += count, starts[0] = starts[count]) {
-        count = last - index < BATCH ? last - index : BATCH;
+    for (uint32_t index = first, some; index < last; index += some, starts[0] = starts[some]) {
+        some = last - index < BATCH ? last - index : BATCH;
         if (b->granule_shift == USUAL_SHIFT)
-            addresses(b, index, count, USUAL_SHIFT, starts);
+            addresses(b, index, some, USUAL_SHIFT, starts);
         else
-            addresses(b, index, count, b->granule_shift, starts);
-        uint32_t choices = choose(starts, count, below, chosen);
+            addresses(b, index, some, b->granule_shift, starts);
+        uint32_t choices = choose(starts, some, below, chosen);
         for (uint32_t choice = 0; choice < choices; choice++) {
             uint32_t block = index + chosen[choice];
             uint64_t start = starts[chosen[choice]], size = size_of(b, block);
@@ -84,7 +90,7 @@ API int fl_sample(const blocks *b, uint64_t most, uint32_t first, uint32_t last,
             if (PUSH_ALL(found, start, size, own))
                 return NO_MEMORY;
             level = thin(found, level, most);
-            below = (level < 64 ? UINT64_MAX >> level : 0) | LOWER_BITS;
+            below = highest_hash(level);
         }
     }
     return (int)level;

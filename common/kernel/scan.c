@@ -28,20 +28,26 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     g->b = b;
     g->count = b->count;
     g->kinds = kinds;
-    g->groups = aligned_alloc(64, (groups * sizeof *g->groups + 63) & ~(size_t)63);
+    size_t groups_size = (groups * sizeof *g->groups + 63) & ~(size_t)63;
+    g->groups = groups_size < LARGE_ARRAY ? aligned_alloc(64, groups_size) : alloc_large(groups_size);
     g->group_end = GROUP;
     g->root_starts = calloc(bits, sizeof *g->root_starts);
     g->root_interiors = calloc(bits, sizeof *g->root_interiors);
     g->batch = calloc(1, sizeof *g->batch);
     g->popcnt = has_popcnt();
     g->avx2 = has_avx2();
+    g->edge_capacity = 2 * (uint64_t)b->count + BATCH; /* memory only for those used */
+    if (!(g->edges = alloc_large(g->edge_capacity * sizeof *g->edges))) {
+        g->edge_capacity = 0; /* address space is limited: as much as they will need */
+        (void)grow(&g->edges, 0, &g->edge_capacity, sizeof *g->edges);
+    }
     g->edge_count = 1;
     g->last_source = NONE;
     if (b->count) {
         g->low = b->lowest;
         g->span = b->floor - b->lowest;
     }
-    if (!grow(&g->edges, 0, &g->edge_capacity, sizeof *g->edges) || !g->groups || !g->root_starts || !g->root_interiors || !g->batch) {
+    if (!g->edges || !g->groups || !g->root_starts || !g->root_interiors || !g->batch) {
         fl_graph_free(g);
         return NULL;
     }

@@ -53,7 +53,7 @@ static void again(dominators *d, const uint32_t *edge, const uint32_t *first, ui
     mark_join(d->join_blocks, index, &d->join_count);
 }
 
-/* A block's first edge, or 0; in `weights` by rank until all blocks are visited. */
+/* A block's first edge, or 0; in `weights` by rank until its edges are followed. */
 INLINE uint32_t first_of(const graph *g, uint32_t index) {
     uint32_t count, first = edges_of(g, index, &count);
     return count ? first : 0;
@@ -113,6 +113,7 @@ static void follow(dominators *d, int64_t *budget) {
         d->edge = last ? 0 : (uint32_t)(edge - edges);
         if (!last)
             break;
+        firsts[from] = 1; /* from here on its weight */
     }
     d->ranks = ranks;
     d->at = from;
@@ -150,23 +151,22 @@ int dominators_survey(dominators *d, int64_t *budget) {
 int dominators_joins(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
-    if (!d->at)
-        for (uint32_t rank = 0; rank < d->ranks; rank++)
-            d->weights[rank] = 1;
-    for (; d->at < d->ranks; d->at++) {
-        uint32_t rank = d->ranks - 1 - (uint32_t)d->at, above = d->above[rank], index = d->order[rank];
-        if (--*budget < 0)
-            return 1;
-        if (bit(d->joins, rank) || bit(d->join_blocks, index)) {
-            set_bit(d->joins, rank);
-            set_bit(d->join_blocks, index);
+    const uint32_t *order = d->order, *aboves = d->above;
+    uint32_t *weights = d->weights, rank = d->ranks - (uint32_t)d->at;
+    uint64_t *joins = d->joins, *join_blocks = d->join_blocks;
+    d->at = pause_of(d->at, d->ranks, budget);
+    while (rank-- > d->ranks - (uint32_t)d->at) {
+        uint32_t above = aboves[rank];
+        if (bit(joins, rank) || bit(join_blocks, order[rank])) {
+            set_bit(joins, rank);
+            set_bit(join_blocks, order[rank]);
             if (above != NONE)
-                set_bit(d->joins, above);
+                set_bit(joins, above);
         } else if (above != NONE) {
-            d->weights[above] += d->weights[rank];
+            weights[above] += weights[rank];
         }
     }
-    return DONE;
+    return d->at < d->ranks;
 }
 
 /* Is this block, no join node, the top of a collapsed tree? */
@@ -178,18 +178,21 @@ int dominators_collapse(dominators *d, int64_t *budget) {
         return DONE;
     if (!d->at)
         d->join_count = 0;
-    for (; d->at < d->ranks; d->at++) {
-        uint32_t rank = (uint32_t)d->at, index = d->order[rank];
-        if (--*budget < 0)
-            return 1;
+    const uint32_t *order = d->order;
+    uint32_t pause = (uint32_t)pause_of(d->at, d->ranks, budget), found = 0;
+    for (uint32_t rank = (uint32_t)d->at; rank < pause; rank++) {
         if (!bit(d->joins, rank)) {
             if (!begins(d, rank))
                 continue;
-            d->numbers[index] = rank;
+            d->numbers[order[rank]] = rank;
         }
-        clear_bit(d->seen, index);
-        d->join_count++;
+        clear_bit(d->seen, order[rank]);
+        found++;
     }
+    d->join_count += found;
+    d->at = pause;
+    if (pause < d->ranks)
+        return 1;
     if (d->join_count > d->count / JOIN_SHARE)
         return skip_reduction(d);
     d->count = d->join_count;
@@ -199,22 +202,25 @@ int dominators_collapse(dominators *d, int64_t *budget) {
 /* Put collapsed trees' blocks behind their tops. For ranks done, `above` is the place, `weights`
  * the next free place below it. */
 int dominators_grow(dominators *d, int64_t *budget) {
-    for (; d->order && d->at < d->ranks; d->at++) {
-        uint32_t rank = (uint32_t)d->at, index = d->order[rank], place;
-        if (--*budget < 0)
-            return 1;
+    if (!d->order)
+        return DONE;
+    const uint32_t *order = d->order;
+    uint32_t *aboves = d->above, *weights = d->weights, pause = (uint32_t)pause_of(d->at, d->ranks, budget);
+    uint64_t *placed = d->placed;
+    for (uint32_t rank = (uint32_t)d->at; rank < pause; rank++) {
+        uint32_t place, above = aboves[rank];
         if (bit(d->joins, rank))
             continue;
         if (begins(d, rank)) {
-            place = d->numbers[index];
+            place = d->numbers[order[rank]];
         } else {
-            uint32_t *next = &d->weights[d->above[rank]];
-            place = *next;
-            *next += d->weights[rank];
-            d->placed[place] = (uint64_t)d->weights[rank] << 32 | index;
+            place = weights[above];
+            weights[above] += weights[rank];
+            placed[place] = (uint64_t)aboves[above] << 32 | order[rank];
         }
-        d->above[rank] = place;
-        d->weights[rank] = place + 1;
+        aboves[rank] = place;
+        weights[rank] = place + 1;
     }
-    return DONE;
+    d->at = pause;
+    return pause < d->ranks;
 }

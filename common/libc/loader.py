@@ -41,14 +41,12 @@ def table_blocks(target: Target) -> list[int]:
             for piece in nonzero_pieces(target, region.start, end):
                 if piece.address % word == 0:
                     words = target.arch.unpack(bytes(piece.data))
-                    found += [start for start in (_start(target, segment) for segment in words) if start]
+                    found += [start for segment in words if segment and not segment % (8 * word) and (start := _start(target, segment))]
     return found
 
 
 def _start(target: Target, segment: int) -> int:
     """`to_free` of a possible segment, aligned by malloc, at most a cache line before it; or 0."""
     word = target.arch.word
-    if not segment or segment % (8 * word):
-        return 0
     start = word_at(target, segment + word)
     return start if 0 <= segment - start < _LINE and start % (2 * word) == 0 else 0

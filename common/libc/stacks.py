@@ -303,7 +303,9 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
         for address, words in _aligned(target, start, end):
             for index, (after, before) in enumerate(zip(words, words[1:])):
                 head = address + index * word
-                if after and head not in heads and head not in seen and _is_descriptor(target, after - offset):
+                if not (after and before) or after % word:  # before it is read: most words are none
+                    continue
+                if head not in heads and head not in seen and _is_descriptor(target, after - offset):
                     if _linked(target, head, after, before):
                         seen.add(head)
                         cached += [node - offset for node in _ring(target, after, seen)]

@@ -20,7 +20,7 @@ from findleaks.target.base import Piece
 
 SOURCES = Path(__file__).parents[2] / "common/kernel"
 MADE_BY_THE_KERNEL = ("blocks", "graph", "grouping", "dominators", "fields", "tree_walk", "link_walk", "records", "counting")
-WORDS = ("uint64_t", "run", "group", "cache", "slab", "user", "chain")  # structures of nothing but words
+WORDS = ("uint64_t", "run", "group", "cache", "slab", "user", "chain", "block_total")  # structures of nothing but words
 NUMBERS = {
     "uint64_t": ctypes.c_uint64,
     "int64_t": ctypes.c_int64,

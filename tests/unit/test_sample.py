@@ -62,11 +62,11 @@ def test_slices_give_the_sample_of_all(seed: int, slice_: int, most: int) -> Non
     made, _ = graphs.random_blocks(random.Random(seed), 400, 16, 4)
     for engine in (graphs.kernel(), graphs.pure()):
         blocks = directory(engine, 16, made)
-        level, rows = 0, array("Q")
+        found = 0, array("Q")
         for first in range(0, len(blocks), slice_):
-            other, more = blocks.sample(most, first, first + slice_)
-            level, rows = thinned(rows + more, max(level, other), most)
-        assert (level, rows) == blocks.sample(most)
+            found = blocks.sample(most, first, first + slice_, found)
+        assert found == blocks.sample(most)
+        assert blocks.sample(most // 2, 0, 0, found) == thinned(found[1], found[0], most // 2) == blocks.sample(most // 2)
 
 
 def test_before_it_is_sealed() -> None:

@@ -15,6 +15,7 @@ from findleaks.engine.kernel.memory import c_array, packed, zeros
 from findleaks.engine.kernel.pointer_runs import KernelPointerRuns
 from findleaks.engine.pages import PageLists, PageRead
 from findleaks.engine.pointer_runs import Bounds
+from findleaks.engine.sampling import COLUMNS, NO_SAMPLE, Sample
 from findleaks.engine.terms import RUN, Size, State, Totals
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
@@ -30,7 +31,7 @@ class KernelBlocks:
         self.library = library
         self._sealed = False
         self._found = (c_uint64 * 3)()
-        self._totals: dict[tuple[State, int, int | None], Totals] = {}  # asked for again and again
+        self._totals: dict[tuple[int, int | None], list[Totals]] = {}  # by state
         made = library.fl_blocks_new(granule.bit_length() - 1)
         self.handle = Handle(made, library.fl_blocks_free, "for the directory of blocks")
 
@@ -135,23 +136,23 @@ class KernelBlocks:
 
     def totals(self, state: State, start: int = 0, end: int | None = None) -> Totals:
         self._ready()
-        key = state, start, end
-        if key not in self._totals:
-            count, size = c_uint64(), c_uint64()
-            self.library.fl_totals(self.handle, int(state), *self._between(start, end), byref(count), byref(size))
-            self._totals[key] = Totals(count.value, size.value)
-        return self._totals[key]
+        if (start, end) not in self._totals:
+            found = (c_uint64 * (2 * len(State)))()
+            self.library.fl_totals(self.handle, *self._between(start, end), found)
+            self._totals[start, end] = list(map(Totals, found[::2], found[1::2]))
+        return self._totals[start, end][state]
 
     def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
         self._ready()
         found = self.library.words(self.library.fl_by_size, self.handle, *self._between(start, end))
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
 
-    def sample(self, most: int, first: int = 0, last: Optional[int] = None) -> tuple[int, array[int]]:
+    def sample(self, most: int, first: int = 0, last: Optional[int] = None, before: Sample = NO_SAMPLE) -> Sample:
         self._ready()
         first, last = max(first, 0), min(len(self) if last is None else last, len(self))
+        level, rows = before
         words = CWords()
-        level = self.library.fl_sample(self.handle, most, first, last, byref(words))
+        level = self.library.fl_sample(self.handle, most, first, last, level, c_array(rows), len(rows) // COLUMNS, byref(words))
         return level, self.library.take(words)
 
     def bytes_in(self, ranges: array[int]) -> list[int]:

@@ -11,7 +11,7 @@ from findleaks.engine.dominators import SHARED, Chain, check_bounds
 from findleaks.engine.kernel.fields import KernelFields
 from findleaks.engine.kernel.library import Handle, Kernel
 from findleaks.engine.kernel.memory import CArray, c_array, c_piece, kernel_array, zeros
-from findleaks.engine.retained import Rows, WholeTree, node_number
+from findleaks.engine.retained import Rows, WholeTree, by_size, node_number
 from findleaks.target.base import Piece
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ class KernelDominators(WholeTree):
         return self._library.words(self._library.fl_dominators_children, self._handle, place, limit)
 
     def _spread(self, place: int, everything: bool) -> Rows:
-        return self._library.rows(5, self._library.fl_dominators_spread, self._handle, place, everything)
+        if everything:
+            return by_size(self._library.words(self._library.fl_dominators_sizes, self._handle, place))
+        return self._library.rows(5, self._library.fl_dominators_spread, self._handle, place)
 
     def _labels_below(self, labels: array[int], most: int) -> bool:
         return bool(self._library.fl_labels_below(c_array(labels), len(labels), most))

@@ -10,7 +10,7 @@ from findleaks.engine.fields import FieldsTree
 from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.library import Handle, Kernel
 from findleaks.engine.kernel.memory import c_array, kernel_array
-from findleaks.engine.retained import Rows, WholeTree
+from findleaks.engine.retained import Rows, WholeTree, by_size
 
 
 class KernelFields(FieldsTree):
@@ -51,4 +51,6 @@ class KernelFields(FieldsTree):
         return self._library.words(self._library.fl_fields_children, self._handle, field, limit)
 
     def _spread(self, field: int, everything: bool) -> Rows:
-        return self._library.rows(5, self._library.fl_fields_spread, self._handle, field, everything)
+        if everything:
+            return by_size(self._library.words(self._library.fl_fields_sizes, self._handle, field))
+        return self._library.rows(5, self._library.fl_fields_spread, self._handle, field)

@@ -30,6 +30,7 @@ class KernelGraph:
         self._kinds = bytearray(len(blocks) or 1)
         self._held = c_array(self._kinds)  # neither moves nor goes while the kernel uses it
         self._marking = self._marked = self._classified = False
+        self._totals: list[Totals] = []  # by kind, once classified
         made = library.fl_graph_new(blocks.handle, self._held)
         self._handle = Handle(made, library.fl_graph_free, "for the heap's graph")
         if heuristics & Heuristic.AUTO:
@@ -100,9 +101,15 @@ class KernelGraph:
         return KernelRows(self._library, self._handle, self.blocks.handle, rules)
 
     def totals(self, kind: Kind) -> Totals:
-        count, size = c_uint64(), c_uint64()
-        self._library.fl_kind_totals(self._handle, int(kind), byref(count), byref(size))
-        return Totals(count.value, size.value)
+        if not self._classified:
+            return self._by_kind()[kind]
+        self._totals = self._totals or self._by_kind()
+        return self._totals[kind]
+
+    def _by_kind(self) -> list[Totals]:
+        found = (c_uint64 * (2 * len(Kind)))()
+        self._library.fl_kind_totals(self._handle, found)
+        return list(map(Totals, found[::2], found[1::2]))
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         return self._grouped(pieces, types, False)

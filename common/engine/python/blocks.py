@@ -15,6 +15,7 @@ from findleaks.engine.pages import PageLists, PageRead
 from findleaks.engine.pointer_runs import Bounds
 from findleaks.engine.python import pages, sample
 from findleaks.engine.python.pointer_runs import PurePointerRuns
+from findleaks.engine.sampling import NO_SAMPLE, Sample
 from findleaks.engine.terms import RUN, Size, State, Totals
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
@@ -165,9 +166,9 @@ class PureBlocks:
         counts = Counter(zip(self.sizes[low:high], self.states[low:high]))
         return [Size(size, State(state), blocks) for (size, state), blocks in sorted(counts.items())]
 
-    def sample(self, most: int, first: int = 0, last: Optional[int] = None) -> tuple[int, array[int]]:
+    def sample(self, most: int, first: int = 0, last: Optional[int] = None, before: Sample = NO_SAMPLE) -> Sample:
         self._ready()
-        return sample.sample(self, most, max(first, 0), len(self.starts) if last is None else last)
+        return sample.sample(self, most, max(first, 0), len(self.starts) if last is None else last, before)
 
     def bytes_in(self, ranges: array[int]) -> list[int]:
         self._ready()

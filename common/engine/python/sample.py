@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
-from findleaks.engine.sampling import COLUMNS, level_of, thinned
+from findleaks.engine.sampling import COLUMNS, Sample, level_of, thinned
 from findleaks.engine.terms import State
 
 if TYPE_CHECKING:
     from findleaks.engine.python.blocks import PureBlocks
 
 
-def sample(blocks: PureBlocks, most: int, first: int, last: int) -> tuple[int, array[int]]:
+def sample(blocks: PureBlocks, most: int, first: int, last: int, before: Sample) -> Sample:
     """See contract.Blocks.sample."""
-    level, rows = 0, array("Q")
+    level, rows = thinned(before[1], before[0], most)
     for start, size, state in zip(blocks.starts[first:last], blocks.sizes[first:last], blocks.states[first:last]):
         if state == State.IN_USE and (own := level_of(start, size)) >= level:
             rows.extend((start, size, own))
