@@ -26,7 +26,9 @@ demo: venv kernel ## find the leaks of a sample core; needs no debugger
 test: test-tools venv kernel bytecode ## install what the tests need (as root, with apt), then lint and run all tests
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint all-tests
 
+# Collected once beforehand: the workers would each compile all tests, at the same time.
 all-tests: venv kernel bytecode
+	@$(PYTEST) --collect-only --quiet >/dev/null || true
 	env -u MAKEFLAGS -u MFLAGS $(PYTEST) $(ALL) --durations=10
 
 test-matrix: test-tools venv kernel bytecode ## the tests of many libc, debugger and Python versions, and all tests without the kernel
