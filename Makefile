@@ -20,7 +20,8 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
 		while IFS="$$(printf '\t')" read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
 
-demo: venv kernel ## find the leaks of a sample core; needs no debugger
+# An environment with the tests' packages serves as well; the demo alone needs none of them.
+demo: $(or $(wildcard $(VENV)/.ready),$(VENV)/.installed) kernel ## find the leaks of a sample core; needs no debugger
 	$(BIN)/findleaks find $(SAMPLE)
 
 test: test-tools venv kernel bytecode ## install what the tests need (as root, with apt), then lint and run all tests
@@ -52,7 +53,7 @@ bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 
 	$(BIN)/python tests/bench/scopes.py
 	$(BIN)/python tests/bench/diff.py
 
-venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable
+venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable, and what the tests need
 
 kernel: $(KERNEL) ## build the C kernel beside its Python twin, for a checkout that is not installed
 
@@ -67,8 +68,12 @@ clean: ## remove the virtual environment and all that was built
 test-tools:
 	@sh tests/support/install.sh
 
+$(VENV)/.installed: setup.py pyproject.toml tests/support/venv.sh
+	@sh tests/support/venv.sh '$(PYTHON)' $(VENV) .
+	@touch $@
+
 $(VENV)/.ready: setup.py pyproject.toml tests/support/venv.sh
-	@sh tests/support/venv.sh '$(PYTHON)' $(VENV)
+	@sh tests/support/venv.sh '$(PYTHON)' $(VENV) '.[test]'
 	@touch $@
 
 # Without a C compiler nothing is built, and the pure-Python twin serves. A new file is moved into place: the old one may be in use.

@@ -76,7 +76,7 @@ def test_no_virtual_environment_possible_is_said_plainly(tmp_path: Path) -> None
 
 def test_an_old_python_is_refused(tmp_path: Path) -> None:
     python = script(tmp_path / "python", '#!/bin/sh\n[ "$1" = -V ] && echo Python 3.8.18 && exit\nexit 1\n')
-    done = run("sh", SUPPORT / "venv.sh", python, tmp_path / "venv")
+    done = run("sh", SUPPORT / "venv.sh", python, tmp_path / "venv", ".")
     assert (done.returncode, "is Python 3.8.18: 3.9 or newer is needed" in done.stderr) == (1, True)
 
 
@@ -89,10 +89,10 @@ def test_make_demo_on_a_fresh_clone_without_the_module_venv(tmp_path: Path) -> N
     done = run("make", "demo", f"PYTHON={python}", cwd=source, env={**os.environ, "PIP_NO_COMPILE": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "definite" in done.stdout
-    ready = (source / ".venv" / ".ready").stat()
+    ready = (source / ".venv" / ".installed").stat()
     again = run("make", "demo", f"PYTHON={python}", cwd=source)
     assert (again.returncode, "definite" in again.stdout) == (0, True)
-    assert (source / ".venv" / ".ready").stat() == ready
+    assert (source / ".venv" / ".installed").stat() == ready
 
 
 def test_help_names_every_target() -> None:

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Make a virtual environment and install the checkout into it, editable, with the tests' Python packages.
-# usage: venv.sh PYTHON FOLDER
+# Make a virtual environment and install the checkout into it, editable.
+# usage: venv.sh PYTHON FOLDER .          findleaks alone
+#        venv.sh PYTHON FOLDER '.[test]'  with the tests' Python packages
 set -eu
 
 python=$1
 venv=$2
+what=$3
 cd "$(dirname "$0")/../.."
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -39,4 +41,4 @@ create() {
 # A good one is kept: it may be in use.
 usable || create || fail "$python can make no virtual environment: neither venv (Debian: apt install python3-venv) nor virtualenv nor pip works"
 
-"$venv/bin/python" -m pip install -q -e '.[test]' >>"$log" 2>&1 </dev/null || fail "pip could not install findleaks and the tests' packages"
+"$venv/bin/python" -m pip install -q -e "$what" >>"$log" 2>&1 </dev/null || fail "pip could not install findleaks ($what)"
