@@ -47,7 +47,7 @@ def instance(row: Any) -> str:
 
 def plain(name: str) -> str:
     """A root's name without counts and addresses."""
-    return re.sub(r"(?<!\+)0x[0-9a-f]{5,16}", "…", re.sub(r" ?\([\d,]+ [^()]*\)", "", name)).strip()
+    return re.sub(r"(?<!\+)0x[0-9a-f]{5,16}", "…", re.sub(r" ?\([\d.,]+ [^()]*\)", "", name)).strip()
 
 
 def expected(core: Path) -> Iterator[tuple[tuple[str, str, str], int | None, int | None]]:
