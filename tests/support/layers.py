@@ -6,11 +6,10 @@ runtime is in its own folder, which no other allocator or runtime imports from.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from imports import imports
+from sources import Source
 
 LAYERS = (
     ("bootstrap", "catalogue", "escaping", "libraries"),
@@ -40,15 +39,15 @@ BUILT_ON = {("node", "v8"), ("tcmalloc", "tcmallocs"), ("tcmalloc_google", "tcma
 """Folders of one of these packages that are built on another."""
 
 _RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-_ENTRY = "if __name__ == '__main__':"
 
 
-def upward(path: Path, name: str) -> Iterator[str]:
-    """A line for each import in the file `name` (common/…, gdb/…, lldb/…) that does not run downward."""
+def upward(source: Source) -> Iterator[str]:
+    """A line for each import in a file (common/…, gdb/…, lldb/…) that does not run downward."""
+    name = source.name
     if name == "common/__init__.py":
         return
-    here, root = _module(name), path.parents[name.count("/")]
-    for line, module in _imports(path):
+    here, root = _module(name), source.root
+    for line, module in _imports(source):
         there = module.split(".")[1:]
         if not there or there[0].startswith("__version"):
             continue
@@ -77,11 +76,8 @@ def _apart(one: str, other: str) -> bool:
     return bool(one and other) and one != other and (one, other) not in BUILT_ON
 
 
-def _imports(path: Path) -> Iterator[tuple[int, str]]:
+def _imports(source: Source) -> Iterator[tuple[int, str]]:
     """Line and module of each import from findleaks, but for those of a file that is run as a script."""
-    for entry in ast.parse(path.read_bytes(), str(path)).body:
-        if ast.unparse(entry).startswith(_ENTRY):
-            continue
-        for line, module, names in imports(entry):
-            modules = [f"findleaks.{name}" for name in names] if module == "findleaks" else [module]
-            yield from ((line, module) for module in modules if module.startswith("findleaks."))
+    for line, module, names in source.imports_as_module:
+        modules = [f"findleaks.{name}" for name in names] if module == "findleaks" else [module]
+        yield from ((line, module) for module in modules if module.startswith("findleaks."))

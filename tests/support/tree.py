@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import layers
-from imports import imports
+from sources import Source
 
 LONGEST = 420
 TEXTS = {".py", ".c", ".h", ".cpp", ".sh", ".md", ".toml", ""}
@@ -97,32 +97,39 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
             yield f"{name}: tests/ must hold no packages"
         if name == "conftest.py":
             yield f"{name}: belongs in tests/"
+        source = Source(path, name)
         if name.startswith("common/") and path.suffix == ".py":
-            yield from debuggers(path, name)
-            yield from entries(path, name, root)
+            yield from debuggers(source)
+            yield from entries(source)
         if re.match(r"(common|gdb|lldb)/.*\.py$", name):
-            yield from layers.upward(path, name)
+            yield from layers.upward(source)
         if re.match(r"(common|gdb|lldb)/.*\.py$", name) and name not in WRITERS:
-            yield from writers(path, name)
+            yield from writers(source)
         if name.startswith(PLAIN_ROOMS) and path.suffix in (".py", ".c", ".h"):
-            yield from words_to_avoid(path, name)
+            yield from words_to_avoid(source)
 
 
-def writers(path: Path, name: str) -> Iterator[str]:
+def writers(source: Source) -> Iterator[str]:
     """Calls that write to the user's terminal."""
-    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
-        if isinstance(node, ast.Call) and _WRITES.fullmatch(ast.unparse(node.func)):
-            yield f"{name}:{node.lineno}: writes by {ast.unparse(node.func)}: text goes through commands.emit, which makes it visible"
+    for node in source.nodes:
+        if isinstance(node, ast.Call) and _last(node.func) in _WRITING and _WRITES.fullmatch(ast.unparse(node.func)):
+            by = ast.unparse(node.func)
+            yield f"{source.name}:{node.lineno}: writes by {by}: text goes through commands.emit, which makes it visible"
 
 
+def _last(called: ast.expr) -> str:
+    """ "write" of sys.stdout.write"""
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+
+
+_WRITING = {"print", "write", "writelines", "PutCString", "AppendMessage", "Print"}
 _WRITES = re.compile(r"print|sys\.(std|__std)\w+\.(write|writelines)|gdb\.write|\w*result\w*\.(PutCString|AppendMessage|Print)|os\.write")
 
 
-def words_to_avoid(path: Path, name: str) -> Iterator[str]:
+def words_to_avoid(source: Source) -> Iterator[str]:
     """PLAIN_WORDS in the names that a file defines, its comments, docstrings and strings; prose beyond LONGEST_PROSE columns."""
-    text = path.read_text(encoding="utf-8")
-    lines = text.split("\n")
-    for line, said, prose in c_words(text) if path.suffix in (".c", ".h") else python_words(text):
+    name, lines = source.name, source.text.split("\n")
+    for line, said, prose in c_words(source.text) if name.endswith((".c", ".h")) else python_words(source):
         for word in _AVOIDED.findall(_separated(said)):
             if (name, word) in GIVEN_NAMES:
                 continue
@@ -132,12 +139,12 @@ def words_to_avoid(path: Path, name: str) -> Iterator[str]:
                 yield f"{name}:{at}: prose of {len(lines[at - 1])} columns (the limit is {LONGEST_PROSE})"
 
 
-def python_words(text: str) -> Iterator[tuple[int, str, bool]]:
+def python_words(source: Source) -> Iterator[tuple[int, str, bool]]:
     """(line, text, whether it is prose) of the comments, strings and defined names of a Python file."""
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.COMMENT and not token.string.startswith(("# type:", "# noqa")):
             yield token.start[0], token.string, True
-    for node in ast.walk(ast.parse(text)):
+    for node in source.nodes:
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield line, "\n" * ((node.end_lineno or line) - line), True
@@ -175,24 +182,24 @@ def _separated(said: str) -> str:
 _AVOIDED = re.compile(rf"\b(?:{'|'.join(PLAIN_WORDS)})\b")
 
 
-def debuggers(path: Path, name: str) -> Iterator[str]:
+def debuggers(source: Source) -> Iterator[str]:
     """Imports of gdb or lldb, or of our front ends, anywhere in the file."""
-    for line, module, names in imports(ast.parse(path.read_bytes(), str(path))):
+    for line, module, names in source.imports:
         for one in (module, *(f"{module}.{taken}" for taken in names)):
             if re.match(r"(findleaks\.)?(gdb|lldb)(\.|$)", one):
-                yield f"{name}:{line}: imports {one}: common/ must work in every front end"
+                yield f"{source.name}:{line}: imports {one}: common/ must work in every front end"
 
 
-def entries(path: Path, name: str, root: Path) -> Iterator[str]:
+def entries(source: Source) -> Iterator[str]:
     """Strings that name code of our front ends, which common/ cannot import: each is a "findleaks.gdb.MODULE:FUNCTION" that is there."""
-    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+    for node in source.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"findleaks\.(gdb|lldb)\.\w", node.value):
             if len(node.value.split()) > 1 and "import" not in node.value:
                 continue  # prose
             match = re.fullmatch(r"findleaks\.(gdb|lldb)\.(\w+):(\w+)", node.value)
-            file = root / match[1] / f"{match[2]}.py" if match else None
+            file = source.root / match[1] / f"{match[2]}.py" if match else None
             if match is None or file is None or not file.is_file() or f"\ndef {match[3]}(" not in file.read_text(encoding="utf-8"):
-                yield f"{name}:{node.lineno}: {node.value!r} names no function of a front end: write findleaks.gdb.MODULE:FUNCTION"
+                yield f"{source.name}:{node.lineno}: {node.value!r} names no function of a front end: write findleaks.gdb.MODULE:FUNCTION"
 
 
 def main() -> int:

@@ -3,11 +3,10 @@ for types."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
-from imports import imports
+from sources import Source
 
 COMMON = Path(__file__).parents[2] / "common"
 
@@ -18,7 +17,7 @@ def graph_of(root: Path) -> dict[str, set[str]]:
     found = {}
     for name, path in files.items():
         taken: set[str] = set()
-        for _, module, names in imports(ast.parse(path.read_bytes())):
+        for _, module, names in Source(path, name).imports:
             taken |= {f"{module}.{one}" for one in names} & files.keys() or {module}
         found[name] = taken & files.keys() - {name}
     return found
