@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from findleaks.audit.container_ownership import find_container_owners
 from findleaks.audit.containers.reader import Reader
+from findleaks.audit.managed_objects import owned_objects
 from findleaks.audit.owners import Owners, owners
-from findleaks.engine.dominators import Dominators
+from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators
 from findleaks.session import Session
+from findleaks.target.base import Range
 
 
 class Holders(NamedTuple):
@@ -31,9 +35,22 @@ def _computed(session: Session) -> Holders:
     parts, container_owners = find_container_owners(session, reader, named)
     if container_owners:
         tree.set_owners(parts, container_owners)
-    for piece in session.pieces(session.roots, "reading the roots"):
+    pages = [page for one in owned_objects(session) for page in one.objects.pages]
+    if pages:
+        tree.merge_into_roots(_ignored(session, pages))
+    for piece in session.pieces(sorted([*session.roots, *pages]), "reading the roots"):
         tree.scan_roots(piece)
     for number, owner in enumerate(named.all):
-        if owner.words:
+        if owner.words and not owner.apart:
             tree.root_words([value for _, value in owner.words], number)
     return Holders(reader, named, session.computed(tree, "who holds what"))
+
+
+def _ignored(session: Session, pages: Sequence[Range]) -> array[int]:
+    """Argument of Dominators.merge_into_roots: blocks with pages are read object by object."""
+    blocks = session.directory.blocks
+    made = array("I", [NO_ROOT]) * len(blocks)
+    for index in blocks.find_all([page.start for page in pages])[0]:
+        if index < len(made):
+            made[index] = IGNORED
+    return made

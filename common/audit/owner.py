@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Optional
 
+from findleaks.engine.terms import Totals
 from findleaks.target.base import Range
 
 
@@ -39,6 +41,12 @@ class Owner:
     words: list[tuple[str, int]] = field(default_factory=list)  # values outside `ranges`: registers
     managed: bool = False  # part of a managed runtime's heap
     table: int = 0  # of a managed variable: a block that its value has for itself
+    what: str = ""  # of a managed variable: the type of its value, "" if unknown
+    length: Optional[int] = None  # of a collection, in `unit`s
+    unit: str = ""
+    apart: bool = False  # a managed variable whose value is no block
+    # That it alone leads to, where they are no blocks.
+    objects: Totals = field(default_factory=lambda: Totals(0, 0))
 
     @property
     def label(self) -> str:
@@ -51,4 +59,6 @@ class Owner:
         even in quotes, or it would be taken for an option; "" if it has neither."""
         if self.name and self.name[0] not in "$&*(-" and "`" not in self.name:
             return self.name
+        if self.sort == Sort.MANAGED:
+            return hex(self.words[0][1])
         return hex(self.ranges[0].start) if self.ranges else ""

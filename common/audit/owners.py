@@ -7,21 +7,24 @@ then mappings; stacks and registers own only what nothing else leads to."""
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.containers.reader import Reader
+from findleaks.audit.managed_objects import OwnedObjects, owned_objects
 from findleaks.audit.owner import Owner, Sort, ThreadName
 from findleaks.audit.stack_owners import CONTROL_NAME, frames, thread_locals
 from findleaks.audit.variables import variables
 from findleaks.engine.dominators import NO_ROOT
+from findleaks.engine.terms import Totals
 from findleaks.formatting import printable, size
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dtv_words
+from findleaks.runtimes.base import Runtime, Variable
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import intersection, subtract, subtract_few
+from findleaks.target.ranges import intersection, merged, subtract, subtract_few
 from findleaks.target.runs import Runs
 
 _PRIORITIES = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
@@ -31,10 +34,16 @@ class Owners:
     """All owners of a session's roots. `bounds`, `numbers`: as for Graph.dominators. `priorities`:
     the numbers at which the second and later priorities begin."""
 
-    def __init__(self, found: Iterable[Owner]) -> None:
+    def __init__(self, found: Iterable[Owner], objects: Iterable[OwnedObjects] = ()) -> None:
+        """`objects`: what owners of managed variables retain in managed heaps; these owners come
+        first, in the order of the variables of all of `objects`."""
         self.all = sorted((owner for owner in found if owner.ranges or owner.words), key=lambda owner: owner.sort)
         self.priorities = [sum(owner.sort < sort for owner in self.all) for sort in _PRIORITIES]
         self.bounds, self.numbers = _bounds([(r.start, r.end, n) for n, owner in enumerate(self.all) for r in owner.ranges])
+        first = 0
+        for one in objects:
+            self.bounds, self.numbers = _divided(self.bounds, self.numbers, one, first)
+            first += len(one.variables)
 
     def priority(self, number: int) -> int:
         """The priority of an owner, 0 the first."""
@@ -55,19 +64,26 @@ def owners(session: Session, reader: Reader) -> Owners:
     def whose(tid: int) -> str:
         return "main thread" if tid == target.pid or (numbers.get(tid) == 1 and target.pid is None) else f"thread {numbers.get(tid, tid)}"
 
-    found = [
-        Owner(Sort.MANAGED, printable(one.name), f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
-        for runtime in session.runtimes
-        for one in runtime.variables()
-    ]
+    objects = owned_objects(session)
+    found = [_managed_variable(one.runtime, variable, totals) for one in objects for variable, totals in zip(one.variables, one.totals)]
+    others = (runtime for runtime in session.runtimes if runtime.object_nodes() is None)
+    found += [_managed_variable(runtime, one) for runtime in others for one in runtime.variables()]
     found += variables(session, reader)
     found += thread_locals(session, whose)
     dtvs = {owner.thread: owner for owner in found if owner.name == CONTROL_NAME}
     found += frames(session, whose, _ranges(found))
-    found += _managed(session, _ranges(found))
+    found += _managed(session, _ranges(found), objects)
     words = list(_owners_outside_memory(session, whose, dtvs))
     found += _mappings(target.regions(), roots, _ranges([*found, *words]))
-    return Owners([*found, *words])
+    return Owners([*found, *words], objects)
+
+
+def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None) -> Owner:
+    """`objects`: what it alone leads to, of objects that are no blocks."""
+    made = Owner(Sort.MANAGED, printable(one.name), f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
+    made.what, made.length, made.unit = printable(one.what), one.length, one.unit
+    made.apart, made.objects = objects is not None, objects or Totals(0, 0)
+    return made
 
 
 def _ranges(owners: Iterable[Owner]) -> list[Range]:
@@ -99,12 +115,14 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
     yield Owner(Sort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
 
 
-def _managed(session: Session, taken: Sequence[Range]) -> Iterator[Owner]:
-    """Parts of managed runtimes' heaps: "Ruby's heap pages"."""
+def _managed(session: Session, taken: Sequence[Range], objects: Sequence[OwnedObjects]) -> Iterator[Owner]:
+    """Parts of managed runtimes' heaps: "Ruby's heap pages". Pages in blocks are roots where it is
+    known what their objects refer to."""
     left = subtract(session.roots, taken)
     for runtime in session.runtimes:
+        pages = [page for one in objects if one.runtime is runtime for page in one.objects.pages]
         for part in runtime.parts():
-            ranges = intersection(left, part.ranges) if not part.inside else []
+            ranges = intersection(left, part.ranges) if not part.inside else merged(pages)
             if ranges:
                 name = part.name if part.name.startswith(runtime.name) or "'" in part.name else f"{runtime.name}'s {part.name}"
                 yield Owner(Sort.MAPPING, printable(name), printable(part.detail), 0, ranges, managed=True)
@@ -137,3 +155,26 @@ def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[in
         bounds.append(end)
         numbers.append(NO_ROOT)
     return bounds, numbers
+
+
+def _divided(bounds: array[int], numbers: array[int], one: OwnedObjects, first: int) -> tuple[array[int], array[int]]:
+    """The same bounds, with the objects in them taken out for their own owners, which are numbered
+    from `first` on. Quick for many objects: they are copied by runs."""
+    made, owners = array("Q"), array("I")
+    mine = array("I", (first + number for number in one.owners)) if first else one.owners
+    at = 0
+    for place, start in enumerate(bounds):
+        made.append(start)
+        owners.append(numbers[place])
+        end = bounds[place + 1] if place + 1 < len(bounds) else start
+        at = bisect_left(one.starts, start, at)
+        last = bisect_left(one.starts, end, at)
+        if last == at or numbers[place] == NO_ROOT:
+            continue
+        inner, owning = array("Q", bytes(16 * (last - at))), array("I", [numbers[place]]) * (2 * (last - at))
+        inner[0::2], inner[1::2], owning[0::2] = one.starts[at:last], one.ends[at:last], mine[at:last]
+        inner[-1] = min(inner[-1], end)
+        made += inner
+        owners += owning
+        at = last
+    return made, owners

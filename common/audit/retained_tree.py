@@ -18,7 +18,7 @@ from findleaks.audit.owner import Owner, Sort
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
-from findleaks.formatting import printable, size
+from findleaks.formatting import counted, printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -91,7 +91,12 @@ class TreeBuilder:
         """The row of a root, with its fields if `expand`."""
         made = RetainedNode(owner.label, self.tree.retained(node), "root", owner, address=owner.ranges[0].start if owner.ranges else 0)
         self._least(made)
-        if expand and made.totals.blocks:
+        if owner.sort == Sort.MANAGED and owner.length is not None:
+            made.contents = Contents(Container(owner.what, 0, 0, owner.length, owner.unit), 0, 0, 0, [])
+            made.sizes = self.tree.sizes(node, SIZES)
+        if owner.what:
+            made.what = managed_phrase(owner)
+        if expand and made.totals.blocks and not owner.apart:
             found = fields_of(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
             start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
             type_ = self.session.members.variable(start) if start and owner.sort == Sort.VARIABLE else None
@@ -330,6 +335,17 @@ def phrase(contents: Contents) -> str:
     said = " and ".join(part for part in (said, *parts) if part)
     trouble = f"; damaged: {made.problem}" if made.problem else ""
     return f"{made.what}, {said}{trouble}"
+
+
+def managed_phrase(owner: Owner) -> str:
+    """ "Array, 60,000 elements, with 60,001 objects of 2.3 MiB" """
+    unit, objects = owner.unit if owner.length != 1 else _SINGULAR.get(owner.unit, owner.unit), owner.objects
+    length = f", {owner.length:,} {unit}" if owner.length is not None else ""
+    held = f", with {counted(objects.blocks, 'object')} of {size(objects.bytes)}" if objects.blocks else ""
+    return f"{owner.what}{length}{held}"
+
+
+_SINGULAR = {"elements": "element", "entries": "entry", "bytes": "byte"}
 
 
 def root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:

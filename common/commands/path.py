@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from findleaks.arg_types import address_word, count_word
 from findleaks.audit.address_info import Answer, Describer
+from findleaks.audit.managed_objects import links_to, owned_objects
 from findleaks.audit.references import root_references
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
@@ -18,12 +19,15 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
 from findleaks.formatting import counted, printable
+from findleaks.runtimes.base import Runtime
 from findleaks.session import Session
 from findleaks.target.base import Range
 
 STEPS = 25  # steps shown without --limit
 LAST = 4  # steps shown at the end of a chain that is cut, such as a list of a million nodes
 CHUNK = 4096  # blocks visited between two checks for Ctrl-C
+NEAREST = 6  # references between objects that are shown at each end of a chain of such
+TRIED = 16  # roots that refer to a block, from which a way to a variable is looked for
 SEARCH = 1_000_000  # lost blocks visited in search of a chain from a leader, at most
 
 Item = TypeVar("Item")
@@ -70,7 +74,9 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
     if lost_from >= 0:
         chain = _from_leader(session, graph, lost_from, index)
     chain, variable = _from_variable(session, chain)
-    steps = [] if lost_from >= 0 or not chain else [variable or _root_step(session, describer, chain[0])]
+    steps = [variable] if variable is not None else []
+    if chain and lost_from < 0 and not steps:
+        chain, steps = _through_objects(session, describer, chain)
     links, skipped, last = _shown(chain, args.limit)
     steps += [_block_step(session, describer, a, b) for a, b in links]
     gap = len(steps) - last
@@ -97,6 +103,39 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step 
             name = printable(f"{one.name} ({runtime.name} variable)")
             return chain[at:], Step(name, one.address, one.value, one.value - blocks.address(chain[at]), None)
     return chain, None
+
+
+def _through_objects(session: Session, describer: Describer, chain: list[int]) -> tuple[list[int], list[Step]]:
+    """The chain from the last object on it that is no block (Ruby's), with the steps to its first
+    block, from a variable if one leads to that object, else from the root."""
+    blocks = session.directory.blocks
+    pages = {blocks.find(page.start) for one in owned_objects(session) for page in one.objects.pages}
+    last = max((at for at, index in enumerate(chain[:-1]) if index in pages), default=-1)
+    if last >= 0:
+        words = [_block_step(session, describer, chain[last], chain[last + 1])]
+    else:
+        low, high = _extent(session, chain[0])
+        words = [Step("", one.address, one.value, one.value - low, None) for one in root_references(session, low, high) if one.address]
+    for word in words[:TRIED]:
+        found = links_to(session, word.address)
+        if found is not None:
+            one, variable, links = found
+            steps = [Step(printable(f"{variable.name} ({one.runtime.name} variable)"), variable.address, variable.value, 0, None)]
+            for place, value in links[:NEAREST] + links[max(len(links) - NEAREST, NEAREST) :]:
+                steps.append(_object_step(describer, one.runtime, place, value, 0))
+            if len(links) > 2 * NEAREST:
+                left = len(links) - 2 * NEAREST
+                steps[NEAREST + 1] = replace(
+                    steps[NEAREST + 1], origin=f"… {counted(left, 'more reference')}, then {steps[NEAREST + 1].origin}"
+                )
+            return chain[last + 1 :], [*steps, _object_step(describer, one.runtime, word.address, word.value, word.offset)]
+    return chain, [_root_step(session, describer, chain[0])]
+
+
+def _object_step(describer: Describer, runtime: Runtime, place: int, value: int, offset: int) -> Step:
+    """A reference from an object, or from its storage."""
+    answer = describer.answer(place)
+    return Step(printable(runtime.describe(place)) or answer.phrase, place, value, offset, answer)
 
 
 def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:

@@ -144,7 +144,14 @@ def _root(row: RetainedNode, named: Owners) -> dict[str, Any]:
     owner = row.owner
     assert owner is not None
     address = hex(owner.ranges[0].start) if owner.ranges else None
-    return {**_row(row), "sort": WORDS[owner.sort], "thread": owner.thread or None, "address": address}
+    body = {**_row(row), "sort": WORDS[owner.sort], "thread": owner.thread or None, "address": address}
+    if not owner.apart:
+        return body
+    return {**body, "objects": {"runtime": owner.where.removesuffix(" variable"), **_counted(owner.objects)}}
+
+
+def _counted(objects: Totals) -> dict[str, int]:
+    return {"count": objects.blocks, "bytes": objects.bytes}
 
 
 def _row(row: RetainedNode) -> dict[str, Any]:

@@ -86,14 +86,37 @@ class Holders(NamedTuple):
     owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
 
 
+class Objects(NamedTuple):
+    """Live objects of a runtime's own heap, as nodes that refer to one another.
+
+    Columns, ascending by address: where an object begins, the bytes of its place, how many of them
+    are in use (beyond are remains of former objects), and in how many references to other objects
+    are looked for: none of an object whose memory is not known to refer only to what it holds.
+    `buffers`: start and size in turn, ascending and disjoint, of what objects have elsewhere
+    (elements of arrays, tables), and that refers to objects. `ranges`: memory of objects only,
+    sorted and disjoint; `pages`: those of it that are in allocators' blocks."""
+
+    addresses: array[int]  # "Q"
+    sizes: array[int]  # "I"
+    used: array[int]  # "I"
+    followed: array[int]  # "I"
+    buffers: array[int]  # "Q"
+    ranges: Sequence[Range]
+    pages: Sequence[Range] = ()
+
+
 class Variable(NamedTuple):
     """A variable of the managed language ("shop.orders.cache"): the reference is at `address`, the
-    object at `value`. `table`: the block with the object's own storage (a dictionary's), or 0."""
+    object at `value`. `table`: the block with the object's own storage (a dictionary's), or 0.
+    `what`: the object's type, "" if unknown; `length`: of a collection, in `unit`s ("elements")."""
 
     name: str
     address: int
     value: int
     table: int = 0
+    what: str = ""
+    length: Optional[int] = None
+    unit: str = ""
 
 
 class Site(NamedTuple):
@@ -197,6 +220,11 @@ class Runtime:
     def variables(self) -> Sequence[Variable]:
         """Global variables whose values are objects in blocks in use; one variable an object."""
         return []
+
+    def object_nodes(self) -> Optional[Objects]:
+        """Its objects, if they are no blocks and `variables` refer to them; else None. Objects to
+        which a variable refers are among them."""
+        return None
 
     def links(self) -> Optional[bytearray]:
         """For each block, where the runtime's links between objects end, in bytes into the block.

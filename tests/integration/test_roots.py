@@ -262,7 +262,7 @@ def test_a_profiler_in_a_real_jvm(tmp_path: Path) -> None:
 def test_redis_keys_are_counted(tmp_path: Path) -> None:
     keys = 5000
     with real.Idle(real.PROGRAMS["redis"], tmp_path / "run") as idle:
-        with socket.create_connection(("127.0.0.1", idle._port), timeout=180) as wire:
+        with socket.create_connection(("127.0.0.1", idle.port), timeout=180) as wire:
             wire.sendall(b"".join(b"SET counted:%d value-%d\r\n" % (i, i) for i in range(keys)) + b"DBSIZE\r\n")
             answer = b""
             while b":" not in answer or not answer.endswith(b"\r\n"):

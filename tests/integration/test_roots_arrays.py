@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
@@ -108,19 +109,22 @@ def test_vectors(flags: tuple[str, ...], tmp_path: Path) -> None:
 
 
 RUBY = """
-$kept = (0...N).map { |n| "x" * 999 }
+kept = (0...N).map { |n| "x" * 999 }
 class Pair; def initialize(n); @a, @b, @c, @d, @e = n, "q" * 1991, nil, n, n; end; end
-$pairs = (0...N / 2).map { |n| Pair.new(n) }
+pairs = (0...N / 2).map { |n| Pair.new(n) }
 GC.start
 puts "ready"
 STDOUT.flush
 sleep
+puts kept, pairs
 """
+"""Held by local variables, which have no names: what globals hold would be the globals'."""
 
 
 def held_once(core: Path, size: int, filler: str) -> int:
-    """How many blocks of this usable size with this text one word of the core points to. A stale word is a second one, so that a
-    block belongs to no single field; it is found by a scan that shares no code with findleaks."""
+    """How many blocks of this usable size with this text one word of the core points to or into. A stale word is a second one, so that
+    a block belongs to no single field; it is found by a scan that shares no code with findleaks. A word may be left of copying, and
+    point into the text."""
     listed = [json.loads(line) for line in ran("blocks", "--json", "--size", str(size), str(core), check=True).stdout.splitlines()]
     picture = evidence.read(core)
     pointing: dict[int, int] = {}
@@ -129,9 +133,11 @@ def held_once(core: Path, size: int, filler: str) -> int:
         assert segment is not None
         if segment.data.startswith(filler.encode(), address - segment.start):
             pointing[address] = 0
-    for word in picture.words(min(pointing), max(pointing) + 1):
-        if word.value in pointing:
-            pointing[word.value] += 1
+    starts = sorted(pointing)
+    for word in picture.words(starts[0], starts[-1] + size):
+        start = starts[bisect_right(starts, word.value) - 1]
+        if word.value < start + size:
+            pointing[start] += 1
     return sum(count == 1 for count in pointing.values())
 
 

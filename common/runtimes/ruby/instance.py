@@ -13,13 +13,16 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.runtimes.base import Count, Holders, Part, Runtime, Type
+from findleaks.engine.terms import NO_POINTERS
+from findleaks.runtimes.base import Count, Holders, Objects, Part, Runtime, Type, Variable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
 from findleaks.runtimes.ruby.layout import Layout, exported
+from findleaks.runtimes.ruby.objects import Slots
 from findleaks.runtimes.ruby.pages import Pages
 from findleaks.runtimes.ruby.reported import reported_at
 from findleaks.runtimes.ruby.values import Values
+from findleaks.runtimes.ruby.variables import GETTERS, Exported, Finder, Found
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 
@@ -32,6 +35,7 @@ FLAG, DATA = 24, 32
 LOOK = 4096  # objects between two checks for the user's interrupt
 NAMED = 1 << 16  # sorts of objects that are named one by one; a sound heap has some hundreds
 SEARCHED = 2048  # data types whose free functions are analysed; a program has some hundreds at most
+MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
 
 _EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory; free slots may seem to
@@ -174,8 +178,65 @@ class Ruby(Runtime):
         """See base.Runtime."""
         return self._census.free()
 
+    def variables(self) -> Sequence[Variable]:
+        """See base.Runtime. Objects that variables refer to have their own variables listed too."""
+        return self._variables.variables
+
+    def object_nodes(self) -> Optional[Objects]:
+        """See base.Runtime."""
+        return self._objects[0] if self._objects is not None else None
+
+    def links(self) -> Optional[bytearray]:
+        """See base.Runtime: the elements of Arrays and tables refer to objects, and texts to
+        nothing; behind the last, such blocks have remains of former ones."""
+        if self._objects is None:
+            return None
+        blocks = self._directory.blocks
+        made = bytearray(len(blocks))
+        indices, _ = blocks.find_all(self._objects[1])
+        for index in interruptible(self._target, indices, LOOK):
+            if index < len(made):
+                made[index] = NO_POINTERS
+        return made
+
+    @cached_property
+    def _objects(self) -> Optional[tuple[Objects, array[int]]]:
+        """The objects, and addresses in their storage that has no references to native memory."""
+        if not self._variables.variables:
+            return None
+        slots = Slots(self._memory, self._engine, self._census, self._values.long, self._variables.counts)
+        return slots.objects(self._variables.divided, self.pages.ranges(), self._inside), slots.plain
+
+    @cached_property
+    def _by_address(self) -> Mapping[int, Variable]:
+        return {one.address: one for one in self.variables()}
+
+    @cached_property
+    def _variables(self) -> Found:
+        if not self.pages.all or self._values.place is None:
+            return Found([], [], lambda shape: 0)
+        wanted = bytearray(sort.tag == c.T_MODULE or sort.flags & (c.MASK | c.SINGLETON) == c.T_CLASS for sort in self._census.sorts)
+        classes, _, _ = self._census.addresses(wanted + b"\0", array("I", [0]) * (len(wanted) + 1))
+        module = self._layout.module
+        parts = ((max(r.start, module.start), min(r.end, module.end)) for r in self._target.regions() if r.readable and r.writable)
+        data = [Range(start, min(end, start + MAX_DATA)) for start, end in parts if start < end]
+        kept = bytearray(sort.tag == c.T_OBJECT and self._is_singleton(sort.klass) for sort in self._census.sorts) + b"\0"
+        singular, _, _ = self._census.addresses(kept, array("I", [0]) * len(kept)) if any(kept) else ((), (), ())
+        getters = {name: found.address for name in GETTERS if (found := exported(self._target, [module], name)) is not None}
+        words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
+        where = interruptible(self._target, classes)
+        return Finder(self._memory, self._values, self.pages.slot, words, where, singular, data).find()
+
+    def _is_singleton(self, klass: int) -> bool:
+        return bool((self._memory.word(klass) or 0) & c.SINGLETON)
+
     def describe(self, address: int) -> str:
         """See base.Runtime."""
+        variable = self._by_address.get(address)
+        return "; ".join(filter(None, (self._place(address), f"Ruby variable: {variable.name}" if variable is not None else "")))
+
+    def _place(self, address: int) -> str:
+        """What is in its heap at this address, or ""."""
         found = self.pages.slot(address)
         if found is None:
             return "Ruby's heap: the header of a page" if self.pages.at(address) is not None else ""

@@ -2,8 +2,8 @@
 
 A class has its path in its structure: since 3.2 as a field, before that in its table of variables
 under a hidden name. The location is derived from known classes: `rb_cObject`'s path is "Object",
-`rb_cString`'s "String", and so on. Sources: internal/class.h and variable.c (classname), st.c
-(struct st_table), include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2 and 3.3.8."""
+`rb_cString`'s "String", and so on. Sources: internal/class.h and variable.c (classname),
+include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2 and 3.3.8."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.ruby.census import MASK, SINGLETON, T_CLASS, T_ICLASS, T_MODULE, T_STRING
+from findleaks.runtimes.ruby.tables import Item, entries_in, st_span
 
 LONGEST = 200  # bytes of a name that are read
 HOPS = 200  # superclasses that are followed
@@ -41,11 +42,12 @@ class Values:
 
     def __init__(self, memory: Memory, word_of: Callable[[str], Optional[int]]) -> None:
         self._memory = memory
-        self._long = True  # an embedded string begins with its length: since 3.2
+        # Since 3.2: slots have any size, and an embedded string begins with its length.
+        self.long = True
         self._names: dict[int, str] = {}
         self._left = ALL_ENTRIES
         self.place: Optional[Place] = None
-        for self._long in (True, False):
+        for self.long in (True, False):
             self.place = self._find(word_of)
             if self.place is not None:
                 return
@@ -56,7 +58,7 @@ class Values:
         if words is None or words[0] & MASK != T_STRING:
             return None
         length = self._length(words)
-        embedded = value + (24 if self._long else 16)
+        embedded = value + (24 if self.long else 16)
         start = words[3] if words[0] & NOEMBED else embedded
         return self._read(start, min(length, LONGEST)) if length < 1 << 48 else None
 
@@ -66,7 +68,7 @@ class Values:
         return self._length(words) if words is not None else 0
 
     def _length(self, words: Sequence[int]) -> int:
-        return words[2] if words[0] & NOEMBED or self._long else words[0] >> 14 & 31
+        return words[2] if words[0] & NOEMBED or self.long else words[0] >> 14 & 31
 
     def characters(self, start: int) -> str:
         """A C string, or ""."""
@@ -109,7 +111,7 @@ class Values:
             return self.text(where or 0)
         table = self._memory.word(where + place.table)
         other: Optional[str] = None
-        for key, value in self._entries(table or 0):
+        for key, value, _ in self._entries(table or 0):
             if key == place.key:
                 return self.text(value)
             if other is None:
@@ -138,21 +140,17 @@ class Values:
             where = self._memory.word(klass + field)
             for table in _EXTENSION if where else ():
                 there = self._memory.word((where or 0) + table)
-                for key, value in self._entries(there) if there else ():
+                for key, value, _ in self._entries(there) if there else ():
                     if self.text(value) == text:
                         yield Place(field, table, key)
 
-    def _entries(self, table: int) -> Sequence[tuple[int, int]]:
-        """Keys and values of a struct st_table: {sizes, type, num_entries, bins, entries_start,
-        entries_bound, entries}; an entry is {hash, key, value}."""
-        words = self._memory.words(table, 7) if table and table % 8 == 0 else None
-        if words is None or not words[2] or not words[4] < words[5] <= words[4] + ENTRIES or words[5] - words[4] < words[2]:
+    def _entries(self, table: int) -> Sequence[Item]:
+        """Keys and values of a struct st_table, from what is left to be read of all of them."""
+        span = st_span(self._memory, table, ENTRIES)
+        if span is None:
             return ()
-        self._left -= words[5] - words[4]
-        if self._left < 0:
-            return ()
-        found = self._memory.words(words[6] + 24 * words[4], 3 * (words[5] - words[4])) if words[6] % 8 == 0 else None
-        return tuple(zip(found[1::3], found[2::3])) if found is not None else ()
+        self._left -= span.number  # deleted ones are read, too
+        return entries_in(self._memory, span) if self._left >= 0 else ()
 
     def _read(self, start: int, size: int) -> Optional[str]:
         if not 0 < start < self._memory.arch.mask - size:

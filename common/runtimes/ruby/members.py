@@ -1,0 +1,181 @@
+"""Instance variables of Ruby's objects and classes, class variables, and constants of classes.
+
+Sources: internal/class.h (struct rb_classext_struct; internal.h before 2.8), variable.c and
+constant.h (rb_const_entry_t), include/ruby/internal/core/robject.h (ruby.h before 3.0), shape.h
+(struct rb_shape, rb_shape_tree_t) of 2.7.4, 3.1.2 and 3.3.8.
+
+A class has its table of constants in its extension: since 3.2 in its slot, before that the slot
+points to it. Where, is derived from `Object`, which has a constant of that name with itself for
+its value. Up to 3.1 the class's own variables are in the st_table two words before; the class's
+objects keep theirs in order, at numbers that an st_table at the beginning of the extension has.
+Since 3.2 the word before the constants points to the class's variables, and a "shape" has their
+names, of which the number is in the upper half of an object's flags; a shape names one variable,
+and its parent those before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby.symbols import SHIFT
+from findleaks.runtimes.ruby.tables import EMBEDDED, id_table, st_entries
+from findleaks.runtimes.ruby.values import ENTRIES, Values
+from findleaks.target.base import Range
+
+_SLOT = range(16, 160, 8)  # of a class: where the extension, or the pointer to it, may be
+_EXTENSION = range(0, 128, 8)
+BY_CLASS, BY_SHAPE = 16, 8
+"""Bytes from a class's own variables to its constants, where its variables are in an st_table and
+where they have shapes."""
+
+SHAPE, ROOT, VARIABLE = 40, 0, 1  # bytes of a struct rb_shape; its types: a root, with a variable
+LAST_PLAIN = 3  # types of shapes of objects with variables in order
+MAX_SHAPES = 1 << 20
+NIL = 8  # the largest special value divisible by 8, up to 3.1
+NO_PARENT = 0xFFFFFFFF
+
+
+class Member(NamedTuple):
+    """A variable or constant: the serial number and kind of its ID (kind 0: unknown), the address
+    of the word that has its value, and the value."""
+
+    serial: int
+    kind: int
+    address: int
+    value: int
+
+
+def is_object(value: int) -> bool:
+    """Whether a value may refer to an object: it is no number, symbol, nil, true or false."""
+    return value % 8 == 0 and value > NIL
+
+
+class Members:
+    """Reads members; `constants` is None where no class's could be found."""
+
+    def __init__(self, memory: Memory, values: Values, an_object: Optional[int], data: Iterable[Range]) -> None:
+        """`an_object`: the class Object. `data`: memory of the interpreter's variables."""
+        self._memory, self._values = memory, values
+        self._orders: dict[int, Mapping[int, int]] = {}
+        self._shapes: Optional[int] = None
+        self.constants: Optional[tuple[int, int]] = self._find(an_object) if an_object else None
+        if self.constants is not None and values.long:
+            self._shapes = self._find_shapes(data)
+
+    def _find(self, klass: int) -> Optional[tuple[int, int]]:
+        """Offset of the pointer to a class's extension (-1: none, it is in the slot), and of the
+        constants in it."""
+        for field in _SLOT:
+            where = self._memory.word(klass + field)
+            if where and self._has(where, klass):
+                return -1, field
+        for field in _SLOT[:3]:
+            where = self._memory.word(klass + field)
+            for offset in _EXTENSION if where else ():
+                if self._has(self._memory.word((where or 0) + offset) or 0, klass):
+                    return field, offset
+        return None
+
+    def _has(self, table: int, klass: int) -> bool:
+        """Whether a table of constants has this class."""
+        return any(self._memory.word(value + 8) == klass for _, value, _ in id_table(self._memory, table))
+
+    def _extension(self, klass: int, before: int = 0) -> int:
+        """The word of a class's extension that is so many bytes before the one for constants."""
+        if self.constants is None:
+            return 0
+        field, offset = self.constants
+        base = klass if field < 0 else self._memory.word(klass + field)
+        return self._memory.word(base + offset - before) or 0 if base else 0
+
+    def of_class(self, klass: int) -> Iterator[Member]:
+        """The constants of a class or module."""
+        for serial, entry, _ in id_table(self._memory, self._extension(klass)):
+            value = self._memory.word(entry + 8)
+            if value:
+                yield Member(serial, 0, entry + 8, value)
+
+    def own(self, klass: int) -> Iterator[Member]:
+        """Variables of the class or module itself: @name and @@name."""
+        if not self._values.long:
+            table = self._extension(klass, BY_CLASS)
+            for key, value, address in st_entries(self._memory, table, ENTRIES):
+                yield Member(key >> SHIFT, key & 0xE, address, value)
+            return
+        where = self._extension(klass, BY_SHAPE)
+        if where:
+            yield from self._shaped(klass, where)
+
+    def of_object(self, value: int, klass: int) -> Iterator[Member]:
+        """Instance variables of the T_OBJECT at this address, whose class is `klass`; those without
+        a known name, and those that refer to no object, are left out."""
+        words = self._memory.words(value, 5)
+        if words is None:
+            return
+        embedded = bool(words[0] & EMBEDDED)
+        if self._values.long:
+            yield from self._shaped(value, value + 16 if embedded else words[2])
+            return
+        start, count = (value + 16, 3) if embedded else (words[3], words[2] & 0xFFFFFFFF)
+        for key, number in self._order(klass).items():
+            if number < count:
+                found = self._memory.word(start + 8 * number)
+                if found is not None and is_object(found):
+                    yield Member(key >> SHIFT, key & 0xE, start + 8 * number, found)
+
+    def _order(self, klass: int) -> Mapping[int, int]:
+        """Numbers of a class's objects' variables, by ID: in 2.7 the table has them, in 3.x each is
+        the first member of a struct rb_iv_index_tbl_entry."""
+        known = self._orders.get(klass)
+        if known is None:
+            base = self._memory.word(klass + self.constants[0]) if self.constants is not None else 0
+            table = self._memory.word(base) if base else 0
+            entries = st_entries(self._memory, table or 0, ENTRIES)
+            numbers = [value if value < ENTRIES else self._memory.int32(value) for _, value, _ in entries]
+            known = {key: number for (key, _, _), number in zip(entries, numbers) if number is not None}
+            self._orders[klass] = known
+        return known
+
+    def _shaped(self, value: int, start: int) -> Iterator[Member]:
+        """Variables from `start` on, which the object's shape names."""
+        number = (self._memory.word(value) or 0) >> 32
+        for _ in range(ENTRIES):
+            shape = self._shape(number)
+            if shape is None or not ROOT < shape[2] & 0xFF <= LAST_PLAIN:
+                return
+            if shape[2] & 0xFF == VARIABLE and shape[1]:
+                at = start + 8 * (shape[1] - 1)
+                found = self._memory.word(at)
+                if found is not None and is_object(found):
+                    yield Member(shape[0] >> SHIFT, shape[0] & 0xE, at, found)
+            parent = shape[2] >> 32
+            if parent >= number:  # a shape is made after its parent
+                return
+            number = parent
+
+    def number_of(self, shape: int) -> int:
+        """How many variables an object of this shape has; 0 if unknown."""
+        found = self._shape(shape)
+        return found[1] if found is not None and found[2] & 0xFF <= LAST_PLAIN else 0
+
+    def _shape(self, number: int) -> Optional[tuple[int, int, int]]:
+        """A shape's ID, the number of variables with it, and the word with its type and parent."""
+        words = self._memory.words(self._shapes + SHAPE * number, 4) if self._shapes and number < MAX_SHAPES else None
+        return (words[1], words[2] & 0xFFFFFFFF, words[3]) if words is not None else None
+
+    def _find_shapes(self, data: Iterable[Range]) -> Optional[int]:
+        """The list of shapes: a variable points to rb_shape_tree_t {list, root, number of the next,
+        …}, the root being the first of the list."""
+        for start, end in data:
+            for _, words in self._memory.scan(start, end):
+                for where in words:
+                    if where and where % 8 == 0 and self._is_tree(self._memory.words(where, 3)):
+                        return self._memory.word(where)
+        return None
+
+    def _is_tree(self, words: Optional[Sequence[int]]) -> bool:
+        if words is None or not words[0] or words[0] != words[1] or words[0] % 4096 or not 1 < words[2] & 0xFFFFFFFF <= MAX_SHAPES:
+            return False
+        root = self._memory.words(words[0], 4)
+        return root is not None and root[3] & 0xFF == ROOT and root[3] >> 32 == NO_PARENT

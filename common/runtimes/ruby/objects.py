@@ -1,0 +1,158 @@
+"""Ruby's objects as nodes that refer to one another: its slots, and what they have elsewhere.
+
+Only what is in use is a node: a Hash's table to the last entry, an Array's elements to its length.
+What is behind them has remains of former blocks, which refer to anything. Classes, methods and the
+like are left out, as every object refers to its class, and that to all that the program has.
+
+Sources: include/ruby/internal/core/{rarray,robject,rstring}.h, internal/{hash,struct,complex,
+rational}.h (ruby.h, internal.h before 3.0) and st.h of 2.7.4, 3.1.2 and 3.3.8."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.base import Objects
+from findleaks.runtimes.ruby import census as c
+from findleaks.runtimes.ruby.tables import EMBEDDED, LENGTH_SHIFT, LONG, LONGEST, SHORT, ST_TABLE
+from findleaks.runtimes.ruby.values import NOEMBED
+from findleaks.runtimes.ruby.variables import NO_VALUES
+from findleaks.target.base import Range
+from findleaks.target.interruptible import interruptible
+
+T_MATCH, T_COMPLEX, T_RATIONAL = 0xD, 0xE, 0xF
+FOLLOWED = (c.T_OBJECT, c.T_STRING, c.T_ARRAY, c.T_HASH, c.T_STRUCT, T_MATCH, T_COMPLEX, T_RATIONAL)
+"""Types that refer to nothing but what they hold. T_DATA's structures are their extension's, and
+may point anywhere."""
+
+HEAD = 16  # bytes of flags and class
+SHARED = 1 << 14  # flag of an Array: its elements are another one's, to which it refers
+BOUND_SHIFT, BOUND = 20, 0xF  # Hash without st_table: pairs ever used
+TABLE = 56  # bytes of a struct st_table
+HASH_SHORT, HASH_LONG, HINTS = 32, 24, 8  # bytes of struct RHash to its table, or before its hints
+LOOK = 1 << 16  # objects between two checks for the user's interrupt
+WORDS = 5  # of a slot that are read
+TEXT = 3  # word with the pointer to a String's text
+
+
+class Slots:
+    """All slots that may be values of variables. `long`: since 3.2; `count_of` gives the number of
+    variables of the objects of a shape."""
+
+    def __init__(self, memory: Memory, engine: Engine, taken: c.Census, long: bool, count_of: Callable[[int], int]) -> None:
+        self._memory, self._engine, self._census, self._long, self._count_of = memory, engine, taken, long, count_of
+        # Once known: addresses in storage that has no references to native memory.
+        self.plain = array("Q")
+
+    def objects(self, divided: Sequence[int], ranges: Sequence[Range], pages: Sequence[Range]) -> Objects:
+        """See base.Objects. `divided`: objects whose variables are roots themselves."""
+        sorts = self._census.sorts
+        numbers = array("I", range(len(sorts) + 1))
+        wanted = bytearray(sort.tag not in NO_VALUES for sort in sorts) + b"\0"
+        addresses, sizes, kinds = self._census.addresses(wanted, numbers)
+        in_use = [min(self._in_use(sort), sort.size) for sort in sorts]
+        used = array("I", map(in_use.__getitem__, interruptible(self._memory.target, kinds, LOOK)))
+        heads = [size if sort.tag in FOLLOWED else HEAD for sort, size in zip(sorts, in_use)]
+        followed = array("I", map(heads.__getitem__, interruptible(self._memory.target, kinds, LOOK)))
+        self.plain.extend(self._texts(numbers, ranges))
+        for value in divided:
+            at = bisect_left(addresses, value)
+            if at < len(addresses) and addresses[at] == value:
+                followed[at] = HEAD
+        return Objects(addresses, sizes, used, followed, self._buffers(numbers, ranges), ranges, pages)
+
+    def _in_use(self, sort: c.Sort) -> int:
+        """Bytes of such a slot that are not remains of former objects."""
+        tag, flags = sort.tag, sort.flags
+        if tag == c.T_STRING and not flags & NOEMBED:
+            return HEAD  # text
+        if tag == c.T_ARRAY and flags & EMBEDDED:
+            return HEAD + 8 * (flags >> LENGTH_SHIFT & (LONG if self._long else SHORT))
+        if tag == c.T_STRUCT and self._struct_length(flags):
+            return HEAD + 8 * self._struct_length(flags)
+        if tag == c.T_HASH:
+            pairs = 16 * (flags >> BOUND_SHIFT & BOUND)
+            return HASH_SHORT if not self._long else HASH_LONG + (TABLE if flags & ST_TABLE else HINTS + pairs)
+        return HEAD + 16 if tag in (T_COMPLEX, T_RATIONAL) else sort.size
+
+    def _struct_length(self, flags: int) -> int:
+        """Members of a Struct that are in its slot; 0: they are elsewhere."""
+        return flags >> 13 & (LONG if self._long else SHORT)
+
+    # -- what is outside of slots
+
+    def _buffers(self, numbers: array[int], ranges: Sequence[Range]) -> array[int]:
+        """Start and size of each. Of those that overlap, as only in corrupt memory, the first."""
+        outside = bytearray(map(self._is_outside, self._census.sorts)) + b"\0"
+        slots, _, kinds = self._census.addresses(outside, numbers) if any(outside) else (array("Q"), (), array("I"))
+        made = array("Q")
+        end = 0
+        for start, size, is_table in sorted(self._storage(slots, kinds, ranges)):
+            if not is_table:
+                self.plain.append(start)
+            if start >= end and start + size <= self._memory.arch.mask:
+                made.extend((start, size))
+                end = start + size
+        return made
+
+    def _is_outside(self, sort: c.Sort) -> bool:
+        tag, flags = sort.tag, sort.flags
+        if tag in (c.T_OBJECT, c.T_ARRAY):
+            return not flags & (EMBEDDED if tag == c.T_OBJECT else EMBEDDED | SHARED)
+        if tag == c.T_STRUCT:
+            return not self._struct_length(flags)
+        return tag == c.T_HASH and bool(flags & ST_TABLE or not self._long)
+
+    def _texts(self, numbers: array[int], ranges: Sequence[Range]) -> Iterator[int]:
+        """Addresses of Strings' texts that are not in their slots."""
+        outside = bytearray(sort.tag == c.T_STRING and bool(sort.flags & NOEMBED) for sort in self._census.sorts) + b"\0"
+        slots, _, _ = self._census.addresses(outside, numbers) if any(outside) else (array("Q"), (), ())
+        for _, words in self._words(slots, ranges):
+            yield from filter(None, words[TEXT])
+
+    def _words(self, slots: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, Sequence[array[int]]]]:
+        """The first WORDS words of these slots, which ascend, in columns; before them, the number
+        of the first of the slots in these columns. Zeros for those that cannot be read."""
+        target, first = self._memory.target, 0
+        for piece in interruptible(target, (piece for start, end in ranges for piece in target.pieces(start, end))):
+            first = bisect_left(slots, piece.address, first)
+            last = bisect_left(slots, piece.address + len(piece.data), first)
+            data, _ = self._engine.gather((piece,), slots[first:last], 8 * WORDS) if last > first else (b"", ())
+            words = array("Q", bytes(data))
+            yield first, [words[column::WORDS] for column in range(WORDS)]
+            first = last
+
+    def _storage(self, slots: array[int], kinds: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, int, bool]]:
+        """Start and size of each, and whether it is an st_table, which has other pointers too."""
+        tags = array("B", [*(sort.tag for sort in self._census.sorts), 0])
+        for first, words in self._words(slots, ranges):
+            count = len(words[0])
+            for slot, kind, (flags, _, second, third, fourth) in zip(
+                slots[first : first + count], kinds[first : first + count], zip(*words)
+            ):
+                tag = tags[kind]
+                if tag == c.T_ARRAY:
+                    start, size = fourth, 8 * second
+                elif tag == c.T_HASH and flags & ST_TABLE:
+                    yield from self._table(slot, second)
+                    continue
+                elif tag == c.T_HASH:
+                    start, size = second, 16 * (flags >> BOUND_SHIFT & BOUND)
+                elif tag == c.T_OBJECT and self._long:
+                    start, size = second, 8 * self._count_of(flags >> 32)
+                else:
+                    start, size = third, 8 * (second & 0xFFFFFFFF)
+                if start and start % 8 == 0 and 0 < size <= 8 * LONGEST:
+                    yield start, size, False
+
+    def _table(self, slot: int, pointer: int) -> Iterator[tuple[int, int, bool]]:
+        """A Hash's table and the table's entries. Those that were deleted keep what they had."""
+        table = self._memory.words(slot + HASH_LONG if self._long else pointer, TABLE // 8)
+        if table is not None and (self._long or pointer % 8 == 0):
+            if not self._long:
+                yield pointer, TABLE, True
+            if table[6] and table[6] % 8 == 0 and 0 < table[5] <= LONGEST:
+                yield table[6], 24 * table[5], False

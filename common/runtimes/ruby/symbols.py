@@ -1,0 +1,60 @@
+"""Names of Ruby's IDs (of variables and constants), from the interpreter's symbol table.
+
+Sources: symbol.h (rb_symbols_t, rb_id_to_serial) and symbol.c (set_id_entry, get_id_serial_entry)
+of 2.7.4, 3.1.2 and 3.3.8: `ruby_global_symbols` is {last serial, table of names, ids, hash}. `ids`
+is a hidden Array of hidden Arrays; each has name and symbol of 512 serial numbers in turn. The
+variable has no exported symbol: it is recognised by that structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby.census import MASK, T_HASH
+from findleaks.runtimes.ruby.tables import Elements, elements
+from findleaks.runtimes.ruby.values import Values
+from findleaks.target.base import Range
+
+UNIT = 512  # serial numbers of one of the inner Arrays
+MOST = 1 << 28  # last serial number, at most
+SHIFT = 4  # of an ID: below it its kind, above it its serial number
+KIND = 0xE
+INSTANCE, GLOBAL, CONSTANT, CLASS = 2, 6, 10, 12
+"""enum ruby_id_types: @name, $name, Name, @@name."""
+
+
+class Symbols:
+    """Names by serial number. `ids` is None if the table was not found: then nothing has a name."""
+
+    def __init__(self, memory: Memory, values: Values, data: Iterable[Range]) -> None:
+        """`data`: memory of the interpreter's variables."""
+        self._memory, self._values = memory, values
+        self._last = 0
+        self.ids: Optional[Elements] = None
+        for start, end in data:
+            for _, words in memory.scan(start, end):
+                for at in range(len(words) - 3):
+                    last, names, ids, strings = words[at : at + 4]
+                    if 0 < last < MOST and names and ids and strings and not (names | ids | strings) & 7 and self._is(last, ids, strings):
+                        return
+
+    def _is(self, last: int, ids: int, strings: int) -> bool:
+        """Whether these are members of rb_symbols_t; takes them if so."""
+        if (self._memory.word(strings) or 0) & MASK != T_HASH or self._memory.word(ids + 8) != 0:
+            return False
+        found = elements(self._memory, ids, self._values.long)
+        if found is None or found.length != last // UNIT + 1:
+            return False
+        self.ids, self._last = found, last
+        return True
+
+    def name(self, serial: int) -> str:
+        """The name ("$cache", "@@cache", "CACHE") of an ID, or ""."""
+        if self.ids is None or not 0 < serial <= self._last:
+            return ""
+        unit, number = divmod(serial, UNIT)
+        inner = elements(self._memory, self._memory.word(self.ids.start + 8 * unit) or 0, self._values.long)
+        if inner is None or 2 * number >= inner.length:
+            return ""
+        return self._values.text(self._memory.word(inner.start + 16 * number) or 0) or ""

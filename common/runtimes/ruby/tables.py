@@ -1,0 +1,116 @@
+"""Ruby's own tables and arrays, read with limits: id tables, st tables, the elements of an Array.
+
+Sources: id_table.c (struct rb_id_table, rb_id_item), include/ruby/st.h (struct st_table) and st.c
+(struct st_table_entry), include/ruby/internal/core/rarray.h (struct RArray; ruby.h before 3.0),
+internal/hash.h (struct RHash; internal.h before 2.8) of 2.7.4, 3.1.2 and 3.3.8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby.census import MASK, T_ARRAY, T_HASH
+
+EMBEDDED = 1 << 13  # flag of an Array or Object: its elements or variables are in the slot
+ST_TABLE = 1 << 15  # flag of a Hash: it has a struct st_table, else at most 8 pairs
+LENGTH_SHIFT, SHORT, LONG = 15, 0x3, 0x7F  # embedded Array's length: 2 bits, since 3.2 seven
+PAIRS_SHIFT, PAIRS = 16, 0xF  # Hash without st_table: number of pairs
+
+MOST_ITEMS = 1 << 20  # capacity of an id table that is read, at most
+DELETED = (1 << 64) - 1  # hash of a deleted entry
+LONGEST = 1 << 40  # elements of an Array or a Hash, beyond which it is corrupt
+
+
+class Item(NamedTuple):
+    """An entry of an id table: the id's serial number, the value, and where the value is."""
+
+    key: int
+    value: int
+    address: int
+
+
+def id_table(memory: Memory, address: int) -> Sequence[Item]:
+    """Entries of a struct rb_id_table: {int capa, num, used; items}, an item {key, collision,
+    value}; (), if it is none, or empty. Capacities are multiples of 4."""
+    words = memory.words(address, 3) if address and address % 8 == 0 else None
+    if words is None or words[1] >> 32 > MOST_ITEMS:
+        return ()
+    capacity, number, used, items = words[0] & 0xFFFFFFFF, words[0] >> 32, words[1] & 0xFFFFFFFF, words[2]
+    if not 0 < number <= used <= capacity <= MOST_ITEMS or capacity % 4 or not items or items % 8:
+        return ()
+    read = memory.words(items, 2 * capacity)
+    if read is None:
+        return ()
+    pairs = zip(range(items + 8, items + 16 * capacity, 16), read[0::2], read[1::2])
+    found = [Item(key & 0xFFFFFFFF, value, at) for at, key, value in pairs if key & 0xFFFFFFFF]
+    return found if len(found) == number else ()
+
+
+class Span(NamedTuple):
+    """Entries of a struct st_table: the address of the first, and how many, deleted ones too."""
+
+    start: int
+    number: int
+
+
+def st_span(memory: Memory, table: int, most: int) -> Optional[Span]:
+    """Where the entries are of a struct st_table: {sizes, type, num_entries, bins, entries_start,
+    entries_bound, entries}. None if there are none or more than `most`, or if it is no such
+    table."""
+    words = memory.words(table, 7) if table and table % 8 == 0 else None
+    if words is None or not words[2] or not words[4] < words[5] <= words[4] + most or words[5] - words[4] < words[2] or words[6] % 8:
+        return None
+    return Span(words[6] + 24 * words[4], words[5] - words[4])
+
+
+def st_entries(memory: Memory, table: int, most: int) -> Sequence[Item]:
+    """The entries of a struct st_table that are not deleted; () as for `st_span`."""
+    span = st_span(memory, table, most)
+    return entries_in(memory, span) if span is not None else ()
+
+
+def entries_in(memory: Memory, span: Span) -> Sequence[Item]:
+    """The entries in a span: {hash, key, value}, and all bits of the hash are set if an entry was
+    deleted. () if they cannot be read."""
+    found = memory.words(span.start, 3 * span.number)
+    if found is None:
+        return ()
+    places = range(span.start + 16, span.start + 24 * span.number, 24)
+    return [Item(*rest) for hashed, *rest in zip(found[0::3], found[1::3], found[2::3], places) if hashed != DELETED]
+
+
+class Elements(NamedTuple):
+    """The elements of an Array: the address of the first, and how many."""
+
+    start: int
+    length: int
+
+
+def elements(memory: Memory, value: int, long: bool) -> Optional[Elements]:
+    """The elements of the Array at this address; None if there is none. `long`: since 3.2 the slot
+    holds more than 3."""
+    words = memory.words(value, 5) if value and value % 8 == 0 else None
+    if words is None or words[0] & MASK != T_ARRAY:
+        return None
+    if words[0] & EMBEDDED:
+        return Elements(value + 16, words[0] >> LENGTH_SHIFT & (LONG if long else SHORT))
+    found = Elements(words[4], words[2])
+    if found.length and (found.length > LONGEST or memory.word(found.start + 8 * (found.length - 1)) is None):
+        return None
+    return found
+
+
+def hash_length(memory: Memory, value: int, long: bool) -> Optional[int]:
+    """Number of pairs of the Hash at this address; None if there is none. `long`: since 3.2 its
+    st_table is in the slot, behind the default value; before, a pointer to it is the first word."""
+    words = memory.words(value, 3) if value and value % 8 == 0 else None
+    if words is None or words[0] & MASK != T_HASH:
+        return None
+    if not words[0] & ST_TABLE:
+        return words[0] >> PAIRS_SHIFT & PAIRS
+    table = memory.words(value + 24 if long else words[2], 7)
+    if table is None or not table[2] <= table[5] - table[4] <= LONGEST:
+        return None
+    # The last entry is readable: a corrupt table is not believed.
+    return table[2] if not table[5] or memory.word(table[6] + 24 * (table[5] - 1)) is not None else None

@@ -1,0 +1,174 @@
+"""Ruby's variables: globals, constants, and variables of classes, modules and the objects in these.
+
+Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable, of which
+internal.h has the entry in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of
+{variable, ID, …}; it has no exported symbol, and is recognised by entries that have the ID under
+which they are found. A variable is {counters, data, getter, …}: data is the value of one that a
+program made, or the address of the C variable that has it; the getter shows which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.base import Variable
+from findleaks.runtimes.ruby import census as c
+from findleaks.runtimes.ruby.members import Member, Members
+from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
+from findleaks.runtimes.ruby.tables import Item, elements, hash_length, id_table
+from findleaks.runtimes.ruby.values import Values
+from findleaks.target.base import Range
+
+MOST = 1 << 17  # variables that are named
+DEEPEST = 3  # objects in objects whose variables are named
+FEWEST = 8  # entries of the table of global variables, by which it is recognised
+SET = "Set"
+
+NO_VALUES = (c.T_NONE, c.T_CLASS, c.T_MODULE, c.T_ICLASS, c.T_IMEMO, c.T_ZOMBIE, c.T_MOVED, 0x1B)
+"""Types of slots that are no values of variables, or (classes, modules) have variables instead."""
+
+
+GETTERS = ("rb_gvar_val_getter", "rb_gvar_var_getter")
+
+
+class Exported(NamedTuple):
+    """Values of exported symbols, each 0 if there is none: the class Object, and the functions that
+    get a global variable whose data is the value, or the address of the value."""
+
+    an_object: int
+    of_value: int
+    of_address: int
+
+
+class Found(NamedTuple):
+    """The variables, and the objects among their values of which the variables are listed instead:
+    by themselves these hold nothing. `counts`: the number of variables of objects of a shape."""
+
+    variables: Sequence[Variable]
+    divided: Sequence[int]
+    counts: Callable[[int], int]
+
+
+class Finder:
+    """Finds the variables. `slot_at` gives start and size of the slot at an address; `classes` are
+    classes and modules, `singular` objects that have methods of their own; `data` is memory of the
+    interpreter's own variables."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        values: Values,
+        slot_at: Callable[[int], Optional[tuple[int, int]]],
+        symbols: Exported,
+        classes: Iterable[int],
+        singular: Iterable[int],
+        data: Sequence[Range],
+    ) -> None:
+        self._memory, self._values, self._slot_at, self._exported = memory, values, slot_at, symbols
+        self._classes, self._singular, self._data = classes, singular, data
+        self._symbols = Symbols(memory, values, data)
+        self._members = Members(memory, values, symbols.an_object, data)
+        self._taken: dict[int, Variable] = {}
+        self._divided: list[int] = []
+
+    def find(self) -> Found:
+        """All variables, by the address of the reference. An object with several has the first of:
+        global variables, constants, variables of classes, of the program's `main`."""
+        if self._symbols.ids is None:
+            return Found([], [], self._members.number_of)
+        for found in (self._globals, self._of_classes, self._of_main):
+            for name, address, value in found():
+                self._take(name, address, value, 0)
+        return Found(sorted(self._taken.values(), key=lambda one: one.address), self._divided, self._members.number_of)
+
+    def _take(self, name: str, address: int, value: int, depth: int) -> None:
+        if len(self._taken) >= MOST or value in self._taken:
+            return
+        tag, klass = self._kind(value)
+        if tag is None:
+            return
+        what, length, unit = self._contents(value, tag, klass)
+        self._taken[value] = Variable(name, address, value, 0, what, length, unit)
+        if tag == c.T_OBJECT and length is None and depth < DEEPEST:
+            members = list(self._members.of_object(value, self._values.real(klass) or 0))
+            if members:
+                self._divided.append(value)
+            for one in members:
+                self._take(f"{name}.{self._symbols.name(one.serial)}", one.address, one.value, depth + 1)
+
+    def _kind(self, value: int) -> tuple[Optional[int], int]:
+        """The type and class of the object at this address; None if a variable has none there."""
+        slot = self._slot_at(value) if value % 8 == 0 else None
+        words = self._memory.words(value, 2) if slot is not None and slot[0] == value else None
+        if words is None or words[0] & c.MASK in NO_VALUES:
+            return None, 0
+        return words[0] & c.MASK, words[1]
+
+    def _contents(self, value: int, tag: int, klass: int) -> tuple[str, Optional[int], str]:
+        """The class's name, and, of a collection, its length and what that is a number of."""
+        name = self._values.class_name(klass) if klass else f"T_{c.TYPES.get(tag, hex(tag))}"
+        if tag == c.T_ARRAY:
+            found = elements(self._memory, value, self._values.long)
+            return name, found.length if found is not None else None, "elements"
+        if tag == c.T_HASH:
+            return name, hash_length(self._memory, value, self._values.long), "entries"
+        if tag == c.T_STRING:
+            return name, self._values.length(value), "bytes"
+        if tag == c.T_OBJECT and name == SET:
+            inner = next(self._members.of_object(value, self._values.real(klass) or 0), None)
+            return name, hash_length(self._memory, inner.value, self._values.long) if inner is not None else None, "elements"
+        return name, None, ""
+
+    # -- where variables are
+
+    def _globals(self) -> Iterator[tuple[str, int, int]]:
+        for _, entry, _ in self._table():
+            head = self._memory.words(entry, 2) or (0, 0)
+            name, words = self._symbols.name(head[1] >> SHIFT), self._memory.words(head[0], 3)
+            if not name or words is None:
+                continue
+            if words[2] == self._exported.of_value:
+                yield name, head[0] + 8, words[1]
+            elif words[2] == self._exported.of_address and words[1] % 8 == 0:
+                yield name, words[1], self._memory.word(words[1]) or 0
+
+    def _table(self) -> Sequence[Item]:
+        """Entries of the table of global variables."""
+        for start, end in self._data:
+            for _, words in self._memory.scan(start, end):
+                for word in words:
+                    found = id_table(self._memory, word) if word % 8 == 0 and word else ()
+                    if len(found) >= FEWEST and all(map(self._is_global, found)):
+                        return found
+        return ()
+
+    def _is_global(self, item: Item) -> bool:
+        known = self._memory.word(item.value + 8) if item.value % 8 == 0 else None
+        return known is not None and known >> SHIFT == item.key and known & KIND == GLOBAL
+
+    def _of_main(self) -> Iterator[tuple[str, int, int]]:
+        """Instance variables of `main`, the object that runs the program: of class Object, with
+        methods of its own, and no variable's value. None if several such have variables."""
+        real = self._exported.an_object
+        free = [value for value in self._singular if value not in self._taken and self._values.real(self._kind(value)[1]) == real]
+        found = [members for members in (list(self._members.of_object(value, real)) for value in free) if members]
+        for one in found[0] if len(found) == 1 else ():
+            yield self._symbols.name(one.serial), one.address, one.value
+
+    def _of_classes(self) -> Iterator[tuple[str, int, int]]:
+        classes = list(self._classes)
+        for klass in classes:
+            prefix = "" if klass == self._exported.an_object else f"{self._values.class_name(klass)}::"
+            for one in self._members.of_class(klass):
+                yield from self._named(prefix, one)
+        for klass in classes:
+            prefix = f"{self._values.class_name(klass)}."
+            for one in self._members.own(klass):
+                if one.kind in (INSTANCE, CLASS):
+                    yield from self._named(prefix, one)
+
+    def _named(self, prefix: str, one: Member) -> Iterator[tuple[str, int, int]]:
+        name = self._symbols.name(one.serial)
+        if name:
+            yield prefix + name, one.address, one.value

@@ -1,0 +1,130 @@
+"""Ruby's variables against the lengths that the program prints: of every kind of variable one collection, of which one grows at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import debuggers
+import pytest
+import rubies
+import truth
+from growing import Rounds, compared
+
+PROGRAM = truth.PROGRAMS / "growth_ruby.rb"
+VERSIONS = [pytest.param(v, marks=() if v == rubies.SYSTEM else pytest.mark.matrix) for v in rubies.SUITES]
+ALL = (
+    ("$cache", "Array", "elements"),
+    ("$sizes", "Hash", "entries"),
+    ("@kept", "Array", "elements"),
+    ("Shop::CACHE", "Hash", "entries"),
+    ("Shop::SEEN", "Set", "elements"),
+    ("Shop.@queue", "Array", "elements"),
+    ("Shop.@@prices", "Hash", "entries"),
+    ("CART.@lines", "Array", "elements"),
+    ("CART.@index", "Hash", "entries"),
+)
+"""The collections that can grow, their types, and what their lengths are numbers of."""
+FIRST, MORE = 500, 4000
+GROWING = ("$cache", "@kept", "Shop::CACHE", "Shop.@queue", "Shop.@@prices", "CART.@index")
+
+
+class Moment(NamedTuple):
+    """Two snapshots, and the length that the program prints at each."""
+
+    first: Path
+    last: Path
+    before: int
+    after: int
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rounds]:
+    ruby = rubies.get(request.param)
+    with Rounds([*ruby.words, str(PROGRAM)], tmp_path_factory.mktemp("ruby"), ruby.environment) as one:
+        for name, _, _ in ALL:
+            one.round(f"{name} {FIRST}")
+        yield one
+
+
+def lengths(lines: Sequence[str]) -> dict[str, int]:
+    """What the program prints in a round."""
+    return {name: int(length) for name, length in (line.rsplit(" ", 1) for line in lines)}
+
+
+def roots(*where: str) -> dict[str, dict[str, Any]]:
+    """The variables by name, as `roots` lists them."""
+    answer = json.loads(debuggers.ran("roots", "--json", *where, check=True).stdout)
+    return {row["name"].removesuffix(" (Ruby variable)"): row for row in answer["roots"] if row["sort"] == "managed-variable"}
+
+
+def test_every_collection_has_its_length_and_its_objects(program: Rounds) -> None:
+    """Live, in gcore's core and in the kernel's picture; each element is a String with a block of its own."""
+    said = lengths(program.round("$cache 7"))
+    pictures = {"live": roots("--pid", str(program.pid)), "core": roots(str(program.gcore()))}
+    for picture, rows in pictures.items():
+        assert {name: rows[name]["container"]["length"] for name in said if name in rows} == {
+            name: length for name, length in said.items() if name in rows
+        }
+        for name, what, unit in ALL:
+            row = rows[name]
+            assert (row["container"]["what"], row["container"]["unit"]) == (what, unit), (picture, name)
+            inner = what == "Set"  # a Set has its elements in a Hash
+            assert row["objects"] == {"runtime": "Ruby", "count": said[name] + 1 + inner, "bytes": row["objects"]["bytes"]}, (picture, name)
+            assert row["objects"]["bytes"] >= 40 * said[name]
+            # A block that a stale word elsewhere refers to as well is not the variable's alone.
+            assert 0.9 * said[name] <= row["retained_blocks"] <= said[name] + 8, (picture, name)
+            assert 0.9 * said[name] * 700 <= row["retained_bytes"] <= said[name] * 900
+        assert rows["$old"]["container"]["length"] == said["$old"] == 300 - len(ALL) - 1
+
+
+@pytest.fixture(scope="module")
+def moments(program: Rounds) -> dict[str, Moment]:
+    """For each of GROWING: it grows by MORE, and nothing else does, between two snapshots."""
+    said = lengths(program.round("$sizes 0"))
+    last = program.snapshot("0")
+    found: dict[str, Moment] = {}
+    for number, name in enumerate(GROWING, 1):
+        before, first = said[name], last
+        said = lengths(program.round(f"{name} {MORE}"))
+        last = program.snapshot(str(number))
+        found[name] = Moment(first, last, before, said[name])
+    return found
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_the_one_that_grows_is_named_first(moments: dict[str, Moment], name: str) -> None:
+    first, last, before, after = moments[name]
+    (what, unit) = next(rest for each, *rest in ALL if each == name)
+    assert after - before == MORE
+    answer, text = compared(first, last)
+    row = answer["grown"][0]
+    assert row["name"] == f"{name} (Ruby variable)"
+    (container,) = [part for part in row["inside"] if part["what"] == "container"]
+    assert container["counts"] == [before, after]
+    (objects,) = [part for part in row["inside"] if part["what"] == "objects"]
+    assert objects["counts"][1] - objects["counts"][0] == MORE
+    headline = " ".join(text.split()).partition(" BEFORE ")[0]
+    assert f"held by {name} (Ruby variable): {what}, {before:,} → {after:,} {unit}" in headline
+    # glibc may keep what the collector freed.
+    others = [other["name"] for other in answer["grown"][1:] if other["delta"] > row["delta"] / 4]
+    assert [other for other in others if "glibc" not in other] == []
+
+
+def test_a_way_from_a_variable_to_a_block(program: Rounds) -> None:
+    """`path` shows the objects between, and `refs` of the collection names the variable."""
+    program.round("$cache 1")
+    core = str(program.gcore())
+    kept = roots(core)["Shop.@queue"]
+    shown = debuggers.findleaks("roots", "Shop.@queue", "--depth", "0", core)
+    assert f"Shop.@queue (Ruby variable): Array, {kept['container']['length']:,} elements" in " ".join(shown.split())
+    rows = [json.loads(line) for line in debuggers.ran("blocks", "--json", "--limit", "0", core, check=True).stdout.splitlines()]
+    texts = [row for row in rows if "Shop.@queue has element" in (row.get("hint") or "")]
+    assert len(texts) == kept["container"]["length"]
+    steps = json.loads(debuggers.ran("path", "--json", texts[-1]["address"], core, check=True).stdout)["path"]
+    assert steps[0]["from"] == "Shop.@queue (Ruby variable)"
+    assert steps[-1]["from"].startswith("Ruby String, ")
+    named = json.loads(debuggers.ran("refs", "--json", steps[0]["value"], core, check=True).stdout)["references"]
+    assert any(row.get("from", {}).get("text", "").endswith("Ruby variable: Shop.@queue") for row in named)

@@ -1,0 +1,95 @@
+"""Ruby's tables, lengths and names on made-up memory, sound and damaged."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from fake import FakeTarget
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby import census as c
+from findleaks.runtimes.ruby.tables import DELETED, EMBEDDED, MOST_ITEMS, ST_TABLE, Elements, elements, hash_length, id_table, st_entries
+
+BASE = 0x10000
+
+
+def memory(*parts: tuple[int, tuple[int, ...]]) -> Memory:
+    """Words at these offsets from BASE, in 64 KiB of zeros."""
+    data = bytearray(0x10000)
+    for offset, words in parts:
+        struct.pack_into(f"<{len(words)}Q", data, offset, *words)
+    return Memory(FakeTarget({BASE: bytes(data)}))
+
+
+def table(capacity: int, number: int, used: int) -> tuple[int, int, int]:
+    """The head of an id table whose items are at 0x100."""
+    return capacity | number << 32, used, BASE + 0x100
+
+
+def test_an_id_table() -> None:
+    items = (7 | 1 << 32, 0xAAA, 0, 0, 9, 0xBBB, 0, 0)
+    found = id_table(memory((0, table(4, 2, 2)), (0x100, items)), BASE)
+    assert found == [(7, 0xAAA, BASE + 0x108), (9, 0xBBB, BASE + 0x128)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        table(4, 3, 3),
+        table(4, 2, 1),
+        table(3, 2, 2),
+        table(1 << 24, 2, 2),
+        table(MOST_ITEMS, 2, 2),
+        (4 | 2 << 32, 2, 0),
+        (4 | 2 << 32, 2, 0x3),
+    ],
+    ids=["count", "used", "capacity", "giant", "unreadable", "null", "odd"],
+)
+def test_what_is_no_id_table(head: tuple[int, int, int]) -> None:
+    assert not id_table(memory((0, head), (0x100, (7, 1, 0, 0, 9, 2, 0, 0))), BASE)
+
+
+def test_deleted_entries_of_an_st_table_are_left_out() -> None:
+    head = (0, 0, 2, 0, 1, 4, BASE + 0x200)
+    rows = (1, 2, 3, 5, 10, 11, DELETED, 20, 21, 5, 30, 31)
+    found = st_entries(memory((0, head), (0x200, rows)), BASE, 100)
+    assert [(key, value) for key, value, _ in found] == [(10, 11), (30, 31)]
+    assert found[1].address == BASE + 0x200 + 3 * 24 + 16
+    assert not st_entries(memory((0, head), (0x200, rows)), BASE, 2), "more than the caller reads"
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_lengths_of_arrays(long: bool) -> None:
+    for length in range(100 if long else 4):
+        embedded = memory((0, (c.T_ARRAY | EMBEDDED | length << 15, 0)))
+        assert elements(embedded, BASE, long) == Elements(BASE + 16, length)
+    outside = (c.T_ARRAY, 0, 500, 512, BASE + 0x400)
+    assert elements(memory((0, outside)), BASE, long) == Elements(BASE + 0x400, 500)
+    for words in ((c.T_ARRAY, 0, 1 << 60, 0, BASE), (c.T_ARRAY, 0, 0x10000, 0, BASE + 0x400), (c.T_STRING, 0, 5, 5, BASE)):
+        assert elements(memory((0, words)), BASE, long) is None
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_lengths_of_hashes(long: bool) -> None:
+    assert hash_length(memory((0, (c.T_HASH | 5 << 16, 0, 0))), BASE, long) == 5
+    head = (0, 0, 90, 0, 10, 110, BASE + 0x400)
+    where = 24 if long else 0x80
+    slot = (c.T_HASH | ST_TABLE, 0, 0 if long else BASE + 0x80)
+    assert hash_length(memory((0, slot), (where, head)), BASE, long) == 90
+    for wrong in ((0, 0, 101, 0, 10, 110, BASE + 0x400), (0, 0, 90, 0, 10, 1 << 50, BASE), (0, 0, 90, 0, 10, 110, BASE + 0xFFF0)):
+        assert hash_length(memory((0, slot), (where, wrong)), BASE, long) is None
+
+
+def test_noise_is_read_without_an_error() -> None:
+    chance = random.Random(7)
+    small = [*range(64), BASE, BASE + 8, BASE + 0x100, 1 << 63, DELETED]
+    for _ in range(2000):
+        words = tuple(chance.choice(small) | chance.choice((0, 0, 1 << 32, EMBEDDED, ST_TABLE)) & DELETED for _ in range(40))
+        noise = memory((0, words))
+        for place in (BASE, BASE + 8, BASE + 3, 0, 1 << 63):
+            id_table(noise, place)
+            st_entries(noise, place, 64)
+            elements(noise, place, True)
+            hash_length(noise, place, False)
