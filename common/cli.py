@@ -248,7 +248,7 @@ def _diff(args: argparse.Namespace, prog: str) -> int:
     check(args)
     bar = Bar(sys.stderr)
     try:
-        snapshots, warnings = gather(args.moments, lambda path: _open(args, path, bar), sections(args))
+        snapshots, warnings = gather(args.moments, lambda path: _open(args, path, bar), sections(args), progress=bar)
         if args.pid is not None:
             with closing(_open(args, "", bar)) as session:
                 snapshots.append(take(session, f"pid {args.pid}"))

@@ -37,6 +37,12 @@ def blocks(count: int) -> str:
     return counted(count, "block")
 
 
+def again(name: str, number: int) -> str:
+    """ "glibc", "glibc (second)": the name of the `number`th that bears it, from 1 on."""
+    words = ("second", "third", "fourth", "fifth")
+    return name if number < 2 else f"{name} ({words[number - 2] if number < 6 else f'no. {number}'})"
+
+
 def some(names: Sequence[str], most: int = 3) -> str:
     """The first names: "a, b, c and 7 more"."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -141,7 +141,7 @@ class Session:
     @cached_property
     def reserved(self) -> Sequence[Reserved]:
         """Address ranges that allocators and runtimes reserved for growth and that hold nothing."""
-        owners = [(f"{one.name} {one.version}".strip(), one.reserved()) for one in self.directory.allocators]
+        owners = [(one.title, one.reserved()) for one in self.directory.allocators]
         return reserved_by_owner(self.target, [*owners, *((one.name, one.reserved()) for one in self.runtimes)])
 
     @cached_property

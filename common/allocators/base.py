@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Heuristic, Size, State
+from findleaks.formatting import again
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 
@@ -140,6 +141,7 @@ class Allocator:
     name: str  # "glibc"
     version: str  # "2.36", or "2.26-2.42" when only the layout is known
     where: str  # "libc.so.6"
+    ordinal = 1  # among those of its name, in the order they were found
     granule: int
     problems: list[Problem]
     checked: Mapping[str, int] = {}
@@ -160,6 +162,11 @@ class Allocator:
     release_settings: Sequence[str] = ()  # settings to keep fewer free pages, a phrase each
     retention_note = ""  # a phrase on what it keeps or returns whatever the settings
     cache_setting = ""  # a phrase on how to make its thread caches smaller; "": impossible
+
+    @property
+    def title(self) -> str:
+        """ "glibc 2.36"; of a further instance, as dlmopen(3) makes, "glibc 2.36 (second)"."""
+        return again(f"{self.name} {self.version}".strip(), self.ordinal)
 
     def heaps(self) -> Sequence[Heap]:
         """Its heaps, disjoint, in any order; the same objects each time."""

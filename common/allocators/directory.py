@@ -107,6 +107,7 @@ def build(target: Target, engine: Engine) -> Directory:
         find: Finder = importlib.import_module(name).find
         for allocator in find(target, engine, taken):
             found = [(heap, allocator) for heap in allocator.heaps()]
+            allocator.ordinal = 1 + sum(other.name == allocator.name for other in allocators)
             allocators.append(allocator)
             heaps += found
             if not allocator.nested:

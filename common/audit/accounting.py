@@ -46,7 +46,7 @@ class Store:
 
     @property
     def name(self) -> str:
-        return printable(f"{self.allocator.name} {self.allocator.version}".strip())
+        return printable(self.allocator.title)
 
     @property
     def in_use(self) -> int:

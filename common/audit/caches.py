@@ -52,7 +52,7 @@ class AllocatorCaches:
     @property
     def name(self) -> str:
         """ "glibc 2.36" """
-        return printable(f"{self.allocator.name} {self.allocator.version}".strip())
+        return printable(self.allocator.title)
 
     @property
     def arena_count(self) -> int:

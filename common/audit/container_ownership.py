@@ -42,7 +42,7 @@ def find_container_owners(session: Session, reader: Reader, named: Owners) -> tu
         if owner.sort != Sort.MANAGED:  # these are the first
             break
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
-        block = reader.blocks.find(owner.words[0][1])
+        block = reader.blocks.find(owner.words[0][1]) if not owner.apart else -1
         for index, holder in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
             # Neither the module's dictionary of variables nor a stale pointer owns it.
             if index >= 0 and parts[index] == NO_ROOT:

@@ -283,7 +283,7 @@ def _held(session: Session, accounting: Accounting, found: Optional[TopRetainer]
     variable = _is_variable(found)
     if variable:
         its = [one for one in accounting.native if one.bytes]
-        cause = " ".join(_sentence(one.cause()) for one in its)
+        cause = " ".join([cause, *(_sentence(one.cause()) for one in its)]).strip()
         facts["runtimes"] = [one.json() for one in its]
     remedies = ("bound it, or take out what is no longer used",) if found.length or variable else ()
     word = found.owner.word

@@ -68,7 +68,7 @@ class Area:
     @property
     def name(self) -> str:
         """ "glibc 2.36, arena 3" """
-        allocator = f"{self.allocator.name} {self.allocator.version}".strip()
+        allocator = self.allocator.title
         return printable(f"{allocator}, {self.arena}" if self.arena else allocator)
 
     @property

@@ -21,7 +21,10 @@ def typed_blocks(session: Session) -> list[TypedBlocks]:
     """By type and kind, most bytes first."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for group in session.latest.typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):
-        key = printable(session.types.name(group.type_word)), group.kind.name.lower()
+        name = printable(session.types.name(group.type_word))
+        if not name:  # it points to where types are, but to none
+            continue
+        key = name, group.kind.name.lower()
         blocks, size = found.get(key, (0, 0))
         found[key] = blocks + group.blocks, size + group.bytes
     rows = [TypedBlocks(*key, *held) for key, held in found.items()]

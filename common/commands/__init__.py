@@ -202,17 +202,28 @@ def execute(
 
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
     """Run a parsed command and print each result; returns the last one's status. If printing fails,
-    the generator is closed, and undoes what it did to the process. All output passes here: text of
-    the target is escaped, so that it cannot break a line or control the terminal."""
+    the generator is closed, and undoes what it did to the process; a Ctrl-C meanwhile is thrown
+    into it, for it may have last words. All output passes here: text of the target is escaped, so
+    that it cannot break a line or control the terminal."""
     found = cmd.run(session, args)
-    results = found if isinstance(found, Generator) else (one for one in [found])
+    if not isinstance(found, Generator):
+        session.done()
+        return emit_result(found, args.json, out, invocation, width)
     status = 0
-    with closing(results):
-        for result in results:
-            session.done()
-            status = emit_result(result, args.json, out, invocation, width)
-            if found is results:  # the next result may be long in coming
-                out.flush()
+    with closing(found):
+        result = next(found, None)
+        while result is not None:
+            try:
+                session.done()
+                status = emit_result(result, args.json, out, invocation, width)
+                out.flush()  # the next result may be long in coming
+            except KeyboardInterrupt as stop:
+                try:
+                    result = found.throw(stop)
+                except StopIteration:
+                    raise stop from None
+            else:
+                result = next(found, None)
     return status
 
 

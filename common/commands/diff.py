@@ -26,7 +26,7 @@ SECTIONS = {
     "share": ("share",),
     "kind": ("kind",),
     "cache": ("cache", "allocator"),
-    "root": ("root", "field", "container"),
+    "root": ("root", "field", "container", "objects"),
     "type": ("type",),
     "lost": ("lost",),
     "runtime": ("runtime type", "native", "heap", "counter"),
@@ -191,18 +191,12 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
     of one process, --by survivors says by size which blocks stayed."""
     check(args)
     kept = {name: one for name, one in (session.kept or {}).items() if isinstance(one, Snapshot)}
-    found: list[Snapshot] = []
-    warnings: list[str] = []
-    for word in args.moments or _of_program(session, kept):
-        if word in kept:
-            found.append(kept[word])
-        elif os.path.exists(word):
-            further, left_out = gather([word], lambda path: _core(session, path), sections(args))
-            found += further
-            warnings += left_out
-        else:
+    words = args.moments or _of_program(session, kept)
+    for word in words:
+        if word not in kept and not os.path.exists(word):
             known = meant(word, kept) or f"; there are: {', '.join(kept) or 'none'}"
             raise UsageError(f"no snapshot {word!r}, and no file of that name{known}")
+    found, warnings = gather(words, lambda path: _core(session, path), sections(args), kept, session.report_progress)
     return compare([*found, take(session, "now")], args, warnings, current=True)
 
 

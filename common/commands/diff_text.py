@@ -10,7 +10,7 @@ from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
 from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.history.figures import ARROW, SEVERAL
-from findleaks.history.growth import REST, SMALL_GROUPS, Grown, Growth, Series
+from findleaks.history.growth import EXPLAINS, REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
 from findleaks.history.trend import MIN_INTERVAL, Trend
 from findleaks.quoting import shell_quoted
@@ -37,6 +37,8 @@ _SHARES = {
     "unknown": "of no known owner",
 }
 """Shares of `verdict` in words."""
+FILES = ("share", "", "files")
+"""The share of resident memory that is pages of files."""
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}
 
 
@@ -46,16 +48,27 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
     yield from wrapped(headline(growth), width)
     for line in differences(growth.snapshots):
         yield from wrapped(f"  {line}", width)
-    changed = [row for row in rows if row.trend is not Trend.FLAT and None not in (row.series.compared[0], row.series.compared[-1])]
+    explaining = rows is growth.rows  # else all of one kind, of which little changes are shown, too
+    known = [row for row in rows if None not in (row.series.compared[0], row.series.compared[-1])]
+    changed: list[Grown] = []
+    rest: list[Grown] = []
+    for row in known:
+        differs = row.trend is not Trend.FLAT or (row.series.delta and not explaining)
+        (changed if differs else rest).append(row)
     shown = changed[: limit or None]
+    if not shown and not explaining:
+        yield ""
+        yield f"  {counted(len(rest), 'row')}, none of which changed" if rest else "  there are no figures of this kind"
     if shown:
         yield ""
         yield from table(("BEFORE", "AFTER", "GROWTH", "AN HOUR", "WHAT"), map(_cells, shown), range(4), width, 4)
     if len(changed) > len(shown):
         yield f"  … {number(len(changed) - len(shown))} more (--limit 0)"
-    yield from _unchanged(rows, len(changed))
-    yield from _findings(growth, width, invocation, suggests)
-    yield from _objects(growth, width)
+    if changed:
+        yield from _unchanged([row.series for row in rest if row.series.in_bytes])
+    if explaining:
+        yield from _findings(growth, width, invocation, suggests)
+        yield from _objects(growth, width)
 
 
 def headline(growth: Growth) -> str:
@@ -65,13 +78,22 @@ def headline(growth: Growth) -> str:
     build = f" (build-id {visible(identity.build_id[:8])}…)" if identity.build_id else ""
     over = f" in {duration(growth.times[-1] - growth.times[0])}" if growth.times and growth.times[-1] > growth.times[0] else ""
     grew = f"{program}{build}: {_signed(total.series, total.series.delta)} {total.series.key[2]}{over}"
-    top = next((row for row in growth.rows if grows(row)), None)
+    top = next(iter(_by_importance(growth)), None)
     if top is None:
         return f"{grew}; {_nothing(growth)}"
     rate = f", {_rate(top)} an hour" if top.per_hour is not None else ""
     return f"{grew}; what grew most: {_signed(top.series, top.series.delta)}{rate}, {label(top)}" + (
         f"; {_TRENDS[top.trend]}" if top.trend in _TRENDS else ""
     )
+
+
+def _by_importance(growth: Growth) -> list[Grown]:
+    """The rows that grow, those that grew most first. But pages of files come last, unless they are
+    nearly all: reading a process in a debugger, too, makes more of them resident, and the kernel
+    drops them when memory is short."""
+    rows = [row for row in growth.rows if grows(row)]
+    few = EXPLAINS * growth.total.series.delta
+    return sorted(rows, key=lambda row: row.series.key == FILES and row.series.delta < few)
 
 
 def grows(row: Grown) -> bool:
@@ -99,9 +121,8 @@ def _cells(row: Grown) -> tuple[str, ...]:
     return before, after, _signed(series, series.delta), hour, label(row) + ending
 
 
-def _unchanged(rows: Sequence[Grown], changed: int) -> Iterator[str]:
-    rest = [row.series for row in rows if row.trend is Trend.FLAT and row.series.in_bytes]
-    if rest and changed:
+def _unchanged(rest: Sequence[Series]) -> Iterator[str]:
+    if rest:
         first, last = (sum(one.values[at] for one in rest) for at in (0, -1))
         yield f"  everything else ({counted(len(rest), 'row')}): {size(first)}, then {size(last)}"
 
@@ -137,7 +158,7 @@ _NOUNS = {
 
 
 def _held(row: Grown) -> str:
-    chain = (row.series, *row.inside)
+    chain = (row.series, *(one for one in row.inside if one.key[0] != "objects"))
     parts = {one.key[0]: one for one in chain}
     root = row.series.key[1 if row.series.key[0] in ("field", "container") else 2]
     if handles := parts.get("handles"):
@@ -164,7 +185,8 @@ def _share(row: Grown) -> str:
         stack = f", {_change(last, 'of them')} in {last.key[2]}" if last is not None else ""
         return f"stacks of threads, {_change(series, 'threads')}{stack}"
     what = f"{owner}: {_SHARES.get(sort, sort)}" if owner and sort != "runtime" else owner or _SHARES.get(sort, sort)
-    counts = f", {_change(series, series.note)}" if series.note and any(series.counts) else ""
+    what += ", the rest" if series.note == REST else ""
+    counts = f", {_change(series, series.note)}" if series.note not in ("", REST) and any(series.counts) else ""
     return what + counts + (f": {_types(row.inside)}" if last is not None else "")
 
 
@@ -210,7 +232,7 @@ def duration(span: float) -> str:
 def findings(growth: Growth) -> list[Grown]:
     """The rows that are worth a sentence."""
     grown = sum(row.series.delta for row in growth.rows if grows(row) and row.series.in_bytes)
-    top = [row for row in growth.rows if grows(row) and row.series.delta >= WORTH * grown and not row.series.key[2].endswith(": metadata")]
+    top = [row for row in _by_importance(growth) if row.series.delta >= WORTH * grown and not row.series.key[2].endswith(": metadata")]
     return top[:FINDINGS]
 
 
@@ -244,10 +266,22 @@ def sentence(row: Grown) -> str:
         if name == "stacks":
             kind = "More stacks: threads are started and do not end"
         elif name == "files":
-            kind = "More of mapped files is in memory"
+            kind = "More pages of files are in memory (the kernel drops them when memory is short)"
     else:
         kind = "Held, and growing"
-    return f"{kind}{rate}{error}: {label(row)}."
+    return f"{kind}{rate}{error}: {label(row)}{_with_objects(row)}."
+
+
+def _with_objects(row: Grown) -> str:
+    """What a variable's bytes are of, where objects in a managed heap are among them."""
+    for one in row.inside:
+        if one.key[0] == "objects":
+            within = one.values[-1]
+            return (
+                f", now with {size(row.series.values[-1] - within)} of native memory, and {size(within)} of {one.key[1]}'s heap in "
+                f"{_change(one, 'objects')}"
+            )
+    return ""
 
 
 def suggestion(row: Grown) -> str:
@@ -273,5 +307,6 @@ def suggestion(row: Grown) -> str:
 
 
 def _pattern(name: str) -> str:
-    """The name as `roots` takes it: addresses, which differ each time, by a wildcard."""
-    return name.replace("…", "*")
+    """The name as `roots` takes it: addresses, which differ each time, by a wildcard, and so the
+    dollar sign before a Ruby variable, which debuggers would evaluate."""
+    return re.sub(r"^\$", "?", name.replace("…", "*"))

@@ -116,7 +116,7 @@ def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str
 
 def _named(allocator: Allocator, place: bool) -> str:
     """Name, version and file; not the usual file (glibc in libc.so.6), unless `place` is set."""
-    named = f"{allocator.name} {allocator.version}".strip()
+    named = allocator.title
     where, usual = printable(allocator.where, 60), allocator.usual_file
     return f"{named} in {where}" if where and (place or not usual or not where.startswith(usual)) else named
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing
+from dataclasses import replace
 from typing import Optional
 
 from findleaks.commands.taking import take
@@ -19,20 +20,38 @@ _CORES = (b"\x7fELF", b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\
 
 Open = Callable[[str], Session]
 """Opens the core of this path."""
+Progress = Callable[[str, float], None]
+"""Called before each file of a folder, with what is done and the part of it; may raise."""
 
 
-def gather(words: Sequence[str], opened: Open, sections: Optional[Set[str]] = None) -> tuple[list[Snapshot], list[str]]:
-    """The snapshots that words name, in their order; those of a folder in the order of time; of
-    snapshots that are files only the figures of these sections. Also warnings of files in folders
-    that could not be read. TargetError for a word that names none."""
-    found: list[Snapshot] = []
+def _no_progress(phase: str, part: float) -> None:
+    pass
+
+
+def gather(
+    words: Sequence[str],
+    opened: Open,
+    sections: Optional[Set[str]] = None,
+    kept: Optional[Mapping[str, Snapshot]] = None,
+    progress: Progress = _no_progress,
+) -> tuple[list[Snapshot], list[str]]:
+    """The snapshots that words name, in their order: those `kept` in a debugger, and files; those
+    of a folder in the order of time; of snapshots that are files only the figures of these
+    sections. Also warnings of files in folders that could not be read. TargetError for a word that
+    names none. Files are named without their folders, unless two are of one name."""
+    found: list[tuple[str, Snapshot]] = []
     warnings: list[str] = []
     for word in words:
-        if os.path.isdir(word):
-            found += _folder(word, opened, sections, warnings)
+        if kept and word in kept:
+            found.append((word, kept[word]))
+        elif os.path.isdir(word):
+            found += _folder(word, opened, sections, warnings, progress)
         else:
-            found.append(_one(word, opened, sections))
-    return found, warnings
+            found.append((word, _one(word, opened, sections)))
+    paths: dict[str, set[str]] = {}
+    for path, one in found:
+        paths.setdefault(one.name, set()).add(path)
+    return [one if len(paths[one.name]) == 1 else replace(one, name=path) for path, one in found], warnings
 
 
 def _one(path: str, opened: Open, sections: Optional[Set[str]]) -> Snapshot:
@@ -45,13 +64,14 @@ def _one(path: str, opened: Open, sections: Optional[Set[str]]) -> Snapshot:
         return take(session, os.path.basename(path), sections)
 
 
-def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: list[str]) -> list[Snapshot]:
+def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: list[str], progress: Progress) -> list[tuple[str, Snapshot]]:
     found, others, before = [], [], len(warnings)
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise TargetError(f"{folder}: {(error.strerror or str(error)).lower()}") from None
-    for name in names:
+    for number, name in enumerate(names):
+        progress("reading the moments", number / len(names))
         path = os.path.join(folder, name)
         if name.startswith(".") or not os.path.isfile(path):
             continue
@@ -59,7 +79,7 @@ def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: l
             if not (is_snapshot(path) or _may_be_core(path)):
                 others.append(name)
                 continue
-            found.append(_one(path, opened, sections))
+            found.append((path, _one(path, opened, sections)))
         except (OSError, TargetError) as error:
             warnings.append(f"left out: {error}")
     if others:
@@ -67,7 +87,7 @@ def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: l
     if not found:
         why = "".join(f"; {warning}" for warning in warnings[before:][:1])
         raise TargetError(f"{folder}: no snapshots and no cores in this folder{why}")
-    times = seconds(found)
+    times = seconds([one for _, one in found])
     return [found[at] for at in sorted(range(len(found)), key=times.__getitem__)] if times is not None else found
 
 

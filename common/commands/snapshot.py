@@ -16,7 +16,7 @@ from findleaks import __version__
 from findleaks.arg_types import count_word, seconds_word
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.result import warning_lines
-from findleaks.commands.taking import Ended, every, take
+from findleaks.commands.taking import Ended, every, name_of, take
 from findleaks.errors import Interrupted, TargetError, UsageError
 from findleaks.formatting import counted, printable, size, wrapped
 from findleaks.history.snapshot import Snapshot
@@ -209,9 +209,11 @@ def _check(session: Session, args: argparse.Namespace) -> None:
     if args.zstd and not core:
         raise UsageError("--zstd packs cores: it needs --weight core")
     if session.kept is not None and (core or args.fork):
-        what = "--fork" if args.fork else "--weight core"
+        what = " ".join([*["--weight core"] * core, *["--zstd"] * args.zstd, *["--fork"] * args.fork])
+        process = f"--pid {target.pid}" if target.live and target.pid else "--pid PID"
+        here = "; in the debugger, gcore (GDB) or process save-core (LLDB) write a core" if core else ""
         raise UsageError(
-            f"{what} needs a process that no debugger holds: `findleaks snapshot {what} --pid PID` in a shell; here there is gcore"
+            f"{what} needs a process that no debugger holds: detach, and type in a shell: findleaks snapshot {what} {process}{here}"
         )
     if not target.live and (core or args.fork):
         raise UsageError(f"{'--fork' if args.fork else '--weight core'} needs a process: --pid PID")
@@ -231,7 +233,7 @@ def _core(session: Session, args: argparse.Namespace, number: int) -> Written:
     target = session.target
     assert isinstance(target, (CopiedProcess, LiveTarget))
     suffix = CORE + (".zst" if args.zstd else "")
-    path = str(destination(args, os.path.basename(target.exe_path), target.pid, target.taken_at, number, suffix))
+    path = str(destination(args, name_of(target), target.pid, target.taken_at, number, suffix))
     check(path, args.zstd)
     return write_core(target, path, args.zstd, lambda part: session.report_progress("writing the core", part))
 

@@ -21,6 +21,7 @@ from findleaks.history.sample import taken
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.session import Session
 from findleaks.target.base import Target
+from findleaks.target.modules import DELETED
 from findleaks.target.notes import AT_ENTRY, AT_PHDR, AT_RANDOM
 from findleaks.target.process import LocalProcess
 from findleaks.target.processes import start_time
@@ -54,10 +55,17 @@ def take(session: Session, name: str, sections: Optional[Set[str]] = None) -> Sn
     return Snapshot(name, clock, process, found, answers, warnings, taken(session))
 
 
+def name_of(target: Target) -> str:
+    """The program's name: that of its file, unless it was called by one that is no part of it."""
+    name = os.path.basename(target.exe_path).removesuffix(DELETED)
+    return name if name.startswith(target.called) else target.called
+
+
 def program_of(target: Target) -> tuple[str, str]:
-    """The program's base name and its build-id; "" where one is unknown."""
-    build_id = next((module.build_id for module in target.modules() if module.path == target.exe_path), "")
-    return os.path.basename(target.exe_path), build_id
+    """The program's name and its build-id; "" where one is unknown."""
+    path = target.exe_path.removesuffix(DELETED)
+    build_id = next((module.build_id for module in target.modules() if module.path.removesuffix(DELETED) == path), "")
+    return name_of(target), build_id
 
 
 def _answer(session: Session, word: str) -> Any:
@@ -120,7 +128,9 @@ def every(session: Session, seconds: float, count: int = 0, lasting: float = mat
             return
         with closing(_again(session)) as again:
             if _program(again.target) != program:
-                name = os.path.basename(again.target.exe_path)
+                if not again.target.auxv:  # it had begun to exit when that was read, after the stop
+                    raise Ended(f"pid {session.target.pid} has ended")
+                name = name_of(again.target)
                 raise Ended(f"pid {again.target.pid} runs another program now" + (f": {name}" if name else ""))
             yield again
 

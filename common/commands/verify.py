@@ -16,8 +16,8 @@ from findleaks.commands.blocks import allocator_named
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import Plain, fields, warnings_of
 from findleaks.engine.terms import State
+from findleaks.formatting import again, counted, hanging, number, printable, wrapped
 from findleaks.formatting import blocks as blocks_of
-from findleaks.formatting import counted, hanging, number, printable, wrapped
 from findleaks.session import Session
 from findleaks.target.ranges import subtract
 
@@ -120,7 +120,7 @@ def _count(session: Session, allocator: Allocator) -> int:
 
 def _entry(session: Session, allocator: Allocator, corrupt: Sequence[Problem], doubts: int, more: int) -> dict[str, Any]:
     return {
-        **fields(allocator, "name", "version", "where"),
+        **fields(allocator, "name", "version", "where", "ordinal"),
         "sound": not corrupt,
         "blocks": _count(session, allocator),
         "checked": dict(allocator.checked),
@@ -163,7 +163,7 @@ def _text(body: Mapping[str, Any], findings: Sequence[Damage], width: int, invoc
 
 
 def _verdict(entry: Mapping[str, Any], whole: bool) -> str:
-    name = f"{entry['name']} {entry['version']}".strip() + (f" ({entry['where']})" if entry["where"] else "")
+    name = again(f"{entry['name']} {entry['version']}".strip(), entry["ordinal"]) + (f" ({entry['where']})" if entry["where"] else "")
     checked = ", ".join(f"{number(count)} {what if count != 1 else what[:-1]}" for what, count in entry["checked"].items())
     if entry["problems"]:
         return f"{name}: CORRUPT, {counted(entry['problems'], 'problem')}; checked: {blocks_of(entry['blocks'])}, {checked}"

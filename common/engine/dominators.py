@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from operator import gt
 from typing import NamedTuple, Optional, Protocol
 
 from findleaks.engine.terms import Totals
@@ -184,9 +185,9 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], prior
         raise ValueError(f"{roots} roots")
     if len(bounds) != len(owners):
         raise ValueError(f"{len(bounds)} bounds, {len(owners)} owners")
-    if len(owners) and any(not (0 <= owner < roots or owner == NO_ROOT) for owner in owners):
+    if any(not (0 <= owner < roots or owner == NO_ROOT) for owner in set(owners)):
         raise ValueError(f"an owner is none of {roots} roots")
-    if any(low > high for low, high in zip(bounds, bounds[1:])):
+    if any(map(gt, bounds, bounds[1:])):
         raise ValueError("bounds descend")
     if any(low > high for low, high in zip((0, *priorities), (*priorities, roots))):
         raise ValueError("priorities descend")

@@ -8,8 +8,11 @@ command says: nothing is computed again here.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
+
+from findleaks.formatting import again
 
 Answer = Mapping[str, Any]
 """A command's JSON."""
@@ -93,22 +96,34 @@ def _group_name(group: Answer) -> str:
 
 
 def _caches(answer: Answer) -> Iterator[Figure]:
+    names = _allocators(answer["totals"])
     for total in answer["totals"]:
-        name = _allocator(total)
+        name = names[total["instance"]]
         for state in ("in_use", "cached", "free", "spare"):
             yield Figure("allocator", f"{name}: {state.replace('_', ' ')}", total["blocks"].get(state), total[state])
     for cache in answer["caches"]:
-        yield Figure("cache", cache["name"], cache["in_use"], cache["in_use_bytes"], _allocator(cache))
+        yield Figure("cache", cache["name"], cache["in_use"], cache["in_use_bytes"], names[cache["instance"]])
 
 
-def _allocator(row: Answer) -> str:
-    return str(row["allocator"]) + (f" {row['instance'] + 1}" if row["instance"] else "")
+def _allocators(totals: Iterable[Answer]) -> dict[int, str]:
+    """Names of allocators by their instance, the index among all. Only one that is there again, as
+    glibc's in another namespace of the linker, has a number: "glibc", "glibc (second)"."""
+    found: dict[int, str] = {}
+    seen: Counter[str] = Counter()
+    for one in totals:
+        name = str(one["allocator"])
+        seen[name] += 1
+        found[one["instance"]] = again(name, seen[name])
+    return found
 
 
 def _roots(answer: Answer) -> Iterator[Figure]:
     for root in answer["roots"]:
         name = _stable(root["name"])
         yield Figure("root", name, root["retained_blocks"], root["retained_bytes"])
+        if "objects" in root:
+            objects = root["objects"]
+            yield Figure("objects", name, objects["count"], objects["bytes"], objects["runtime"])
         yield from _parts(root, name, "")
     shared = answer["shared"]
     yield Figure("root", SEVERAL, shared["retained_blocks"], shared["retained_bytes"])

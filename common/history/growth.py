@@ -8,8 +8,8 @@ overlap:
   - lost groups,
   - what each root holds: as the root, with the part of it (a field, a container, V8's handles, a
     runtime's type) that explains most of its growth, or, where it takes several to explain it, as
-    those parts and the rest,
-  - shares of the resident memory that are not blocks in use.
+    those parts and the rest; of a managed language's variable with its objects in the heap,
+  - shares of the resident memory that are not blocks in use, without such objects.
 
 So they add up to what the process grew by, if all blocks are resident.
 """
@@ -17,7 +17,7 @@ So they add up to what the process grew by, if all blocks are resident.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Optional, Union
 
@@ -42,7 +42,7 @@ REST = "rest"
 SMALL_GROUPS = "other groups"
 """Name of the row for lost groups that each changed by less than MIN_BYTES."""
 
-RANKED = frozenset({"lost", "root", "field", "container", "handles", "native", "runtime type", "share", "threads", "total"})
+RANKED = frozenset({"lost", "root", "field", "container", "handles", "native", "objects", "runtime type", "share", "threads", "total"})
 """Sections that the rows are chosen from."""
 
 LISTED_IN_PART = frozenset({"field", "container"})
@@ -97,6 +97,10 @@ class Grown:
     per_hour: Optional[Rate]
     inside: tuple[Series, ...] = ()
 
+    def with_objects(self, objects: Series) -> Grown:
+        """The row of a variable, with its objects in the managed heap among its parts."""
+        return replace(self, inside=(objects, *self.inside))
+
 
 def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]] = None) -> dict[Key, Series]:
     """The figures of all snapshots by key; only those of some sections if given."""
@@ -150,6 +154,12 @@ def _less(whole: Series, parts: Sequence[Series]) -> Series:
     return Series(whole.key, counts, sizes, REST)
 
 
+def _with_objects(one: Series, objects: Series) -> Series:
+    """A variable's native memory, or its container's, with the bytes of its objects in the heap."""
+    sizes = [None if size is None else size + (more or 0) for size, more in zip(one.bytes, objects.bytes)]
+    return one._replace(bytes=sizes)
+
+
 def _difference(column: Sequence[Optional[int]]) -> int:
     first, *others = (value or 0 for value in column)
     return first - sum(others)
@@ -172,6 +182,7 @@ class Growth:
         totals = [one.total() for one in snapshots]
         note = totals[-1].name
         self.total = self.judged(Series(("total", "", note), [None] * len(totals), [total.bytes for total in totals], ""))
+        self._objects = {key[2]: one for key, one in self.series.items() if key[0] == "objects"}
         rows = [*self._lost(), *self._held(), *self._shares()]
         self.rows = sorted(rows, key=lambda row: -row.series.delta)
 
@@ -208,7 +219,16 @@ class Growth:
         """The shares of resident memory but for blocks in use, which `_lost` and `_held` divide."""
         for key, one in self.series.items():
             if key[0] == "share" and not key[2].endswith(": in-use"):
-                yield self.judged(one, self._threads() if key[2] == "stacks" else self._types(one))
+                objects = self._objects_in(one)
+                rest = _less(one, objects) if objects else one
+                explained = rest.delta < (1 - EXPLAINS) * one.delta
+                yield self.judged(rest, self._threads() if key[2] == "stacks" else () if explained else self._types(one))
+
+    def _objects_in(self, heap: Series) -> list[Series]:
+        """The objects of variables, which rows of these variables have, if this is their heap."""
+        if not heap.key[2].endswith(": runtime"):
+            return []
+        return [one._replace(counts=[0] * len(one.counts)) for one in self._objects.values() if heap.key[2].startswith(f"{one.key[1]} ")]
 
     def _threads(self) -> list[Series]:
         """The stack that most of the new threads have."""
@@ -232,8 +252,14 @@ class Growth:
         handles = self._holders_of_handles(roots)
         for root in roots:
             runtime = root.key[2].partition("'s ")[0].rpartition(" ")[2]
-            inside = [one for one in parts.get(runtime, ()) if one.key[0] == "native"] or parts.get(root.key[2], [])
-            yield from self._divided(root, [*inside, *handles.get(root.key[2], ())])
+            # What variables hold of a type's native memory is not this root's.
+            native = (one for one in parts.get(runtime, ()) if one.key[0] == "native" and EXPLAINS * one.delta <= max(root.delta, 0))
+            inside = list(native) or parts.get(root.key[2], [])
+            objects = self._objects.get(root.key[2])
+            if objects is not None:
+                root, inside = _with_objects(root, objects), [_with_objects(one, objects) for one in inside]
+            for row in self._divided(root, [*inside, *handles.get(root.key[2], ())]):
+                yield row if objects is None or row.series.note == REST or row.series.key[0] != "root" else row.with_objects(objects)
 
     def _holders_of_handles(self, roots: Sequence[Series]) -> dict[str, list[Series]]:
         """V8's handles that grew, by the root that grew with them: no answer says what holds

@@ -132,6 +132,7 @@ def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = 
     """Read a snapshot: the figures of these sections only, if given; its `answers` only if asked
     for. TargetError says what is wrong with it."""
     name = os.path.basename(path)
+    steps: Iterator[bool] = iter(())
     try:
         size = os.path.getsize(path)
         if size > MAX_BYTES:
@@ -142,6 +143,11 @@ def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = 
             return _read(base, path, name, sections, answers)
     except OSError as error:
         raise TargetError(f"{path}: {(error.strerror or '').lower()}") from None
+    except sqlite3.OperationalError as error:
+        if str(error) == "interrupted" and not next(steps, True):
+            # Not for its many steps: Ctrl-C came while SQLite called the handler, which drops that.
+            raise KeyboardInterrupt from None
+        raise TargetError(f"{path}: the snapshot is damaged: {error}") from None
     except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise TargetError(f"{path}: the snapshot is damaged: {error}") from None
 

@@ -82,6 +82,10 @@ def _stream(file: io.FileIO, name: str, start: bytes) -> tuple[_Stream, _Errors]
         raise TargetError(f"{name}: a minidump, which has the stacks but not the heap: make the core with gcore, or let the kernel do it")
     if start[:4] == b"\x04\x22\x4d\x18":
         raise TargetError(f"{name}: packed with lz4: unpack it first (unlz4 {name})")
+    if start.startswith(b"SQLite format"[: max(4, len(start))]):
+        raise TargetError(
+            f"{name}: an SQLite database, as findleaks' snapshots are, which `findleaks diff` compares: a core file is needed"
+        )
     raise TargetError(f"{name}: not an ELF file, nor one packed with gzip, zstd, xz or bzip2: a core file is needed")
 
 

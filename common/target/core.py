@@ -78,6 +78,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self._set_regions(self._mapped() or regions_of(loads, named, self._stack(), self._places.is_code))
         self.unread = self._find_unread()
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
+        self.called = self._process.called
         self.description = self._describe()
 
     # -- opening

@@ -54,6 +54,7 @@ class Process(NamedTuple):
     unit: int = 0  # NT_FILE's page size: the system's in the kernel's cores, 1 in GDB's; 0: no note
     crashed: int = 0  # the thread that a fault or its own abort() ended
     snapshot: Optional[memoryview] = None  # findleaks' own note
+    called: str = ""  # see `called`
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Thread:
@@ -86,7 +87,7 @@ class _Problems(list[str]):
 def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     """The contents of a core's notes. Register notes belong to the NT_PRSTATUS before them."""
     pid: Optional[int] = None
-    name = ""
+    name = words = ""
     files: list[Mapping] = []
     auxv: dict[int, int] = {}
     problems = _Problems()
@@ -114,7 +115,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
         elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
             crashed = raw[-1][0] if _own_fault(order, note.desc) else 0
         elif note.type == NT_PRPSINFO and note.name == b"CORE":
-            pid, name = _psinfo(order, note.desc)
+            pid, name, words = _psinfo(order, note.desc)
         elif note.type == NT_AUXV and note.name == b"CORE":
             auxv = auxiliary(arch, bytes(note.desc))
         elif note.type == NT_FILE and note.name == b"CORE":
@@ -126,7 +127,8 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     threads = [thread(arch, tid, registers, extra) for tid, registers, extra in raw if registers]
     if pid is None and threads:
         pid = threads[0].tid
-    return Process(pid, name, sorted(threads, key=lambda t: (t.tid != pid, t.tid)), files, auxv, problems, unit, crashed, snapshot)
+    threads.sort(key=lambda t: (t.tid != pid, t.tid))
+    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words))
 
 
 def _own_fault(order: str, info: memoryview) -> bool:
@@ -149,13 +151,22 @@ def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
     return vector
 
 
-def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str]:
+def called(name: str, words: str) -> str:
+    """The name that a program was called by, which of one program with many names is not its
+    file's: "redis-server", which is redis-check-rdb. `name`: the kernel's 15 characters of it, and
+    `words`: the command line, or the title that replaced it ("nginx: worker process"). "" where
+    they disagree, as those of scripts do, and of threads that renamed themselves."""
+    first = words.partition("\0")[0].split(" ")[0].rpartition("/")[2].removesuffix(":").removeprefix("-")
+    return first if first and first[:15] == name else ""
+
+
+def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str, str]:
     # elf_prpsinfo: 136 bytes (64-bit), 124 (32-bit, 16-bit user ids: i386, ARM), 128 (32-bit ids)
     at = {136: 24, 124: 12, 128: 16}.get(len(desc))
     if at is None:
-        return None, ""
+        return None, "", ""
     (pid,) = struct.unpack_from(order + "i", desc, at)
-    return pid if pid > 0 else None, text(desc[at + 16 : at + 32], 0)
+    return pid if pid > 0 else None, text(desc[at + 16 : at + 32], 0), text(desc[at + 32 : at + 112], 0)
 
 
 def _files(arch: Arch, desc: memoryview, problems: list[str]) -> tuple[list[Mapping], int]:

@@ -12,7 +12,7 @@ from findleaks.target.files import Place, content
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.maps import regions_of
 from findleaks.target.modules import Image, check, images, mapped_files, supported_arch, tables
-from findleaks.target.notes import auxiliary
+from findleaks.target.notes import auxiliary, called
 from findleaks.target.ptrace import refusal, state, status, tasks
 from findleaks.target.reader import Source
 
@@ -56,6 +56,10 @@ class LocalProcess(ImageTarget):
             self.exe_path = os.readlink(f"{self._proc}/exe")
         except OSError:
             self.exe_path = self.exe_path or status(pid).get("Name", "")
+        try:
+            self.called = called(status(pid).get("Name", ""), os.fsdecode(content(f"{self._proc}/cmdline")))
+        except OSError:
+            pass  # it has ended
         self.description = f"process {pid} ({self.exe_path or 'unnamed'}), {threads} thread{'' if threads == 1 else 's'}"
 
     def thread_names(self) -> dict[int, str]:

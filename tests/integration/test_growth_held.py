@@ -109,7 +109,7 @@ def test_a_dictionary_of_a_python_module(tmp_path: Path) -> None:
 
 
 def test_an_array_of_a_ruby_class(tmp_path: Path) -> None:
-    """Ruby's constants are not read: what is said is which objects there are more of, and what they hold outside of Ruby's heap."""
+    """The constant is named, with its elements; its row has what they hold, in malloc's blocks and in Ruby's heap."""
     ruby = rubies.get(rubies.SYSTEM)
     words = [*ruby.words, str(truth.PROGRAMS / "growth_held.rb")]
     with Rounds(words, tmp_path, ruby.environment) as one:
@@ -122,15 +122,15 @@ def test_an_array_of_a_ruby_class(tmp_path: Path) -> None:
     assert counts["Session"] == [FIRST, FIRST + MORE]
     assert [counts[name][1] - counts[name][0] for name in ("Hash", "String")] == pytest.approx([MORE, MORE], abs=20)
     row = answer["grown"][0]
-    assert (row["what"], row["name"], row["inside"][0]["what"], row["inside"][0]["name"]) == (
-        "root",
-        "Ruby's heap pages",
-        "native",
-        "String",
-    )
-    assert MORE * 120 < row["delta"] < MORE * 200  # each text is of some 130 characters
-    assert "native memory of Ruby's String, " in " ".join(text.split()).partition(" BEFORE ")[0]
+    assert (row["what"], row["name"]) == ("root", "Store::SESSIONS (Ruby variable)")
+    objects, array = row["inside"]
+    assert (objects["what"], array["what"], array["counts"]) == ("objects", "container", [FIRST, FIRST + MORE])
+    assert objects["counts"][1] - objects["counts"][0] == 3 * MORE  # the session, its Hash, its note
+    native = row["delta"] - (objects["bytes"][1] - objects["bytes"][0])
+    assert MORE * 120 < native < MORE * 200  # each text is of some 130 characters
+    assert f"held by Store::SESSIONS (Ruby variable): Array, {FIRST:,} → {FIRST + MORE:,} elements" in " ".join(text.split())
+    assert " of Ruby's heap in 6,001 → 66,001 objects." in " ".join(text.split())
     heap = next(row for row in answer["grown"] if row["name"].startswith("Ruby heap pages"))
-    assert {part["name"] for part in heap["inside"]} == {"String", "Hash", "Session"}
+    assert abs(heap["delta"]) < MORE * 40, "the objects are the variable's"
     table = ran("diff", "--by", "runtime", str(first), str(last), check=True).stdout
     assert f"Ruby: Session, {FIRST:,} → {FIRST + MORE:,}" in table

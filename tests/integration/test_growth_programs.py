@@ -92,7 +92,7 @@ def loaded(folder: Path, name: str, words: Callable[[int], bytes], times: int, c
     with real.Idle(real.PROGRAMS[name], folder) as one:
         for at in range(count):
             for _ in range(times):
-                said(one._port, words(at))
+                said(one.port, words(at))
             made.append(folder / f"{at:02}.snapshot")
             ran("snapshot", "-o", str(made[-1]), "--pid", str(one.pid), check=True)
     return made

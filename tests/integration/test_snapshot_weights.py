@@ -99,4 +99,5 @@ def test_a_core_cannot_be_cloned(running: Running, words: list[str]) -> None:
     done = ran("snapshot", *words, str(file))
     assert (done.returncode, done.stderr) == (2, f"findleaks: {' '.join(words)} needs a process: --pid PID\n")
     text = gdb([f"leaks snapshot {' '.join(words)}"], str(running.folder / "grows"), str(file))
-    assert f"leaks: {' '.join(words)} needs a process that no debugger holds" in text
+    shell = f"detach, and type in a shell: findleaks snapshot {' '.join(words)} --pid PID"
+    assert f"leaks: {' '.join(words)} needs a process that no debugger holds: {shell}" in " ".join(text.split())

@@ -120,8 +120,8 @@ class Idle(Running):
     def __init__(self, program: Program, folder: Path, judge: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._program = program
-        self._port = free_port()
-        command = list(program.command(folder, self._port))
+        self.port = free_port()
+        command = list(program.command(folder, self.port))
         self._limit = PATIENCE * (4 if judge else 1)
         if judge:
             options = ["--leak-check=no", "--vgdb=yes", "--vgdb-poll=1000", "--num-callers=16", f"--log-file={folder}/valgrind.log"]
@@ -136,7 +136,7 @@ class Idle(Running):
                 raise RuntimeError(f"{self._program.name} ended with {self._process.returncode}: {(self.folder / 'stderr').read_text()}")
             ready = not self._program.says_ready or "ready\n" in self._out.read_text()
             if ready and not talked:
-                talked = _talk(self._port, self._program.talk)
+                talked = talk(self.port, self._program.talk)
             elif ready and all_sleep(self.pid):
                 time.sleep(0.3)  # let what it starts in the background come to rest
                 if all_sleep(self.pid):
@@ -221,7 +221,7 @@ def free_port() -> int:
     raise RuntimeError("no port is free")
 
 
-def _talk(port: int, words: bytes) -> bool:
+def talk(port: int, words: bytes) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=180) as wire:
             wire.sendall(words)

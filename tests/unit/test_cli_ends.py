@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import io
 import json
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -126,3 +129,44 @@ def test_the_largest_blocks_first() -> None:
     assert addresses() == addresses("--sort", "address") == starts
     assert addresses("--sort", "size") == largest
     assert addresses("--sort", "size", "--limit", "3") == largest[:3]
+
+
+class TwoLines:
+    """A result of two lines; Ctrl-C is pressed between them, if so asked."""
+
+    status = 0
+
+    def __init__(self, word: str, pressed: bool = False) -> None:
+        self.word, self.pressed = word, pressed
+
+    def json(self) -> list[dict[str, object]]:
+        return [{"name": self.word}]
+
+    def text(self, width: int, invocation: commands.Invocation) -> Iterator[str]:
+        yield f"{self.word} 1"
+        if self.pressed:
+            raise KeyboardInterrupt
+        yield f"{self.word} 2"
+
+
+def series(ends_well: bool) -> commands.Command:
+    """A command whose first result is interrupted while it is printed, and which then has a last word, or has none."""
+
+    def run(session: object, args: argparse.Namespace) -> Generator[commands.Result, None, None]:
+        try:
+            yield TwoLines("moment", pressed=True)
+            yield TwoLines("another moment")
+        except KeyboardInterrupt:
+            if not ends_well:
+                raise
+        yield TwoLines("summary")
+
+    return commands.Command(commands.CATALOGUE["snapshot"], run, lambda parser: None)
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_ctrl_c_while_one_of_several_results_is_printed(ends_well: bool) -> None:
+    out, made = io.StringIO(), session(FakeTarget({0x1000: bytes(64)}), [ListAllocator(0x1000, 0x1040, [])])
+    with contextlib.nullcontext() if ends_well else pytest.raises(KeyboardInterrupt):
+        commands.emit(series(ends_well), made, argparse.Namespace(json=False), out, commands.Invocation(), 80)
+    assert out.getvalue().splitlines() == ["moment 1", *(["summary 1", "summary 2"] if ends_well else [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -144,3 +145,33 @@ def test_packed_by_the_module_of_newer_pythons(tmp_path: Path, monkeypatch: pyte
         packer.close()
     with open(path, "rb") as packed:
         assert zstandard.ZstdDecompressor().stream_reader(packed).read() == b"core" * 100_000
+
+
+def test_ctrl_c_leaves_the_blocks_to_be_freed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever closes a removed file last waits for the file system. It is not the process at whose prompt Ctrl-C was pressed."""
+    holders: list[list[str]] = []
+    close = os.close
+
+    def noted(fd: int) -> None:
+        if (file := opened("self", fd)).endswith(".part (deleted)"):
+            holders.append([pid for pid in children() if opened(pid, 1) == file])
+        close(fd)
+
+    monkeypatch.setattr(os, "close", noted)
+    with contextlib.suppress(KeyboardInterrupt), part_file(str(tmp_path / "core"), lambda: None) as fd:
+        os.write(fd, b"half")
+        raise KeyboardInterrupt
+    ((holder,),) = holders
+    assert list(tmp_path.iterdir()) == []
+    assert os.waitpid(int(holder), 0) == (int(holder), 0x100)  # by itself: there was nothing to read
+
+
+def opened(pid: str, fd: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{fd}")
+    except OSError:
+        return ""
+
+
+def children() -> list[str]:
+    return [child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()]

@@ -177,6 +177,33 @@ def test_growth_is_named_before_a_larger_saw_tooth() -> None:
     assert trends == {"held by g, 1 → 9 blocks": Trend.GROWING, "glibc 2.36: free but kept, 3 arenas": Trend.SAWTOOTH}
 
 
+def test_pages_of_files_are_named_after_what_is_held() -> None:
+    """As reading a process in a debugger makes more of them resident; but not where they are nearly all that grew."""
+
+    def moment(held: float, files: float) -> list[Figure]:
+        return [root("g_shop", held), Figure("share", "files", 3, int(files * MIB), "", "files")]
+
+    found = growth(moment(1, 2), moment(3, 5))
+    assert "; what grew most: + 2.0 MiB, + 2.0 MiB an hour, held by g_shop" in headline(found)
+    first, second = (line for line in lines(found) if line.startswith(("  1. ", "  2. ")))
+    assert first.startswith("  1. Held, and growing, ")
+    assert second.startswith("  2. More pages of files are in memory (the kernel drops them when memory is short), ")
+    assert "; what grew most: + 30 MiB, + 30 MiB an hour, files mapped, 3 files" in headline(growth(moment(1, 2), moment(3, 32)))
+
+
+def test_all_of_a_kind_have_their_small_changes() -> None:
+    """Those that `diff --by` asks for: a thread more is one. Others are counted, and findings are for all kinds together."""
+    first = [root("g_shop", 1), Figure("threads", "worker ← start_thread", 1, None), Figure("threads", "main", 1, None)]
+    last = [root("g_shop", 9), Figure("threads", "worker ← start_thread", 2, None), Figure("threads", "main", 1, None)]
+    found = growth(first, last)
+    rows = [found.judged(one) for one in all_series(found.snapshots, frozenset({"threads"})).values()]
+    said = list(text(found, rows, 10, 200, Invocation("findleaks", "core")))
+    assert [line.split()[:4] for line in said[3:]] == [["1", "2", "+", "1"]]
+    unchanged = [found.judged(one) for one in all_series(growth(first, first).snapshots, frozenset({"threads"})).values()]
+    assert list(text(found, unchanged, 10, 200, Invocation("findleaks", "core")))[1:] == ["", "  2 rows, none of which changed"]
+    assert list(text(found, [], 10, 200, Invocation("findleaks", "core")))[1:] == ["", "  there are no figures of this kind"]
+
+
 def test_rows_that_shrink_come_last() -> None:
     found = growth([root("one", 9), root("two", 1)], [root("one", 1), root("two", 3)])
     assert [(row.series.key[2], row.series.delta) for row in found.rows] == [("two", 2 * MIB), ("one", -8 * MIB)]

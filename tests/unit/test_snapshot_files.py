@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from findleaks.history.growth import Growth
 from findleaks.history.snapshot import Clock, Identity, Snapshot, differences, seconds
 from findleaks.history.store import load, save
 from findleaks.session import Session
+from findleaks.target.core import open_core
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\n\u202enul\0end"
 
@@ -221,6 +222,23 @@ def test_other_files(tmp_path: Path) -> None:
     assert len(snapshots) == 1 and "2 files left out" in warnings[0]
 
 
+def test_files_of_one_name_are_named_with_their_folders(tmp_path: Path) -> None:
+    for folder, name in (("monday", "shop.snapshot"), ("tuesday", "shop.snapshot"), ("tuesday", "other.snapshot")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        save(made(), tmp_path / folder / name, "test")
+    single = str(tmp_path / "monday" / "shop.snapshot")
+    found, _ = gather([single, str(tmp_path / "tuesday")], opened)
+    assert {one.name for one in found} == {single, str(tmp_path / "tuesday" / "shop.snapshot"), "other.snapshot"}
+    found, _ = gather([single, single], opened)
+    assert [one.name for one in found] == ["shop.snapshot"] * 2
+
+
+def test_a_snapshot_is_no_core(tmp_path: Path) -> None:
+    save(made(), tmp_path / "one.snapshot", "1")
+    with pytest.raises(TargetError, match="`findleaks diff` compares: a core file is needed"):
+        open_core(str(tmp_path / "one.snapshot"))
+
+
 def test_clock_set_back(tmp_path: Path) -> None:
     """Within one start of the machine its uptime counts: order and rate are right."""
     times = (Clock(5000.0, 100.0, "boot"), Clock(4000.0, 460.0, "boot"), Clock(3000.0, 820.0, "boot"))
@@ -239,3 +257,27 @@ def test_machine_restarted_in_between() -> None:
     assert seconds(snapshots) == [5000.0, 4000.0]
     said = " / ".join(differences(snapshots))
     assert "restarted" in said and "not in the order of their times" in said
+
+
+def test_ctrl_c_while_sqlite_reads_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes where Python calls back from SQLite, which drops it: at a step, before those that a file of its size may take end."""
+    save(made(), tmp_path / "one.snapshot", "1")
+
+    class Steps:
+        """Of no end; Ctrl-C is pressed at the second."""
+
+        number = 0
+
+        def __iter__(self) -> Iterator[bool]:
+            return self
+
+        def __next__(self) -> bool:
+            self.number += 1
+            if self.number == 2:
+                signal.raise_signal(signal.SIGINT)
+            return False
+
+    monkeypatch.setattr("findleaks.history.store._steps", lambda size: Steps())
+    monkeypatch.setattr("findleaks.history.store.STEP", 1)
+    with pytest.raises(KeyboardInterrupt):
+        gather([str(tmp_path)], opened)

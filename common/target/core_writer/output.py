@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from findleaks.errors import TargetError
+from findleaks.errors import Interrupted, TargetError
 from findleaks.formatting import size as human
 
 _STEP = 8 << 20  # bytes that are forced to disk between two checks for Ctrl-C
@@ -118,12 +118,34 @@ def part_file(path: str, look: Look) -> Iterator[int]:
         _synchronise_folder(folder)
     except OSError as error:
         raise TargetError(f"{path}: {_why(error)}") from None
+    except (KeyboardInterrupt, Interrupted):
+        if fd >= 0 and made:
+            with contextlib.suppress(OSError):
+                os.unlink(made)
+                made = ""
+                _close_elsewhere(fd)
+                fd = -1
+        raise
     finally:
         if fd >= 0:
             os.close(fd)
         if made:
             with contextlib.suppress(OSError):
                 os.unlink(made)
+
+
+def _close_elsewhere(fd: int) -> None:
+    """Close the descriptor of an unlinked file in a process that ends soon. Whoever closes it last
+    waits until the file system has freed the blocks: with `discard` a second and more for 1 GiB.
+    Unless OSError is raised, it is closed here."""
+    end, begin = os.pipe()
+    try:
+        actions = [(os.POSIX_SPAWN_DUP2, end, 0), (os.POSIX_SPAWN_DUP2, fd, 1), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+        os.posix_spawn("/bin/sh", ["sh", "-c", "read line"], {}, file_actions=actions)
+        os.close(fd)
+    finally:
+        os.close(end)
+        os.close(begin)  # read(1) finds nothing, and sh ends
 
 
 def check_path(path: str) -> None:

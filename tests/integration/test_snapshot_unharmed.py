@@ -1,0 +1,65 @@
+"""A process is copied again and again while its threads work, and is as it was: as test_forked.py has it for clones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from counting import wait_for
+from debuggers import ran
+from forked import THREADS, Watched, build, started
+
+from findleaks.target.copied import CopiedProcess
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture
+def busy(program: Path) -> Iterator[Watched]:
+    """Threads with registers, flags, the red zone, malloc, children and signals of their own, timers, pipes, locks: each checks its own."""
+    with started(program) as make:
+        one = make("busy")
+        assert wait_for(lambda: all(one.words("rounds")))
+        yield one
+
+
+def check(one: Watched, before: dict[str, object]) -> None:
+    """All threads go on, nothing was wrong in any, and what /proc says is as it was."""
+    rounds = one.words("rounds")
+    assert wait_for(lambda: all(now > then for now, then in zip(one.words("rounds"), rounds)))
+    assert dict(zip(THREADS, one.words("bad"))) == dict.fromkeys(THREADS, 0)
+    assert one.words("foreign", 1) == [0]
+    assert lasting(one) == before
+
+
+def lasting(one: Watched) -> dict[str, object]:
+    looks = one.looks()
+    looks.pop("ShdPnd")  # of the children that it forks
+    return looks
+
+
+def test_a_hundred_copies(busy: Watched) -> None:
+    """Stopped and copied, as `snapshot` and `watch` do it; what follows is done with the copy."""
+    before, ticks = lasting(busy), []
+    for _ in range(100):
+        with CopiedProcess(busy.pid) as copy:
+            ticks.append(copy.word(busy.at["ticks"]))
+            assert len(copy.threads()) == len(os.listdir(f"/proc/{busy.pid}/task"))
+            assert copy.warnings == []
+    assert ticks == sorted(ticks)
+    assert ticks[0] < ticks[-1]
+    check(busy, before)
+
+
+def test_snapshots_one_after_the_other(busy: Watched, tmp_path: Path) -> None:
+    """Whole commands, the ones that keep figures and the ones that write cores."""
+    before = lasting(busy)
+    for words in (["--count", "4"], ["--weight", "core", "--count", "12"]):
+        done = ran("snapshot", "--every", "0.05", "-o", str(tmp_path / words[0]), *words, "--pid", str(busy.pid), check=True)
+        assert f" {words[-1]} snapshots in " in " ".join(done.stdout.split())
+        check(busy, before)

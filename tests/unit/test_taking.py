@@ -1,0 +1,35 @@
+"""Moments of one process, one after the other: when there are no more, and why."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from findleaks.commands.taking import Ended, every
+
+AUXV = {3: 0x40, 9: 0x1000, 25: 0x7000}
+"""Where the program's headers, its entry and its random bytes are."""
+
+
+def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
+    """Of this very process, with what is asked of it; when it is read again, with these."""
+    rest = [session(one) for one in later]
+    target = SimpleNamespace(pid=os.getpid(), auxv=auxv, exe_path="/usr/bin/other", called="")
+    return SimpleNamespace(target=target, close=lambda: None, wait=lambda seconds: None, reopen=lambda: rest.pop(0))
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        ({**AUXV, 25: 0x8000}, "runs another program now: other"),
+        ({}, "has ended"),  # the kernel has taken its memory away, which held it
+    ],
+)
+def test_why_there_are_no_more(last: dict[int, int], why: str) -> None:
+    moments = every(session(AUXV, AUXV, last), 0.001)
+    assert [next(moments).target.auxv, next(moments).target.auxv] == [AUXV, AUXV]
+    with pytest.raises(Ended, match=f"^pid {os.getpid()} {why}$"):
+        next(moments)
