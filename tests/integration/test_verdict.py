@@ -16,6 +16,7 @@ import mallocs_jemalloc
 import mallocs_tcmalloc
 import nodes
 import pytest
+from counting import suspend
 from debuggers import ROOT, findleaks, gdb, lldb, objects
 from real import PROGRAMS, Idle
 from verdicts import anonymous, build, finding, given_back, near, reported, resident, running, share, sorts, verdict
@@ -203,10 +204,12 @@ def test_java_with_threads_that_deflate(tmp_path: Path) -> None:
     with Running(["java", *flags, "-cp", str(tmp_path), "VerdictDeflaters"], tmp_path / "run") as run:
         # The JVM starts threads when it is first asked something; what they take is there for both measurements then.
         subprocess.run(["jcmd", str(run.pid), "VM.version"], check=True, capture_output=True, timeout=180)
-        size = resident(run.pid)
+        # Stopped until both are measured: a thread that frees a chunk next to an arena's end returns what lies free before it.
+        suspend(run.pid)
+        size, before = resident(run.pid), anonymous(run.pid)
         found = verdict("--pid", str(run.pid))
         assert near(found["resident"], size, 0.01)
-        before = anonymous(run.pid)
+        os.kill(run.pid, signal.SIGCONT)
         subprocess.run(["jcmd", str(run.pid), "System.trim_native_heap"], check=True, capture_output=True, timeout=180)
         after = anonymous(run.pid)
         kept = finding(found, "kept")
