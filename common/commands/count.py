@@ -40,7 +40,7 @@ def wanted(args: argparse.Namespace) -> Wanted:
     one = rule(args.outside_scope, args.enter, args.leave) if scoped else None
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
-    return Wanted(args.function, one, args.when, args.every, args.seconds, args.events)
+    return Wanted(args.function, one, args.when, args.every, args.seconds, args.events, not args.no_lines)
 
 
 def breakpoint_host(target: Target) -> BreakpointHost:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Union
 
 from findleaks.commands import SCHEMA, Invocation
-from findleaks.commands.frames import frame_json
+from findleaks.commands.frames import frame_json, frame_label
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.result import fields
 from findleaks.counting.counter import Counter, Table
@@ -105,8 +105,7 @@ class CountResult:
 
 
 def _label(frame: NamedFrame, width: int) -> str:
-    label = printable(frame._replace(function=without_parameters(frame.function) or frame.function).label(), 2000)
-    return label if len(label) <= width else label[: width - 1] + "…"
+    return frame_label(frame._replace(function=without_parameters(frame.function) or frame.function), width)
 
 
 def _folded(table: Table) -> Iterator[str]:

@@ -20,8 +20,13 @@ SLOW = 3.0  # seconds of work after which a missing C kernel is worth a warning
 def warnings_of(session: Session) -> list[str]:
     """Warnings on what limits the result, printable."""
     computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
-    found = [*session.target.warnings, *result_warnings(session), *filter(None, computed), *_slow(session)]
+    found = [*session.target.warnings, *result_warnings(session), *filter(None, computed), *source_warnings(session), *_slow(session)]
     return [printable(warning, 600) for warning in found]
+
+
+def source_warnings(session: Session) -> list[str]:
+    """Why lines or names are missing that there may be."""
+    return session.sources.warnings if "sources" in vars(session) else []
 
 
 def _slow(session: Session) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Generator, Sequence
+from itertools import chain
 from typing import Optional
 
 from findleaks.counting.counter import Counted, Table, Wanted
@@ -54,7 +55,7 @@ class Injected:
         self._plan = Plan((), ())
         self._scoped = Scoped()
         self._namer: Optional[tuple[Target, Namer]] = None
-        self._names: dict[int, NamedFrame] = {}
+        self._names: dict[int, tuple[NamedFrame, ...]] = {}
 
     def prepare(self) -> None:
         """Plan what to patch; Refused, TargetError or UsageError says why not, in one line."""
@@ -240,12 +241,14 @@ class Injected:
                     if count:
                         key = keys if code or len(keys) == 1 else keys[:-1], end
                         rows[key] = rows.get(key, 0) + count
-            stacks = [Counted(count, self._named(keys), end) for (keys, end), count in rows.items()]
+        # Not under the lock, for which the process's threads wait: debug information may take long.
+        stacks = [Counted(count, self._named(keys), end) for (keys, end), count in rows.items()]
         unsure, events = self._counter(UNSURE), self._counter(EVENTS)
         events = min(events, self.wanted.events or events)
         matched = sum(one.count for one in stacks) + lost
         stacks.sort(key=lambda one: -one.count)
-        return Table(events, matched, elapsed, stacks, finished, outcome, lost, unsure, tuple(self.notes))
+        notes = (*self.notes, *(self._namer[1].warnings if self._namer is not None else ()))
+        return Table(events, matched, elapsed, stacks, finished, outcome, lost, unsure, notes)
 
     def _end(self, key: int) -> tuple[str, bool]:
         """Why a stack followed to this place is incomplete (or ""); whether the place is code."""
@@ -266,11 +269,11 @@ class Injected:
     def _named(self, keys: Sequence[int]) -> tuple[NamedFrame, ...]:
         assert self._rules is not None
         if self._namer is None or self._namer[0] is not self._rules.target:
-            self._namer = self._rules.target, Namer(self._rules.target, self._rules.unwinder)
+            self._namer = self._rules.target, self.wanted.namer(self._rules.target, self._rules.unwinder)
         for key in keys:
             if key not in self._names:
-                self._names[key] = self._namer[1].name(named(key))
-        return tuple(self._names[key] for key in keys)
+                self._names[key] = self._namer[1].names(named(key))
+        return tuple(chain.from_iterable(self._names[key] for key in keys))
 
     def _forget_names(self) -> None:
         self._namer = None
