@@ -23,7 +23,6 @@ from findleaks.target.ranges import holding
 DEEPEST = 1024  # frames of a stack at most; PROF_BT_MAX is 128, 5.3.1 can be set to more
 USUAL_INTERVAL = 19  # base-2 logarithm: LG_PROF_SAMPLE_DEFAULT
 WIDEST_INTERVAL = 50  # base-2 logarithm of the largest interval looked for
-TABLE = 64  # size classes by which the table of what samples count is recognised
 POLL = 1 << 12  # steps between two checks for Ctrl-C
 SETTING = re.compile(rb"\0MALLOC_CONF=[^\0]{0,4000}lg_prof_sample:([0-9]{1,2})")
 ENVIRONMENT = 256 << 10  # bytes at the end of the first stack that are searched for settings
@@ -141,7 +140,7 @@ def _interval(allocator: JemallocView) -> int:
 def _by_table(allocator: JemallocView) -> Optional[int]:
     """lg_prof_sample, by prof_shifted_unbiased_cnt (from 5.3 on): what a sampled block counts, by
     size class. Computed as in prof_unbias_map_init, to the same last bit."""
-    memory, sizes = allocator.memory, allocator.parts.classes.sizes[:TABLE]
+    memory, sizes = allocator.memory, allocator.parts.classes.sizes
     tables = []
     for logarithm in range(WIDEST_INTERVAL + 1):
         shares = [1.0 - math.exp(-size / (1 << logarithm)) for size in sizes]
