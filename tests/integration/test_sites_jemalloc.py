@@ -9,6 +9,8 @@ import libcs
 import mallocs_jemalloc
 import pytest
 import recorded
+import rubies
+import truth
 
 from findleaks.allocators.sites import Recording
 from findleaks.session import Session
@@ -114,3 +116,19 @@ def test_sampled_and_estimated(build, tmp_path: Path) -> None:
         assert blocks == pytest.approx(site.estimated.blocks * scale, rel=0.05, abs=1)
 
 
+def test_ruby(tmp_path: Path) -> None:
+    """A Ruby that leaks natively by three calls: the three stacks, with every block that was allocated there."""
+    library = str(mallocs_jemalloc.get("5.3.0").library)
+    program = truth.PROGRAMS / "sites_ruby.rb"
+    with rubies.Pausing(rubies.SYSTEM, program, tmp_path / "run", LD_PRELOAD=library, MALLOC_CONF=EVERY) as running:
+        picture = recorded.Picture(running.kernel_core(), (), tmp_path)
+    groups = picture.ask("find", "--by", "site", "--kind", "definite", "--limit", "3")["groups"]
+    found = sorted((group["site"]["live"]["blocks"], group["sizes"]) for group in groups)
+    assert found == [(300, [448, 448]), (700, [32, 32]), (1000, [5120, 5120])]
+    for group in groups:
+        # Its collector takes numbers that it finds on stacks for pointers, and so do we.
+        assert group["site"]["live"]["blocks"] * 0.9 <= group["blocks"] <= group["site"]["live"]["blocks"]
+        names = {frame["module"] for frame in group["site"]["frames"]}
+        assert "fiddle.so" in names
+        rows = picture.rows("--site", str(group["site"]["number"]))
+        assert len(rows) == group["site"]["live"]["blocks"] and {row["size"] for row in rows} == {group["size"]}

@@ -124,5 +124,10 @@ def heap_text(text: str) -> dict[Stack, Figures]:
         elif numbers and line.lstrip().startswith("t*") and stack:
             found[stack] = (int(numbers[1]), int(numbers[2]), int(numbers[3]), int(numbers[4]))
         elif numbers and not line.lstrip().startswith("t"):
-            found[tuple(int(word, 16) for word in numbers[5].split())] = (int(numbers[1]), int(numbers[2]), int(numbers[3]), int(numbers[4]))
+            found[tuple(int(word, 16) for word in numbers[5].split())] = (
+                int(numbers[1]),
+                int(numbers[2]),
+                int(numbers[3]),
+                int(numbers[4]),
+            )
     return found
