@@ -94,7 +94,7 @@ SITE static void fill(struct worker *worker, size_t kind, size_t blocks) {
     for (size_t i = 0; i < blocks; i++) {
         void *block = kinds[kind].make(i);
         struct made *made = &worker->made[worker->count];
-        memset(block, 'x', 16);
+        memset(block, 'x', malloc_usable_size(block)); /* no remains */
         if (i % 4 == 3) { /* a quarter is freed */
             free(block);
             continue;

@@ -56,7 +56,7 @@ class Picture:
 
     def rows(self, *words: str) -> list[Any]:
         out = debuggers.ran("blocks", *words, "--limit", "0", "--json", str(self.core), check=True).stdout
-        return [json.loads(line) for line in out.splitlines()]
+        return [row for row in map(json.loads, out.splitlines()) if "address" in row]
 
     def text(self, *words: str) -> str:
         return debuggers.ran(*words, str(self.core), check=True).stdout
