@@ -5,6 +5,7 @@ Who records stacks offers a `Recording`; `Sites` numbers the sites of all of the
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Optional, Union
 
-from findleaks.engine.terms import Totals
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State, Totals
 
 
 class SourceFrame(NamedTuple):
@@ -94,6 +96,19 @@ def recording(
     weights = array("d", [found[address][1] for address in order]) if interval > 1 else array("d")
     site_of = array("I", [found[address][0] for address in order])
     return Recording(recorder, sites, array("Q", order), site_of, weights, interval, own, warnings)
+
+
+def in_use(blocks: Blocks, found: Sequence[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    """Those of `found`, tuples that begin with an address, at which a block in use starts."""
+    indices, _ = blocks.find_all(array("Q", [one[0] for one in found]))
+    end = len(blocks)
+    return [one for one, i in zip(found, indices) if i < end and blocks.address(i) == one[0] and blocks.state(i) == State.IN_USE]
+
+
+def represented(size: float, interval: int) -> float:
+    """Blocks of `size` bytes that one represents which was sampled by a Poisson process of bytes,
+    once in `interval` bytes."""
+    return 1.0 if interval == 1 or size <= 0 else -1.0 / math.expm1(-size / interval)
 
 
 class NumberedSite(NamedTuple):

@@ -11,22 +11,20 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Problem, first_problems
+from findleaks.allocators.environment import setting
 from findleaks.allocators.jemalloc.layout import NOT_SAMPLED, UNBIASED_SHIFT, Profile
 from findleaks.allocators.jemalloc.profile import Found
 from findleaks.allocators.jemalloc.view import JemallocView
-from findleaks.allocators.sites import Recording, Site, recording
+from findleaks.allocators.sites import Recording, Site, in_use, recording, represented
 from findleaks.engine.contract import Blocks
-from findleaks.engine.terms import State, Totals
+from findleaks.engine.terms import Totals
 from findleaks.errors import Interrupted
-from findleaks.target.ranges import holding
 
 DEEPEST = 1024  # frames of a stack at most; PROF_BT_MAX is 128, 5.3.1 can be set to more
 USUAL_INTERVAL = 19  # base-2 logarithm: LG_PROF_SAMPLE_DEFAULT
 WIDEST_INTERVAL = 50  # base-2 logarithm of the largest interval looked for
-TABLE = 64  # size classes by which the table of what samples count is recognised
 POLL = 1 << 12  # steps between two checks for Ctrl-C
-SETTING = re.compile(rb"\0MALLOC_CONF=[^\0]{0,4000}lg_prof_sample:([0-9]{1,2})")
-ENVIRONMENT = 256 << 10  # bytes at the end of the first stack that are searched for settings
+SETTING = re.compile("lg_prof_sample:([0-9]{1,2})")
 
 
 def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
@@ -39,7 +37,7 @@ def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
     interval = _interval(allocator)
     numbers = {context: i for i, context in enumerate(stacks)}
     sites = [_site(frames, counts, found.row, interval) for frames, counts in zip(stacks.values(), _counts(allocator, found, stacks))]
-    sampled = list(_blocks(allocator, blocks, found, numbers, interval, problems))
+    sampled = in_use(blocks, list(_blocks(allocator, found, numbers, interval, problems)))
     warnings = [problem.what for problem in problems]
     warnings += _unaccounted(sites, Counter(site for _, site, _ in sampled))
     return [recording("jemalloc's heap profiler", sites, sampled, interval, allocator.parts.image.name, warnings)]
@@ -92,16 +90,11 @@ def _site(frames: tuple[int, ...], counts: Sequence[int], row: Profile, interval
     return Site(frames, live, allocated, Totals(round(blocks * scale), round(bytes_ * scale)))
 
 
-def represented(size: float, interval: int) -> float:
-    """Blocks of `size` bytes that one sampled block represents (prof_unbias_map_init)."""
-    return 1.0 if interval == 1 or size <= 0 else -1.0 / math.expm1(-size / interval)
-
-
 def _blocks(
-    allocator: JemallocView, blocks: Blocks, found: Found, numbers: dict[int, int], interval: int, problems: list[Problem]
+    allocator: JemallocView, found: Found, numbers: dict[int, int], interval: int, problems: list[Problem]
 ) -> Iterator[tuple[int, int, float]]:
-    """Address, site and weight of the blocks in use that were sampled. Each has an extent of its
-    own, whose descriptor points to the prof_tctx_t."""
+    """Address, site and weight of the blocks that were sampled, also of those in thread caches.
+    Each has an extent of its own, whose descriptor points to the prof_tctx_t."""
     assert found.row is not None
     seen, row = allocator.parts.extents, found.row
     contexts = {at: words[row.context // 8] for at, words in found.counts.items()}
@@ -113,9 +106,6 @@ def _blocks(
         at = 0 if seen.slab[i] else column[seen.record[i]]
         if at <= NOT_SAMPLED:
             continue
-        index = blocks.find(seen.address[i])
-        if index < 0 or blocks.state(index) != State.IN_USE:
-            continue  # in a thread cache: freed
         site = numbers.get(contexts.get(at, 0))
         if site is not None:
             yield seen.address[i], site, represented(seen.classes.sizes[seen.szind[i]], interval)
@@ -141,7 +131,7 @@ def _interval(allocator: JemallocView) -> int:
 def _by_table(allocator: JemallocView) -> Optional[int]:
     """lg_prof_sample, by prof_shifted_unbiased_cnt (from 5.3 on): what a sampled block counts, by
     size class. Computed as in prof_unbias_map_init, to the same last bit."""
-    memory, sizes = allocator.memory, allocator.parts.classes.sizes[:TABLE]
+    memory, sizes = allocator.memory, allocator.parts.classes.sizes
     tables = []
     for logarithm in range(WIDEST_INTERVAL + 1):
         shares = [1.0 - math.exp(-size / (1 << logarithm)) for size in sizes]
@@ -157,13 +147,6 @@ def _by_table(allocator: JemallocView) -> Optional[int]:
 
 
 def _by_settings(allocator: JemallocView) -> int:
-    """lg_prof_sample by MALLOC_CONF in the environment, which is at the end of the first stack."""
-    target = allocator.memory.target
-    for thread in target.threads()[:1]:
-        region = holding(target.regions(), thread.sp)
-        if region is not None:
-            length = min(ENVIRONMENT, region.end - region.start)
-            match = SETTING.search(allocator.memory.read(region.end - length, length))
-            if match:
-                return min(int(match[1]), WIDEST_INTERVAL)
-    return USUAL_INTERVAL
+    """lg_prof_sample by MALLOC_CONF in the environment."""
+    match = SETTING.search(setting(allocator.memory, "MALLOC_CONF") or "")
+    return min(int(match[1]), WIDEST_INTERVAL) if match else USUAL_INTERVAL
