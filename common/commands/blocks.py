@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from findleaks.arg_types import one_of, size_range
+from findleaks.arg_types import count_word, one_of, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks_rows import BlockRows, Filters
@@ -16,7 +16,7 @@ from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
 from findleaks.formatting import blocks as blocks_of
-from findleaks.formatting import number, size, table
+from findleaks.formatting import counted, number, size, table
 from findleaks.session import Session
 
 KINDS: dict[str, set[int]] = {kind.name.lower(): {kind} for kind in Kind if kind}
@@ -30,6 +30,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
     parser.add_argument("--allocator", metavar="NAME", help="only blocks of this allocator")
+    parser.add_argument(
+        "--site", metavar="N", type=count_word, help="only blocks allocated by this stack, as `find --by site` numbers them"
+    )
     parser.add_argument("--sort", choices=("address", "size"), default="address", help="by address, or the largest first (address)")
     add_limit(parser, "blocks", SHOWN)
 
@@ -43,7 +46,8 @@ class Listing:
         self.by_size = args.sort == "size"
         states = {state for state, name in STATES.items() if args.state in (name, "all")}
         sizes = size_range(args.size) if args.size else None
-        self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator_named(session, args.allocator))
+        allocator = allocator_named(session, args.allocator)
+        self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator, _site(session, args.site))
         self.rows = BlockRows(session, self.filters)
         self.status = blocks_status(session)
 
@@ -69,6 +73,12 @@ class Listing:
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
+        if self.filters.site:
+            # few processes have recorded stacks
+            from findleaks.commands.site_text import site_lines
+
+            yield from site_lines(self.session, self.filters.site, width)
+            yield ""
         more = f", {number(count - len(rows))} not shown (--limit 0)" if count > len(rows) else ""
         yield f"  {blocks_of(count)}, {size(held)}{more}"
         if rows:
@@ -82,7 +92,7 @@ class Listing:
     def _counted_totals(self) -> Totals | None:
         """Totals from the counters by kind and state. None if a filter must look at each block."""
         blocks, filters = self.session.directory.blocks, self.filters
-        if filters.sizes is not None or filters.type or filters.allocator:
+        if filters.sizes is not None or filters.type or filters.allocator or filters.site:
             return None
         if filters.kinds is None:
             parts = [blocks.totals(state) for state in filters.states]
@@ -99,6 +109,13 @@ def allocator_named(session: Session, name: str | None) -> str | None:
     return name
 
 
+def _site(session: Session, number: int | None) -> int:
+    """`number` unchanged, 0 for None. UsageError if there is no such site."""
+    if number is not None and not 1 <= number <= len(session.sites):
+        raise UsageError(f"no site {number}: {counted(len(session.sites), 'allocation stack')} recorded in this process")
+    return number or 0
+
+
 def _row(block: BlockInfo) -> tuple[str, ...]:
     return hex(block.address), number(block.size), block.kind or block.state, block.type or block.hint
 
@@ -113,5 +130,5 @@ def _kinds(text: str | None) -> set[int] | None:
 def blocks(session: Session, args: argparse.Namespace) -> Listing:
     """List blocks with size (usable bytes), kind or state, and type: by address, or the largest
     first. With --json one object a line (JSON Lines): {"address", "size", "state", "kind",
-    "allocator", "arena", "type", "hint"}; warnings, if any, last."""
+    "allocator", "arena", "site", "type", "hint"}; warnings, if any, last."""
     return Listing(session, args)

@@ -20,7 +20,9 @@ SLOW = 3.0  # seconds of work after which a missing C kernel is worth a warning
 def warnings_of(session: Session) -> list[str]:
     """Warnings on what limits the result, printable."""
     computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
-    found = [*session.target.warnings, *result_warnings(session), *filter(None, computed), *source_warnings(session), *_slow(session)]
+    recorded = session.sites.warnings if "sites" in vars(session) else []
+    found = [*session.target.warnings, *result_warnings(session), *filter(None, computed), *recorded]
+    found += [*source_warnings(session), *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 
