@@ -16,9 +16,11 @@ from findleaks.audit.suppressions import load
 from findleaks.commands import command
 from findleaks.commands.find_text import text
 from findleaks.commands.limits import add_limit, first, in_text
+from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
 from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Heuristic, Kind, State, Totals
+from findleaks.errors import UsageError
 from findleaks.session import Session
 
 HEURISTICS = {
@@ -34,6 +36,7 @@ HEURISTIC_WORDS = {
     "none": Heuristic.NONE,
 }
 KINDS = ("definite", "possible")
+FILES = (*STACKS, *BLOCKS)  # formats of files
 GROUPS = 20  # groups printed as text without --limit
 
 
@@ -44,6 +47,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suppressions", metavar="FILE", help="leave out what its lines match: leak:PATTERN, type:GLOB, size:A-B")
     words = f"interior pointers that hold a block: auto (the program's own customs; the default), none, all, or {', '.join(HEURISTICS)}"
     parser.add_argument("--heuristics", default="auto", metavar="auto|none|LIST", help=words)
+    add_output(parser, "all these groups, or their blocks,", FILES)
     parser.add_argument("--fail-over", metavar="BYTES", help="exit status 1 if more than this is lost for sure, e.g. 0 or 64k")
 
 
@@ -55,6 +59,9 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     only through pointers into the middle of a block. Where nearly all such pointers go to one
     offset, behind a header that the program or a library puts in front of its blocks, they count as
     pointers to the start: --heuristics auto."""
+    form = output_format(args, FILES)
+    if form in BLOCKS and args.suppressions:
+        raise UsageError("--suppressions leaves out groups, and such a file has blocks: give one of the two")
     kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
@@ -78,7 +85,12 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         body["suppressed"] = [{"rule": str(rule), **fields(use, "groups", "blocks", "bytes")} for rule, use in suppressions.uses.items()]
         body["unused_suppressions"] = [str(rule) for rule in suppressions.unused()]
     status = _status(session, bool(body["trusted"]), fail_over, lost_bytes)
-    return Plain(session, "find", body, partial(text, session, body, shown, in_text(args.limit, GROUPS)), status)
+    result = Plain(session, "find", body, partial(text, session, body, shown, in_text(args.limit, GROUPS)), status)
+    if form:
+        from findleaks.commands.find_file import write
+
+        result.written = write(session, args.output, form, kinds, shown)
+    return result
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:

@@ -25,7 +25,7 @@ from findleaks.history.snapshot import Clock, Snapshot
 from findleaks.report.files import write_file
 from findleaks.report.growth import html
 from findleaks.report.growth.html import MAX_MOMENTS, MAX_PAGE, MAX_ROWS
-from findleaks.report.growth.pack import LARGEST, packed
+from findleaks.report.pack import LARGEST, packed
 
 WORDS = ("share", "mapping", "kind", "cache", "root", "type", "lost", "runtime", "handles", "threads")
 
