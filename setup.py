@@ -95,6 +95,7 @@ setup(
         "pprof": ["protobuf>=4.25,<8"],
         "test": [
             "hypothesis>=6",
+            "jsonschema>=4",
             "mypy>=1.19,<2.5",
             "pillow>=9",
             "protobuf>=4.25,<8",

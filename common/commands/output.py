@@ -18,6 +18,7 @@ class Format(NamedTuple):
 
 
 FORMATS = {
+    "page": Format((".html", ".htm"), "curves and tables, for a browser"),
     "flamegraph": Format((".html", ".htm"), "a flame graph, for a browser"),
     "folded": Format((".folded",), "folded stacks, for flamegraph.pl"),
     "pprof": Format((".pb.gz",), "for go tool pprof"),
@@ -48,7 +49,7 @@ class Written(NamedTuple):
 
 def add_output(parser: argparse.ArgumentParser, what: str, formats: Sequence[str]) -> None:
     """Add -o and --format. `what` the file has: "lost blocks"."""
-    ends = ", ".join(FORMATS[one].ends[0] for one in formats)
+    ends = ", ".join(_ends(formats))
     parser.add_argument("-o", "--output", metavar="FILE", default="", help=f"also write {what} to a file, by its name: {ends}")
     parser.add_argument("--format", choices=formats, help="the format of that file, whatever its name")
 
@@ -76,5 +77,10 @@ def _by_name(file: str, formats: Sequence[str]) -> str:
     for one in formats:
         if base.endswith(FORMATS[one].ends):
             return one
-    *most, last = (end for one in formats for end in FORMATS[one].ends[:1])
+    *most, last = _ends(formats)
     raise UsageError(f"-o {printable(file)}: end its name in {', '.join(most)} or {last}, or add --format")
+
+
+def _ends(formats: Sequence[str]) -> list[str]:
+    """The usual end of the names of each; two may have the same."""
+    return list(dict.fromkeys(FORMATS[one].ends[0] for one in formats))

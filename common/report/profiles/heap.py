@@ -1,10 +1,10 @@
-"""Heap profiles as text, for `jeprof`, gperftools' `pprof` and `go tool pprof`: the form that
-gperftools (2.10, src/heap-profile-table.cc, FillOrderedProfile) and jemalloc (5.3.0,
-src/prof_data.c, prof_dump_header and prof_dump_gctx) write.
+"""Heap profiles as text, for `jeprof`, gperftools' `pprof` and `go tool pprof`, in the form that
+gperftools writes (2.10, src/heap-profile-table.cc, FillOrderedProfile): a line of totals; of each
+stack a line with its blocks and bytes; the mappings as /proc/PID/maps has them, by which the
+readers find the programs that they take names from.
 
-A line of totals; of each stack a line with its blocks and bytes; the mappings as /proc/PID/maps has
-them, by which the readers find the programs that they take names from. Values that a recorder has
-sampled stay raw, as in jemalloc's own profile: the readers scale them by the rate in the header."""
+Values that a recorder has sampled stay raw, and the header says heap_v2 with the rate: the readers
+scale them, as they scale those of tcmalloc and jemalloc."""
 
 from __future__ import annotations
 
@@ -38,16 +38,11 @@ def render(profile: Profile) -> bytes:
 
 def _lines(profile: Profile, sums: dict[tuple[int, ...], tuple[int, int]]) -> Iterator[str]:
     blocks, size = (sum(column) for column in zip((0, 0), *sums.values()))
-    if profile.rate:
-        yield f"heap_v2/{profile.rate}\n  t*: {blocks}: {size} [0: 0]\n"
-    else:
-        yield f"heap profile: {blocks:6}: {size:8} [{blocks:6}: {size:8}] @ heapprofile\n"
+    sampling = f"heap_v2/{profile.rate}" if profile.rate else "heapprofile"
+    yield f"heap profile: {blocks:6}: {size:8} [{blocks:6}: {size:8}] @ {sampling}\n"
     for stack, (blocks, size) in sorted(sums.items(), key=lambda item: (-item[1][1], item[0])):
         addresses = " ".join(map(hex, stack))
-        if profile.rate:
-            yield f"@ {addresses}\n  t*: {blocks}: {size} [0: 0]\n"
-        else:
-            yield f"{blocks:6}: {size:8} [{blocks:6}: {size:8}] @ {addresses}\n"
+        yield f"{blocks:6}: {size:8} [{blocks:6}: {size:8}] @ {addresses}\n"
     yield "\nMAPPED_LIBRARIES:\n"
     for region in profile.regions:
         yield _mapping(region)
