@@ -114,7 +114,7 @@ function edge(node, colour, thick) {
   context.lineWidth = thick;
   context.strokeRect(left + thick / 2, depth[node] * ROW + MARGIN + thick / 2, Math.max(wide - GAP - thick, 1), ROW - GAP - thick);
 }
-function redraw() { if (!waiting) waiting = requestAnimationFrame(draw); }
+function redraw() { if (!waiting) waiting = setTimeout(draw); }
 
 /* The node at a point of the canvas; -1 for none. */
 function nodeAt(x, y) {

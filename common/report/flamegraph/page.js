@@ -5,7 +5,7 @@ function describe(node) {
   const words = [figures(measure, node)];
   if (part) words.push(percent(measure.sum[node] / measure.sum[state.zoom]) + " of what is shown");
   if (!meta.compared && own && own !== measure.sum[node]) words.push(amount(own, measure.unit) + " its own");
-  return {name: node ? name + (file ? "  [" + file + "]" : "") : meta.title, words: words.join("; ")};
+  return {name: node ? name + (file ? " [" + file + "]" : "") : meta.title, words: words.join("; ")};
 }
 function detail(node, say) {
   if (node < 0) { $("detail").textContent = "Point at a frame, or move with the arrow keys."; return; }
