@@ -24,6 +24,7 @@ from findleaks.target.ranges import blanked, inside, intersection, nonzero_piece
 from findleaks.target.residency.presence import Presence
 
 if TYPE_CHECKING:
+    from findleaks.allocators.sites import Sites
     from findleaks.debuginfo.files import DebugFiles
     from findleaks.debuginfo.members import Members
     from findleaks.engine.dominators import Dominators
@@ -182,6 +183,16 @@ class Session:
         from findleaks.runtimes.directory import find  # few commands need it
 
         return find(self.target, self.engine, self.directory)
+
+    @cached_property
+    def sites(self) -> Sites:
+        """The allocation stacks that were recorded in the process, those of runtimes first."""
+        from findleaks.allocators.sites import Sites  # few commands need it
+
+        with self._timed("sites"):
+            blocks = self.directory.blocks
+            found = [one for runtime in self.runtimes for one in runtime.recordings()]
+            return Sites([*found, *(one for allocator in self.directory.allocators for one in allocator.recordings(blocks))])
 
     @cached_property
     def dead(self) -> Sequence[Range]:

@@ -30,7 +30,7 @@ def write_profile(session: Session, profile: Profile, file: str, form: str) -> W
     session.report_progress(f"writing {os.path.basename(file)}", 0.0)
     data = rendered(profile, form)
     write_file(file, data)
-    return Written(file, len(data), form)
+    return Written(file, len(data), form, profile.notes)
 
 
 def rendered(profile: Profile, form: str) -> bytes:
@@ -57,11 +57,11 @@ def write_blocks(session: Session, rows: BlockRows, file: str, form: str, order:
         write_csv(file, found)
     else:
         about = {"findleaks": "blocks/1", "process": session.target.description}
-        write_sqlite(file, found, about)
+        write_sqlite(file, found, about, site_rows(session))
     return Written(file, os.path.getsize(file), form)
 
 
-def block_rows(session: Session, rows: BlockRows, order: Optional[array[int]], limit: int) -> Iterator[Mapping[str, Any]]:
+def block_rows(session: Session, rows: BlockRows, order: Optional[array[int]] = None, limit: int = 0) -> Iterator[Mapping[str, Any]]:
     """The JSON of blocks: those in `order`, else by address. limit 0: all."""
     import json
 
@@ -74,3 +74,17 @@ def block_rows(session: Session, rows: BlockRows, order: Optional[array[int]], l
 def _lines(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         yield from text.splitlines()
+
+
+def site_rows(session: Session) -> Iterator[tuple[object, ...]]:
+    """Rows of the table `sites`: the recorded stacks, the innermost frame first."""
+    from findleaks.allocators.sites import SourceFrame
+    from findleaks.audit.site_stacks import SiteNames
+
+    names = SiteNames(session)
+    for one in session.sites:
+        for place, frame in enumerate(names.frames(one.number)):
+            if isinstance(frame, SourceFrame):
+                yield one.number, place, None, frame.function or None, None, None, frame.file, frame.line or None
+            else:
+                yield one.number, place, frame.address, frame.function or None, frame.offset, frame.module or None, None, None

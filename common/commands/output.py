@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.errors import UsageError
@@ -34,17 +34,19 @@ BLOCKS = ("csv", "sqlite")
 
 
 class Written(NamedTuple):
-    """A file that was written. `format`: one of FORMATS."""
+    """A file that was written. `format`: one of FORMATS; `notes`: sentences on what it has."""
 
     file: str
     bytes: int
     format: str
+    notes: Sequence[str] = ()
 
     def json(self) -> dict[str, object]:
-        return {"file": self.file, "bytes": self.bytes, "format": self.format}
+        return {"file": self.file, "bytes": self.bytes, "format": self.format, "notes": list(self.notes)}
 
-    def line(self) -> str:
-        return f"  written to {printable(self.file)} ({size(self.bytes)}): {FORMATS[self.format].what}"
+    def lines(self) -> Iterator[str]:
+        yield f"  written to {printable(self.file)} ({size(self.bytes)}): {FORMATS[self.format].what}"
+        yield from (f"  in it: {note}" for note in self.notes)
 
 
 def add_output(parser: argparse.ArgumentParser, what: str, formats: Sequence[str]) -> None:

@@ -21,7 +21,8 @@ SLOW = 3.0  # seconds of work after which a missing C kernel is worth a warning
 def warnings_of(session: Session) -> list[str]:
     """Warnings on what limits the result, printable."""
     computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
-    found = [*session.target.warnings, *result_warnings(session), *filter(None, computed), *_slow(session)]
+    recorded = session.sites.warnings if "sites" in vars(session) else []
+    found = [*session.target.warnings, *result_warnings(session), *filter(None, computed), *recorded, *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 
@@ -45,7 +46,8 @@ def written_json(written: Optional[Written]) -> dict[str, Any]:
 def written_lines(written: Optional[Written], width: int) -> Iterator[str]:
     if written is not None:
         yield ""
-        yield from wrapped(written.line(), width)
+        for line in written.lines():
+            yield from wrapped(line, width)
 
 
 def blocks_status(session: Session) -> int:

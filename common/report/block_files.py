@@ -11,7 +11,7 @@ from typing import Any
 from findleaks.errors import FindleaksError
 from findleaks.report.files import replacing
 
-COLUMNS = ("address", "size", "state", "kind", "allocator", "arena", "type", "hint")
+COLUMNS = ("address", "size", "state", "kind", "allocator", "arena", "site", "type", "hint")
 """Keys of the JSON of `blocks`."""
 _SIGN, _WORD = 1 << 63, 1 << 64
 
@@ -30,16 +30,21 @@ def write_csv(path: str, rows: Iterable[Row]) -> None:
 _TABLES = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE blocks (
-  address INTEGER PRIMARY KEY, size INTEGER NOT NULL, state TEXT NOT NULL, kind TEXT, allocator TEXT, arena TEXT, type TEXT, hint TEXT
+  address INTEGER PRIMARY KEY, size INTEGER NOT NULL, state TEXT NOT NULL, kind TEXT, allocator TEXT, arena TEXT,
+  site INTEGER, type TEXT, hint TEXT
 );
+CREATE TABLE sites (
+  site INTEGER, frame INTEGER, address INTEGER, function TEXT, offset INTEGER, module TEXT, file TEXT, line INTEGER,
+  PRIMARY KEY (site, frame)
+) WITHOUT ROWID;
 CREATE VIEW totals AS
   SELECT kind, state, allocator, type, size, count(*) AS blocks, sum(size) AS bytes FROM blocks GROUP BY 1, 2, 3, 4, 5 ORDER BY bytes DESC;
 """
 
 
-def write_sqlite(path: str, rows: Iterable[Row], about: Mapping[str, str]) -> None:
+def write_sqlite(path: str, rows: Iterable[Row], about: Mapping[str, str], sites: Iterable[tuple[object, ...]] = ()) -> None:
     """The table `blocks`, with addresses as integers (SQLite's have a sign: those from 2^63 on are
-    negative); `about`: its table of that name."""
+    negative); `about` and `sites`: its tables of these names, the stacks' innermost frame first."""
     with replacing(path) as part, contextlib.closing(sqlite3.connect(part, isolation_level=None)) as base:
         try:
             base.execute("PRAGMA journal_mode = OFF")  # the file is new, and its name no one's yet
@@ -48,6 +53,7 @@ def write_sqlite(path: str, rows: Iterable[Row], about: Mapping[str, str]) -> No
             base.execute("BEGIN")
             base.executemany("INSERT INTO about VALUES (?, ?)", about.items())
             base.executemany(f"INSERT INTO blocks VALUES ({', '.join('?' * len(COLUMNS))})", map(_values, rows))
+            base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", sites)
             base.execute("COMMIT")
         except sqlite3.Error as error:
             raise FindleaksError(f"{path}: cannot be written: {error}") from None

@@ -51,7 +51,7 @@ class Sample(NamedTuple):
 @dataclass
 class Profile:
     """`title`: what it is of. `compared`: the samples have values of two moments. `rate`: mean
-    bytes between two samples of a recorder whose raw values these are; 0: they are not sampled.
+    bytes between two samples of the recorder that values are estimates from; 0: they are exact.
     `time`: seconds since 1970, None where unknown. `regions`, `modules`: of the process, where
     frames have addresses; the first module is the program.
     `notes`: sentences on what the profile leaves out or estimates."""

@@ -18,6 +18,7 @@ from findleaks.target.base import Range, Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
+    from findleaks.allocators.sites import Recording
 
 
 class Count(NamedTuple):
@@ -216,6 +217,10 @@ class Runtime:
     def sites(self) -> Sequence[Site]:
         """Allocation sites, where the runtime records them; most bytes first."""
         return []
+
+    def recordings(self) -> Sequence[Recording]:
+        """Allocation stacks that it recorded, with the block of each; see Allocator.recordings."""
+        return ()
 
     def variables(self) -> Sequence[Variable]:
         """Global variables whose values are objects in blocks in use; one variable an object."""

@@ -87,6 +87,7 @@ def written(core: Path) -> dict[str, Any]:
             "file": str(core.parent / name),
             "bytes": (core.parent / name).stat().st_size,
             "format": answer["written"]["format"],
+            "notes": [],
         }
         found[name] = read(core.parent / name)
     return found
@@ -187,12 +188,17 @@ def test_counted_stacks(door: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["find", "-o", "a.txt"], "-o a.txt: end its name in .html, .folded, .pb.gz, .speedscope.json, .csv or .sqlite, or add --format"),
+        (
+            ["find", "-o", "a.txt"],
+            "-o a.txt: end its name in .html, .folded, .pb.gz, .speedscope.json, .heap, .csv or .sqlite, or add --format",
+        ),
         (["find", "--format", "csv"], "--format is that of a file: name one with -o FILE"),
         (["find", "-o", "none/a.csv"], "none/a.csv: cannot be written: no such file or directory"),
         (["find", "-o", "/dev/full", "--format", "csv"], "/dev/full: cannot be written: no space left on device"),
         (["find", "-o", "/dev/full", "--format", "sqlite"], "/dev/full: cannot be written: no space left on device"),
         (["find", "-o", "a.csv", "--suppressions", "/dev/null"], "such a file has blocks: give one of the two"),
+        (["find", "-o", "a.heap"], "a heap profile has the stacks that allocated the blocks: add --by site"),
+        (["find", "--by", "site", "-o", "a.heap"], "no stacks of allocations were recorded in this process"),
         (["stacks", "-o", "a.csv"], "end its name in .html, .folded, .pb.gz or .speedscope.json, or add --format"),
     ],
 )
@@ -206,5 +212,5 @@ def test_refusals(core: Path, words: list[str], why: str, tmp_path: Path, monkey
 
 def test_a_format_may_be_named(core: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
-    assert f"written to {file}" in findleaks("find", "-o", str(file), "--format", "folded", str(core))
+    assert f"written to {file}" in " ".join(findleaks("find", "-o", str(file), "--format", "folded", str(core)).split())
     assert profilefiles.folded(file)

@@ -70,7 +70,7 @@ def test_text_and_json_name_the_page(tmp_path: Path) -> None:
     _, found = paged(moments.moments(3), tmp_path)
     file = tmp_path / "growth.html"
     (body,) = found.json()
-    assert body["written"] == {"file": str(file), "bytes": file.stat().st_size, "format": "page"}
+    assert body["written"] == {"file": str(file), "bytes": file.stat().st_size, "format": "page", "notes": []}
     text = " ".join(" ".join(found.text(100, Invocation())).split())
     assert f"written to {file}" in text
     (plain,) = Comparison(moments.moments(3), arguments()).json()

@@ -219,7 +219,17 @@ def test_an_empty_profile(tmp_path: Path) -> None:
 
 
 ROWS = [
-    {"address": hex(start), "size": 48, "state": "in-use", "kind": kind, "allocator": "glibc", "arena": "main", "type": type_, "hint": hint}
+    {
+        "address": hex(start),
+        "size": 48,
+        "state": "in-use",
+        "kind": kind,
+        "allocator": "glibc",
+        "arena": "main",
+        "site": None,
+        "type": type_,
+        "hint": hint,
+    }
     for start, kind, type_, hint in (
         (0x55D0C0A012A0, "definite", None, '"a, \\"b\\""'),
         (0xFFFF800000000010, "reachable", "ns::Type<int, 3>", None),

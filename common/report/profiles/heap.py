@@ -3,8 +3,8 @@ gperftools writes (2.10, src/heap-profile-table.cc, FillOrderedProfile): a line 
 stack a line with its blocks and bytes; the mappings as /proc/PID/maps has them, by which the
 readers find the programs that they take names from.
 
-Values that a recorder has sampled stay raw, and the header says heap_v2 with the rate: the readers
-scale them, as they scale those of tcmalloc and jemalloc."""
+Of a recorder that samples these are the estimates, not the samples, and the header does not say
+heap_v2, by which readers would scale them by the mean size of a stack's blocks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ def check(profile: Profile) -> None:
     units = [measure.unit for measure in profile.measures]
     if units[:2] != [COUNT, BYTES] or profile.compared:
         raise UsageError("a heap profile has blocks and bytes of one moment: choose another format for this, such as FILE.pb.gz")
-    if not all(any(frame.address for frame in sample.stack) for sample in profile.samples):
+    if not any(frame.address for sample in profile.samples for frame in sample.stack):
         raise UsageError("a heap profile has stacks of addresses, and these are names: choose another format, such as FILE.pb.gz")
 
 
 def render(profile: Profile) -> bytes:
-    """The first two measures, blocks and bytes."""
+    """The first two measures, blocks and bytes, of the stacks that have addresses."""
     check(profile)
     sums: dict[tuple[int, ...], tuple[int, int]] = {}
     for sample in profile.samples:
         # Innermost first; inlined frames have their caller's address.
         stack = tuple(frame.address for frame in reversed(sample.stack) if frame.address and not frame.inlined)
+        if not stack:
+            continue
         blocks, size = sums.get(stack, (0, 0))
         sums[stack] = blocks + sample.values[0], size + sample.values[1]
     return "".join(_lines(profile, sums)).encode("utf-8", "surrogateescape")
@@ -38,8 +40,7 @@ def render(profile: Profile) -> bytes:
 
 def _lines(profile: Profile, sums: dict[tuple[int, ...], tuple[int, int]]) -> Iterator[str]:
     blocks, size = (sum(column) for column in zip((0, 0), *sums.values()))
-    sampling = f"heap_v2/{profile.rate}" if profile.rate else "heapprofile"
-    yield f"heap profile: {blocks:6}: {size:8} [{blocks:6}: {size:8}] @ {sampling}\n"
+    yield f"heap profile: {blocks:6}: {size:8} [{blocks:6}: {size:8}] @ heapprofile\n"
     for stack, (blocks, size) in sorted(sums.items(), key=lambda item: (-item[1][1], item[0])):
         addresses = " ".join(map(hex, stack))
         yield f"{blocks:6}: {size:8} [{blocks:6}: {size:8}] @ {addresses}\n"
