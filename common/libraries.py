@@ -11,7 +11,8 @@ from typing import Optional
 
 def in_working_folder(name: str) -> bool:
     """Whether `import name` would run a file found only by a relative entry of sys.path. That is no
-    installed library: LLDB has "." there, and untrusted files may come with a core."""
+    installed library: LLDB has "." there, and untrusted files may come with a core. `name` may be a
+    package in a namespace, which is imported."""
     if name in sys.modules:
         return False
     spec = find_spec(name)
@@ -23,5 +24,6 @@ def in_working_folder(name: str) -> bool:
 
 
 def _origin(name: str, entries: list[str]) -> Optional[str]:
-    spec = PathFinder.find_spec(name, entries)
+    *namespace, _ = name.split(".")
+    spec = PathFinder.find_spec(name, [os.path.join(entry, *namespace) for entry in entries])
     return None if spec is None else spec.origin

@@ -7,6 +7,7 @@ from typing import Any, Optional, Union
 
 from findleaks.audit.diagnostics import result_warnings
 from findleaks.commands import SCHEMA, Invocation
+from findleaks.commands.output import Written
 from findleaks.engine.load import missing_kernel, stale_kernel
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, wrapped
@@ -43,6 +44,18 @@ def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
         yield from wrapped(f"warning: {warning}", width)
 
 
+def written_json(written: Optional[Written]) -> dict[str, Any]:
+    """The key `written` of the JSON of a command that wrote a file."""
+    return {} if written is None else {"written": written.json()}
+
+
+def written_lines(written: Optional[Written], width: int) -> Iterator[str]:
+    if written is not None:
+        yield ""
+        for line in written.lines():
+            yield from wrapped(line, width)
+
+
 def blocks_status(session: Session) -> int:
     """Exit status: 2 if no allocator's blocks were found, else 0."""
     return 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
@@ -68,6 +81,7 @@ class Plain:
         further: Iterable[str] = (),
     ) -> None:
         self.status = status
+        self.written: Optional[Written] = None  # the file that was asked for
         self.warnings = list(warnings_of(session) if warnings is None else warnings)
         self.warnings += [printable(warning, 600) for warning in further]
         self._session = session
@@ -80,8 +94,9 @@ class Plain:
         if callable(body):
             body = body()
             self._session.done()  # making it may have shown progress
-        return [{"schema": SCHEMA, "command": self._command, **body, "warnings": self.warnings}]
+        return [{"schema": SCHEMA, "command": self._command, **body, **written_json(self.written), "warnings": self.warnings}]
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:
         yield from self._text(width, invocation)
+        yield from written_lines(self.written, width)
         yield from warning_lines(self.warnings, width)
