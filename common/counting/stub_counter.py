@@ -145,8 +145,8 @@ class Injected:
                     if count:
                         key = self._names.followed(keys, broken)
                         rows[key] = rows.get(key, 0) + count
-        # Under the lock for a stack at a time, as threads of the process wait for it: debug information
-        # may take long.
+        # A stack at a time, as threads of the process may wait for the lock: debug information
+        # may take long to read.
         stacks = []
         for (keys, end), count in rows.items():
             with running.rules.lock:
