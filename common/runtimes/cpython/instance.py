@@ -147,9 +147,10 @@ class CPython(Runtime):
 
     def _with_keys(self, made: bytearray) -> bytearray:
         if self.traced is not None:
-            for index in self._directory.blocks.find_all(self.traced.entries)[0]:
-                if index < len(made):
-                    made[index] = tracing.KEY_END * self._target.arch.word
+            blocks, end = self._directory.blocks, tracing.KEY_END * self._target.arch.word
+            for entry, index in zip(self.traced.entries, blocks.find_all(self.traced.entries)[0]):
+                if index < len(made):  # the block may begin with a header of debug hooks
+                    made[index] = min(entry - blocks.address(index) + end, NO_POINTERS - 1)
         return made
 
     def variables(self) -> Sequence[Variable]:

@@ -130,9 +130,12 @@ class _Reader:
         return _Table(entries, heads) if heads is not None else None
 
     def _size(self, address: int) -> int:
-        """Size of the block in use that begins here, or 0."""
+        """Bytes from here to the end of a block in use that begins here, or so far before that
+        debug hooks (PYTHONMALLOC=debug) have a header there; or 0."""
         block = self._blocks.lookup(address)
-        return block[2] if block is not None and block[1] == address and block[3] == State.IN_USE else 0
+        if block is None or block[3] != State.IN_USE or address - block[1] not in (0, 2 * self._word):
+            return 0
+        return block[1] + block[2] - address
 
     def traces(self, table: _Table) -> Optional[Traced]:
         """The traces of this table, or None if it is a different one."""
