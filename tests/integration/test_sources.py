@@ -8,7 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from inlined import PROGRAM, Stopped, addr2lines, by_command_line, by_gdb, by_lldb, check, frames, gdbs_own, last, stopped
+from inlined import (
+    PROGRAM,
+    Stopped,
+    addr2lines,
+    build_id,
+    by_command_line,
+    by_gdb,
+    by_lldb,
+    check,
+    frames,
+    gdbs_own,
+    last,
+    objcopy,
+    split,
+    stopped,
+)
 
 BUILDS = [(compiler, version) for compiler in ("g++", "clang++-19") for version in ("-gdwarf-4", "-gdwarf-5")]
 
@@ -29,23 +44,6 @@ def test_the_three_doors_see_what_the_program_says(build: tuple[str, str], tmp_p
 def built(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     """A program with debug information of its own."""
     return stopped(tmp_path_factory.mktemp("built"), "g++", "-gdwarf-5")
-
-
-def objcopy(*words: object) -> None:
-    subprocess.run(["objcopy", *map(str, words)], check=True)
-
-
-def build_id(program: Path) -> str:
-    printed = subprocess.run(["readelf", "-n", program], capture_output=True, text=True, check=True).stdout
-    return next(line.split()[-1] for line in printed.splitlines() if "Build ID" in line)
-
-
-def split(program: Path, folder: Path) -> tuple[Path, Path]:
-    """A stripped copy of the program in `folder`, and its debug file."""
-    stripped, debug = folder / PROGRAM, folder / f"{PROGRAM}.debug"
-    objcopy("--only-keep-debug", program, debug)
-    objcopy("--strip-all", program, stripped)
-    return stripped, debug
 
 
 def in_place(debug: Path, program: Path, folder: Path) -> str:
