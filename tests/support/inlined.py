@@ -58,8 +58,12 @@ def plain(function: str) -> str:
 def frames(answer: Mapping[str, Any]) -> list[Seen]:
     """The program's own frames of the only stack of `stacks --json`, from wait_here to main."""
     (stack,) = answer["stacks"]
-    own = [frame for frame in stack["frames"] if frame["module"] == PROGRAM and frame["function"] != "_start"]
-    return [seen(frame) for frame in own]
+    return own_frames(stack)
+
+
+def own_frames(stack: Mapping[str, Any]) -> list[Seen]:
+    """The program's own frames of one stack, as JSON has it."""
+    return [seen(frame) for frame in stack["frames"] if frame["module"] == PROGRAM and frame["function"] != "_start"]
 
 
 def seen(frame: Mapping[str, Any]) -> Seen:
