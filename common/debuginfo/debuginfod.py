@@ -20,6 +20,7 @@ LEAST_BYTES = 100 << 10
 MAX_BYTES = 2 << 30  # of one file
 MISS_SECONDS = 600  # for which it is remembered that no server has a file (cache_miss_s)
 _POLL = 0.05  # seconds between two polls for an interrupt
+_LATER = 5.0  # seconds after which the thread of a request that was given up ends itself
 _PIECE = 1 << 16
 _SPARE = 0.1  # part of the free space of the cache's disk that stays free
 
@@ -172,7 +173,7 @@ class _Request:
 
         asked = Request(self._url, headers={"User-Agent": "findleaks", "Accept-Encoding": "identity"})
         try:
-            with urlopen(asked, timeout=self._patience) as answer:
+            with urlopen(asked, timeout=self._patience + _LATER) as answer:
                 self.size = int(answer.headers.get("Content-Length") or 0)
                 if self.size > self._most:
                     self.error = f"has a file of {self.size:,} bytes, more than the {self._most:,} allowed (DEBUGINFOD_MAXSIZE, free space)"

@@ -47,11 +47,29 @@ _LEB = frozenset((0x0F, 0x15, 0x1A, 0x1B, 0x22, 0x23, 0x1F01, 0x1F02))  # ULEB12
 _SDATA, _STRING = 0x0D, 0x08
 _BLOCKS = {0x0A: 1, 0x03: 2, 0x04: 4, 0x09: 0, 0x18: 0}  # bytes of their length; 0: ULEB128
 
-MAX_DECLARED = 1 << 16  # abbreviations of a table, and attributes of one
+MAX_DECLARED = 1 << 16  # abbreviations of a table: real ones have some hundreds
+MAX_ATTRIBUTES = 256  # of an abbreviation: real ones have 20
+_BETWEEN_POLLS = 1 << 12  # pieces of work between two polls for an interrupt: some 10 ms
 
 
 class Malformed(Exception):
-    """Bytes that are no DWARF, or of a later version."""
+    """Bytes that are no DWARF, or of a later version, or claim too much."""
+
+
+class Work:
+    """A limit on pieces of work, such as list entries read, a microsecond each: in damaged files,
+    many entries may refer to one endless list. `poll` raises if the user asked to stop."""
+
+    def __init__(self, most: int, poll: Callable[[], None]) -> None:
+        self._left, self._poll = most, poll
+
+    def spend(self) -> None:
+        """Count a piece; Malformed if it is one too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise Malformed
+        if not self._left % _BETWEEN_POLLS:
+            self._poll()
 
 
 class Attribute(NamedTuple):
@@ -137,7 +155,7 @@ def sleb(data: elf.Buffer, at: int) -> tuple[int, int]:
     return (value - (1 << bits) if data[end - 1] & 0x40 else value), end
 
 
-def declared(data: elf.Buffer, at: int, wide: int, address: int, only: int = 0) -> dict[int, Shape]:
+def declared(data: elf.Buffer, at: int, wide: int, address: int, work: Work, only: int = 0) -> dict[int, Shape]:
     """The abbreviations of the table at `at` of .debug_abbrev, by code; with `only`, no further
     than this code."""
     found: dict[int, Shape] = {}
@@ -158,7 +176,8 @@ def declared(data: elf.Buffer, at: int, wide: int, address: int, only: int = 0) 
             if not name and not form:
                 break
             attributes.append(Attribute(name, form, constant))
-            if len(attributes) > MAX_DECLARED:
+            work.spend()
+            if len(attributes) > MAX_ATTRIBUTES:
                 raise Malformed
         sizes = [_size(one.form, wide, address) for one in attributes]
         found[code] = Shape(tag, children, tuple(attributes), -1 if -1 in sizes else sum(sizes))

@@ -21,9 +21,9 @@ from findleaks.debuginfo.entries import (
     Unit,
     Values,
 )
-from findleaks.debuginfo.ranges import CodeRanges, opened
+from findleaks.debuginfo.ranges import CodeRanges, opened, work_of
 
-MAX_FUNCTIONS = 1 << 20  # of a unit
+MAX_FUNCTIONS = 1 << 18  # of a unit
 MAX_INLINED = 256  # functions inlined in each other at one address
 _LOOK_BACK = 8  # functions before an address that are tried
 
@@ -46,8 +46,9 @@ class Functions:
     """The functions of the unit at an offset of .debug_info."""
 
     def __init__(self, file: DebugFile, at: int) -> None:
-        self._unit, top = opened(file, at)
-        self._ranges = CodeRanges(file, self._unit.head, top)
+        work = work_of(file)
+        self._unit, top = opened(file, at, work)
+        self._ranges = CodeRanges(file, self._unit.head, top, work)
         self._index = self._indexed(False)
         self._deep = False
 

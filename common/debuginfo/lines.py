@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from findleaks.debuginfo.dwarf import PHASE, DebugFile, Unit, text
 from findleaks.debuginfo.entries import Malformed, sleb, uleb
 
-MAX_ROWS = 1 << 22  # of a unit; 20 bytes each
-MAX_STEPS = 1 << 24  # of a line program, some 4 s
+MAX_STEPS = 1 << 22  # of a line program, some 3 s
 _POLL = 1 << 15  # steps between two polls for an interrupt: some 10 ms
 
 
@@ -64,7 +63,7 @@ class Lines:
     def path(self, number: int) -> str:
         """The path of a file by its number in the table; "" for none."""
         if number not in self._paths:
-            self._paths[number] = self._joined(number)
+            self._paths[number] = self._file.ask(lambda: self._joined(number), "")
         return self._paths[number]
 
     def _joined(self, number: int) -> str:
@@ -98,7 +97,7 @@ class Lines:
             files.append(number)
             lines.append(max(line, 0) & 0xFFFFFFFF)
 
-        while at < end and len(addresses) < MAX_ROWS and steps < MAX_STEPS:
+        while at < end and steps < MAX_STEPS:
             steps += 1
             if not steps % _POLL:
                 self._file.progress(PHASE, 0.0)

@@ -11,7 +11,7 @@ from typing import Optional, TypeVar, cast
 from findleaks.debuginfo.dwarf import DIE, DebugFile, number, text
 from findleaks.debuginfo.functions import Functions, Inlined
 from findleaks.debuginfo.lines import Lines
-from findleaks.debuginfo.ranges import UnitsByAddress, opened
+from findleaks.debuginfo.ranges import UnitsByAddress, opened, work_of
 from findleaks.demangle import demangle
 from findleaks.target.base import SourcePlace
 
@@ -34,15 +34,13 @@ class Located:
 
     def __init__(self, file: DebugFile) -> None:
         self.file = file
-        self._units: Optional[UnitsByAddress] = None
         self._kept: OrderedDict[Hashable, object] = OrderedDict()
         self._names: dict[int, str] = {}
 
     def at(self, address: int) -> Sequence[SourcePlace]:
         """The functions at an address of the file, the innermost first; () if none is known."""
-        if self._units is None:
-            self._units = UnitsByAddress(self.file)
-        unit = self._units.at(address)
+        units = self._once("units", lambda: UnitsByAddress(self.file))
+        unit = units.at(address) if units is not None else None
         if unit is None:
             return ()
         lines = self._once((unit, "lines"), lambda: Lines(self.file, self.file.unit_of(unit)))
@@ -98,7 +96,7 @@ def _scopes(file: DebugFile, die: DIE) -> list[str]:
     if number(die.cu.get_top_DIE(), "DW_AT_language") in _C:
         return []
     owner = file.owner(die)
-    around = (owner.entry(die.cu, offset) for offset in opened(owner, die.cu.cu_offset)[0].ancestors(die.offset))
+    around = (owner.entry(die.cu, offset) for offset in opened(owner, die.cu.cu_offset, work_of(owner))[0].ancestors(die.offset))
     names = (text(one, "DW_AT_name") or _UNNAMED.get(one.tag, "") for one in around if one.tag in _SCOPES)
     return list(filter(None, names))
 

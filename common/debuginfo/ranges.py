@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_right
 from typing import Optional
 
-from findleaks.debuginfo.dwarf import PHASE, DebugFile
+from findleaks.debuginfo.dwarf import MAX_UNITS, PHASE, DebugFile
 from findleaks.debuginfo.entries import (
     ADDRX,
     AT_ADDR_BASE,
@@ -29,13 +29,14 @@ from findleaks.debuginfo.entries import (
     Malformed,
     Unit,
     Values,
+    Work,
     declared,
     head,
     uleb,
 )
 
 MAX_RANGES = 1 << 22  # of a file; 24 bytes each
-MAX_IN_LIST = 1 << 18  # of one entry
+MAX_WORK = 1 << 22  # list entries and attributes of abbreviations
 _LOOK_BACK = 8  # ranges before an address that are tried: units may overlap in damaged files
 _POLL = 1 << 9  # units between two polls for an interrupt: some 50 ms
 
@@ -45,8 +46,8 @@ Ranges = list[tuple[int, int]]
 class CodeRanges:
     """Reads the ranges of a unit's entries; `values` are its first entry's."""
 
-    def __init__(self, file: DebugFile, unit: Head, values: Values) -> None:
-        self._file, self._unit = file, unit
+    def __init__(self, file: DebugFile, unit: Head, values: Values, work: Work) -> None:
+        self._file, self._unit, self._work = file, unit, work
         self._indices = values.get(AT_ADDR_BASE, values.get(AT_GNU_ADDR_BASE, (0, 8 if unit.version >= 5 else 0)))[1]
         self._lists = values.get(AT_RNGLISTS_BASE, (0, 12))[1]
         self._base = 0
@@ -83,7 +84,8 @@ class CodeRanges:
         data, size = self._file.sections.get(".debug_ranges", b""), self._unit.address
         found: Ranges = []
         base, mask = self._base, (1 << 8 * size) - 1
-        for _ in range(MAX_IN_LIST):
+        while True:
+            self._work.spend()
             low, high = self._file.number(data, at, size), self._file.number(data, at + size, size)
             at += 2 * size
             if at > len(data) or not (low or high):
@@ -102,7 +104,8 @@ class CodeRanges:
             at = self._lists + file.number(data, self._lists + at * self._unit.wide, self._unit.wide)
         found: Ranges = []
         base = self._base
-        for _ in range(MAX_IN_LIST):
+        while True:
+            self._work.spend()
             kind, at = data[at], at + 1
             if kind == 0:  # end_of_list
                 return found
@@ -130,16 +133,20 @@ class CodeRanges:
                     found.append((low, low + length))
             else:
                 raise Malformed
-        raise Malformed
 
 
-def opened(file: DebugFile, at: int, whole: bool = True) -> tuple[Unit, Values]:
+def work_of(file: DebugFile) -> Work:
+    """What reading one unit's entries may take, or the ranges of all."""
+    return Work(MAX_WORK, lambda: file.progress(PHASE, 0.0))
+
+
+def opened(file: DebugFile, at: int, work: Work, whole: bool = True) -> tuple[Unit, Values]:
     """The unit at `at` of .debug_info, and its first entry's values. Unless `whole`, only that
     entry can be read of it."""
     info, abbreviations = file.sections.get(".debug_info", b""), file.sections.get(".debug_abbrev", b"")
     found = head(info, at, file.order)
     code = uleb(info, found.first)[0]
-    shapes = declared(abbreviations, found.abbreviations, found.wide, found.address, 0 if whole else code)
+    shapes = declared(abbreviations, found.abbreviations, found.wide, found.address, work, 0 if whole else code)
     if code not in shapes:
         raise Malformed
     unit = Unit(info, found, shapes, file.order, lambda: file.progress(PHASE, 0.0))
@@ -172,8 +179,11 @@ class UnitsByAddress:
         file, known = self._file, set(self._file.units)
         data = file.sections.get(".debug_aranges", b"")
         listed: set[int] = set()
-        at = 0
-        while at + 12 <= len(data) and len(ranges) < MAX_RANGES:
+        at = sets = 0
+        while at + 12 <= len(data) and len(ranges) < MAX_RANGES and sets < MAX_UNITS:
+            sets += 1
+            if not sets % _POLL:
+                file.progress(PHASE, 0.0)
             wide = 8 if file.number(data, at, 4) == 0xFFFFFFFF else 4
             begin = at + (12 if wide == 8 else 4)
             end = begin + file.number(data, begin - wide, wide)
@@ -188,19 +198,18 @@ class UnitsByAddress:
                 ranges += [one for one in found if one[1] < 1 << 64]
                 listed.add(unit)
             at = end
-            if not len(listed) % _POLL:
-                file.progress(PHASE, 0.0)
         return listed
 
     def _read_first_entries(self, ranges: list[tuple[int, int, int]], listed: set[int]) -> None:
+        work = work_of(self._file)
         for index, at in enumerate(self._file.units):
             if not index % _POLL:
                 self._file.progress(PHASE, index / len(self._file.units))
             if at in listed or len(ranges) >= MAX_RANGES:
                 continue
             try:
-                unit, values = opened(self._file, at, whole=False)
-                found = CodeRanges(self._file, unit.head, values).of(values) if _has_code(values) else None
+                unit, values = opened(self._file, at, work, whole=False)
+                found = CodeRanges(self._file, unit.head, values, work).of(values) if _has_code(values) else None
             except (Malformed, IndexError):
                 continue
             ranges += [(low, high, at) for low, high in found or () if high < 1 << 64]

@@ -1,5 +1,6 @@
 /* Functions inlined into each other, through a namespace, a template, a lambda and a class. Each notes its name and the line of its call,
-   so that the program can print the stack that it stops with, the innermost first: "frame NAME LINE". Then it says "ready", and waits. */
+   so that the program can print the stack that it stops with, the innermost first: "frame NAME LINE". Then it says "ready", and waits;
+   with an argument it goes on calling instead. */
 #include <cstdio>
 #include <cstdlib>
 #include <unistd.h>
@@ -11,16 +12,23 @@
 static const char *names[64];
 static int lines[64];
 static int depth;
+static int calls;
+static bool goes_on;
 volatile int steps;
 
 extern "C" APART void wait_here(int inner) {
-    for (int i = depth - 1; i >= 0; i--)
+    for (int i = depth - 1; i >= 0 && !calls; i--)
         printf("frame %s %d\n", names[i], lines[i]);
-    printf("ready\n");
-    fflush(stdout);
-    if (inner)
+    if (!calls++) {
+        printf("ready\n");
+        fflush(stdout);
+    }
+    depth = 0;
+    if (goes_on)
+        usleep(1000);
+    else
         pause();
-    steps++;
+    steps += inner;
 }
 
 namespace deep {
@@ -55,7 +63,9 @@ extern "C" APART int outer(int count) {
 }
 
 int main(int argc, char **) {
-    steps += argc;
-    NOTE("main"), steps += outer(argc + 2);
+    goes_on = argc > 1;
+    do {
+        NOTE("main"), steps += outer(3);
+    } while (goes_on);
     return steps;
 }

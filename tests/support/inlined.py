@@ -58,8 +58,12 @@ def plain(function: str) -> str:
 def frames(answer: Mapping[str, Any]) -> list[Seen]:
     """The program's own frames of the only stack of `stacks --json`, from wait_here to main."""
     (stack,) = answer["stacks"]
-    own = [frame for frame in stack["frames"] if frame["module"] == PROGRAM and frame["function"] != "_start"]
-    return [seen(frame) for frame in own]
+    return own_frames(stack)
+
+
+def own_frames(stack: Mapping[str, Any]) -> list[Seen]:
+    """The program's own frames of one stack, as JSON has it."""
+    return [seen(frame) for frame in stack["frames"] if frame["module"] == PROGRAM and frame["function"] != "_start"]
 
 
 def seen(frame: Mapping[str, Any]) -> Seen:
@@ -121,3 +125,20 @@ def check(found: Sequence[Seen], one: Stopped) -> None:
     assert [(one.function, one.line) for one in rest] == list(one.truth)
     assert {frame.file for frame in found} == {SOURCE.name}
     assert [frame.inlined for frame in rest] == [frame.function not in apart for frame in rest]
+
+
+def objcopy(*words: object) -> None:
+    subprocess.run(["objcopy", *map(str, words)], check=True)
+
+
+def build_id(program: Path) -> str:
+    printed = subprocess.run(["readelf", "-n", program], capture_output=True, text=True, check=True).stdout
+    return next(line.split()[-1] for line in printed.splitlines() if "Build ID" in line)
+
+
+def split(program: Path, folder: Path) -> tuple[Path, Path]:
+    """A stripped copy of the program in `folder`, and its debug file."""
+    stripped, debug = folder / PROGRAM, folder / f"{PROGRAM}.debug"
+    objcopy("--only-keep-debug", program, debug)
+    objcopy("--strip-all", program, stripped)
+    return stripped, debug
