@@ -44,10 +44,11 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     found = [*_kept(accounting, measure), *_cached(accounting), *_freed(session, accounting)]
     grown = _top_retainer(session, accounting)
     found += [*_native(accounting, grown), *_held(session, accounting, grown), *_threads(accounting), *runtimes.findings(session.target)]
-    found += _possible(session)
+    possible = list(_possible(session))
+    found += possible
     unknown = list(_unknown(session, accounting))
     found += unknown if accounting.known else []
-    leaks = _lost(session)
+    leaks = _lost(session, bool(possible))
     found += [leaks] if leaks.bytes else []
     found.sort(key=lambda finding: -finding.bytes)
     if not leaks.bytes and leaks.kind == "next-to-nothing-lost":
@@ -77,8 +78,9 @@ def _without_files(accounting: Accounting) -> int:
 # -- lost blocks
 
 
-def _lost(session: Session) -> Finding:
-    """Definite leaks with the blocks that only they hold; 0 bytes if next to nothing is lost."""
+def _lost(session: Session, possible_reported: bool) -> Finding:
+    """Definite leaks with the blocks that only they hold; 0 bytes if next to nothing is lost. Its
+    title has the possible leaks, too, unless another finding reports them."""
     in_use = session.directory.blocks.totals(State.IN_USE)
     if not in_use.blocks:
         return Finding("no-blocks", 0, "No block of a known allocator was found: nothing can be said of leaks.")
@@ -92,7 +94,7 @@ def _lost(session: Session) -> Finding:
         "possible_bytes": doubtful.bytes,
         "trusted": trusted(session),
     }
-    maybe = f", {number(doubtful.blocks)} possible ({size(doubtful.bytes)})" if doubtful.blocks else ""
+    maybe = f", {number(doubtful.blocks)} possible ({size(doubtful.bytes)})" if doubtful.blocks and not possible_reported else ""
     if not count:
         title = f"Nothing is lost: 0 blocks for sure{maybe}." if facts["trusted"] else f"Nothing is lost in what could be read{maybe}."
         return Finding("nothing-lost", 0, title, _by_convention(session), facts=facts, commands=("find",) if maybe else ())

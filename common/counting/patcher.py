@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Optional
 
@@ -16,7 +17,7 @@ from findleaks.counting import stubcode
 from findleaks.counting.free_range import find_free_range
 from findleaks.counting.proc_memory import ProcMemory
 from findleaks.counting.relocate import JUMP_BYTES, Patch, Refused, jump, relocated
-from findleaks.counting.table import ENABLED, SHARED, Layout
+from findleaks.counting.table import ENABLED, SERVED, SHARED, Layout
 from findleaks.errors import TargetError
 from findleaks.injection import remote_syscall as remote
 from findleaks.injection.remote_syscall import checked, entry, mapped
@@ -177,6 +178,12 @@ def enable(memory: ProcMemory, stub: Stub, on: bool) -> None:
     memory.write(stub.table + ENABLED, bytes((on,)).ljust(8, b"\0"))
 
 
+def abandon(memory: ProcMemory, stub: Stub) -> None:
+    """Switch counting off, for threads that wait for an answer as well: no server is left."""
+    enable(memory, stub, False)
+    memory.write(stub.table + SERVED, bytes(8))
+
+
 def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
     """Restore original bytes; return functions left alone, with neither these nor the jump."""
     unexpected = []
@@ -189,11 +196,13 @@ def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
     return unexpected
 
 
-def settle(host: PatchHost, read: Read, stub: Stub, run: bool) -> Optional[str]:
+def settle(host: PatchHost, read: Read, stub: Stub, run: bool, seconds: float = 0.0) -> Optional[str]:
     """Wait until no thread is in the stub or may return there; which one still is, or None. With
-    `run`, the process is resumed for moments meanwhile; else looked at once."""
-    where = None
-    for _ in range(TRIES if run else 1):
+    `run`, the process is resumed for TRIES moments meanwhile, and for at least `seconds`; else
+    looked at once."""
+    where, limit, tries = None, time.monotonic() + seconds, 0
+    while not tries or (run and (tries < TRIES or time.monotonic() < limit)):
+        tries += 1
         where = standing(host.places(), mapped(host.pid), read, [(stub.address, stub.address + stub.code)])
         if where is None or not run:
             return where

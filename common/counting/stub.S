@@ -29,6 +29,7 @@
         .set FROM, 0x58
         .set LEVEL, 0x60
         .set BASELINE, 0x68
+        .set SERVED, 0x70                       # whether there is a server to answer
         .set EVENTS, 0x1000
         .set FULL, 0x1008
         .set UNSURE, 0x1010
@@ -423,7 +424,7 @@ publish:
 # Carry: the time to wait, which began at rsi, is over, or there is no server to answer.
 waited:
         pause
-        cmp     qword ptr [r8 + ENABLED], 0
+        cmp     qword ptr [r8 + SERVED], 0
         je      11f
         cmp     qword ptr [r8 + ORPHANED], 0
         jne     11f

@@ -18,7 +18,7 @@ from findleaks.counting.relocate import Patch, Refused, plan
 from findleaks.counting.rule_server import Rules, Service
 from findleaks.counting.scope import BASELINE, Depth, scope
 from findleaks.counting.stub_removal import clean, taken_out
-from findleaks.counting.table import ADDRESS, CHAIN, ENABLED, EVENTS, EXACT, FULL, SHARED, STACK, UNSURE, Layout, Scoped, paths
+from findleaks.counting.table import ADDRESS, CHAIN, ENABLED, EVENTS, EXACT, FULL, SERVED, SHARED, STACK, UNSURE, Layout, Scoped, paths
 from findleaks.counting.unwind_rules import named
 from findleaks.errors import TargetError, UnreadableMemory, UsageError
 from findleaks.runtimes import gil
@@ -160,7 +160,9 @@ class Injected:
         self._service = Service(self._shared, self._rules, self._layout.rules, self.wanted.events, self.host.stop, self.host.terminated)
         self._service.start()
         on, off = (1).to_bytes(8, "little"), bytes(8)
-        self._guard = Guard(self.host.pid, self._memory.fileno(), [(self._stub.table + ENABLED, on, off)], clean=True)
+        self._guard = Guard(
+            self.host.pid, self._memory.fileno(), [(self._stub.table + at, on, off) for at in (ENABLED, SERVED)], clean=True
+        )
         enable(self._memory, self._stub, True)
 
     def _seed(self) -> None:
@@ -198,7 +200,8 @@ class Injected:
         try:
             if outcome.why != "ended" and self._memory.read(stub.table, 1):
                 enable(self._memory, stub, False)
-                self.notes += taken_out(self.host, self._memory, stub, outcome.why != "stop" or not outcome.text.startswith("it received"))
+                runs_on = outcome.why != "stop" or not outcome.text.startswith("it received")
+                self.notes += taken_out(self.host, self._memory, stub, runs_on, answered=True)
             elif self._memory.read(stub.table, 1) and not clean(self.host.pid):
                 # The debugger went on with a child, and detached from the process.
                 self.notes.append(f"the debugger has let {self.host.pid} go, and the stub at {stub.address:#x} stays in it, switched off")

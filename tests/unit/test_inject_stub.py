@@ -8,20 +8,25 @@ import threading
 
 import pytest
 import stub
+from counts import until
 from hypothesis import given
 from hypothesis import strategies as st
 from stubs import WORDS, Machine, harness
 
 from findleaks.counting.rule_server import Rules
 from findleaks.counting.table import (
+    ASKED,
     BY_FP,
     BY_SP,
+    ENABLED,
     EXACT,
     ISOLATE,
     LAST,
     PROBES,
+    SERVED,
     SIGNAL,
     STACK,
+    STATES,
     THROUGH_FP,
     Layout,
     Scoped,
@@ -275,6 +280,28 @@ def test_threads_that_ask_at_once(library: ctypes.CDLL) -> None:
     for keys, (calls, broken) in counted.items():
         turn = sum((key & 3) << 2 * at for at, key in enumerate(keys[2:6]))
         assert (calls, broken) == (2 * len(range(turn, 2000, 256)), 0)
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_thread_that_waits_when_counting_ends(served: bool, library: ctypes.CDLL) -> None:
+    """Its call was counted: it gets its answer, unless there is nothing left to answer it."""
+    machine = Machine(library, patience=10**12)
+    machine.seed({}, bounded=False)
+    rules = {Machine.key: pack(BY_SP, 8), machine.back: pack(LAST)}
+    thread = threading.Thread(target=machine.call, args=([],))
+    thread.start()
+    until(lambda: machine.memory[STATES] == ASKED, "the thread to ask")
+    machine.memory[ENABLED] = 0
+    service = machine.service(Known(rules, machine))
+    if served:
+        service.start()
+    else:
+        machine.memory[SERVED] = 0
+    thread.join()
+    service.finish()
+    assert machine.counters[:2] == (1, 0)
+    assert sum(calls for calls, _ in machine.counted().values()) == served
+    assert sum(broken for _, broken in machine.counted().values()) == (not served)
 
 
 @given(data=st.data())
