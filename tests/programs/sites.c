@@ -3,6 +3,8 @@
  *
  *   sites THREADS SCALE FILE
  *
+ * Google's tcmalloc is asked to sample more than it usually does.
+ *
  * Lines: address, size asked for, "lost" or "held", and the functions that called the allocator, innermost first. FILE: where
  * jemalloc's prof.dump or gperftools' HeapProfilerDump goes ("-": nowhere; what the latter makes of the name is its own). */
 #define _GNU_SOURCE
@@ -32,6 +34,8 @@ struct worker {
     void **held;
     size_t count, holds;
 };
+
+void MallocExtension_Internal_SetProfileSamplingInterval(int64_t bytes) __attribute__((weak)); /* Google's tcmalloc */
 
 static struct worker workers[MOST];
 static pthread_barrier_t together;
@@ -137,6 +141,7 @@ int main(int argc, char **argv) {
     threads = atoi(argv[1]);
     scale = (size_t)atol(argv[2]);
     if (threads < 1 || threads > MOST) return 2;
+    if (MallocExtension_Internal_SetProfileSamplingInterval) MallocExtension_Internal_SetProfileSamplingInterval(1000);
     for (int i = 0; i < threads; i++) {
         workers[i].made = calloc(KINDS * scale + 1, sizeof *workers[i].made);
         workers[i].held = calloc(KINDS * scale + 1, sizeof *workers[i].held);

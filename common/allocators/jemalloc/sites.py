@@ -23,6 +23,7 @@ from findleaks.errors import Interrupted
 DEEPEST = 1024  # frames of a stack at most; PROF_BT_MAX is 128, 5.3.1 can be set to more
 USUAL_INTERVAL = 19  # base-2 logarithm: LG_PROF_SAMPLE_DEFAULT
 WIDEST_INTERVAL = 50  # base-2 logarithm of the largest interval looked for
+UNKNOWN, DAMAGED = -1, -2  # in place of a site: no record of the profiler, or a damaged stack
 POLL = 1 << 12  # steps between two checks for Ctrl-C
 SETTING = re.compile("lg_prof_sample:([0-9]{1,2})")
 
@@ -37,7 +38,10 @@ def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
     interval = _interval(allocator)
     numbers = {context: i for i, context in enumerate(stacks)}
     sites = [_site(frames, counts, found.row, interval) for frames, counts in zip(stacks.values(), _counts(allocator, found, stacks))]
-    sampled = in_use(blocks, list(_blocks(allocator, found, numbers, interval, problems)))
+    sampled = in_use(blocks, list(_blocks(allocator, found, numbers, interval)))
+    lacking = (address for address, site, _ in sampled if site == UNKNOWN)
+    first_problems(problems, (_of_no_record(address) for address in lacking), "blocks like that")
+    sampled = [one for one in sampled if one[1] >= 0]
     warnings = [problem.what for problem in problems]
     warnings += _unaccounted(sites, Counter(site for _, site, _ in sampled))
     return [recording("jemalloc's heap profiler", sites, sampled, interval, allocator.parts.image.name, warnings)]
@@ -90,29 +94,26 @@ def _site(frames: tuple[int, ...], counts: Sequence[int], row: Profile, interval
     return Site(frames, live, allocated, Totals(round(blocks * scale), round(bytes_ * scale)))
 
 
-def _blocks(
-    allocator: JemallocView, found: Found, numbers: dict[int, int], interval: int, problems: list[Problem]
-) -> Iterator[tuple[int, int, float]]:
-    """Address, site and weight of the blocks that were sampled, also of those in thread caches.
-    Each has an extent of its own, whose descriptor points to the prof_tctx_t."""
+def _blocks(allocator: JemallocView, found: Found, numbers: dict[int, int], interval: int) -> Iterator[tuple[int, int, float]]:
+    """Address, site (UNKNOWN or DAMAGED: none) and weight of the blocks that were sampled, also of
+    those since freed into thread caches. Each has an extent of its own, whose descriptor points to
+    the prof_tctx_t."""
     assert found.row is not None
     seen, row = allocator.parts.extents, found.row
     contexts = {at: words[row.context // 8] for at, words in found.counts.items()}
     column = memoryview(seen.raw).cast("Q")[row.tctx // 8 :: seen.length // 8].tolist()
-    bad = []
     for count, i in enumerate(seen.blocks):
         if count % POLL == 0 and allocator.memory.target.interrupted():
             raise Interrupted
         at = 0 if seen.slab[i] else column[seen.record[i]]
         if at <= NOT_SAMPLED:
             continue
-        site = numbers.get(contexts.get(at, 0))
-        if site is not None:
-            yield seen.address[i], site, represented(seen.classes.sizes[seen.szind[i]], interval)
-        elif at not in contexts:
-            what = f"the block at {seen.address[i]:#x} refers to a record of the profiler at {at:#x}, which is none"
-            bad.append(Problem(seen.descriptors[i], what))
-    first_problems(problems, bad, "blocks like that")
+        site = numbers.get(contexts[at], DAMAGED) if at in contexts else UNKNOWN
+        yield seen.address[i], site, represented(seen.classes.sizes[seen.szind[i]], interval)
+
+
+def _of_no_record(address: int) -> Problem:
+    return Problem(address, f"the block at {address:#x} was sampled by the profiler, and refers to no record of it: it has no stack")
 
 
 def _unaccounted(sites: Sequence[Site], found: Counter[int]) -> Iterator[str]:
