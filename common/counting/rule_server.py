@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Optional
 
-from findleaks.counting.patcher import Read
 from findleaks.counting.table import (
     ADDRESS,
     ANSWERED,
@@ -35,6 +34,7 @@ from findleaks.counting.table import (
     answer,
 )
 from findleaks.counting.unwind_rules import Step, follow, step
+from findleaks.injection.own_memory import Read
 from findleaks.injection.remote_syscall import mapped
 from findleaks.target.base import Region, Target
 from findleaks.unwind.frames import Unwinder

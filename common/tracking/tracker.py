@@ -1,0 +1,96 @@
+"""Records the blocks that a process allocates while stubs are in front of its allocators."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple, Optional
+
+from findleaks.counting.patcher import Stub
+from findleaks.counting.relocate import Patch
+from findleaks.counting.running_stub import RunningStub
+from findleaks.counting.stack_names import StackNames
+from findleaks.counting.table import EXACT
+from findleaks.counting.unwind_rules import Step
+from findleaks.errors import TargetError
+from findleaks.injection.own_memory import PAGE
+from findleaks.target.control import InjectionHost, Outcome
+from findleaks.tracking.hooks import Hook, TrackingCode, hooks
+from findleaks.tracking.record_table import RecordTable, Sampling, draws
+
+
+class Span(NamedTuple):
+    """How long blocks were recorded, and why that ended."""
+
+    seconds: float
+    outcome: Outcome
+
+
+class Tracker:
+    """Tracks one process. `start` it, `wait`, read the process, then `remove` the stubs. `close`
+    must be called, and removes them if that was not done."""
+
+    def __init__(self, host: InjectionHost, sampling: Sampling) -> None:
+        self.host, self.sampling = host, sampling
+        self.hooks: list[Hook] = []
+        self.notes: list[str] = []
+        self.names: Optional[StackNames] = None
+        self._running: Optional[RunningStub[RecordTable]] = None
+        self._began = 0.0
+        self._outcome = Outcome("stop")
+
+    @property
+    def running(self) -> RunningStub[RecordTable]:
+        assert self._running is not None
+        return self._running
+
+    def start(self, until_full: bool) -> None:
+        """Put the stubs in; TargetError says why not, in one line."""
+        self.host.begin()
+        running: RunningStub[RecordTable] = RunningStub(self.host)
+        self._running, self.names = running, StackNames(running.rules)
+        target = running.target
+        if target.arch.name != "x86-64":
+            raise TargetError(f"track knows x86-64 only, not {target.arch.name}")
+        found, notes = hooks(target, self._patch)
+        self.notes += notes
+        self.hooks = [hook for hook, _ in found]
+        code = TrackingCode(found)
+
+        def settings(layout: RecordTable) -> bytes:
+            return layout.recording(self.sampling, layout.address - (code.size + PAGE - 1 & -PAGE))
+
+        def seeds(stub: Stub) -> dict[int, int]:
+            running.write(running.layout.draws_at, draws())
+            own = code.rules(stub.address + PAGE)
+            running.rules.steps.update({key: Step(value) for key, value in own.items()})
+            return {**own, **{key: running.rules.step(key).value for key in (hook.address | EXACT for hook in self.hooks)}}
+
+        layout = RecordTable(0)
+        running.start(code, layout, settings, seeds, layout.records if until_full else 0)
+        self._began = time.monotonic()
+
+    def _patch(self, address: int, name: str) -> Patch:
+        return self.running.patch(address, name)
+
+    def wait(self, seconds: float) -> Span:
+        """Let the process run for so many seconds (0: no limit), until it is full, or Ctrl-C."""
+        self._outcome = self.running.run(seconds or None)
+        return Span(time.monotonic() - self._began, self._outcome)
+
+    def remove(self) -> None:
+        """Take the stubs out. The table can be read until `close`."""
+        running = self.running
+        if running.stub is not None:
+            if self._outcome.why != "ended":
+                self.host.hold()
+            running.remove(self._outcome)
+            self.notes += running.notes
+
+    def close(self) -> None:
+        if self._running is None:
+            self.host.close()
+            return
+        try:
+            self.remove()
+        finally:
+            self._running.close()
