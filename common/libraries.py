@@ -20,10 +20,10 @@ def in_working_folder(name: str) -> bool:
         return False
     relative = [entry for entry in sys.path if not os.path.isabs(entry)]
     absolute = [entry for entry in sys.path if os.path.isabs(entry)]
-    return _origin(name, relative) == spec.origin != _origin(name, absolute)
+    return _origin(name, relative) == os.path.abspath(spec.origin) != _origin(name, absolute)
 
 
 def _origin(name: str, entries: list[str]) -> Optional[str]:
     *namespace, _ = name.split(".")
     spec = PathFinder.find_spec(name, [os.path.join(entry, *namespace) for entry in entries])
-    return None if spec is None else spec.origin
+    return None if spec is None or spec.origin is None else os.path.abspath(spec.origin)

@@ -4,7 +4,8 @@ const $ = id => document.getElementById(id);
 /* The bytes of an element's text, which pack.py packed; null where the browser cannot unpack them. */
 async function inflated(box) {
   try {
-    const deflated = Uint8Array.from(atob(box.textContent.trim()), c => c.charCodeAt(0));
+    const text = atob(box.textContent.trim()), deflated = new Uint8Array(text.length);
+    for (let at = 0; at < text.length; at++) deflated[at] = text.charCodeAt(at);
     box.textContent = "";
     return new Uint8Array(await new Response(new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer());
   } catch (error) {

@@ -95,8 +95,8 @@ def test_lost_blocks_by_stack(every: recorded.Picture, tmp_path: Path) -> None:
 
 def test_blocks_name_their_sites(every: recorded.Picture, tmp_path: Path) -> None:
     ran("blocks", "-o", str(tmp_path / "a.db"), str(every.core), check=True)
-    where = "module NOT LIKE 'libjemalloc%' ORDER BY blocks.address, frame"
-    sql = f"SELECT blocks.address, function FROM blocks JOIN sites USING (site) WHERE {where}"
+    sql = "SELECT blocks.address, function FROM blocks JOIN sites USING (site)"
+    sql += " WHERE module NOT LIKE 'libjemalloc%' ORDER BY blocks.address, frame"
     done = subprocess.run(["sqlite3", "-separator", " ", tmp_path / "a.db", sql], capture_output=True, text=True, check=True)
     stacks: dict[int, list[str]] = {}
     for line in done.stdout.splitlines():

@@ -212,4 +212,4 @@ def test_deep_and_empty(tmp_path: Path) -> None:
     told = driven(page(tmp_path, samples=[Sample(deep, (1, 64))]), script, tmp_path)
     assert told["said"].startswith("f2999, level 3000: 64 B") and told["shown"] and told["rows"] == 3001 * 20 + 16
     empty = driven(page(tmp_path, samples=[]), "return [$('sum').textContent, await over(0.5, 0), (await table()).length];", tmp_path)
-    assert empty[0] == "0 B; 0 stacks" and empty[2] == 0
+    assert empty[0] == "0 B; 0 rows" and empty[2] == 0

@@ -13,13 +13,16 @@ const byModule = meta.modules.filter(name => name).length > 1;
 function hashed(text) {
   let hash = 2166136261;
   for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 16777619);
-  return (hash >>> 8) % 8;
+  return hash >>> 8;
 }
-const hueOf = NAMES.map((name, at) => byModule ? meta.moduleOf[at] % 8 : hashed(name));
+/* Of a name its hue, and how pale it is, so that neighbours of one file differ. */
+const hues = NAMES.map((name, at) => byModule ? meta.moduleOf[at] % 8 : hashed(name) % 8), PALE = [0, 0.16, 0.32];
+const tints = {};
 function taken() {
   const of = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const palette = PALETTES[document.documentElement.dataset.theme] || PALETTES.light;
   colours = {ground: of("--ground"), ink: of("--ink"), pale: of("--pale"), accent: of("--accent"), found: of("--found"), ...palette};
+  colours.tints = tints[colours.ground] ||= NAMES.map((name, at) => mixed(palette.hues[hues[at]], colours.ground, PALE[hashed(name) % 3]));
   context.font = "12px " + of("--mono");
   letter = context.measureText("MMMMMMMMMM").width / 10;
 }
@@ -32,10 +35,10 @@ function fill(node) {
   const {measure, search} = state;
   if (search && search[label[node]]) return colours.found;
   let made;
-  if (!meta.compared) made = node ? colours.hues[hueOf[label[node]]] : colours.flat;
+  if (!meta.compared) made = node ? colours.tints[label[node]] : colours.flat;
   else {
     const wide = Math.max(measure.sum[node], measure.sumBefore[node]), part = wide ? change(measure, node) / wide : 0;
-    made = part ? mixed(colours.flat, part > 0 ? colours.up : colours.down, 0.15 + 0.7 * Math.sqrt(Math.abs(part))) : colours.flat;
+    made = part ? mixed(colours.flat, part > 0 ? colours.up : colours.down, 0.12 + 0.66 * Math.sqrt(Math.abs(part))) : colours.flat;
   }
   return search ? mixed(made.startsWith("#") ? made : hex(made), colours.ground, 0.75) : made;
 }

@@ -79,7 +79,7 @@ function searched(text) {
 function measured(name) {
   state.measure = prepared(measures.find(one => one.name === name));
   buttons($("measures"), measures.map(one => [one.name, one.title]), name, measured);
-  const samples = counted(meta.samples, "stack");
+  const samples = counted(meta.samples, byModule ? "stack" : "row");
   $("sum").textContent = figures(state.measure, ROOT) + "; " + samples;
   searched(state.text);
   if (!state.measure.wide[state.zoom]) zoomTo(ROOT);
