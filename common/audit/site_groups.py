@@ -44,8 +44,9 @@ class _Group:
 
 
 def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions] = None) -> list[Leak]:
-    """Groups of DEFINITE and POSSIBLE blocks by kind and site, the largest first; those without a
-    site make a group of each kind. `suppressions` counts the blocks that it leaves out."""
+    """Groups of DEFINITE and POSSIBLE blocks by kind and site, the largest first. Blocks without a
+    site make a group of each kind: the last ones where samples represent them. `suppressions`
+    counts the blocks that it leaves out."""
     blocks, names = session.directory.blocks, SiteNames(session)
     groups: dict[tuple[int, int], _Group] = {}
     for index, kind, number, weight in _sited(session, graph):
@@ -56,7 +57,8 @@ def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppress
         cycle = graph.cycle(index) if hanging.blocks else 1
         groups.setdefault((kind, number), _Group()).add(start, size, cycle, hanging, weight)
     found = [_leak(session, Kind(kind), number, group) for (kind, number), group in groups.items()]
-    return sorted(found, key=lambda leak: leak.weight)
+    sampled = any(one.sampled for one in session.sites.recordings)
+    return sorted(found, key=lambda leak: (sampled and not leak.site, leak.weight))
 
 
 def _sited(session: Session, graph: Graph) -> Iterator[tuple[int, int, int, float]]:

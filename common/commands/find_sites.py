@@ -36,7 +36,8 @@ def site_text(
         yield ""
     rows = leaks[: limit or None] if len(session.sites) else []
     names = SiteNames(session)
-    lines = table(HEAD, [_row(leak) for leak in rows], (1, 2, 3, 4), width, cut=5)
+    sampled = any(one.sampled for one in session.sites.recordings)
+    lines = table(HEAD, [_row(leak, sampled) for leak in rows], (1, 2, 3, 4), width, cut=5)
     if rows:
         yield lines[0]
     for leak, line in zip(rows, lines[1:]):
@@ -56,9 +57,9 @@ def site_text(
         yield from invocation.next(width, "find")
 
 
-def _row(leak: Leak) -> tuple[str, ...]:
+def _row(leak: Leak, sampled: bool) -> tuple[str, ...]:
     blocks, bytes_ = amounts(leak, leak.estimated)
     indirect = f"{number(leak.indirect_blocks)} / {size(leak.indirect_bytes)}" if leak.indirect_blocks else "–"
     site = str(leak.site) if leak.site else "–"
-    words = what(leak) if leak.site else f"{what(leak)}; stack not recorded"
+    words = what(leak) if leak.site else f"{what(leak)}; not {'sampled' if sampled else 'recorded'}"
     return leak.kind.name.lower(), blocks, bytes_, indirect, site, words, hex(leak.examples[0])

@@ -79,7 +79,7 @@ def site_lines(session: Session, which: int, width: int) -> Iterator[str]:
     """A site with its stack, indented."""
     _, site, recording = session.sites[which]
     count, amount = amounts(site.live, site.estimated)
-    words = f"allocated at site {which} ({recording.recorder}), as {count} blocks in use, {amount}, were:"
+    words = f"site {which} ({recording.recorder}): {count} blocks in use, {amount}, allocated by"
     yield from ("  " + part for part in wrapped(words, width - 2))
     yield from ("    " + frame for frame in stack_lines(SiteNames(session), which, width - 4, DEEP))
 

@@ -13,7 +13,8 @@ from findleaks.target.core import open_core
 
 def test_sampled(tmp_path: Path) -> None:
     google = mallocs_google.Google("8k", tmp_path)
-    program = google.compile(recorded.SOURCE, tmp_path / "sites", recorded.FLAGS)
+    # Its unwinder follows frame pointers.
+    program = google.compile(recorded.SOURCE, tmp_path / "sites", (*recorded.FLAGS, "-fno-omit-frame-pointer"))
     picture = recorded.take(program, tmp_path / "run", 3, 100)
     (found,) = Session(open_core(str(picture.core))).sites.recordings
     assert not found.warnings and found.sampled

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from pathlib import Path
 
+import debuggers
 import libcs
 import mallocs_jemalloc
 import pytest
@@ -12,6 +15,8 @@ import recorded
 import rubies
 import truth
 
+import cores
+from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.allocators.sites import Recording
 from findleaks.session import Session
 from findleaks.target.core import open_core
@@ -75,6 +80,71 @@ def test_as_dumped(every: recorded.Picture) -> None:
     found = own(every)
     assert found.interval == 1
     assert figures(found) == dumped(every)
+
+
+def test_doors(every: recorded.Picture, build) -> None:
+    """GDB, LLDB and the command line name the same stacks; so does the engine without the kernel."""
+    lost = next(hex(made.address) for made in every.made if made.kind == "lost")
+    questions = [["find", "--by", "site"], ["caches", "--sites", "--size", "1k-"], ["blocks", "--site", "3"], ["whatis", lost], ["verdict"]]
+    words = [[*question, "--json"] for question in questions]
+    program, core = str(build("5.3.0")), str(every.core)
+    answers = [line for one in words for line in debuggers.objects(debuggers.findleaks(*one, core, "--exe", program))]
+    assert len(answers) > len(words)
+    typed = ["leaks " + " ".join(one) for one in words]
+    assert debuggers.objects(debuggers.gdb(typed, program, core)) == answers
+    assert debuggers.objects(debuggers.lldb(typed, program, "-c", core)) == answers
+    pure = [line for one in words for line in debuggers.objects(debuggers.findleaks(*one, core, "--exe", program, FINDLEAKS_PURE="1"))]
+    assert pure == answers
+
+
+def test_running(build, tmp_path: Path) -> None:
+    """A live process has the same stacks as its core."""
+    library = str(mallocs_jemalloc.get("5.3.0").library)
+    command, environment = [str(build("5.3.0")), "2", "20", "-"], {"LD_PRELOAD": library, "MALLOC_CONF": EVERY}
+    with cores.Running(command, tmp_path, {**os.environ, **environment}) as running:
+        live = debuggers.ran("find", "--by", "site", "--json", "--pid", str(running.pid), check=True).stdout
+        picture = recorded.Picture(running.kernel_core(), recorded.parse(running.output), tmp_path)
+    assert json.loads(live)["groups"] == picture.ask("find", "--by", "site")["groups"] != []
+
+
+def test_suppressed_by_stack(every: recorded.Picture, tmp_path: Path) -> None:
+    """leak:FUNCTION matches a function anywhere on the stack, as for LeakSanitizer."""
+    rules = tmp_path / "rules"
+    rules.write_text("leak:by_other\nleak:nowhere_at_all\n")
+    before = every.ask("find", "--by", "site")
+    after = every.ask("find", "--by", "site", "--suppressions", str(rules))
+    taken = [group for group in before["groups"] if any(frame["function"] == "by_other" for frame in group["site"]["frames"])]
+    assert taken and [group for group in before["groups"] if group not in taken] == after["groups"]
+    assert after["suppressed"][0]["blocks"] == sum(group["blocks"] for group in taken)
+    assert after["unused_suppressions"] == ["leak:nowhere_at_all"]
+
+
+def test_said_where_asked(every: recorded.Picture) -> None:
+    made = next(made for made in every.made if made.kind == "lost" and made.functions == ("inner_small", "by_other"))
+    text = every.text("whatis", hex(made.address + 3))
+    assert "jemalloc's heap profiler" in text and text.index("inner_small+") < text.index("by_other+") < text.index("fill+")
+    assert "libjemalloc" not in text
+    verdict = every.ask("verdict")
+    (lost,) = [finding for finding in verdict["findings"] if finding["finding"] == "lost"]
+    assert lost["evidence"]["site"]["stack"][0].startswith("by_mapping+") and "find --by site --kind definite" in lost["next"]
+
+
+def test_damaged(every: recorded.Picture) -> None:
+    """Stacks that are damaged are left out with a warning, blocks of other stacks keep theirs."""
+    session = Session(open_core(str(every.core)))
+    jemalloc = next(one for one in session.directory.allocators if isinstance(one, Jemalloc))
+    victim, offset = max(jemalloc.profiler.contexts.items())
+    jemalloc.profiler.contexts[victim] = offset + 8  # what follows is no stack there
+    count = next(at for at, words in jemalloc.profiler.counts.items() if words[12] != victim and words[4])
+    del jemalloc.profiler.counts[count]
+    before = own(every)
+    (after,) = jemalloc.recordings(session.directory.blocks)
+    assert len(after.sites) == len(before.sites) - 1
+    assert len(after.addresses) < len(before.addresses)
+    assert any(hex(victim) in warning for warning in after.warnings)
+    assert any("refers to no record of it" in warning for warning in after.warnings)
+    kept = {before.addresses[i]: before.sites[before.site_of[i]].frames for i in range(len(before.addresses))}
+    assert all(kept[address] == after.sites[site].frames for address, site in zip(after.addresses, after.site_of))
 
 
 @pytest.mark.parametrize("version", ["5.2.1", "5.3.1"])
