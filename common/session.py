@@ -302,14 +302,19 @@ class Session:
         links = [made for made in (runtime.links() for runtime in self.runtimes) if made is not None]
         return self._scanned(Heuristic.NONE, links[0]) if links else None
 
+    @cached_property
+    def _records(self) -> Optional[bytearray]:
+        return next((made for made in (runtime.records() for runtime in self.runtimes) if made is not None), None)
+
     def _scanned(self, heuristics: Heuristic, links: Optional[bytearray] = None) -> Graph:
         blocks, unread = self.directory.blocks, self.doubtful.all_dead or self.unread
         with self._timed("scan"):
             vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
             customary, types = self.customary
             graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
-            if links is not None:
-                graph.exclude_links(links)
+            excluded = links if links is not None else self._records
+            if excluded is not None:
+                graph.exclude_links(excluded)
             for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
                 graph.scan_blocks(piece)
             for piece in self.pieces(subtract(self.root_memory, unread.ranges()), "reading the roots"):

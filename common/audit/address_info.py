@@ -72,7 +72,7 @@ class Answer:
     thread: Optional[int] = None
     symbol: str = ""
     root: bool = False
-    sites: Sequence[int] = ()  # numbers of the stacks that allocated the block, one a recorder
+    sites: Sequence[int] = ()  # numbers of the stacks that allocated or freed it, one a recorder
 
     def json(self) -> dict[str, object]:
         made: dict[str, object] = {"address": hex(self.address), "is": self.sort, "text": self.phrase, "root": self.root}
@@ -186,7 +186,7 @@ class Describer:
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena}){self._managed(address)}"
         holds = holder(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
-        sites = [one.number for one in self.session.sites.all_of(block.address)] if block.kind else []
+        sites = [one.number for one in self.session.sites.all_of(block.address)]
         return Answer(address, "block", phrase, block=block, region=region, sites=sites)
 
     def _in_region(self, address: int, region: Region) -> Answer:

@@ -15,7 +15,7 @@ from findleaks.session import Session
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, region_index, subtract
 
-OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "libasan", "liblsan", "libtsan", "libtbbmalloc")
+OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "liblsan", "libtsan", "libtbbmalloc")
 """Modules with a malloc of their own that findleaks cannot read."""
 
 STACK_LOOK = 1 << 20  # bytes examined from a stack pointer up
