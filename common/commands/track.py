@@ -59,7 +59,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     host = _host(session.target)
     notes = remove_leftover_stubs(session.target, host)
     with closing(Tracker(host, sampling)) as tracker:
-        tracker.start(args.until_full)
+        tracker.start(args.until_full, args.seconds)
         span = tracker.wait(args.seconds)
         if span.outcome.why == "ended":
             raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: what it held cannot be read any more")

@@ -69,15 +69,27 @@ class RunningStub(Generic[L]):
         return made
 
     def start(
-        self, code: StubCode, layout: L, settings: Callable[[L], bytes], seeds: Callable[[Stub], Mapping[int, int]], limit: int
+        self,
+        code: StubCode,
+        layout: L,
+        settings: Callable[[L], bytes],
+        seeds: Callable[[Stub], Mapping[int, int]],
+        limit: int,
+        watch: Callable[[], None] = lambda: None,
     ) -> None:
         """Put the stub in, and enable it. `seeds`: rules that it has from the beginning. The
-        process is stopped once the table counts `limit` events (0: any number)."""
+        process is stopped once the table counts `limit` events (0: any number). `watch` is called
+        now and then while the process runs, by another thread."""
+
+        def ended() -> bool:
+            watch()
+            return self.host.terminated()
+
         self.host.hold()
         self.stub, self._layout, self._shared = install(self.host, self.memory, code, layout, settings, self.target.exe_path)
         self._seed(seeds(self.stub))
         self._limit = limit
-        self._service = Service(self._shared, self.rules, self.layout.rules, limit, self.host.stop, self.host.terminated)
+        self._service = Service(self._shared, self.rules, self.layout.rules, limit, self.host.stop, ended)
         self._service.start()
         on, off = (1).to_bytes(8, "little"), bytes(8)
         pokes = [(self.stub.table + at, on, off) for at in (ENABLED, SERVED)]

@@ -15,7 +15,8 @@ from findleaks.errors import TargetError
 from findleaks.injection.own_memory import PAGE
 from findleaks.target.control import InjectionHost, Outcome
 from findleaks.tracking.hooks import Hook, TrackingCode, hooks
-from findleaks.tracking.record_table import RecordTable, Sampling, draws
+from findleaks.tracking.record_table import MEAN, TAKEN, RecordTable, Sampling, draws
+from findleaks.tracking.thinning import Thinning
 
 
 class Span(NamedTuple):
@@ -43,8 +44,9 @@ class Tracker:
         assert self._running is not None
         return self._running
 
-    def start(self, until_full: bool) -> None:
-        """Put the stubs in; TargetError says why not, in one line."""
+    def start(self, until_full: bool, seconds: float = 0.0) -> None:
+        """Put the stubs in; TargetError says why not, in one line. Unless the table is to be filled
+        (`until_full`), it is made to last for so many `seconds` (0: not known)."""
         self.host.begin()
         running: RunningStub[RecordTable] = RunningStub(self.host)
         self._running, self.names = running, StackNames(running.rules)
@@ -65,8 +67,13 @@ class Tracker:
             running.rules.steps.update({key: Step(value) for key, value in own.items()})
             return {**own, **{key: running.rules.step(key).value for key in (hook.address | EXACT for hook in self.hooks)}}
 
+        def thin(mean: int) -> None:
+            running.memory.write(running.layout.address + MEAN, mean.to_bytes(8, "little"))
+
         layout = RecordTable(0)
-        running.start(code, layout, settings, seeds, layout.records if until_full else 0)
+        thinning = Thinning(lambda: running.counter(TAKEN), layout.records, thin, seconds)
+        exact = until_full or bool(self.sampling.mean)
+        running.start(code, layout, settings, seeds, layout.records if until_full else 0, (lambda: None) if exact else thinning)
         self._began = time.monotonic()
 
     def _patch(self, address: int, name: str) -> Patch:

@@ -63,6 +63,7 @@ class Tracked:
         """Its exit status, when its input ends."""
         assert self.process.stdin is not None
         self.process.stdin.close()
+        self.process.stdin = None
         return self.process.wait(PATIENCE)
 
 
