@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.sites import Sites
     from findleaks.debuginfo.files import DebugFiles
     from findleaks.debuginfo.members import Members
+    from findleaks.debuginfo.sources import Sources
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import Runtime
 
@@ -221,6 +222,13 @@ class Session:
         from findleaks.debuginfo.files import DebugFiles  # few commands need it
 
         return DebugFiles(self.target, self.report_progress)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The source of code: files, lines and inlined functions, from debug information."""
+        from findleaks.debuginfo.sources import Sources
+
+        return Sources(self.target, lambda: self.debug_files, self.report_progress)
 
     @cached_property
     def members(self) -> Members:

@@ -44,7 +44,7 @@ def wanted(args: argparse.Namespace) -> Wanted:
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
     output_format(args, FILES)
-    return Wanted(args.function, one, args.when, args.every, args.seconds, args.events)
+    return Wanted(args.function, one, args.when, args.every, args.seconds, args.events, not args.no_lines)
 
 
 def breakpoint_host(target: Target) -> BreakpointHost:

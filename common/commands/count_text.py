@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Union
 
 from findleaks.commands import SCHEMA, Invocation
-from findleaks.commands.frames import frame_json
+from findleaks.commands.frames import frame_json, frame_label
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.output import Written
 from findleaks.commands.result import fields, written_json, written_lines
@@ -118,8 +118,7 @@ class CountResult:
 
 
 def _label(frame: NamedFrame, width: int) -> str:
-    label = printable(frame._replace(function=without_parameters(frame.function) or frame.function).label(), 2000)
-    return label if len(label) <= width else label[: width - 1] + "…"
+    return frame_label(frame._replace(function=without_parameters(frame.function) or frame.function), width)
 
 
 def _folded(table: Table) -> Iterator[str]:

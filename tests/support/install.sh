@@ -18,6 +18,8 @@ ld binutils
 git git
 zsh zsh
 valgrind valgrind
+dwz dwz
+debuginfod debuginfod
 zstd zstd
 xz xz-utils
 redis-server redis-server
