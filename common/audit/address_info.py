@@ -72,8 +72,8 @@ class Answer:
     thread: Optional[int] = None
     symbol: str = ""
     root: bool = False
-    source: Sequence[SourcePlace] = ()  # of code
     sites: Sequence[int] = ()  # numbers of the stacks that allocated or freed it, one a recorder
+    source: Sequence[SourcePlace] = ()  # of code
 
     def json(self) -> dict[str, object]:
         made: dict[str, object] = {"address": hex(self.address), "is": self.sort, "text": self.phrase, "root": self.root}

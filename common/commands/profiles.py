@@ -29,7 +29,7 @@ def blocks_measures(word: str = "") -> tuple[Measure, Measure]:
 def call_frame(frame: NamedFrame) -> Frame:
     """A function without its parameters; code without a symbol by its place in its file."""
     name = without_parameters(frame.function) if frame.function else frame.label()
-    return Frame(frame_name(name), frame.address, printable(frame.module))
+    return Frame(frame_name(name), frame.address, printable(frame.module), printable(frame.file), frame.line, frame.inlined)
 
 
 def of_stacks(title: str, what: str, stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Profile:

@@ -58,7 +58,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     form = output_format(args, FILES)
     host = _host(session.target)
     notes = remove_leftover_stubs(session.target, host)
-    with closing(Tracker(host, sampling)) as tracker:
+    with closing(Tracker(host, sampling, not args.no_lines)) as tracker:
         tracker.start(args.until_full, args.seconds)
         span = tracker.wait(args.seconds)
         if span.outcome.why == "ended":
@@ -75,7 +75,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
             name_holders(moment, [site for site in found if site.blocks], holders(moment)) if any(site.blocks for site in found) else None
             moment.done()
             tracker.remove()
-            result = _result(moment, args, found, recorded, span, [*notes, *tracker.notes], host.pid)
+            result = _result(moment, args, found, recorded, span, [*notes, *tracker.notes, *tracker.names.warnings], host.pid)
             if form:
                 from findleaks.commands.track_file import write
 

@@ -15,9 +15,10 @@ from findleaks.unwind.stacks import NamedFrame, Namer
 
 
 class StackNames:
-    """Of one process, whose rules these are: hold their lock."""
+    """Of one process, whose rules these are: hold their lock where stacks are followed. `namer`:
+    what makes a Namer."""
 
-    def __init__(self, rules: Rules, namer: Callable[[Target, Unwinder], Namer] = Namer) -> None:
+    def __init__(self, rules: Rules, namer: Callable[[Target, Unwinder], Namer]) -> None:
         self._rules, self._make = rules, namer
         self._namer: Optional[tuple[Target, Namer]] = None
         self._names: dict[int, tuple[NamedFrame, ...]] = {}
@@ -37,7 +38,6 @@ class StackNames:
         return keys if code or len(keys) == 1 else keys[:-1], end
 
     def named(self, keys: Sequence[int]) -> tuple[NamedFrame, ...]:
-        """The frames, with the functions inlined at each."""
         rules = self._rules
         if self._namer is None or self._namer[0] is not rules.target:
             self._namer = rules.target, self._make(rules.target, rules.unwinder)
