@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Optional, Union
 
-from findleaks.audit.diagnostics import result_warnings
+from findleaks.audit.diagnostics import result_warnings, target_warnings
 from findleaks.commands import SCHEMA, Invocation
 from findleaks.engine.load import missing_kernel, stale_kernel
 from findleaks.engine.terms import State
@@ -21,7 +21,7 @@ def warnings_of(session: Session) -> list[str]:
     """Warnings on what limits the result, printable."""
     computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
     recorded = session.sites.warnings if "sites" in vars(session) else []
-    found = [*session.target.warnings, *result_warnings(session), *filter(None, computed), *recorded, *_slow(session)]
+    found = [*target_warnings(session), *result_warnings(session), *filter(None, computed), *recorded, *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 
