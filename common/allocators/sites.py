@@ -8,13 +8,19 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Optional, Union
+from itertools import islice
+from typing import NamedTuple, Optional, TypeVar, Union
 
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, Totals
+from findleaks.errors import Interrupted
+from findleaks.target.base import Target
+
+STEP = 1 << 14  # recorded blocks between two checks for Ctrl-C
+Item = TypeVar("Item")
 
 
 class SourceFrame(NamedTuple):
@@ -79,30 +85,49 @@ class Recording:
         return self.interval > 1
 
 
+def polled(items: Iterable[Item], target: Target) -> Iterator[Item]:
+    """The items, with a check for Ctrl-C every STEP of them. Raises Interrupted."""
+    for count, item in enumerate(items):
+        if count % STEP == 0 and target.interrupted():
+            raise Interrupted
+        yield item
+
+
 def recording(
+    target: Target,
     recorder: str,
     sites: Sequence[Site],
-    blocks: Sequence[tuple[int, int, float]],
+    blocks: Iterable[tuple[int, int, float]],
     interval: int = 1,
     own: str = "",
     warnings: Sequence[str] = (),
 ) -> Recording:
     """A recording of `blocks`: address, index of its site and weight, in any order. Of an address
-    that occurs again, the first counts."""
+    that occurs again, the first counts. Raises Interrupted."""
     found: dict[int, tuple[int, float]] = {}
-    for address, site, weight in blocks:
+    for address, site, weight in polled(blocks, target):
         found.setdefault(address, (site, weight))
-    order = sorted(found)
-    weights = array("d", [found[address][1] for address in order]) if interval > 1 else array("d")
-    site_of = array("I", [found[address][0] for address in order])
-    return Recording(recorder, sites, array("Q", order), site_of, weights, interval, own, warnings)
+    made = Recording(recorder, sites, interval=interval, own=own, warnings=warnings)
+    for address in polled(sorted(found), target):
+        site, weight = found[address]
+        made.addresses.append(address)
+        made.site_of.append(site)
+        if interval > 1:
+            made.weights.append(weight)
+    return made
 
 
-def in_use(blocks: Blocks, found: Sequence[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
-    """Those of `found`, tuples that begin with an address, at which a block in use starts."""
-    indices, _ = blocks.find_all(array("Q", [one[0] for one in found]))
-    end = len(blocks)
-    return [one for one, i in zip(found, indices) if i < end and blocks.address(i) == one[0] and blocks.state(i) == State.IN_USE]
+def in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int, float]]) -> Iterator[tuple[int, int, float]]:
+    """Those of `found`, tuples that begin with an address, at which a block in use starts. Raises
+    Interrupted."""
+    left, end = iter(found), len(blocks)
+    while batch := list(islice(left, STEP)):
+        if target.interrupted():
+            raise Interrupted
+        indices, _ = blocks.find_all(array("Q", [one[0] for one in batch]))
+        for one, i in zip(batch, indices):
+            if i < end and blocks.address(i) == one[0] and blocks.state(i) == State.IN_USE:
+                yield one
 
 
 def represented(size: float, interval: int) -> float:

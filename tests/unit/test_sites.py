@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import fake
 import pytest
 
 from findleaks.allocators.sites import Site, Sites, SourceFrame, recording, represented
 from findleaks.engine.terms import Totals
 
+TARGET = fake.FakeTarget({})
 SMALL, LARGE = Site((0x10, 0x20), Totals(3, 30)), Site((0x11, 0x20), Totals(2, 500))
 SAMPLED = Site((SourceFrame("shop.py", 41, "order"),), Totals(1, 100), None, Totals(40, 4000))
 
 
 def both() -> Sites:
-    first = recording("first", [SMALL, LARGE], [(0x3000, 1, 1.0), (0x1000, 0, 1.0), (0x1000, 1, 1.0)])
-    return Sites([first, recording("second", [SAMPLED], [(0x1000, 0, 40.0), (0x2000, 0, 40.0)], interval=512)])
+    first = recording(TARGET, "first", [SMALL, LARGE], [(0x3000, 1, 1.0), (0x1000, 0, 1.0), (0x1000, 1, 1.0)])
+    return Sites([first, recording(TARGET, "second", [SAMPLED], [(0x1000, 0, 40.0), (0x2000, 0, 40.0)], interval=512)])
 
 
 def test_most_bytes_first() -> None:

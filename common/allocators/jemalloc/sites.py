@@ -38,13 +38,14 @@ def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
     interval = _interval(allocator)
     numbers = {context: i for i, context in enumerate(stacks)}
     sites = [_site(frames, counts, found.row, interval) for frames, counts in zip(stacks.values(), _counts(allocator, found, stacks))]
-    sampled = in_use(blocks, list(_blocks(allocator, found, numbers, interval)))
+    target = allocator.memory.target
+    sampled = list(in_use(target, blocks, _blocks(allocator, found, numbers, interval)))
     lacking = (address for address, site, _ in sampled if site == UNKNOWN)
     first_problems(problems, (_of_no_record(address) for address in lacking), "blocks like that")
     sampled = [one for one in sampled if one[1] >= 0]
     warnings = [problem.what for problem in problems]
     warnings += _unaccounted(sites, Counter(site for _, site, _ in sampled))
-    return [recording("jemalloc's heap profiler", sites, sampled, interval, allocator.parts.image.name, warnings)]
+    return [recording(target, "jemalloc's heap profiler", sites, sampled, interval, allocator.parts.image.name, warnings)]
 
 
 def _stacks(allocator: JemallocView, found: Found, problems: list[Problem]) -> dict[int, tuple[int, ...]]:

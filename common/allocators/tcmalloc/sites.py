@@ -16,21 +16,23 @@ from findleaks.allocators.tcmalloc.spans import Span
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Totals
+from findleaks.target.base import Target
 
 DEEPEST = STACK // WORD - 2  # frames of a sampled block's stack
 PERIOD = "_ZN61FLAG__namespace_do_not_use_directly_use_DECLARE_int64_instead31FLAGS_tcmalloc_sample_parameterE"
 USUAL_PERIOD = 512 << 10  # bytes, as the manual recommends; there is none unless it is set
 
 
-def of_profile(found: HeapProfile, blocks: Blocks, own: str) -> Recording:
+def of_profile(target: Target, found: HeapProfile, blocks: Blocks, own: str) -> Recording:
     """What the heap profiler has: every allocation since it was started."""
     numbers = {address: number for number, address in enumerate(found.buckets)}
     sites = [
         Site(one.frames, Totals(one.allocs - one.frees, one.alloc_size - one.free_size), Totals(one.allocs, one.alloc_size))
         for one in found.buckets.values()
     ]
-    known = [(key, numbers[bucket], 1.0) for key, _, bucket in found.entries if bucket in numbers]
-    return recording("gperftools' heap profiler", sites, in_use(blocks, known), own=own, warnings=[one.what for one in found.problems])
+    known = ((key, numbers[bucket], 1.0) for key, _, bucket in found.entries if bucket in numbers)
+    warnings = [one.what for one in found.problems]
+    return recording(target, "gperftools' heap profiler", sites, in_use(target, blocks, known), own=own, warnings=warnings)
 
 
 def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Blocks, own: str) -> list[Recording]:
@@ -57,7 +59,8 @@ def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Bl
     first_problems(problems, bad, "stacks like that")
     sites = [_site(stack, sizes, period) for stack, sizes in stacks.items()]
     warnings = [problem.what for problem in problems]
-    return [recording("gperftools' sampling", sites, in_use(blocks, found), max(period, 2), own, warnings)]
+    used = in_use(memory.target, blocks, found)
+    return [recording(memory.target, "gperftools' sampling", sites, used, max(period, 2), own, warnings)]
 
 
 def _site(stack: tuple[int, ...], sizes: list[int], period: int) -> Site:

@@ -43,7 +43,8 @@ def recordings(heap: GoogleHeap, blocks: Blocks) -> list[Recording]:
     weights = [weight for samples in stacks.values() for _, _, _, weight in samples]
     interval = max(sum(weights) // max(len(weights), 1), 2)
     sites = [_site(stack, samples) for stack, samples in stacks.items()]
-    return [recording("tcmalloc's sampling", sites, in_use(blocks, found), interval, heap.where, [problem.what for problem in problems])]
+    warnings = [problem.what for problem in problems]
+    return [recording(heap.target, "tcmalloc's sampling", sites, in_use(heap.target, blocks, found), interval, heap.where, warnings)]
 
 
 def _samples(heap: GoogleHeap, bad: list[Problem]) -> list[tuple[tuple[int, ...], _Sample]]:

@@ -38,7 +38,7 @@ def recordings(umem: UmemView, blocks: Blocks) -> list[Recording]:
     problems: list[Problem] = []
     first_problems(problems, bad, "records like that")
     sites = [Site(stack, Totals(counts[number], sums[number])) for stack, number in numbers.items()]
-    return [recording("libumem's audit", sites, found, own=umem.where, warnings=[problem.what for problem in problems])]
+    return [recording(umem.target, "libumem's audit", sites, found, own=umem.where, warnings=[problem.what for problem in problems])]
 
 
 def _audited(flags: int) -> bool:
