@@ -89,10 +89,7 @@ class SourcePlace(NamedTuple):
 
 
 class SourceLookup(Protocol):
-    """What knows the source of code by its debug information: a debugger. `first`: whether it is
-    asked before findleaks reads the debug information itself, or only where that fails."""
-
-    first: bool
+    """What knows the source of code by its debug information: a debugger."""
 
     def places(self, address: int, build_id: str) -> Sequence[SourcePlace]:
         """The functions at an address, inlined ones first, the innermost first of all; () where
@@ -172,7 +169,7 @@ class Target(Mapped, Protocol):
     # When the process started, in clock ticks after the system's boot (field 22 of /proc/PID/stat),
     # which distinguishes processes that had one id; None: not known.
     start_time: Optional[int] = None
-    # The debugger that has loaded the process, where it knows lines and inlined functions.
+    # The debugger that has loaded the process: it may know sources that no file here has.
     debugger: Optional[SourceLookup] = None
 
     def read_code(self, address: int, size: int) -> bytes:
