@@ -13,7 +13,7 @@ from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Share, Store
 from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import managed_heaps, trusted
-from findleaks.audit.leak_groups import Leak, lost, merge, what
+from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
 from findleaks.audit.owner import Sort
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, printable, size, some
@@ -103,7 +103,7 @@ def _lost(session: Session) -> Finding:
     cause = ""
     if top is not None and top.examples:
         cause = _top(top, amount)
-        commands += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}"]
+        commands += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}", *track_words(session, top)]
     if amount < NEXT_TO_NOTHING and amount * 1000 < in_use.bytes:
         title = f"Next to nothing is lost: {blocks(count)}, {size(amount)}{maybe}."
         return Finding(
