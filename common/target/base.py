@@ -154,6 +154,7 @@ class Target(Mapped, Protocol):
     description: str  # one line: "core of ./server (pid 4711), 5 threads"
     pid: Optional[int]
     live: bool
+    trackable: bool = False  # code can be put into it, from where this target is: `track`
     path: str = ""  # of the core file; "" for a live process
     unread: list[Range]  # writable memory that was mapped and cannot be read
     # Of `unread`: what had pages, and the process excluded from dumps (MADV_DONTDUMP).
