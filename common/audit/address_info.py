@@ -25,7 +25,8 @@ _TLS_GUESS = 0x1000  # assumed bytes of thread-local variables below a thread po
 
 @dataclass(frozen=True)
 class BlockInfo:
-    """A block as commands print it. `kind`: "" if it is not in use."""
+    """A block as commands print it. `kind`: "" if it is not in use; `site`: number of the stack
+    that allocated it, 0 if that was not recorded."""
 
     index: int
     address: int
@@ -36,6 +37,7 @@ class BlockInfo:
     arena: str
     type: str
     hint: str
+    site: int = 0
 
     def json(self) -> dict[str, object]:
         return {
@@ -45,6 +47,7 @@ class BlockInfo:
             "kind": self.kind or None,
             "allocator": self.allocator,
             "arena": self.arena,
+            "site": self.site or None,
             "type": self.type or None,
             "hint": self.hint or None,
         }
@@ -69,6 +72,7 @@ class Answer:
     thread: Optional[int] = None
     symbol: str = ""
     root: bool = False
+    sites: Sequence[int] = ()  # numbers of the stacks that allocated or freed it, one a recorder
     source: Sequence[SourcePlace] = ()  # of code
 
     def json(self) -> dict[str, object]:
@@ -161,6 +165,7 @@ class Describer:
             owned.heap.arena if owned else "",
             type_name,
             "" if type_name or not used else hint_of(self.session, address, size),
+            self.session.sites.of(address) if used else 0,
         )
 
     def type(self, index: int) -> str:
@@ -199,7 +204,8 @@ class Describer:
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena}){self._managed(address)}"
         holds = holder(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
-        return Answer(address, "block", phrase, block=block, region=region)
+        sites = [one.number for one in self.session.sites.all_of(block.address)]
+        return Answer(address, "block", phrase, block=block, region=region, sites=sites)
 
     def _in_region(self, address: int, region: Region) -> Answer:
         root = inside(self.session.roots, address) is not None

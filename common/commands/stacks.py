@@ -9,6 +9,7 @@ from functools import partial
 from findleaks.commands import Invocation, command
 from findleaks.commands.frames import add_stack_options, frame_json, frame_label
 from findleaks.commands.limits import first
+from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain, source_warnings
 from findleaks.formatting import counted, number, printable, some
 from findleaks.session import Session
@@ -22,6 +23,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--not-under", metavar="FUNCTION", action="append", default=[], help="only stacks that this one is not on; may be given again"
     )
     add_stack_options(parser, 0)
+    add_output(parser, "all of these stacks", STACKS)
 
 
 @command(arguments=_arguments)
@@ -30,6 +32,7 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     full, without its parameters, or by its last part: -c MakeCallback finds node::MakeCallback(…).
     Stacks go through code made at run time (V8's, by its frame pointers) up to the function the
     thread began in; needs no heap and no debug information."""
+    form = output_format(args, STACKS)
     every = group_threads(session.target, None if args.no_lines else session.sources)
     found = filter_stacks(every, args.function, args.module, args.not_under)
     names = session.target.thread_names()
@@ -51,10 +54,18 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     if ends:
         cut = _threads([stack for stack in every if stack.end])
         warnings.append(f"{cut} of {_threads(every)} stacks do not reach their beginning: {some(ends)}; filters see what is there")
-    if not args.folded:
-        return Plain(session, "stacks", body, partial(_text, every, found, names, args), warnings=warnings)
-    # The program that draws folded stacks takes each line for one, also a warning.
-    return Plain(session, "stacks", body, lambda *_: folded(first(found, args.limit)), warnings=warnings if args.json else [])
+    if args.folded:
+        # The program that draws folded stacks takes each line for one, also a warning.
+        result = Plain(session, "stacks", body, lambda *_: folded(first(found, args.limit)), warnings=warnings if args.json else [])
+    else:
+        result = Plain(session, "stacks", body, partial(_text, every, found, names, args), warnings=warnings)
+    if form:
+        from findleaks.commands.export import of_target, write_profile
+        from findleaks.commands.profiles import of_stacks
+
+        profile = of_stacks(f"Threads: {session.target.description}", "threads", [(one.frames, len(one.threads)) for one in found])
+        result.written = write_profile(session, of_target(profile, session.target), args.output, form)
+    return result
 
 
 def _threads(found: Sequence[Stack]) -> int:
