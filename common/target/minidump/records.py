@@ -67,7 +67,7 @@ class Dump(NamedTuple):
 
 def decoded(file: File, name: str) -> Dump:
     """The records of a dump; TargetError if it is of another system or machine."""
-    _check_system(file.stream(streams.SYSTEM), name)
+    _check_system(file.stream(streams.SYSTEM), f"{name}: truncated" if file.cut else name)
     status = _status(file.stream(streams.STATUS))
     pid = _pid(file, status)
     threads, vectors = _threads(file)
@@ -92,7 +92,7 @@ def decoded(file: File, name: str) -> Dump:
 def _check_system(system: memoryview, name: str) -> None:
     machine, platform = (int.from_bytes(part, "little") for part in (system[:2], system[20:24]))
     if len(system) < 24:
-        raise TargetError(f"{name}: the minidump does not say what system it is of: its system information is missing")
+        raise TargetError(f"{name}: the system information of the minidump is missing")
     if platform not in _LINUX:
         raise TargetError(f"{name}: a minidump of {_SYSTEMS.get(platform, f'system {platform:#x}')}: only Linux is supported")
     if machine != 9:
