@@ -17,7 +17,7 @@ from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, core_subjec
 from findleaks.errors import TargetError, UsageError
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
-from findleaks.target.files import open_regular
+from findleaks.target.files import MINIDUMP, open_regular
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import ended, system_call
 from findleaks.target.register_words import debugger_thread
@@ -79,7 +79,7 @@ def _is_core(path: str) -> bool:
             head = file.read(18)
     except OSError:
         return False
-    if head[:4] == b"MDMP":
+    if head[:4] == MINIDUMP:
         return True
     return head[:4] == b"\x7fELF" and int.from_bytes(head[16:18], "little" if head[5:6] == b"\x01" else "big") == 4
 

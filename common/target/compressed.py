@@ -15,6 +15,7 @@ from typing import Protocol
 
 from findleaks.errors import TargetError
 from findleaks.formatting import size as human
+from findleaks.target.files import FORMATS
 from findleaks.target.zstd import Damaged, Frames, Trailing
 
 _STEP = 1 << 16
@@ -22,7 +23,6 @@ _STEP = 1 << 16
 Ctrl-C is noticed this often."""
 _BLOCK = 1 << 16  # bytes of a block that becomes a hole where all of them are zero
 _ZERO = bytes(_BLOCK)
-_FORMATS = (b"\x7fELF", b"MDMP")  # what may be packed
 _KEPT_FREE = 10  # one part in so many of the disk's free space is left free
 
 
@@ -152,7 +152,7 @@ class _Output:
         """Append data. _DiskFull when the disk is too full, TargetError when this is no core."""
         if len(self._start) < 4:
             self._start += data[:4]
-            if not any(self._start.startswith(magic[: len(self._start)]) for magic in _FORMATS):
+            if not any(self._start.startswith(magic[: len(self._start)]) for magic in FORMATS):
                 raise TargetError(f"{self.name}: what is packed in it is not an ELF file: a core file is needed")
         low = 0
         while low < len(data):

@@ -12,6 +12,7 @@ from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf, notes, snapshot_note
 from findleaks.target.base import Module, Range, Region, Thread
+from findleaks.target.files import FORMATS, MINIDUMP
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
 from findleaks.target.module_files import ModuleFiles
@@ -25,9 +26,6 @@ from findleaks.target.runs import Runs
 from findleaks.target.snapshot_note import SnapshotNote
 
 GIVE_SYSROOT = "Give --sysroot."
-ELF, MINIDUMP = b"\x7fELF", b"MDMP"
-FORMATS = (ELF, MINIDUMP)
-"""The magic numbers of files that are read as they are."""
 
 
 class CoreTarget(ExtentReader, ImageTarget):

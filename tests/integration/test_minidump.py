@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 from collections import Counter
@@ -9,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import doors
 import pytest
 import truth
-from debuggers import lldb, ran
+from debuggers import gdb, lldb, objects, ran
 
 from cores import Running
 
 KINDS = ("full", "modified-memory", "stack")
+CORES = doors.ROOT / "cores"
 
 
 @dataclass(frozen=True)
@@ -95,3 +98,55 @@ def test_what_a_dump_of_the_stacks_lacks(pictures: Pictures) -> None:
     assert heap["is"] == "mapping"
     assert "only `whatis` and `stacks` can be answered" in body["warnings"][0]
     assert len(body["warnings"]) == 1
+
+
+@pytest.fixture(scope="module")
+def breakpads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Breakpad's minidump of all writable memory, from cores/."""
+    path = tmp_path_factory.mktemp("breakpad") / "doors.dmp"
+    path.write_bytes(gzip.decompress((CORES / "doors.dmp.gz").read_bytes()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def at() -> doors.Placed:
+    """The blocks of Breakpad's samples, as their process named them."""
+    return doors.placed("\n".join(line for line in (CORES / "README.md").read_text().splitlines() if " 0x" in line))
+
+
+def test_breakpads(breakpads: Path, at: doors.Placed) -> None:
+    """The block that only the upper half of a vector register holds is reachable: Breakpad has that."""
+    found = blocks(breakpads)
+    assert {name: found[address]["kind"] for name, address in at.items() if name in doors.KINDS} == doors.KINDS
+    body = json.loads(ran("find", "--json", str(breakpads), check=True).stdout)
+    assert (body["totals"]["definite"]["blocks"], body["totals"]["indirect"]["blocks"]) == (2, 2)
+    assert "the vector registers beyond 128 bits are not known" in body["warnings"][-1]
+    packed = json.loads(ran("find", "--json", str(CORES / "doors.dmp.gz"), check=True).stdout)
+    assert {**packed, "warnings": body["warnings"]} == body
+
+
+def test_the_stacks_of_breakpads(at: doors.Placed) -> None:
+    dump = CORES / "doors_stacks.dmp.gz"
+    body = json.loads(ran("stacks", "--json", str(dump), check=True).stdout)
+    assert body["threads"] == 2
+    assert [stack["names"][0] for stack in body["stacks"]] == ["doors"] * 2
+    assert "doors_stacks.dmp.gz: this minidump has the threads' stacks" in ran("find", str(dump)).stderr
+    (answer,) = json.loads(ran("whatis", "--json", at["first"], str(dump), check=True).stdout)["answers"]
+    assert "[heap] mapping" in answer["text"]
+
+
+def test_inside_lldb(breakpads: Path, at: doors.Placed) -> None:
+    """Every command answers as on the command line; only what to do about files that are not here is said in LLDB's words."""
+    inside, outside = (
+        [{**json.loads(line), "warnings": []} for line in lines]
+        for lines in (objects(lldb(doors.inside(at), "-c", str(breakpads))), doors.on_core(at, breakpads))
+    )
+    assert inside == outside
+    assert len(inside) > 30
+
+
+def test_inside_gdb(breakpads: Path) -> None:
+    """GDB refuses minidumps; what can be done is said, and can be pasted."""
+    paste = f"`shell findleaks find {breakpads}`, or in a shell `lldb -c {breakpads}`"
+    for words in ([str(breakpads)], ["-c", str(breakpads)], [f"--core={breakpads}"]):
+        assert gdb(["leaks find"], *words).splitlines()[-1] == f"leaks: {breakpads}: a minidump, which GDB cannot load: {paste}"

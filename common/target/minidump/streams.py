@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from findleaks.errors import TargetError
+from findleaks.target.files import MINIDUMP
 
-MAGIC = b"MDMP"
 VERSION = 0xA793  # the low 16 bits
 (THREADS, MODULES, MEMORY, EXCEPTION, SYSTEM, MEMORY64, MISC, MEMORY_INFO, NAMES) = (3, 4, 5, 6, 7, 9, 15, 16, 24)
 STATUS, COMMAND_LINE, AUXV, MAPS, STAT = 0x47670004, 0x47670006, 0x47670008, 0x47670009, 0x4767000B
@@ -52,7 +52,7 @@ class File(NamedTuple):
 
 def opened(view: memoryview, name: str) -> File:
     """The directory of a minidump; TargetError if the file is none."""
-    if len(view) < _HEADER.size or bytes(view[:4]) != MAGIC:
+    if len(view) < _HEADER.size or bytes(view[:4]) != MINIDUMP:
         raise TargetError(f"{name}: truncated: not even the header of the minidump is there")
     _, version, count, directory, _, written, _ = _HEADER.unpack_from(view)
     if version & 0xFFFF != VERSION:
