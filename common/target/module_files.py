@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks import formatting
@@ -14,10 +14,12 @@ from findleaks.target.modules import DELETED, FileSource, Image, check
 
 class ModuleFiles:
     """Finds modules' files: below `sysroot` if that is not "", and where `image` says ("the core",
-    "the minidump"); the program's also at `exe`. `remedy` says how the user names them."""
+    "the minidump"); the program's also at `exe`, and those that are named without a folder in
+    `folders`. `remedy` says how the user names them."""
 
-    def __init__(self, exe: str, sysroot: str, remedy: str, image: str) -> None:
+    def __init__(self, exe: str, sysroot: str, remedy: str, image: str, folders: Sequence[str] = ()) -> None:
         self._exe, self._sysroot, self._remedy, self._image = exe, sysroot, remedy, image
+        self._folders = folders
         self._differ: list[str] = []
         self._absent: list[str] = []
         self._vague: list[str] = []
@@ -29,7 +31,10 @@ class ModuleFiles:
         named = [Place(self._exe)] if is_main and self._exe else []
         if self._sysroot:
             named += [Place(path, self._sysroot), Place(os.path.basename(path), self._sysroot)]
-        result = check([*named, *([Place(path)] if path.startswith("/") else [])], found, named)
+        places = [Place(path)] if path.startswith("/") else []
+        if path and "/" not in path:
+            places += [Place(f"{folder}/{path}", self._sysroot) for folder in self._folders]
+        result = check([*named, *places], found, named)
         if result.mismatch:
             ids = f"build-id {_short_id(result.build_id)}) is not {self._image}'s ({_short_id(module.build_id)}"
             self._differ.append(f"{os.path.basename(result.path)} on this machine ({ids}): not used. {self._remedy}")

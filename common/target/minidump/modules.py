@@ -15,7 +15,7 @@ from findleaks.target.module_files import ModuleFiles
 from findleaks.target.modules import FileSource, Image, headers, images, mapped_files, unnamed
 from findleaks.target.ranges import holding
 
-_VDSO_NAMES = ("linux-gate", "[vdso]")  # Breakpad's, LLDB's
+_VDSO_NAMES = ("linux-gate", "linux-vdso", "[vdso]")  # Breakpad's, Crashpad's, LLDB's
 
 
 def found_images(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Optional
 
@@ -25,6 +26,8 @@ from findleaks.target.thread_pointers import completed
 
 ENOUGH = 0.5
 """Share of the writable memory, stacks aside, without which nothing is said of the heap."""
+LIBRARY_FOLDERS = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/usr/local/lib")
+_MOST_FOLDERS = 64  # modules whose folders are looked into
 COMPLETE = "a core has it (gcore PID), or LLDB's `process save-core --style full --plugin-name=minidump FILE`"
 
 
@@ -48,11 +51,11 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         self.unknown_registers = "the vector registers beyond 128 bits" if dump.vectors else "the vector registers"
         self.taken_at, self.start_time = float(file.written) or None, dump.started
         mapped = [Region(e.start, e.end, True, True, False) for e in self._extents]
-        search = ModuleFiles(exe, self._sysroot, remedy, "the minidump")
+        search = ModuleFiles(exe, self._sysroot, remedy, "the minidump", self._folders())
         entry = dump.auxv.get(AT_PHDR, 0) or dump.auxv.get(AT_ENTRY, 0)
         self._images, self._files = found_images(self.read, dump.modules, dump.regions, mapped, entry, search)
         self._modules = [image.module for image in self._images]
-        self._set_regions(dump.regions or self._derived(mapped))
+        self._set_regions(self._with_stack(dump.regions or self._derived(mapped)))
         main = holding(self._modules, entry) or next(iter(self._modules), None)
         self.exe_path, self.called = main.path if main is not None else dump.name, dump.called
         self.unread = list(self._absent())
@@ -60,6 +63,12 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         self.warnings += [*self._problems(), *search.warnings()]
         self.set_extents(disjoint([*self._extents, *self._backing()]))
         self.description = self._described()
+
+    def _folders(self) -> list[str]:
+        """Where libraries are that the dump names without a folder, as Crashpad's: the dynamic
+        linker's own places, and those of the other modules. A build-id proves which one it is."""
+        named = (os.path.dirname(module.path) for module in self._dump.modules[:_MOST_FOLDERS] if module.path.startswith("/"))
+        return list(dict.fromkeys([*LIBRARY_FOLDERS, *named]))
 
     def _written(self, size: int) -> list[Extent]:
         """The memory in the dump. Its headers may claim any number of ranges of the same bytes."""
@@ -91,6 +100,11 @@ class MinidumpTarget(ExtentReader, ImageTarget):
                 kept.append(region)
         others = subtract([Range(r.start, r.end) for r in mapped], [Range(r.start, r.end) for r in kept])
         return sorted([*kept, *(Region(start, end, True, True, False) for start, end in others)], key=lambda region: region.start)
+
+    def _with_stack(self, regions: Sequence[Region]) -> list[Region]:
+        """The regions with the main thread's stack named, as only Linux's own list has it."""
+        main = next((thread.sp for thread in self._dump.threads if thread.tid == self.pid), 0)
+        return [replace(region, name=STACK) if main in region and region.writable and not region.name else region for region in regions]
 
     def _backing(self) -> Iterator[Extent]:
         """Of modules' files, what the dump lacks of segments that are never written to."""
