@@ -89,6 +89,9 @@ def test_what_a_dump_of_the_stacks_lacks(pictures: Pictures) -> None:
         assert done.stderr.count("\n") == 1
         assert "stack.dmp: this minidump has the threads' stacks and no other writable memory" in done.stderr
         assert "process save-core --style full --plugin-name=minidump" in done.stderr
+    both = ran("diff", str(dump), str(pictures.core))
+    assert (both.returncode, both.stdout, both.stderr.count("\n")) == (2, "", 1)
+    assert "this minidump has the threads' stacks" in both.stderr
     block = next(record.address for record in pictures.records if record.category == "single")
     frame = json.loads(ran("stacks", "--json", str(dump), check=True).stdout)["stacks"][0]["frames"][0]["address"]
     body = json.loads(ran("whatis", "--json", frame, hex(block), str(dump), check=True).stdout)
