@@ -23,7 +23,7 @@ from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost
 from findleaks.target.live import LiveTarget
-from findleaks.tracking.record_table import Sampling
+from findleaks.tracking.record_table import MOST_BYTES, Sampling
 from findleaks.tracking.sites import Recorded, Site, name_holders, read_records, sites
 from findleaks.tracking.tracker import Span, Tracker
 
@@ -86,7 +86,7 @@ def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
     if sizes is None:
         return Sampling(mean=mean, by_bytes=bool(mean))
     least = max(0, sizes.low - max(SLACK + 8, sizes.low // 4))
-    return Sampling(least, min(sizes.high, (1 << 63) - 1), mean, bool(mean))
+    return Sampling(least, min(sizes.high, MOST_BYTES), mean, bool(mean))
 
 
 def _host(target: Target) -> InjectionHost:
