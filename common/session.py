@@ -25,8 +25,10 @@ from findleaks.target.ranges import blanked, inside, intersection, nonzero_piece
 from findleaks.target.residency.presence import Presence
 
 if TYPE_CHECKING:
+    from findleaks.allocators.sites import Sites
     from findleaks.debuginfo.files import DebugFiles
     from findleaks.debuginfo.members import Members
+    from findleaks.debuginfo.sources import Sources
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import Runtime
 
@@ -194,6 +196,16 @@ class Session:
         return find(self.target, self.engine, self.directory)
 
     @cached_property
+    def sites(self) -> Sites:
+        """The allocation stacks that were recorded in the process, those of runtimes first."""
+        from findleaks.allocators.sites import Sites  # few commands need it
+
+        with self._timed("sites"):
+            blocks = self.directory.blocks
+            found = [one for runtime in self.runtimes for one in runtime.recordings()]
+            return Sites([*found, *(one for allocator in self.directory.allocators for one in allocator.recordings(blocks))])
+
+    @cached_property
     def dead(self) -> Sequence[Range]:
         """Parts of managed heaps without live objects, sorted and disjoint."""
         if self.runtimes:
@@ -210,6 +222,13 @@ class Session:
         from findleaks.debuginfo.files import DebugFiles  # few commands need it
 
         return DebugFiles(self.target, self.report_progress)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The source of code: files, lines and inlined functions, from debug information."""
+        from findleaks.debuginfo.sources import Sources
+
+        return Sources(self.target, lambda: self.debug_files, self.report_progress)
 
     @cached_property
     def members(self) -> Members:
@@ -291,14 +310,19 @@ class Session:
         links = [made for made in (runtime.links() for runtime in self.runtimes) if made is not None]
         return self._scanned(Heuristic.NONE, links[0]) if links else None
 
+    @cached_property
+    def _records(self) -> Optional[bytearray]:
+        return next((made for made in (runtime.records() for runtime in self.runtimes) if made is not None), None)
+
     def _scanned(self, heuristics: Heuristic, links: Optional[bytearray] = None) -> Graph:
         blocks, unread = self.directory.blocks, self.doubtful.all_dead or self.unread
         with self._timed("scan"):
             vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
             customary, types = self.customary
             graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
-            if links is not None:
-                graph.exclude_links(links)
+            excluded = links if links is not None else self._records
+            if excluded is not None:
+                graph.exclude_links(excluded)
             for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
                 graph.scan_blocks(piece)
             for piece in self.pieces(subtract(self.root_memory, unread.ranges()), "reading the roots"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from findleaks.allocators.base import Allocator
@@ -19,6 +19,27 @@ HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 
 def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
     """All lines of the text. `body` is the JSON object; `leaks` are the groups it shows."""
+    if not (yield from opening(session, body, width, invocation)):
+        return
+    rows, rest = _cut(leaks, limit)
+    if rows:
+        yield from table(HEAD, [_row(leak) for leak in rows], (1, 2, 3), width, cut=4)
+        if rest:
+            yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
+        yield ""
+    yield from closing(session, body, width)
+    if rows:
+        first = rows[0]
+        at = f"{first.examples[0]:#x}"
+        suggestions = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {first.size_words}"]
+        suggestions += track_words(session, first) if session.target.trackable else ()
+        yield from invocation.next(width, *suggestions)
+    else:
+        yield from invocation.next(width, "verdict")
+
+
+def opening(session: Session, body: dict[str, Any], width: int, invocation: Invocation) -> Generator[str, None, bool]:
+    """Lines before the table. Returns whether a table follows."""
     totals = body["totals"]
     found = found_allocators(session.directory.allocators, body["allocators"])
     in_use = totals["in_use"]
@@ -30,29 +51,20 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
         for note in body["notes"]:
             yield from wrapped(f"  {note}", width)
         yield from invocation.next(width, "verdict")
-        return
+        return False
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
     yield from wrapped(in_flight_line(body["in_flight"]), width)
     for note in body["notes"]:
         yield from wrapped(note, width)
     yield ""
-    rows, rest = _cut(leaks, limit)
-    if rows:
-        yield from table(HEAD, [_row(leak) for leak in rows], (1, 2, 3), width, cut=4)
-        if rest:
-            yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
-        yield ""
-    yield from _summary(totals, body["suppressed"], body["trusted"])
+    return True
+
+
+def closing(session: Session, body: dict[str, Any], width: int) -> Iterator[str]:
+    """Lines after the table."""
+    yield from _summary(body["totals"], body["suppressed"], body["trusted"])
     yield from _convention_lines(session, width)
-    if rows:
-        first = rows[0]
-        at = f"{first.examples[0]:#x}"
-        suggestions = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {first.size_words}"]
-        suggestions += track_words(session, first) if session.target.trackable else ()
-        yield from invocation.next(width, *suggestions)
-    else:
-        yield from invocation.next(width, "verdict")
 
 
 def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:

@@ -13,6 +13,8 @@ from findleaks.audit.holders import holders
 from findleaks.commands import command
 from findleaks.commands.frames import add_stack_options, frame_json
 from findleaks.commands.limits import first
+from findleaks.commands.output import STACKS as FILES
+from findleaks.commands.output import add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.commands.track_text import STACKS, folded, text
 from findleaks.counting.stub_removal import remove_leftover_stubs
@@ -37,6 +39,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
     parser.add_argument("--until-full", action="store_true", help="end when no more blocks can be recorded")
     add_stack_options(parser, STACKS)
+    add_output(parser, "all stacks", FILES)
 
 
 @command(arguments=_arguments)
@@ -52,26 +55,32 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     sampling = _sampling(sizes, args.sample)
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
+    form = output_format(args, FILES)
     host = _host(session.target)
     notes = remove_leftover_stubs(session.target, host)
-    with closing(Tracker(host, sampling)) as tracker:
+    with closing(Tracker(host, sampling, not args.no_lines)) as tracker:
         tracker.start(args.until_full, args.seconds)
         span = tracker.wait(args.seconds)
         if span.outcome.why == "ended":
             raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: what it held cannot be read any more")
         with closing(_moment(session, host)) as moment:
+            recorded = read_records(moment, tracker.running.layout)
             if session.reopen is not None:  # what follows reads a copy
-                recorded = read_records(moment, tracker.running.layout)
                 tracker.remove()
-            else:
-                recorded = read_records(moment, tracker.running.layout)
             with tracker.running.rules.lock:
                 assert tracker.names is not None
                 found = sites(moment, recorded, sampling, sizes, tracker.names)
-            name_holders(moment, [site for site in found if site.blocks], holders(moment)) if any(site.blocks for site in found) else None
+            holding = [site for site in found if site.blocks]
+            if holding:
+                name_holders(moment, holding, holders(moment))
             moment.done()
             tracker.remove()
-            yield _result(moment, args, found, recorded, span, [*notes, *tracker.notes], host.pid)
+            result = _result(moment, args, found, recorded, span, [*notes, *tracker.notes, *tracker.names.warnings], host.pid)
+            if form:
+                from findleaks.commands.track_file import write
+
+                write(moment, result, found, args.output, form, any(record.mean for record in recorded.records))
+            yield result
 
 
 def _of(span: Span) -> str:

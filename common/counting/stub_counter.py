@@ -44,7 +44,7 @@ class Injected:
         """Plan what to patch; Refused, TargetError or UsageError says why not, in one line."""
         self.host.begin()
         running: RunningStub[Layout] = RunningStub(self.host, self._isolate)
-        self._running, self._names = running, StackNames(running.rules)
+        self._running, self._names = running, StackNames(running.rules, self.wanted.namer)
         target = running.target
         if target.arch.name != "x86-64":
             raise TargetError(f"--inject knows x86-64 only, not {target.arch.name}: leave it out")
@@ -145,12 +145,17 @@ class Injected:
                     if count:
                         key = self._names.followed(keys, broken)
                         rows[key] = rows.get(key, 0) + count
-            stacks = [Counted(count, self._names.named(keys), end) for (keys, end), count in rows.items()]
+        # A stack at a time, as threads of the process may wait for the lock: debug information
+        # may take long to read.
+        stacks = []
+        for (keys, end), count in rows.items():
+            with running.rules.lock:
+                stacks.append(Counted(count, self._names.named(keys), end))
         unsure, events = running.counter(UNSURE), running.counter(EVENTS)
         events = min(events, self.wanted.events or events)
         matched = sum(one.count for one in stacks) + lost
         stacks.sort(key=lambda one: -one.count)
-        return Table(events, matched, elapsed, stacks, finished, outcome, lost, unsure, tuple(running.notes))
+        return Table(events, matched, elapsed, stacks, finished, outcome, lost, unsure, (*running.notes, *self._names.warnings))
 
 
 def _name(target: Target, address: int) -> str:

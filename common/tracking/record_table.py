@@ -54,7 +54,8 @@ class Sampling(NamedTuple):
         with the probability 1 - exp(-s / m)."""
         if not record.mean:
             return 1.0
-        return -1 / math.expm1(-(record.size | 1 if self.by_bytes else 1) / record.mean)  # as in track.S
+        amount = record.size | 1 if self.by_bytes else 1  # as in track.S
+        return -1 / math.expm1(-amount / record.mean)
 
 
 @dataclass(frozen=True)

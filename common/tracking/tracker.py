@@ -11,12 +11,16 @@ from findleaks.counting.running_stub import RunningStub
 from findleaks.counting.stack_names import StackNames
 from findleaks.counting.table import EXACT
 from findleaks.counting.unwind_rules import Step
+from findleaks.debuginfo.sources import Sources
 from findleaks.errors import TargetError
 from findleaks.injection.own_memory import PAGE
+from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
 from findleaks.tracking.hooks import Hook, TrackingCode, hooks
 from findleaks.tracking.record_table import MEAN, TAKEN, RecordTable, Sampling, draws
 from findleaks.tracking.thinning import Thinning
+from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.stacks import Namer
 
 
 class Span(NamedTuple):
@@ -28,10 +32,10 @@ class Span(NamedTuple):
 
 class Tracker:
     """Tracks one process. `start` it, `wait`, read the process, then `remove` the stubs. `close`
-    must be called, and removes them if that was not done."""
+    must be called, and removes them if that was not done. `lines`: of frames' source are read."""
 
-    def __init__(self, host: InjectionHost, sampling: Sampling) -> None:
-        self.host, self.sampling = host, sampling
+    def __init__(self, host: InjectionHost, sampling: Sampling, lines: bool = False) -> None:
+        self.host, self.sampling, self._lines = host, sampling, lines
         self.hooks: list[Hook] = []
         self.notes: list[str] = []
         self.names: Optional[StackNames] = None
@@ -44,12 +48,15 @@ class Tracker:
         assert self._running is not None
         return self._running
 
+    def _namer(self, target: Target, unwinder: Unwinder) -> Namer:
+        return Namer(target, unwinder, Sources(target) if self._lines else None)
+
     def start(self, until_full: bool, seconds: float = 0.0) -> None:
         """Put the stubs in; TargetError says why not, in one line. Unless the table is to be filled
         (`until_full`), it is made to last for so many `seconds` (0: not known)."""
         self.host.begin()
         running: RunningStub[RecordTable] = RunningStub(self.host)
-        self._running, self.names = running, StackNames(running.rules)
+        self._running, self.names = running, StackNames(running.rules, self._namer)
         target = running.target
         if target.arch.name != "x86-64":
             raise TargetError(f"track knows x86-64 only, not {target.arch.name}")

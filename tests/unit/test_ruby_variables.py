@@ -10,7 +10,19 @@ from fake import FakeTarget
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.ruby import census as c
-from findleaks.runtimes.ruby.tables import DELETED, EMBEDDED, MOST_ITEMS, ST_TABLE, Elements, elements, hash_length, id_table, st_entries
+from findleaks.runtimes.ruby import tables
+from findleaks.runtimes.ruby.tables import (
+    DELETED,
+    EMBEDDED,
+    MOST_ITEMS,
+    ST_TABLE,
+    Elements,
+    Tables,
+    elements,
+    hash_length,
+    id_table,
+    st_entries,
+)
 
 BASE = 0x10000
 
@@ -80,6 +92,23 @@ def test_lengths_of_hashes(long: bool) -> None:
     assert hash_length(memory((0, slot), (where, head)), BASE, long) == 90
     for wrong in ((0, 0, 101, 0, 10, 110, BASE + 0x400), (0, 0, 90, 0, 10, 1 << 50, BASE), (0, 0, 90, 0, 10, 110, BASE + 0xFFF0)):
         assert hash_length(memory((0, slot), (where, wrong)), BASE, long) is None
+
+
+def test_tables_of_a_process_are_read_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no table costs nothing of it."""
+    monkeypatch.setattr(tables, "ALL_ITEMS", 10)
+    items = (7 | 1 << 32, 0xAAA, 0, 0, 9, 0xBBB, 0, 0)
+    head = (0, 0, 2, 0, 1, 3, BASE + 0x200)
+    found = Tables(
+        memory((0, table(4, 2, 2)), (0x80, head), (0x100, items), (0x200, (1, 2, 3, 5, 10, 11, 5, 30, 31)), (0x300, (1 << 31, 0, 0)))
+    )
+    for _ in range(20):
+        assert not found.ids(BASE + 0x300)
+    assert len(found.ids(BASE)) == 2
+    assert len(found.entries(BASE + 0x80, 100)) == 2
+    assert len(found.ids(BASE)) == 2
+    assert not found.ids(BASE)
+    assert not found.entries(BASE + 0x80, 100)
 
 
 def test_noise_is_read_without_an_error() -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.ruby.symbols import SHIFT
-from findleaks.runtimes.ruby.tables import EMBEDDED, id_table, st_entries
+from findleaks.runtimes.ruby.tables import EMBEDDED, Tables
 from findleaks.runtimes.ruby.values import ENTRIES, Values
 from findleaks.target.base import Range
 
@@ -54,9 +54,9 @@ def is_object(value: int) -> bool:
 class Members:
     """Reads members; `constants` is None where no class's could be found."""
 
-    def __init__(self, memory: Memory, values: Values, an_object: Optional[int], data: Iterable[Range]) -> None:
+    def __init__(self, memory: Memory, tables: Tables, values: Values, an_object: Optional[int], data: Iterable[Range]) -> None:
         """`an_object`: the class Object. `data`: memory of the interpreter's variables."""
-        self._memory, self._values = memory, values
+        self._memory, self._tables, self._values = memory, tables, values
         self._orders: dict[int, Mapping[int, int]] = {}
         self._shapes: Optional[int] = None
         self.constants: Optional[tuple[int, int]] = self._find(an_object) if an_object else None
@@ -79,7 +79,7 @@ class Members:
 
     def _has(self, table: int, klass: int) -> bool:
         """Whether a table of constants has this class."""
-        return any(self._memory.word(value + 8) == klass for _, value, _ in id_table(self._memory, table))
+        return any(self._memory.word(value + 8) == klass for _, value, _ in self._tables.ids(table))
 
     def _extension(self, klass: int, before: int = 0) -> int:
         """The word of a class's extension that is so many bytes before the one for constants."""
@@ -91,7 +91,7 @@ class Members:
 
     def of_class(self, klass: int) -> Iterator[Member]:
         """The constants of a class or module."""
-        for serial, entry, _ in id_table(self._memory, self._extension(klass)):
+        for serial, entry, _ in self._tables.ids(self._extension(klass)):
             value = self._memory.word(entry + 8)
             if value:
                 yield Member(serial, 0, entry + 8, value)
@@ -100,7 +100,7 @@ class Members:
         """Variables of the class or module itself: @name and @@name."""
         if not self._values.long:
             table = self._extension(klass, BY_CLASS)
-            for key, value, address in st_entries(self._memory, table, ENTRIES):
+            for key, value, address in self._tables.entries(table, ENTRIES):
                 yield Member(key >> SHIFT, key & 0xE, address, value)
             return
         where = self._extension(klass, BY_SHAPE)
@@ -131,7 +131,7 @@ class Members:
         if known is None:
             base = self._memory.word(klass + self.constants[0]) if self.constants is not None else 0
             table = self._memory.word(base) if base else 0
-            entries = st_entries(self._memory, table or 0, ENTRIES)
+            entries = self._tables.entries(table or 0, ENTRIES)
             numbers = [value if value < ENTRIES else self._memory.int32(value) for _, value, _ in entries]
             known = {key: number for (key, _, _), number in zip(entries, numbers) if number is not None}
             self._orders[klass] = known

@@ -18,6 +18,7 @@ LENGTH_SHIFT, SHORT, LONG = 15, 0x3, 0x7F  # embedded Array's length: 2 bits, si
 PAIRS_SHIFT, PAIRS = 16, 0xF  # Hash without st_table: number of pairs
 
 MOST_ITEMS = 1 << 20  # capacity of an id table that is read, at most
+ALL_ITEMS = 1 << 23  # of all tables of a process
 DELETED = (1 << 64) - 1  # hash of a deleted entry
 LONGEST = 1 << 40  # elements of an Array or a Hash, beyond which it is corrupt
 
@@ -30,21 +31,41 @@ class Item(NamedTuple):
     address: int
 
 
-def id_table(memory: Memory, address: int) -> Sequence[Item]:
-    """Entries of a struct rb_id_table: {int capa, num, used; items}, an item {key, collision,
-    value}; (), if it is none, or empty. Capacities are multiples of 4."""
+class IdTable(NamedTuple):
+    """A struct rb_id_table: where its items are, its capacity, and how many items are in use."""
+
+    items: int
+    capacity: int
+    number: int
+
+
+def id_head(memory: Memory, address: int) -> Optional[IdTable]:
+    """The struct rb_id_table at this address: {int capa, num, used; items}; None if it is none, or
+    empty. Capacities are multiples of 4."""
     words = memory.words(address, 3) if address and address % 8 == 0 else None
     if words is None or words[1] >> 32 > MOST_ITEMS:
-        return ()
+        return None
     capacity, number, used, items = words[0] & 0xFFFFFFFF, words[0] >> 32, words[1] & 0xFFFFFFFF, words[2]
     if not 0 < number <= used <= capacity <= MOST_ITEMS or capacity % 4 or not items or items % 8:
-        return ()
-    read = memory.words(items, 2 * capacity)
+        return None
+    return IdTable(items, capacity, number)
+
+
+def id_table(memory: Memory, address: int) -> Sequence[Item]:
+    """Entries of a struct rb_id_table; (), if it is none, or empty."""
+    head = id_head(memory, address)
+    return id_items(memory, head) if head is not None else ()
+
+
+def id_items(memory: Memory, head: IdTable) -> Sequence[Item]:
+    """The items {key, collision, value} in use; () if they cannot be read, or are not as many as
+    the head says."""
+    read = memory.words(head.items, 2 * head.capacity)
     if read is None:
         return ()
-    pairs = zip(range(items + 8, items + 16 * capacity, 16), read[0::2], read[1::2])
+    pairs = zip(range(head.items + 8, head.items + 16 * head.capacity, 16), read[0::2], read[1::2])
     found = [Item(key & 0xFFFFFFFF, value, at) for at, key, value in pairs if key & 0xFFFFFFFF]
-    return found if len(found) == number else ()
+    return found if len(found) == head.number else ()
 
 
 class Span(NamedTuple):
@@ -78,6 +99,30 @@ def entries_in(memory: Memory, span: Span) -> Sequence[Item]:
         return ()
     places = range(span.start + 16, span.start + 24 * span.number, 24)
     return [Item(*rest) for hashed, *rest in zip(found[0::3], found[1::3], found[2::3], places) if hashed != DELETED]
+
+
+class Tables:
+    """The tables of one process: after ALL_ITEMS entries they are empty, as any number of a corrupt
+    core's classes may have the same large one."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self._left = memory, ALL_ITEMS
+
+    def ids(self, address: int) -> Sequence[Item]:
+        """See `id_table`."""
+        head = id_head(self._memory, address)
+        return id_items(self._memory, head) if head is not None and self._take(head.capacity) else ()
+
+    def entries(self, address: int, most: int) -> Sequence[Item]:
+        """See `st_entries`."""
+        span = st_span(self._memory, address, most)
+        return entries_in(self._memory, span) if span is not None and self._take(span.number) else ()
+
+    def _take(self, number: int) -> bool:
+        if number > self._left:
+            return False
+        self._left -= number
+        return True
 
 
 class Elements(NamedTuple):

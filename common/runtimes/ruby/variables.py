@@ -16,7 +16,7 @@ from findleaks.runtimes.base import Variable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.members import Member, Members
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
-from findleaks.runtimes.ruby.tables import Item, elements, hash_length, id_table
+from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
 
@@ -68,7 +68,8 @@ class Finder:
         self._memory, self._values, self._slot_at, self._exported = memory, values, slot_at, symbols
         self._classes, self._singular, self._data = classes, singular, data
         self._symbols = Symbols(memory, values, data)
-        self._members = Members(memory, values, symbols.an_object, data)
+        self._tables = Tables(memory)
+        self._members = Members(memory, self._tables, values, symbols.an_object, data)
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
 
@@ -138,7 +139,7 @@ class Finder:
         for start, end in self._data:
             for _, words in self._memory.scan(start, end):
                 for word in words:
-                    found = id_table(self._memory, word) if word % 8 == 0 and word else ()
+                    found = self._tables.ids(word) if word % 8 == 0 and word else ()
                     if len(found) >= FEWEST and all(map(self._is_global, found)):
                         return found
         return ()
