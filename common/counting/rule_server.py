@@ -156,7 +156,7 @@ class Service(threading.Thread):
                 if not notified and ((self._limit and self._events() >= self._limit) or self._ended()):
                     notified = True
                     self._notify()
-                pause = BUSY_SECONDS if served else min(2 * pause, IDLE_SECONDS)
+                pause = BUSY_SECONDS if served else min(1.1 * pause, IDLE_SECONDS)
                 time.sleep(pause)
         except BaseException as error:
             self.error = error

@@ -158,6 +158,7 @@ def tracker(pid: int, sampling: Sampling) -> Iterator[None]:
     try:
         made.start(False)
         made.host.release()  # type: ignore[attr-defined]
+        time.sleep(SECONDS)  # the first blocks of each stack wait for its rules
         yield
     finally:
         made.close()
