@@ -62,7 +62,8 @@ class Recording:
     `weights[i]` blocks are represented by this one if it was sampled; empty: one each. `interval`:
     bytes from one sample to the next, on average; 1 where every allocation is recorded. `own`: the
     file whose innermost frames are the recorder's own ("": none). `warnings`: what was damaged and
-    left out, with addresses."""
+    left out, with addresses. `freed`: the stacks are those that freed the blocks, which the
+    recorder keeps for a while."""
 
     recorder: str
     sites: Sequence[Site]
@@ -72,6 +73,7 @@ class Recording:
     interval: int = 1
     own: str = ""
     warnings: Sequence[str] = ()
+    freed: bool = False
 
     def at(self, address: int) -> int:
         """The position in `addresses` of this block, or -1."""

@@ -238,6 +238,11 @@ class Runtime:
         which only leftover data may look like one. None without such chains."""
         return None
 
+    def records(self) -> Optional[bytearray]:
+        """In the form of `links`: blocks in which the runtime keeps addresses of others to know of
+        them, not to use them. These are no references in any graph. None without such blocks."""
+        return None
+
     def describe(self, address: int) -> str:
         """A phrase on the managed object at this address ("Ruby String, 12 characters"), or ""."""
         return ""
