@@ -19,8 +19,6 @@ Opened = TypeVar("Opened", bound=ImageTarget)
 class GdbSources:
     """The debug information that GDB has loaded for the selected program space."""
 
-    first = True
-
     def places(self, address: int, build_id: str) -> Sequence[SourcePlace]:
         """See SourceLookup."""
         try:

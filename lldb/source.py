@@ -17,11 +17,7 @@ Opened = TypeVar("Opened", bound=ImageTarget)
 
 
 class LldbSources:
-    """The debug information that LLDB has loaded for one of its targets. It is asked last, as it
-    does not know the supplementary files that dwz makes, writes lambdas in its own way, and has no
-    namespaces of functions that are only inlined."""
-
-    first = False
+    """The debug information that LLDB has loaded for one of its targets."""
 
     def __init__(self, target: Any) -> None:
         self._target = target

@@ -101,6 +101,8 @@ def sysroot(debugger: Any) -> str:
 class LldbProcess(LiveTarget):
     """Process of this machine that LLDB has stopped."""
 
+    trackable = False  # LLDB makes no system calls in it
+
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         super().__init__(pid, stopped=True)
         self._process, self._interrupts = process, interrupts

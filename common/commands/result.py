@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Optional, Union
 
-from findleaks.audit.diagnostics import result_warnings
+from findleaks.audit.diagnostics import result_warnings, target_warnings
 from findleaks.commands import SCHEMA, Invocation
 from findleaks.commands.output import Written
 from findleaks.engine.load import missing_kernel, stale_kernel
@@ -23,7 +23,7 @@ def warnings_of(session: Session) -> list[str]:
     computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
     recorded = session.sites.warnings if "sites" in vars(session) else []
     computed = [*filter(None, computed), *recorded, *source_warnings(session)]
-    found = [*session.target.warnings, *result_warnings(session), *computed, *_slow(session)]
+    found = [*target_warnings(session), *result_warnings(session), *computed, *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 

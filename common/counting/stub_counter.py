@@ -145,8 +145,12 @@ class Injected:
                     if count:
                         key = self._names.followed(keys, broken)
                         rows[key] = rows.get(key, 0) + count
-        # Not under the lock, for which the process's threads wait: debug information may take long.
-        stacks = [Counted(count, self._names.named(keys), end) for (keys, end), count in rows.items()]
+        # A stack at a time, as threads of the process may wait for the lock: debug information
+        # may take long to read.
+        stacks = []
+        for (keys, end), count in rows.items():
+            with running.rules.lock:
+                stacks.append(Counted(count, self._names.named(keys), end))
         unsure, events = running.counter(UNSURE), running.counter(EVENTS)
         events = min(events, self.wanted.events or events)
         matched = sum(one.count for one in stacks) + lost

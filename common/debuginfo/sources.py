@@ -1,8 +1,11 @@
 """The source of code: files, lines and inlined functions, by address.
 
-A debugger that has loaded the same file is asked (GDB first, LLDB last), the debug files found
-here, and those of debuginfod servers, where the environment names some. What reads DWARF is
-imported where there is some: importing it takes longer than most stacks."""
+It is read from the debug files found here, and those of debuginfod servers, where the environment
+names some. A debugger that has loaded the same file is asked where these say nothing, or leave out
+what is in .dwo files: not before, so that frames are the same with and without one. (Of lines with
+one address GDB takes one that is marked as a statement's, binutils and LLDB the last; LLDB knows no
+files of dwz, and no linkage names of inlined functions.) What reads DWARF is imported where there
+is some: importing it takes longer than most stacks."""
 
 from __future__ import annotations
 
@@ -55,8 +58,6 @@ class Sources:
         if module is None or not module.path.startswith("/"):
             return ()
         debugger = self._target.debugger if module.build_id else None
-        if debugger is not None and debugger.first:
-            return debugger.places(address, module.build_id) or self._read(module, address)
         found = self._read(module, address)
         if debugger is not None and (not found or module.start in self._split):
             return debugger.places(address, module.build_id) or found

@@ -3,10 +3,11 @@ Addresses are integers in the target's address space, sizes bytes, ranges half o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
 
+from findleaks import formatting
 from findleaks.target.arch import Arch
 
 if TYPE_CHECKING:
@@ -88,10 +89,7 @@ class SourcePlace(NamedTuple):
 
 
 class SourceLookup(Protocol):
-    """What knows the source of code by its debug information: a debugger. `first`: whether it is
-    asked before findleaks reads the debug information itself, or only where that fails."""
-
-    first: bool
+    """What knows the source of code by its debug information: a debugger."""
 
     def places(self, address: int, build_id: str) -> Sequence[SourcePlace]:
         """The functions at an address, inlined ones first, the innermost first of all; () where
@@ -123,6 +121,12 @@ class Piece(NamedTuple):
     data: memoryview
 
 
+def excluded_warning(ranges: Iterable[Range]) -> str:
+    """What a core lacks, though it was in memory (`Target.excluded`)."""
+    why = "as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen"
+    return f"{formatting.size(sum(end - start for start, end in ranges))} of memory is not in the core, {why}."
+
+
 class Mapped(Protocol):
     """The memory and the modules of a process: what unwinding a stack needs of a target."""
 
@@ -150,8 +154,11 @@ class Target(Mapped, Protocol):
     description: str  # one line: "core of ./server (pid 4711), 5 threads"
     pid: Optional[int]
     live: bool
+    trackable: bool = False  # code can be put into it, from where this target is: `track`
     path: str = ""  # of the core file; "" for a live process
     unread: list[Range]  # writable memory that was mapped and cannot be read
+    # Of `unread`: what had pages, and the process excluded from dumps (MADV_DONTDUMP).
+    excluded: Sequence[Range] = ()
     truncated: bool = False  # the core file ends before its headers say
     warnings: list[str]  # of unread memory, a truncated core, files that do not match
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
@@ -163,7 +170,7 @@ class Target(Mapped, Protocol):
     # When the process started, in clock ticks after the system's boot (field 22 of /proc/PID/stat),
     # which distinguishes processes that had one id; None: not known.
     start_time: Optional[int] = None
-    # The debugger that has loaded the process, where it knows lines and inlined functions.
+    # The debugger that has loaded the process: it may know sources that no file here has.
     debugger: Optional[SourceLookup] = None
 
     def read_code(self, address: int, size: int) -> bytes:

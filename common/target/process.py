@@ -21,6 +21,7 @@ class LocalProcess(ImageTarget):
     """A process by pid; subclasses read its memory. TargetError if that is not possible."""
 
     live = True
+    trackable = True
 
     def __init__(self, pid: int, stopped: bool) -> None:
         ImageTarget.__init__(self)

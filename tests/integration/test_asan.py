@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import asan
+import debuggers
 import pytest
 from accuracy import SOURCE, check
 from debuggers import ran
@@ -127,3 +128,20 @@ def test_what_is_lost(tmp_path: Path, build: str, picture: str) -> None:
     program = asan.build(build, SOURCE.name, tmp_path / "truth", "-O1")
     environment = asan.environment(detect_leaks="0")
     check(program, tmp_path, 5, picture, "a", ASAN_OPTIONS=environment["ASAN_OPTIONS"])
+
+
+def test_cores_of_findleaks(tmp_path: Path) -> None:
+    """They lack the shadow, which the process excludes from dumps, and nothing that is needed; GDB, LLDB and the command line agree."""
+    program = asan.build("clang", "asan_sites.c", tmp_path / "asan_sites", *asan.STACKS)
+    core = tmp_path / "written.core"
+    with cores.Running([str(program), "100"], tmp_path / "run", asan.environment()) as running:
+        said = ran("snapshot", "--weight", "core", "-o", str(core), "--pid", str(running.pid))
+        assert core.exists() and core.stat().st_blocks * 512 < 64 << 20, said.stderr
+        live = json.loads(ran("find", "--by", "site", "--json", "--pid", str(running.pid)).stdout)
+    words = ("find", "--by", "site", "--json")
+    found = json.loads(ran(*words, str(core)).stdout)
+    assert found["trusted"] and [group["examples"] for group in found["groups"]] == [group["examples"] for group in live["groups"]]
+    assert not [warning for warning in found["warnings"] if "belongs to no known allocator" not in warning]
+    typed = ["leaks " + " ".join(words)]
+    for output in (debuggers.gdb(typed, "-c", str(core)), debuggers.lldb(typed, "-c", str(core))):
+        assert [json.loads(line) for line in debuggers.objects(output)] == [found]

@@ -176,6 +176,22 @@ def frames_or_none(answer: Mapping[str, Any]) -> list[Seen]:
     return [seen({**frame, "function": frame["function"] or "?"}) for frame in stack["frames"] if frame["module"] == PROGRAM]
 
 
+WITHOUT = "import sys; sys.modules['elftools'] = None"
+
+
+def test_the_debuggers_know_sources_too(built: Stopped) -> None:
+    """Where pyelftools is missing; their lines and names are nearly those that findleaks reads."""
+    expected = [frame[1:] for frame in frames(by_command_line(built.program, built.core))]
+    asked = "leaks stacks --json"
+    for output in (
+        gdb([f"python {WITHOUT}", asked], str(built.program), str(built.core)),
+        lldb([f"script {WITHOUT}", asked], str(built.program), "-c", str(built.core)),
+    ):
+        found = json.loads(objects(output)[0])
+        assert [frame[1:] for frame in frames(found)] == expected
+        assert ["pip install" in warning for warning in found["warnings"]] == [True]
+
+
 def test_whatis_says_where_code_is_from(built: Stopped) -> None:
     (stack,) = by_command_line(built.program, built.core)["stacks"]
     place = next(frame for frame in stack["frames"] if frame["function"] == "outer")

@@ -9,7 +9,6 @@ import subprocess
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -226,8 +225,8 @@ class WithFile(FakeTarget):
 class Debugger:
     """Knows one place."""
 
-    def __init__(self, first: bool, known: Optional[int]) -> None:
-        self.first, self.known = first, known
+    def __init__(self, known: int) -> None:
+        self.known = known
         self.asked: list[tuple[int, str]] = []
 
     def places(self, address: int, build_id: str) -> tuple[SourcePlace, ...]:
@@ -235,20 +234,18 @@ class Debugger:
         return (SourcePlace("", "/by/debugger.c", 7),) if address == self.known else ()
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_who_is_asked_first(program: Path, first: bool) -> None:
-    """GDB before the files, and LLDB where they say nothing; none of them of a module without a build-id."""
+def test_a_debugger_is_asked_where_the_files_say_nothing(program: Path) -> None:
+    """And not of a module without a build-id, whose file may be another."""
     place = next(rows(program))[0][0]
     target = WithFile(program.read_bytes())
-    target.debugger = debugger = Debugger(first, place)
+    target.debugger = debugger = Debugger(5)
     own = Located(opened(program.read_bytes())).at(place)
-    assert own
-    assert Sources(target).at(place) == (debugger.places(place, "") if first else own)
-    debugger.known = 5
     sources = Sources(target)
-    assert sources.at(place) == own
-    assert sources.at(5) == debugger.places(5, "")
-    target = WithFile(program.read_bytes(), "")
-    target.debugger = debugger = Debugger(first, place)
-    assert Sources(target).at(place) == own
+    assert own and sources.at(place) == own
     assert debugger.asked == []
+    assert sources.at(5) == (SourcePlace("", "/by/debugger.c", 7),)
+    assert debugger.asked == [(5, "ab" * 20)]
+    target = WithFile(program.read_bytes(), "")
+    target.debugger = debugger
+    assert Sources(target).at(5) == ()
+    assert len(debugger.asked) == 1
