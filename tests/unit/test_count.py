@@ -144,7 +144,7 @@ def arguments(**more: object) -> argparse.Namespace:
             "frames": 40,
             "no_lines": False,
             "output": "",
-            "format": "",
+            "format": None,
             **plain,
             **more,
         }
