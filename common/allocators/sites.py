@@ -197,6 +197,15 @@ class Sites:
         one = self.recordings[which]
         return array("Q", [address for address, site in zip(one.addresses, one.site_of) if site == i])
 
+    def batches(self) -> Iterator[tuple[float, array[int], int, Recording]]:
+        """STEP recorded blocks at a time: the part that was before, numbers of the recording's
+        sites, index of the first block, the recording."""
+        total, done = sum(len(one.addresses) for one in self.recordings) or 1, 0
+        for one, numbers in zip(self.recordings, self._numbers):
+            for first in range(0, len(one.addresses), STEP):
+                yield (done + first) / total, numbers, first, one
+            done += len(one.addresses)
+
     @cached_property
     def warnings(self) -> list[str]:
         """What was damaged, with addresses, a sentence each."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Optional
 
+from findleaks.allocators.sites import STEP
 from findleaks.audit.leak_groups import EXAMPLES, LEADING, Leak, hint_of
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.audit.suppressions import Suppressions
@@ -13,6 +15,8 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import printable
 from findleaks.session import Session
+
+_LEADS = (Kind.POSSIBLE, Kind.DEFINITE)
 
 
 @dataclass
@@ -35,23 +39,36 @@ class _Group:
     def add(self, start: int, size: int, cycle: int, hanging: Totals, weight: float) -> None:
         if len(self.examples) < EXAMPLES:
             self.examples.append(start)
-        self.blocks, self.bytes = self.blocks + 1, self.bytes + size
-        self.smallest, self.largest = min(self.smallest, size), max(self.largest, size)
+        self.blocks += 1
+        self.bytes += size
+        if size < self.smallest:
+            self.smallest = size
+        if size > self.largest:
+            self.largest = size
         self.cycles.add(cycle)
-        self.indirect_blocks, self.indirect_bytes = self.indirect_blocks + hanging.blocks, self.indirect_bytes + hanging.bytes
-        self.least_indirect, self.most_indirect = min(self.least_indirect, hanging.blocks), max(self.most_indirect, hanging.blocks)
-        self.estimated_blocks, self.estimated_bytes = self.estimated_blocks + weight, self.estimated_bytes + weight * size
+        blocks = hanging.blocks
+        if blocks:
+            self.indirect_blocks += blocks
+            self.indirect_bytes += hanging.bytes
+        if blocks < self.least_indirect:
+            self.least_indirect = blocks
+        if blocks > self.most_indirect:
+            self.most_indirect = blocks
+        self.estimated_blocks += weight
+        self.estimated_bytes += weight * size
 
 
 def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions] = None) -> list[Leak]:
     """Groups of DEFINITE and POSSIBLE blocks by kind and site, the largest first. Blocks without a
     site make a group of each kind: the last ones where samples represent them. `suppressions`
     counts the blocks that it leaves out."""
-    blocks, names = session.directory.blocks, SiteNames(session)
+    kinds, names = graph.kinds(), SiteNames(session)
+    rest = bytearray(kinds)
     groups: dict[tuple[int, int], _Group] = {}
-    for index, kind, number, weight in _sited(session, graph):
-        start, size = blocks.address(index), blocks.size(index)
-        hanging = graph.indirect_totals(index) if kind == Kind.DEFINITE else Totals(0, 0)
+    nothing, hangs = Totals(0, 0), graph.totals(Kind.INDIRECT).blocks > 0
+    for index, start, size, number, weight in chain(_sited(session, kinds, rest), _unsited(session, rest)):
+        kind = kinds[index]
+        hanging = graph.indirect_totals(index) if hangs and kind == Kind.DEFINITE else nothing
         if suppressions is not None and _suppressed(session, suppressions, names, start, size, number, hanging):
             continue
         cycle = graph.cycle(index) if hanging.blocks else 1
@@ -61,15 +78,29 @@ def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppress
     return sorted(found, key=lambda leak: (sampled and not leak.site, leak.weight))
 
 
-def _sited(session: Session, graph: Graph) -> Iterator[tuple[int, int, int, float]]:
-    """Index, kind, number of the site (0: unknown) and weight of the lost blocks that lead."""
-    kinds, blocks, sites = graph.kinds(), session.directory.blocks, session.sites
-    for count, match in enumerate(LEADING.finditer(kinds)):
+_Lost = tuple[int, int, int, int, float]
+"""Index, address and size of a lost block that leads; its site (0: unknown) and weight."""
+
+
+def _sited(session: Session, kinds: memoryview, rest: bytearray) -> Iterator[_Lost]:
+    """The lost blocks whose sites are known; their kinds in `rest` become UNKNOWN."""
+    for part, number_of, first, recording in session.sites.batches():
+        session.report_progress("looking up who allocated the lost", part)
+        addresses = recording.addresses[first : first + STEP]
+        for i, (start, index, size) in enumerate(zip(addresses, *session.directory.blocks.find_all(addresses)), first):
+            if size and rest[index] in _LEADS:
+                rest[index] = Kind.UNKNOWN
+                yield index, start, size, number_of[recording.site_of[i]], recording.weights[i] if recording.weights else 1.0
+
+
+def _unsited(session: Session, rest: bytearray) -> Iterator[_Lost]:
+    """The lost blocks that are left."""
+    blocks = session.directory.blocks
+    for count, match in enumerate(LEADING.finditer(rest)):
         if count % 1024 == 0:
-            session.report_progress("looking up who allocated the lost", match.start() / len(kinds))
+            session.report_progress("looking up who allocated the lost", match.start() / len(rest))
         index = match.start()
-        number, weight = sites.weighted(blocks.address(index))
-        yield index, kinds[index], number, weight
+        yield index, blocks.address(index), blocks.size(index), 0, 0.0
 
 
 def _suppressed(

@@ -144,7 +144,7 @@ class BlockRows:
         sites = self.session.sites
         if not len(sites):
             return text
-        return _SITE.sub(lambda row: row[0][: -len("null")] + json_line(sites.of(int(row[1], 16)) or None), text)
+        return _SITE.sub(lambda row: row[0][: -len("null")] + str(sites.of(int(row[1], 16)) or "null"), text)
 
     def _rows(self, typed: bool) -> Rows | None:
         """The engine's batch formatter for these filters; None if it has none."""

@@ -58,18 +58,7 @@ class Bucket(NamedTuple):
     free_size: int
 
 
-@dataclass
-class HeapProfile:
-    """A profile that is being taken. `buckets` by their address; `entries`: blocks with their
-    requested size and bucket; `memory`: of the map, whose keys are no references."""
-
-    buckets: dict[int, Bucket] = field(default_factory=dict)
-    entries: list[tuple[int, int, int]] = field(default_factory=list)
-    memory: list[Range] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-
-
-class _Map(NamedTuple):
+class Map(NamedTuple):
     """AddressMap, as it is in memory."""
 
     hashtable: int
@@ -79,13 +68,37 @@ class _Map(NamedTuple):
     allocated: int
 
 
+class HeapProfile(NamedTuple):
+    """A profile that is being taken: where its table of buckets is. `memory`: of its map, whose
+    keys are no references; `problems`: of that."""
+
+    layout: Layout
+    table: int
+    map: Map
+    memory: Sequence[Range]
+    problems: Sequence[Problem]
+
+
+@dataclass
+class Contents:
+    """What is in a profile. `buckets` by their address; `entries`: blocks with their requested size
+    and bucket."""
+
+    buckets: dict[int, Bucket] = field(default_factory=dict)
+    entries: list[tuple[int, int, int]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
 def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
     """The profile that is being taken with this image's code, or None."""
     regions = memory.target.regions()
     low, high = (regions[0].start, regions[-1].end) if regions else (1, 1)
     for _, address in words_between(memory.target, engine, image.data, max(low, 1), high):
         for layout in _layouts(memory, image, address):
-            return _read(memory, engine, address, layout)
+            map_ = Map(*(memory.words(memory.word(address + layout.map) or 0, 5) or (0,) * 5))
+            problems: list[Problem] = []
+            pieces = _pieces_of_map(memory, map_, problems)
+            return HeapProfile(layout, memory.word(address + layout.table) or 0, map_, pieces, problems)
     return None
 
 
@@ -120,16 +133,15 @@ def _frames(memory: Memory, bucket: int, layout: Layout) -> Optional[tuple[int, 
     return () if not depth else memory.words(words[1], depth) if depth <= DEEPEST else None
 
 
-def _read(memory: Memory, engine: Engine, address: int, layout: Layout) -> HeapProfile:
-    found = HeapProfile()
-    map_ = _Map(*(memory.words(memory.word(address + layout.map) or 0, 5) or (0,) * 5))
-    found.memory = _pieces_of_map(memory, map_, found.problems)
-    _read_buckets(memory, memory.word(address + layout.table) or 0, layout, found)
-    _read_entries(memory, engine, map_, found)
+def read(memory: Memory, engine: Engine, profile: HeapProfile) -> Contents:
+    """The buckets and entries of a profile; damaged ones are left out. Raises Interrupted."""
+    found = Contents(problems=list(profile.problems))
+    _read_buckets(memory, profile, found)
+    _read_entries(memory, engine, profile, found)
     return found
 
 
-def _pieces_of_map(memory: Memory, map_: _Map, problems: list[Problem]) -> list[Range]:
+def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[Range]:
     """All memory that the map allocated: a list, each piece with its size in front."""
     pieces: list[Range] = []
     at, seen = map_.allocated, set[int]()
@@ -148,9 +160,9 @@ def _pieces_of_map(memory: Memory, map_: _Map, problems: list[Problem]) -> list[
     return merged(sorted(pieces))
 
 
-def _read_buckets(memory: Memory, table: int, layout: Layout, found: HeapProfile) -> None:
-    bad = []
-    for start, words in memory.scan(table, table + WORD * BUCKETS):
+def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None:
+    bad, layout = [], profile.layout
+    for start, words in memory.scan(profile.table, profile.table + WORD * BUCKETS):
         for number, head in enumerate(words):
             at = head
             while at and at not in found.buckets and len(found.buckets) < MOST:
@@ -181,10 +193,10 @@ def _bucket(memory: Memory, at: int, layout: Layout) -> Optional[Bucket]:
     return Bucket(frames, allocs, frees, alloc_size, free_size) if frees <= allocs and free_size <= alloc_size else None
 
 
-def _read_entries(memory: Memory, engine: Engine, map_: _Map, found: HeapProfile) -> None:
+def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: Contents) -> None:
     """Follow the lists of all clusters at once; their entries are in the map's memory."""
-    heads = [head for cluster in _clusters(memory, map_.hashtable, found.problems) for head in _heads(memory, cluster)]
-    pieces = [piece for start, end in found.memory for piece in memory.target.pieces(start, end)]
+    heads = [head for cluster in _clusters(memory, profile.map.hashtable, found.problems) for head in _heads(memory, cluster)]
+    pieces = [piece for start, end in profile.memory for piece in memory.target.pieces(start, end)]
     followed = engine.follow_all(pieces, heads, 0, LONGEST)
     nodes = sorted(set(followed.nodes))
     data, missing = records(memory.target, engine, nodes, ENTRY)

@@ -159,7 +159,7 @@ class Tcmalloc(TcmallocHeap):
         from findleaks.allocators.tcmalloc.sites import of_profile, of_samples
 
         own = self.where
-        profiled = [of_profile(self.target, self.profile, blocks, own)] if self.profile is not None else []
+        profiled = [of_profile(self.memory, self.engine, self.profile, blocks, own)] if self.profile is not None else []
         return [*profiled, *of_samples(self.memory, self.engine, self.spans, blocks, own)]
 
     def counted(self) -> dict[str, int]:

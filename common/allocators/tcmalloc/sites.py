@@ -10,21 +10,21 @@ from findleaks.allocators.bulk import records
 from findleaks.allocators.environment import setting
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.sites import Recording, Site, in_use, recording, represented
-from findleaks.allocators.tcmalloc.heap_profile import HeapProfile
+from findleaks.allocators.tcmalloc.heap_profile import HeapProfile, read
 from findleaks.allocators.tcmalloc.layout import IN_USE, STACK
 from findleaks.allocators.tcmalloc.spans import Span
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Totals
-from findleaks.target.base import Target
 
 DEEPEST = STACK // WORD - 2  # frames of a sampled block's stack
 PERIOD = "_ZN61FLAG__namespace_do_not_use_directly_use_DECLARE_int64_instead31FLAGS_tcmalloc_sample_parameterE"
 USUAL_PERIOD = 512 << 10  # bytes, as the manual recommends; there is none unless it is set
 
 
-def of_profile(target: Target, found: HeapProfile, blocks: Blocks, own: str) -> Recording:
+def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blocks, own: str) -> Recording:
     """What the heap profiler has: every allocation since it was started."""
+    found, target = read(memory, engine, profile), memory.target
     numbers = {address: number for number, address in enumerate(found.buckets)}
     sites = [
         Site(one.frames, Totals(one.allocs - one.frees, one.alloc_size - one.free_size), Totals(one.allocs, one.alloc_size))
