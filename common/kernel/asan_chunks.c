@@ -17,9 +17,8 @@ INLINE uint64_t header_of(const piece *p, uint64_t at, uint64_t chunk) {
     return header % HEADER == (0 - p->address) % HEADER && header > at && header < at + chunk - HEADER ? header : UINT64_MAX;
 }
 
-/* The chunks of `chunk` bytes, 32 at least, that the piece has from its first byte to its last. The
- * arrays get each one's block, its size and state, the stacks that allocated and freed it (0: none).
- */
+/* The chunks of `chunk` bytes, 32 at least, of which the piece has nothing but whole ones. The
+ * arrays get each block, its size and state, the stacks that allocated and freed it (0: none). */
 API void fl_asan_chunks(const piece *p, uint64_t chunk, uint64_t *blocks, uint64_t *sizes, uint8_t *states, uint32_t *stacks,
                         uint32_t *frees) {
     uint64_t count = p->length / chunk, fetched = 0;
