@@ -10,7 +10,8 @@ from findleaks.target.base import Piece
 
 def read_chunks(engine: KernelEngine, piece: Piece, size: int) -> Chunks:
     count = len(piece.data) // size
-    columns = zeros("Q", count), zeros("Q", count), bytearray(count), zeros("I", count), zeros("I", count)
+    made = Chunks(zeros("Q", count), zeros("Q", count), bytearray(count), zeros("I", count), zeros("I", count))
     if count:
-        engine.library.fl_asan_chunks(c_piece(piece), size, *map(c_array, columns))
-    return Chunks(*columns)
+        columns = (c_array(made.blocks), c_array(made.sizes), c_array(made.states), c_array(made.stacks), c_array(made.frees))
+        engine.library.fl_asan_chunks(c_piece(piece), size, *columns)
+    return made

@@ -60,7 +60,8 @@ def _recording(engine: Engine, stacks: _Stacks, depot: Depot, name: str, own: st
     values, sums = engine.sum_by_value(array("Q", stacks.live), stacks.sizes)
     _, counts = engine.sum_by_value(array("Q", stacks.live), array("Q"))
     live = {value: Totals(count, size) for value, count, size in zip(values, counts, sums)}
-    sites, missing = [], 0
+    sites: list[Site] = []
+    missing = 0
     for number in numbers:
         if len(sites) % POLL == 0 and depot.memory.target.interrupted():
             raise Interrupted

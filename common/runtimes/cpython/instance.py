@@ -205,7 +205,7 @@ class CPython(Runtime):
 
     def recordings(self) -> Sequence[Recording]:
         """See Runtime: tracemalloc's."""
-        return [self.traced.recording(self._directory.blocks)] if self.traced is not None else []
+        return [self.traced.recording(self._target, self._directory.blocks)] if self.traced is not None else []
 
     def describe(self, address: int) -> str:
         blocks = self._directory.blocks

@@ -55,12 +55,12 @@ class Traced(NamedTuple):
     keys: array[int]
     site_of: array[int]
 
-    def recording(self, blocks: Blocks) -> Recording:
+    def recording(self, target: Target, blocks: Blocks) -> Recording:
         """See Runtime.recordings. Debug hooks (PYTHONMALLOC=debug) put a header before a key."""
         indices, _ = blocks.find_all(self.keys)
         found = [(blocks.address(index), site, 1.0) for index, site in zip(indices, self.site_of) if index != NO_BLOCK]
         sites = [allocated.Site(tuple(map(_source, site.frames)), Totals(site.blocks, site.bytes)) for site in self.sites]
-        return allocated.recording("tracemalloc", sites, found)
+        return allocated.recording(target, "tracemalloc", sites, found)
 
 
 def _source(frame: str) -> SourceFrame:

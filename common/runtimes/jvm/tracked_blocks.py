@@ -57,7 +57,7 @@ def recorded(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recordi
     if not found:
         return None
     sites = [Site(frames, Totals(*live)) for frames, live in zip(numbers, counts)]
-    return recording("the JVM's NMT", sites, found, warnings=_missing(sites, found))
+    return recording(tables.target, "the JVM's NMT", sites, found, warnings=_missing(sites, found))
 
 
 def _number(entry: Entry, numbers: dict[tuple[int, ...], int], counts: list[list[int]]) -> int:
