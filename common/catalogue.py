@@ -42,6 +42,7 @@ _ENTRIES = (
         "a function's calls as they happen, by stacks; only those outside a scope",
         "count MakeCallback --outside-scope v8 --for 10",
     ),
+    Entry("track", "who allocates, as it happens: stacks of blocks, and what became of them", "track --size 48 --for 10"),
 )
 
 CATALOGUE = {entry.word: entry for entry in _ENTRIES}

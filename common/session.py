@@ -19,6 +19,7 @@ from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learne
 from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import library_words, register_words, root_ranges, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
+from findleaks.injection.own_memory import own_memory
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import blanked, inside, intersection, nonzero_pieces, subtract
 from findleaks.target.residency.presence import Presence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.sites import Sites
     from findleaks.debuginfo.files import DebugFiles
     from findleaks.debuginfo.members import Members
+    from findleaks.debuginfo.sources import Sources
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import Runtime
 
@@ -131,8 +133,17 @@ class Session:
     def root_memory(self) -> list[Range]:
         """`roots`, and what threads have in memory but will not read again."""
         nothing = [part for one in self.reserved for part in one.ranges]
-        claimed = sorted([*self.directory.claimed(), *nothing])
+        claimed = sorted([*self.directory.claimed(), *nothing, *self._own_memory()])
         return root_ranges(self.target, self.engine, claimed, self.stack_at)
+
+    def _own_memory(self) -> Iterator[Range]:
+        def read(address: int, size: int) -> bytes:
+            try:
+                return self.target.read(address, size)
+            except UnreadableMemory:
+                return b""
+
+        return (Range(one.address, one.address + one.size) for one in own_memory(self.target.regions(), read))
 
     def stack_at(self, sp: int) -> Optional[Range]:
         """The mapping with `sp`, if it is certain to be a stack only; see graph/roots.py."""
@@ -211,6 +222,13 @@ class Session:
         from findleaks.debuginfo.files import DebugFiles  # few commands need it
 
         return DebugFiles(self.target, self.report_progress)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The source of code: files, lines and inlined functions, from debug information."""
+        from findleaks.debuginfo.sources import Sources
+
+        return Sources(self.target, lambda: self.debug_files, self.report_progress)
 
     @cached_property
     def members(self) -> Members:

@@ -13,7 +13,7 @@ from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.session import Session
-from findleaks.target.base import Range, Region, Target, Thread
+from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
 from findleaks.target.elf import PT_TLS
 from findleaks.target.modules import headers
 from findleaks.target.ranges import holding, inside
@@ -73,6 +73,7 @@ class Answer:
     symbol: str = ""
     root: bool = False
     sites: Sequence[int] = ()  # numbers of the stacks that allocated or freed it, one a recorder
+    source: Sequence[SourcePlace] = ()  # of code
 
     def json(self) -> dict[str, object]:
         made: dict[str, object] = {"address": hex(self.address), "is": self.sort, "text": self.phrase, "root": self.root}
@@ -83,6 +84,13 @@ class Answer:
             made["thread"] = self.thread
         if self.symbol:
             made["symbol"] = self.symbol
+        if self.source:
+            *inlined, own = self.source
+            made["source"] = {
+                "file": own.file or None,
+                "line": own.line or None,
+                "inlined": [{"function": one.function or None, "file": one.file or None, "line": one.line or None} for one in inlined],
+            }
         if self.region is not None:
             made["region"] = {
                 "start": hex(self.region.start),
@@ -91,6 +99,16 @@ class Answer:
                 "name": self.region.name or None,
             }
         return made
+
+
+def _written(source: Sequence[SourcePlace]) -> str:
+    """ " at io/parser.c:42, in list_add (inlined) at list.h:7"; "" if nothing is known."""
+    if not source:
+        return ""
+    *inlined, own = ((one.function, one.short()) for one in source)
+    parts = [f" at {own[1]}"] if own[1] else []
+    parts += [f"in {name or '?'} (inlined)" + (f" at {place}" if place else "") for name, place in reversed(inlined)]
+    return printable(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
 
 
 def permissions(region: Region) -> str:
@@ -200,8 +218,10 @@ class Describer:
             symbol = self.symbol(address)
             name = printable(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
-            phrase = f"{printable(symbol)} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}, {section}"
-            return Answer(address, "module", phrase, region=region, symbol=symbol, root=root)
+            source = self.session.sources.at(address) if region.executable else ()
+            where = _written(source)
+            phrase = f"{printable(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
+            return Answer(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
         name = printable(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"

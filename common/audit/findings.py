@@ -13,7 +13,7 @@ from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Share, Store
 from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import managed_heaps, trusted
-from findleaks.audit.leak_groups import Leak, lost, merge, what
+from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
 from findleaks.audit.owner import Sort
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, printable, size, some
@@ -109,7 +109,7 @@ def _lost(session: Session, possible_reported: bool) -> Finding:
         if sited is not None:
             facts["site"], words = sited
             cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
-        commands += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}"]
+        commands += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}", *track_words(session, top)]
     if amount < NEXT_TO_NOTHING and amount * 1000 < in_use.bytes:
         title = f"Next to nothing is lost: {blocks(count)}, {size(amount)}{maybe}."
         return Finding(

@@ -27,6 +27,10 @@ more, only an example of each group is."""
 LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")  # in Graph.kinds
 
 
+TRACK_SECONDS = 30
+"""For which `track` is suggested."""
+
+
 @dataclass(frozen=True)
 class Leak:
     """A group of lost blocks alike."""
@@ -52,6 +56,11 @@ class Leak:
         """Sort key: the largest first; the first example decides between equals."""
         own = self.estimated.bytes if self.estimated is not None else self.bytes
         return -(own + self.indirect_bytes), self.examples[0] if self.examples else 0
+
+    @property
+    def size_words(self) -> str:
+        """Its sizes for the option --size: "48", "48-104"."""
+        return str(self.smallest) if self.smallest == self.largest else f"{self.smallest}-{self.largest}"
 
     def json(self) -> dict[str, object]:
         return {
@@ -225,3 +234,14 @@ def what(leak: Leak) -> str:
         few = number(hanging[0]) if hanging[0] == hanging[1] else f"{number(hanging[0])}–{number(hanging[1])}"
         words += f" → {few} more"
     return words
+
+
+def track_words(session: Session, leak: Leak) -> tuple[str, ...]:
+    """The command that shows where blocks like these are allocated; () where it cannot."""
+    target = session.target
+    if not target.trackable or target.arch.name != "x86-64" or not leak.examples:
+        return ()
+    owner = session.directory.owner(leak.examples[0])
+    if owner is None or owner.allocator.nested:  # not what malloc returned
+        return ()
+    return (f"track --size {leak.size_words} --for {TRACK_SECONDS}",)

@@ -11,7 +11,8 @@ from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks_rows import BlockRows, Filters
 from findleaks.commands.limits import add_limit, in_text
-from findleaks.commands.result import blocks_status, warning_lines, warnings_of
+from findleaks.commands.output import BLOCKS, STACKS, Written, add_output, output_format
+from findleaks.commands.result import blocks_status, warning_lines, warnings_of, written_json, written_lines
 from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
@@ -21,6 +22,7 @@ from findleaks.session import Session
 
 KINDS: dict[str, set[int]] = {kind.name.lower(): {kind} for kind in Kind if kind}
 KINDS["lost"] = {Kind.DEFINITE, Kind.INDIRECT}  # kinds of blocks by the words of --kind
+FILES = (*BLOCKS, *STACKS, "heap")  # formats of files
 SHOWN = 50  # blocks printed as text without --limit
 
 
@@ -35,6 +37,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--sort", choices=("address", "size"), default="address", help="by address, or the largest first (address)")
     add_limit(parser, "blocks", SHOWN)
+    add_output(parser, "all these blocks, or --limit of them,", FILES)
 
 
 class Listing:
@@ -50,6 +53,25 @@ class Listing:
         self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator, _site(session, args.site))
         self.rows = BlockRows(session, self.filters)
         self.status = blocks_status(session)
+        self.written: Written | None = None
+
+    def write(self, file: str, form: str) -> None:
+        """Write the blocks, or their sums: by the stacks that allocated them where such were
+        recorded, else by kind, allocator, type and size."""
+        from findleaks.commands.export import block_rows, of_target, write_blocks, write_profile
+
+        limit = self.limit or 0
+        order = self.rows.largest_first(limit) if self.by_size else None
+        if form in BLOCKS:
+            self.written = write_blocks(self.session, self.rows, file, form, order, limit)
+        else:
+            from findleaks.commands.profiles import of_blocks
+            from findleaks.commands.site_profile import of_sites
+
+            found = block_rows(self.session, self.rows, order, limit)
+            sited = len(self.session.sites) or form == "heap"
+            profile = of_sites(self.session, "Blocks", "", found, form == "heap") if sited else of_blocks(self.session, found)
+            self.written = write_profile(self.session, of_target(profile, self.session.target), file, form)
 
     def json(self) -> Iterator[Mapping[str, object]]:
         for index in self._indices(self.limit or 0):
@@ -64,8 +86,8 @@ class Listing:
 
     def _warnings(self) -> Iterator[Mapping[str, object]]:
         warnings = warnings_of(self.session)
-        if warnings:
-            yield {"schema": SCHEMA, "command": "blocks", "warnings": warnings}
+        if warnings or self.written:
+            yield {"schema": SCHEMA, "command": "blocks", **written_json(self.written), "warnings": warnings}
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         rows = [_row(self.rows.describer.block(index)) for index in self._indices(in_text(self.limit, SHOWN))]
@@ -83,6 +105,7 @@ class Listing:
         yield f"  {blocks_of(count)}, {size(held)}{more}"
         if rows:
             yield from invocation.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
+        yield from written_lines(self.written, width)
         yield from warning_lines(warnings_of(self.session), width)
 
     def _indices(self, limit: int) -> Iterator[int]:
@@ -131,4 +154,8 @@ def blocks(session: Session, args: argparse.Namespace) -> Listing:
     """List blocks with size (usable bytes), kind or state, and type: by address, or the largest
     first. With --json one object a line (JSON Lines): {"address", "size", "state", "kind",
     "allocator", "arena", "site", "type", "hint"}; warnings, if any, last."""
-    return Listing(session, args)
+    form = output_format(args, FILES)
+    listing = Listing(session, args)
+    if form:
+        listing.write(args.output, form)
+    return listing

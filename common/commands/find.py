@@ -17,9 +17,11 @@ from findleaks.audit.suppressions import load
 from findleaks.commands import command
 from findleaks.commands.find_text import text
 from findleaks.commands.limits import add_limit, first, in_text
+from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
 from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Heuristic, Kind, State, Totals
+from findleaks.errors import UsageError
 from findleaks.session import Session
 
 HEURISTICS = {
@@ -35,6 +37,7 @@ HEURISTIC_WORDS = {
     "none": Heuristic.NONE,
 }
 KINDS = ("definite", "possible")
+FILES = (*STACKS, "heap", *BLOCKS)  # formats of files
 GROUPS = 20  # groups printed as text without --limit
 SITE_FRAMES = 12  # frames of a site's stack printed as text without --frames
 
@@ -48,6 +51,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suppressions", metavar="FILE", help="leave out what its lines match: leak:PATTERN, type:GLOB, size:A-B")
     words = f"interior pointers that hold a block: auto (the program's own customs; the default), none, all, or {', '.join(HEURISTICS)}"
     parser.add_argument("--heuristics", default="auto", metavar="auto|none|LIST", help=words)
+    add_output(parser, "all these groups, or their blocks,", FILES)
     parser.add_argument("--fail-over", metavar="BYTES", help="exit status 1 if more than this is lost for sure, e.g. 0 or 64k")
 
 
@@ -59,6 +63,11 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     only through pointers into the middle of a block. Where nearly all such pointers go to one
     offset, behind a header that the program or a library puts in front of its blocks, they count as
     pointers to the start: --heuristics auto."""
+    form = output_format(args, FILES)
+    if args.suppressions and (form in BLOCKS or (form and args.by == "site")):
+        raise UsageError("--suppressions leaves out groups, and such a file has blocks: give one of the two")
+    if form == "heap" and args.by != "site":
+        raise UsageError("a heap profile has the stacks that allocated the blocks: add --by site")
     kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
@@ -83,13 +92,19 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         body["suppressed"] = [{"rule": str(rule), **fields(use, "groups", "blocks", "bytes")} for rule, use in suppressions.uses.items()]
         body["unused_suppressions"] = [str(rule) for rule in suppressions.unused()]
     status = _status(session, bool(body["trusted"]), fail_over, lost_bytes)
+    say = partial(text, session, body, shown, in_text(args.limit, GROUPS))
     if args.by == "site":
         # few processes have recorded stacks
         from findleaks.commands.find_sites import add_sites, site_text
 
         add_sites(session, body, first(shown, args.limit))
-        return Plain(session, "find", body, partial(site_text, session, body, shown, in_text(args.limit, GROUPS), args.frames), status)
-    return Plain(session, "find", body, partial(text, session, body, shown, in_text(args.limit, GROUPS)), status)
+        say = partial(site_text, session, body, shown, in_text(args.limit, GROUPS), args.frames)
+    result = Plain(session, "find", body, say, status)
+    if form:
+        from findleaks.commands.find_file import write
+
+        result.written = write(session, args.output, form, kinds, None if args.by == "site" else shown)
+    return result
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import sentences, summary
 from findleaks.audit.in_flight import in_flight_line
-from findleaks.audit.leak_groups import Leak, add, what
+from findleaks.audit.leak_groups import Leak, add, track_words, what
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
@@ -31,7 +31,8 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
     if rows:
         first = rows[0]
         at = f"{first.examples[0]:#x}"
-        yield from invocation.next(width, f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {_sizes(first)}")
+        suggestions = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {first.size_words}"]
+        yield from invocation.next(width, *suggestions, *track_words(session, first))
     else:
         yield from invocation.next(width, "verdict")
 
@@ -131,7 +132,3 @@ def _named(allocator: Allocator, place: bool) -> str:
     named = allocator.title
     where, usual = printable(allocator.where, 60), allocator.usual_file
     return f"{named} in {where}" if where and (place or not usual or not where.startswith(usual)) else named
-
-
-def _sizes(leak: Leak) -> str:
-    return str(leak.smallest) if leak.smallest == leak.largest else f"{leak.smallest}-{leak.largest}"

@@ -26,6 +26,7 @@ LAYERS = (
     ("audit", "history"),
     ("report",),
     ("counting",),
+    ("tracking",),
     ("commands",),
     ("debugger_session", "launcher"),
     ("gdb_subprocess",),
