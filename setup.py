@@ -73,6 +73,7 @@ setup(
     package_data={
         "findleaks": ["py.typed"],
         "findleaks.report.heapmap": ["page.html", "page.css", "page.js"],
+        "findleaks.report.fleet": ["page.html", "page.css", "page.js"],
         "findleaks.report.growth": ["page.html", "page.css", "data.js", "chart.js", "table.js", "page.js"],
     },
     ext_modules=kernel(),
@@ -89,10 +90,14 @@ setup(
     # ruff's format and mypy's errors change with releases: upper bounds keep a checkout passing.
     extras_require={
         "png": ["pillow>=9"],  # findleaks map -o FILE.png
+        "parquet": ["pyarrow>=10"],  # findleaks triage -o FILE.parquet
+        "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         "test": [
+            "distributed>=2022.5",
             "hypothesis>=6",
             "mypy>=1.19,<2.5",
             "pillow>=9",
+            "pyarrow>=10",
             "pytest>=8",
             "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
