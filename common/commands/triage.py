@@ -18,11 +18,12 @@ from findleaks.formatting import counted
 from findleaks.progress import Bar
 from findleaks.report.files import write_file
 from findleaks.session import Session
+from findleaks.triage import coredumpctl
 from findleaks.triage import store as files
 from findleaks.triage.examine import Source
 from findleaks.triage.groups import LeakGroup, grouped
 from findleaks.triage.pool import Limits, ctrl_c_later, default_limits, examined
-from findleaks.triage.row import FAILED, OK, PARTIAL, Row
+from findleaks.triage.row import FAILED, OK, PARTIAL, Row, utf8
 from findleaks.triage.sources import COREDUMPS, Sources, sources
 
 TOP = 20  # groups of text without --top
@@ -185,6 +186,8 @@ def run(args: argparse.Namespace, out: TextIO, prog: str, width: int) -> int:
     final = Groups(rows, args, left, known)
     final.seconds, final.jobs = time.monotonic() - began, min(limits.jobs, max(len(found.cores), 1))
     final.database = outputs.database
+    if args.coredumpctl:
+        final.notes += filter(None, [coredumpctl.absent()])
     if found.links:
         final.notes.append(f"{counted(found.links, 'symbolic link')} in folders not followed")
     _write(final, outputs)
@@ -211,9 +214,9 @@ def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, out
             base = (files.resume if args.resume else files.create)(outputs.database, __version__)
             stack.callback(base.close)
             done = base.done()
-            finished = {source.core for source in cores if done.get(files.stored(source.core)) == (source.size, source.changed)}
+            finished = {source.core for source in cores if done.get(utf8(source.core)) == (source.size, source.changed)}
             left = [source for source in cores if source.core not in finished]
-            kept = {files.stored(core): core for core in finished}
+            kept = {utf8(core): core for core in finished}
             yield from (row for row in files.rows(outputs.database) if row.core in kept)
         progress = _Progress(bar, left)
         for source, row in stack.enter_context(closing(examined(left, limits, progress.show))):

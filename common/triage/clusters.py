@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from math import sqrt
 from typing import NamedTuple, Optional
 
 from findleaks.triage.shapes import DATA, HELD, LOST, OWN, TEXT_LABEL, ZERO, Shape
 
 LEAST = 4  # fewest leaders of a cluster that is split off by how its words go together
 TOGETHER = 0.6  # distance between distributions of a word's classes from which on they go together
+CHANCE = 1.0
+"""Factor of sqrt((classes - 1) · (1/m + 1/n)), some twice the distance that chance gives samples of
+m and n leaders: many are compared, and the largest counts."""
 ALONE = 0.2  # share of the leaders of either side where only a single word differs
+MIXED = 0.05  # share of the leaders from which on a word is a pointer in some of them
 CONFLICTS = 2  # of fewer leaders, one in so many of the words that both have may contradict
 AGREED = 2 / 3  # share of a cluster's leaders with a word that is not zero that agree on its class
 PRESENT = 0.1  # share of a cluster's leaders in which a word is not zero, for it to count
@@ -87,6 +92,10 @@ def _halves(leaders: list[Leader]) -> Optional[list[list[Leader]]]:
     best, chosen = TOGETHER, None
     width = max(len(leader.shape.words) for leader in leaders)
     columns = [[_broad(leader.shape.words[at]) if at < len(leader.shape.words) else ZERO for leader in leaders] for at in range(width)]
+    # Where remains are, they are in several words; and blocks that all have one pointer are alike.
+    parts = [_pointers(column) for column in columns]
+    mixed = [at for at, part in enumerate(parts) if part >= MIXED]
+    lone = mixed if len(mixed) == 1 and parts[mixed[0]] <= 1 - MIXED else []
     for at, column in enumerate(columns):
         for word, count in sorted(Counter(column).items()):
             if word in (ZERO, DATA) or count < LEAST or column.count(ZERO) + count > len(column) - LEAST:
@@ -94,7 +103,7 @@ def _halves(leaders: list[Leader]) -> Optional[list[list[Leader]]]:
             inside = [one == word for one in column]
             others = [one not in (word, ZERO) for one in column]
             apart = max((_distance(other, inside, others) for index, other in enumerate(columns) if index != at), default=0.0)
-            if word not in (HELD, OWN) and min(sum(inside), sum(others)) >= ALONE * len(leaders):
+            if lone == [at] and word not in (HELD, OWN) and min(sum(inside), sum(others)) >= ALONE * len(leaders):
                 apart = max(apart, TOGETHER + 0.01)
             if apart > best:
                 best, chosen = apart, (at, word)
@@ -106,18 +115,27 @@ def _halves(leaders: list[Leader]) -> Optional[list[list[Leader]]]:
     return [has, rest]
 
 
+def _pointers(column: Sequence[str]) -> float:
+    """Share of a word that is a pointer to a lost block, or into a module, where it is not zero."""
+    present = [word for word in column if word != ZERO]
+    return sum(word not in (DATA, HELD, OWN) for word in present) / max(len(present), 1)
+
+
 def _broad(word: str) -> str:
     """All lost blocks are of one class: what one pointer points to may vary in size."""
     return LOST if word.startswith(LOST) else word
 
 
 def _distance(column: Sequence[str], inside: Sequence[bool], others: Sequence[bool]) -> float:
-    """Total variation between a word's classes in the leaders of two sides; zeros say nothing."""
+    """Total variation between a word's classes in the leaders of two sides; zeros say nothing. 0 if
+    it may be chance: of few leaders and many classes, it is large for no reason."""
     sides = [Counter(word for word, is_in in zip(column, side) if is_in and word != ZERO) for side in (inside, others)]
     totals = [sum(side.values()) for side in sides]
     if min(totals) < LEAST:
         return 0.0
-    return sum(abs(sides[0][word] / totals[0] - sides[1][word] / totals[1]) for word in {*sides[0], *sides[1]}) / 2
+    classes = {*sides[0], *sides[1]}
+    apart = sum(abs(sides[0][word] / totals[0] - sides[1][word] / totals[1]) for word in classes) / 2
+    return apart if apart > CHANCE * sqrt((len(classes) - 1) * (1 / totals[0] + 1 / totals[1])) else 0.0
 
 
 def _of_few(leaders: Sequence[Leader]) -> Iterator[list[Leader]]:

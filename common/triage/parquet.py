@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from findleaks.errors import FindleaksError
-from findleaks.triage.row import Row
+from findleaks.triage.row import Row, utf8
 
 
 def require() -> None:
@@ -54,7 +54,7 @@ def table(rows: Sequence[Row]) -> bytes:
 def _plain(value: Any) -> Any:
     """The value with text that is UTF-8."""
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+        return utf8(value)
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, list) else value

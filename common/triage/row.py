@@ -86,3 +86,11 @@ def unpacked(packed: Mapping[str, Any]) -> Row:
     parts["signatures"] = tuple(LeakSum(*one) for one in parts["signatures"])
     parts["warnings"] = tuple(parts["warnings"])
     return Row(**parts)
+
+
+def utf8(text: str) -> str:
+    """Text for files in UTF-8: bytes of a name that are none are \\xNN."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # surrogates that are no bytes
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -39,7 +39,7 @@ from typing import Optional
 
 from findleaks.errors import FindleaksError, TargetError
 from findleaks.triage.examine import Source
-from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, LeakSum, Row
+from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, LeakSum, Row, utf8
 
 APPLICATION, VERSION = 0x666C7431, 1
 LARGEST = (1 << 63) - 1
@@ -74,17 +74,17 @@ class Store:
 
     def add(self, source: Source, row: Row) -> None:
         """Add a core, in place of its row of before, if any."""
-        core = stored(row.core)
+        core = utf8(row.core)
         try:
             with self._base as base:
                 for table in ("cores", "leaks", "findings", "warnings"):
                     base.execute(f"DELETE FROM {table} WHERE core = ?", (core,))
                 base.execute(_CORE, _columns(core, source, row))
-                leaks = [(core, *map(_text, leak[:3]), *map(_whole, leak[3:6]), hex(leak.example)) for leak in row.signatures]
+                leaks = [(core, *map(utf8, leak[:3]), *map(_whole, leak[3:6]), hex(leak.example)) for leak in row.signatures]
                 base.executemany("INSERT INTO leaks VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?)", leaks)
-                found = [(core, rank, one.kind, _whole(one.bytes), _text(one.title)) for rank, one in enumerate(row.findings)]
+                found = [(core, rank, one.kind, _whole(one.bytes), utf8(one.title)) for rank, one in enumerate(row.findings)]
                 base.executemany("INSERT INTO findings VALUES (?, ?, ?, ?, ?)", found)
-                base.executemany("INSERT INTO warnings VALUES (?, ?)", [(core, _text(text)) for text in row.warnings])
+                base.executemany("INSERT INTO warnings VALUES (?, ?)", [(core, utf8(text)) for text in row.warnings])
         except sqlite3.Error as error:
             raise _unwritable(self.path, error) from None
 
@@ -153,11 +153,6 @@ def signatures(path: str) -> set[str]:
         base.close()
 
 
-def stored(text: str) -> str:
-    """Text as SQLite takes it, in UTF-8: other bytes of a name are \\xNN."""
-    return os.fsencode(text).decode("utf-8", "backslashreplace") if not text.isprintable() or not text.isascii() else text
-
-
 def _opened(path: str) -> sqlite3.Connection:
     if not os.path.isfile(path):
         raise TargetError(f"{path}: " + ("no regular file" if os.path.lexists(path) else "no such file"))
@@ -184,9 +179,9 @@ def _check(base: sqlite3.Connection, path: str) -> None:
 
 
 def _columns(core: str, source: Source, row: Row) -> tuple[object, ...]:
-    texts = [_text(text) or None for text in (row.program, row.build_id, row.signal, row.frame)]
+    texts = [utf8(text) or None for text in (row.program, row.build_id, row.signal, row.frame)]
     lost = [None if count is None else _whole(count) for count in (row.lost_blocks, row.lost_bytes)]
-    return core, source.size, source.changed, row.status, *texts, row.time, *lost, row.seconds, _text(row.error) or None
+    return core, source.size, source.changed, row.status, *texts, row.time, *lost, row.seconds, utf8(row.error) or None
 
 
 def _row(base: sqlite3.Connection, core: str, size: int, columns: list[object]) -> Row:
@@ -219,10 +214,6 @@ def _int(value: object) -> int:
     if not isinstance(value, int) or value < 0:
         raise ValueError("a count was expected")
     return value
-
-
-def _text(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _whole(count: int) -> int:

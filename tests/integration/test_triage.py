@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import commandline
 import pytest
 import triaged
-from commandline import PATIENCE
+
+from cores import Running
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 
@@ -227,11 +228,24 @@ def test_names_from_lists(made: Made, tmp_path: Path) -> None:
     rows, _ = triaged.parsed(run("--json", "-o", base, f"@{tmp_path / 'list'}"))
     assert [row["status"] for row in rows.values()] == ["ok", "ok"]
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, "-"]
-    done = subprocess.run(command, input=b"\0".join(names), stdout=subprocess.PIPE, check=True, timeout=PATIENCE)
+    done = subprocess.run(command, input=b"\0".join(names), stdout=subprocess.PIPE, check=True, timeout=commandline.PATIENCE)
     again, _ = triaged.parsed(done.stdout.decode())
     assert [row["seconds"] for row in again.values()] == [row["seconds"] for row in rows.values()] or len(again) == 2
     with closing(sqlite3.connect(base)) as found:
         assert found.execute("SELECT count(*) FROM cores").fetchone() == (2,)
+
+
+def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
+    """Of the core that takes more than there is, and of no other."""
+    program = tmp_path / "leaky"
+    subprocess.run(["gcc", "-O0", "-o", program, Path(__file__).parents[1] / "programs" / "leaky.c"], check=True)
+    with Running([str(program), "1500000"], tmp_path / "run") as process:
+        core = process.kernel_core()
+    rows, _ = triaged.parsed(run("--json", "--memory", "32M", core, SAMPLE))
+    assert rows[str(SAMPLE)]["status"] == "ok"
+    assert rows[str(core)]["status"] == "failed" and "memory" in rows[str(core)]["error"], rows[str(core)]
+    rows, _ = triaged.parsed(run("--json", "--memory", "1G", core))
+    assert rows[str(core)]["status"] == "ok" and rows[str(core)]["lost_blocks"] == 65
 
 
 @pytest.mark.matrix
