@@ -21,6 +21,7 @@ from findleaks.session import Session
 from findleaks.triage import coredumpctl
 from findleaks.triage import store as files
 from findleaks.triage.examine import Source
+from findleaks.triage.fleet import examined_by
 from findleaks.triage.groups import LeakGroup, grouped
 from findleaks.triage.pool import Limits, ctrl_c_later, default_limits, examined
 from findleaks.triage.row import FAILED, OK, PARTIAL, Row, utf8
@@ -43,6 +44,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--top", metavar="N", type=count_word, help=f"groups to print (text: {TOP}; JSON: all); 0: all")
     add("-j", "--jobs", metavar="N", type=count_word, default=0, help="cores read at a time (as many as processors and memory allow)")
     add("--memory", metavar="BYTES", help="memory for all of them, and the most for one (four fifths of what is free)")
+    add("--scheduler", metavar="ADDRESS", default="", help="have the workers of a dask scheduler read them: tcp://host:8786")
     add("--timeout", metavar="SECONDS", type=seconds_word, default=0.0, help="longest time for a core (no limit)")
 
 
@@ -219,7 +221,12 @@ def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, out
             kept = {utf8(core): core for core in finished}
             yield from (row for row in files.rows(outputs.database) if row.core in kept)
         progress = _Progress(bar, left)
-        for source, row in stack.enter_context(closing(examined(left, limits, progress.show))):
+        if args.scheduler:
+            memory = limits.memory if args.memory else None  # else as each worker has
+            found = examined_by(args.scheduler, left, memory, limits.timeout, limits.sysroot, progress.show)
+        else:
+            found = examined(left, limits, progress.show)
+        for source, row in stack.enter_context(closing(found)):
             if base is not None:
                 base.add(source, row)
             progress.done(source)

@@ -16,7 +16,7 @@ from findleaks.target.ranges import holding, inside
 WORDS = 8  # of a block that are looked at
 TEXT = 64  # bytes of a block that are looked at for text
 LONGEST = 4096  # bytes of a block that are looked at for the end of its text
-REST = 24  # bytes behind a text that may hold remains: what a block is larger than was asked for
+REST = 40  # bytes behind a text that may hold remains: what a block is larger than was asked for
 
 ZERO, DATA, HELD, OWN, LOST = "0", ".", "held", "itself", "→ "
 """Classes of words, beside "libfoo:data": zero; no pointer that says anything; pointers to a block
