@@ -174,6 +174,10 @@ def _command(words: list[str], prog: str) -> int:
     cmd = commands.load(words[0])
     parser = commands.parser(cmd, "findleaks", sys.stdout, "core")
     group = parser.add_argument_group("the process")
+    if cmd.entry.shell:
+        group.add_argument("--sysroot", default="", metavar="DIR", help="where the files of the cores' machines lie")
+        args = commands.parse(parser, words[1:])
+        return 0 if args is None else _triage(args, prog)
     if cmd.name != "diff":
         group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")
     group.add_argument(
@@ -212,6 +216,15 @@ def _command(words: list[str], prog: str) -> int:
         return 0  # what goes on until Ctrl-C ends well by it
     finally:
         bar.clear()
+
+
+def _triage(args: argparse.Namespace, prog: str) -> int:
+    """`triage`, which reads files and opens no process."""
+    from findleaks.commands.triage import run
+
+    if args.sysroot and not os.path.isdir(args.sysroot):
+        raise TargetError(f"--sysroot {args.sysroot}: no such folder")
+    return run(args, sys.stdout, prog, _width())
 
 
 def _has_screen() -> bool:

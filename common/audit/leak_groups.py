@@ -88,7 +88,7 @@ def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -
     The engine groups blocks by their first word if it is a type. Others (arrays with a cookie,
     strings, plain structures) are examined one by one: a rule must not suppress a block because
     another of its size matches."""
-    groups = session.once((lost, graph), lambda: _groups(session, graph))
+    groups = lost_groups(session, graph)
     typed = [_typed(session, group) for group in groups if group.type_word]
     plain = [group for group in groups if not group.type_word]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
@@ -97,8 +97,13 @@ def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -
     return [leak for leak, _ in every] if suppressions is None else list(_unsuppressed(every, suppressions))
 
 
-def _groups(session: Session, graph: Graph) -> Sequence[Group]:
-    return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
+def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
+    """The engine's groups of DEFINITE and POSSIBLE blocks."""
+
+    def grouped() -> Sequence[Group]:
+        return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
+
+    return session.once((lost_groups, graph), grouped)
 
 
 def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:

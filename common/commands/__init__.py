@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, Text
 from findleaks.catalogue import CATALOGUE, Entry, meant
 from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
-from findleaks.quoting import debugger_quoted, for_debugger
+from findleaks.quoting import debugger_quoted, for_debugger, shell_quoted
 
 if TYPE_CHECKING:
     from findleaks.session import Session
@@ -142,10 +142,11 @@ def load(word: str) -> Command:
 
 def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
     """Argument parser of one command. Help goes to `out`; the example in it ends in `target`."""
+    example = f"findleaks {cmd.entry.example}" if cmd.entry.shell else Invocation(prog, target).line(cmd.entry.example)
     made = Parser(
         prog=f"{prog} {cmd.name}",
         description=cmd.description,
-        epilog=f"Example:\n  {Invocation(prog, target).line(cmd.entry.example)}",
+        epilog=f"Example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -198,7 +199,13 @@ def execute(
     if cmd is None:
         raise UsageError(f"{prog}: no command {words[0]!r}" + (meant(words[0], CATALOGUE) or f"; there are: {', '.join(CATALOGUE)}"))
     args = parse(parser(cmd, prog, out), words[1:])
-    return 0 if args is None else emit(cmd, session(), args, out, Invocation(prog, target), width)
+    if args is None:
+        return 0
+    if cmd.entry.shell:
+        raise UsageError(
+            f"{cmd.name} reads files on its own, without a debugger: in a shell, type: findleaks {' '.join(map(shell_quoted, words))}"
+        )
+    return emit(cmd, session(), args, out, Invocation(prog, target), width)
 
 
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:

@@ -164,6 +164,7 @@ class Target(Mapped, Protocol):
     lacks: str = ""  # why nothing can be said of the heap, and what has it; "": it is there
     warnings: list[str]  # of unread memory, a truncated core, files that do not match
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
+    signal: int = 0  # of a core: what made the process dump it; 0: none, or not known
     exe_path: str = ""  # the program's path when it ran; "" where that is not known
     called: str = ""  # the name that it was called by; "" where that is not known
     # When the process was stopped and read, in seconds since 1970; None: not known. Of a core: only

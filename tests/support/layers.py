@@ -24,6 +24,7 @@ LAYERS = (
     ("runtimes", "block_types"),
     ("session",),
     ("audit", "history"),
+    ("triage",),
     ("report",),
     ("counting",),
     ("tracking",),
