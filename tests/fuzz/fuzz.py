@@ -21,6 +21,7 @@ sys.path.append(str(ROOT / "tests" / "support"))
 import fuzz_corpus  # noqa: E402
 import trials  # noqa: E402
 from fuzz_cases import Case, Found, kind  # noqa: E402
+from mutations import Edit  # noqa: E402
 
 SHARES = {"java": 1, "musl": 2, "oldmalloc": 2, "ruby": 4, "node": 4, "go": 3}
 """Of large cores fewer mutations are tried; of others 6."""
@@ -33,7 +34,10 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(fuzz_corpus.MAKERS))
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "fuzz")
     parser.add_argument("--minutes", type=float, default=0.0, help="end after that time")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="only this one, as kept")
     words = parser.parse_args()
+    if words.again:
+        return again(words.again)
     names = words.only.split(",")
     turns = [name for name in names for _ in range(SHARES.get(name, 6))]
     turns = [turns[number * 17 % len(turns)] if len(turns) % 17 else turns[number] for number in range(len(turns))]
@@ -60,6 +64,16 @@ def main() -> int:
                 break
     print(f"{done:,} mutations (from {words.seed} on) in {time.monotonic() - began:,.0f} s: {len(problems)} problems")
     return 1 if problems else 0
+
+
+def again(path: Path) -> int:
+    """Try what was kept."""
+    body = json.loads(path.read_text())
+    edits = [Edit(at, None if data is None else base64.b64decode(data)) for at, data in body["edits"]]
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = Case(body["core"], Path(folder)).run(edits, body["commands"])
+    print(outcome.problem or f"nothing wrong: {outcome.seconds:.1f} s, {outcome.memory >> 20} MiB")
+    return 1 if outcome.problem else 0
 
 
 def keep(found: Found, folder: Path) -> None:

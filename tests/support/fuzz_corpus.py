@@ -5,6 +5,7 @@ tests/programs/mutated.cpp runs with each malloc; the runtimes run a few lines o
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -30,6 +31,7 @@ import cores
 SOURCE = truth.PROGRAMS / "mutated.cpp"
 FLAGS = ("-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-pthread", "-fno-builtin")
 PAGE = 4096
+ROOT = Path(__file__).parents[2]
 
 RUBY = """
 require "zlib"
@@ -160,7 +162,15 @@ def _go(folder: Path) -> Path:
     return _core(folder, program, 20, 10, GOTRACEBACK="crash")
 
 
+def _sample(folder: Path) -> Path:
+    """The core of the repository: what is found with it can be kept as a test."""
+    made = folder / "core"
+    made.write_bytes(gzip.decompress((ROOT / "cores" / "sample.core.gz").read_bytes()))
+    return made
+
+
 MAKERS: Mapping[str, Callable[[Path], Path]] = {
+    "sample": _sample,
     "glibc": _glibc,
     "jemalloc": _preloaded(lambda: mallocs_jemalloc.get("5.3.0").library),
     "tcmalloc": _preloaded(lambda: mallocs_tcmalloc.get("2.10").library(full=True)),
