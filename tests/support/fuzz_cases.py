@@ -35,15 +35,19 @@ class Found(NamedTuple):
 class Case:
     """A core of the corpus, with a copy in `folder` that is damaged and mended in turn."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, measured: bool = True) -> None:
+        """Not `measured`: ample limits, and only what `find`, `caches` and `verify` read matters."""
         self.name, self.folder = name, folder
         self.sound = fuzz_corpus.get(name)
-        known = self._known()
+        known = self._known() if measured else self._guessed()
         self.core = Core(self.sound, known["focus"])
         self.seconds: dict[str, float] = known["seconds"]
         self.memory: int = known["memory"]
         self.path = folder / f"{name}.core"
-        shutil.copy(self.sound.with_name("clean.snapshot"), f"{self.path}.clean")
+        clean = self.sound.with_name("clean.snapshot")
+        if not clean.exists():
+            trials.run(self.sound, [["snapshot", "-o", str(clean)]])
+        shutil.copy(clean, f"{self.path}.clean")
         self.fifo = folder / "fifo"
         if not self.fifo.exists():
             os.mkfifo(self.fifo)
@@ -94,11 +98,22 @@ class Case:
         return [mutation.address() for _ in range(8)] + [mutation.word(0)]
 
     def _limits(self, commands: Sequence[Sequence[str]]) -> Limits:
-        seconds = sum(self.seconds[_line(words)] for words in commands)
+        seconds = sum(self.seconds.get(_line(words), trials.FLOOR) for words in commands)
         return Limits(max(trials.FLOOR, trials.TIMES * seconds), trials.MEMORY * self.memory + trials.SPARE)
 
     def _copy(self) -> None:
         subprocess.run(["cp", "--sparse=auto", self.sound, self.path], check=True)
+
+    def _guessed(self) -> dict[str, Any]:
+        focus = self._focus(("find", "caches", "verify"))
+        return {"focus": focus, "seconds": {}, "memory": 256 << 20}
+
+    def _focus(self, lines: Sequence[str]) -> list[int]:
+        """What these commands read, if it is in the core."""
+        core = Core(self.sound)
+        found = [at for at in trials.Reads().of(self.sound, [line.split() for line in lines]) if core.offset(at)]
+        core.close()
+        return random.Random(0).sample(found, k=min(_KEPT, len(found)))
 
     def _known(self) -> dict[str, Any]:
         """What is known of the sound core, found out once."""
@@ -111,9 +126,7 @@ class Case:
         clean = self.sound.with_name("clean.snapshot")
         clean.unlink(missing_ok=True)
         trials.run(self.sound, [["snapshot", "-o", str(clean)]])
-        focus = trials.Reads().of(self.sound, [line.split() for line in READING])
-        core = Core(self.sound)
-        focus = random.Random(0).sample([at for at in focus if core.offset(at)], k=min(_KEPT, len([at for at in focus if core.offset(at)])))
+        focus = self._focus(READING)
         seconds, memory = {}, 0
         shutil.copy(clean, self.folder / "core.clean")
         linked = self.folder / "core"
