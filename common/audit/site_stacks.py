@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Union
 
@@ -34,11 +34,11 @@ class SiteNames:
 
     @cached_property
     def _namer(self) -> Namer:
-        return Namer(self._session.target, Unwinder(self._session.target))
+        return Namer(self._session.target, Unwinder(self._session.target), self._session.sources)
 
     def frames(self, number: int) -> list[StackFrame]:
-        """All frames as recorded, innermost first."""
-        return [self._named(frame) for frame in self._session.sites[number].site.frames]
+        """All frames as recorded, innermost first, with the functions inlined in them."""
+        return [named for frame in self._session.sites[number].site.frames for named in self._named(frame)]
 
     def callers(self, number: int) -> list[StackFrame]:
         """`frames` without the innermost ones that are the recorder's own, or functions that
@@ -63,9 +63,11 @@ class SiteNames:
             self._searched[number] = "\n".join(_names(self.frames(number)))
         return self._searched[number]
 
-    def _named(self, frame: Union[int, SourceFrame]) -> StackFrame:
+    def _named(self, frame: Union[int, SourceFrame]) -> Sequence[StackFrame]:
+        if isinstance(frame, SourceFrame):
+            return (frame,)
         # A return address is named by the call before it.
-        return frame if isinstance(frame, SourceFrame) else self._namer.name(Frame(frame, max(frame - 1, 0), 0, "return address"))
+        return self._namer.names(Frame(frame, max(frame - 1, 0), 0, "return address"))
 
 
 def _module(frame: StackFrame) -> str:
