@@ -37,8 +37,8 @@ class SiteNames:
         return Namer(self._session.target, Unwinder(self._session.target), self._session.sources)
 
     def frames(self, number: int) -> list[StackFrame]:
-        """All frames as recorded and the functions inlined at each, innermost first."""
-        return [one for frame in self._session.sites[number].site.frames for one in self._named(frame)]
+        """All frames as recorded, innermost first, with the functions inlined in them."""
+        return [named for frame in self._session.sites[number].site.frames for named in self._named(frame)]
 
     def callers(self, number: int) -> list[StackFrame]:
         """`frames` without the innermost ones that are the recorder's own, or functions that
