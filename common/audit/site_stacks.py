@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Union
 
@@ -24,11 +24,11 @@ class SiteNames:
 
     @cached_property
     def _namer(self) -> Namer:
-        return Namer(self._session.target, Unwinder(self._session.target))
+        return Namer(self._session.target, Unwinder(self._session.target), self._session.sources)
 
     def frames(self, number: int) -> list[StackFrame]:
-        """All frames as recorded, innermost first."""
-        return [self._named(frame) for frame in self._session.sites[number].site.frames]
+        """All frames as recorded and the functions inlined at each, innermost first."""
+        return [one for frame in self._session.sites[number].site.frames for one in self._named(frame)]
 
     def callers(self, number: int) -> list[StackFrame]:
         """`frames` without the innermost ones that are the recorder's own, if others are left."""
@@ -49,9 +49,11 @@ class SiteNames:
             self._searched[number] = "\n".join(_names(self.frames(number)))
         return self._searched[number]
 
-    def _named(self, frame: Union[int, SourceFrame]) -> StackFrame:
+    def _named(self, frame: Union[int, SourceFrame]) -> Sequence[StackFrame]:
+        if isinstance(frame, SourceFrame):
+            return (frame,)
         # A return address is named by the call before it.
-        return frame if isinstance(frame, SourceFrame) else self._namer.name(Frame(frame, max(frame - 1, 0), 0, "return address"))
+        return self._namer.names(Frame(frame, max(frame - 1, 0), 0, "return address"))
 
 
 def label(frame: StackFrame) -> str:
