@@ -52,6 +52,7 @@ bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 
 	$(BIN)/python tests/bench/inject_rate.py
 	$(BIN)/python tests/bench/scopes.py
 	$(BIN)/python tests/bench/diff.py
+	$(BIN)/python tests/bench/triage.py
 
 venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable, and what the tests need
 
