@@ -53,6 +53,7 @@ bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 
 	$(BIN)/python tests/bench/scopes.py
 	$(BIN)/python tests/bench/diff.py
 	$(BIN)/python tests/bench/exports.py
+	$(BIN)/python tests/bench/triage.py
 
 fuzz: venv kernel ## 10,000 damaged cores of every allocator and runtime; what goes wrong is shrunk and kept in build/fuzz
 	$(BIN)/python tests/fuzz/fuzz.py

@@ -15,7 +15,7 @@ from findleaks.audit.accounting import Store, account
 from findleaks.audit.diagnostics import result_warnings, trusted
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import residency
-from findleaks.engine.terms import Kind
+from findleaks.engine.terms import Kind, State
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.formatting import printable
 from findleaks.session import Progress, Session
@@ -99,6 +99,7 @@ def _of_session(source: Source, session: Session) -> Row:
     found = findings(session, accounting, measure)
     name, build_id = _program(target)
     name = name or source.program
+    known = session.directory.blocks.totals(State.IN_USE).blocks > 0
     lost = [session.latest.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)]
     warnings = [*target.warnings, *result_warnings(session), *accounting.warnings]
     return Row(
@@ -109,8 +110,8 @@ def _of_session(source: Source, session: Session) -> Row:
         signal=_signal(target.signal),
         frame=_frame(target),
         time=source.time if source.time is not None else target.taken_at or source.changed / 1e9 or None,
-        lost_blocks=sum(one.blocks for one in lost),
-        lost_bytes=sum(one.bytes for one in lost),
+        lost_blocks=sum(one.blocks for one in lost) if known else None,
+        lost_bytes=sum(one.bytes for one in lost) if known else None,
         findings=tuple(FindingLine(one.kind, one.bytes, one.title) for one in found[:FINDINGS]),
         signatures=tuple(leak_sums(session, name)),
         warnings=tuple(dict.fromkeys(printable(one, 600) for one in warnings[:WARNINGS])),

@@ -235,6 +235,31 @@ def test_names_from_lists(made: Made, tmp_path: Path) -> None:
         assert found.execute("SELECT count(*) FROM cores").fetchone() == (2,)
 
 
+CRASH = """
+#include <stdlib.h>
+#include <string.h>
+__attribute__((noinline)) void bad_pointer(volatile int *at) { *at = 1; }
+__attribute__((noinline)) void broken_promise(void) { abort(); }
+int main(int argc, char **argv) {
+    free(malloc(40));
+    if (argc > 1 && !strcmp(argv[1], "abort")) broken_promise();
+    bad_pointer((volatile int *)16);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("word", "signal_name", "frame"), [("abort", "SIGABRT", "broken_promise"), ("fault", "SIGSEGV", "bad_pointer")])
+def test_where_it_crashed(tmp_path: Path, word: str, signal_name: str, frame: str) -> None:
+    (tmp_path / "crash.c").write_text(CRASH)
+    subprocess.run(["gcc", "-O1", "-fno-optimize-sibling-calls", "-o", tmp_path / "crash", tmp_path / "crash.c"], check=True)
+    (tmp_path / "run").mkdir()
+    subprocess.run(["sh", "-c", f"ulimit -c unlimited; exec ../crash {word}"], cwd=tmp_path / "run", stdout=subprocess.DEVNULL)
+    (core,) = (tmp_path / "run").glob("core*")
+    rows, _ = triaged.parsed(run("--json", core))
+    assert (rows[str(core)]["signal"], rows[str(core)]["frame"], rows[str(core)]["program"]) == (signal_name, frame, "crash")
+
+
 def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
     """Of the core that takes more than there is, and of no other."""
     program = tmp_path / "leaky"
