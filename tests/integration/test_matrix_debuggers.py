@@ -223,19 +223,3 @@ def test_ctrl_c_ends_it_at_once(debugger: Debugger, program: Path, tmp_path: Pat
         no_traceback(terminal.until(r"leaks: interrupted\r\n|\.\.\. Interrupted\.\r\n", start))
         assert pressed.seconds() < 0.5
         assert "lost for sure" in terminal.run("leaks find --limit 1", "lost for sure")  # and the next one works
-
-
-def test_full_minidump(program: Path, tmp_path: Path) -> None:
-    """A minidump as LLDB 23 makes and reads it (19 cannot read its own) has no vector registers: that is said, and doubtful."""
-    lldb, dump = debuggers_matrix.get("lldb-23"), tmp_path / "full.dmp"
-    with Running([str(program)], tmp_path / "run") as run:
-        at = doors.placed(run.output)
-        reported = objects(findleaks("blocks", "--json", "--pid", str(run.pid)))
-        lldb.run([f"process save-core --style full --plugin-name=minidump {dump}"], pid=run.pid)
-    find, *blocks = objects(no_traceback(lldb.run(["leaks find --json", "leaks blocks --json"], core=str(dump))))
-    warning = "the vector registers are not known: blocks that only they point to count as lost"
-    assert warning in json.loads(find)["warnings"]
-    assert json.loads(find)["trusted"] is False
-    kinds = [{b["address"]: b["kind"] for b in map(json.loads, lines) if "address" in b} for lines in (blocks, reported)]
-    assert len(kinds[0]) > 10
-    assert kinds[0] == {**kinds[1], at["vector"]: "definite"}

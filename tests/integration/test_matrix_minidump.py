@@ -62,7 +62,21 @@ def test_crashpads(tmp_path: Path) -> None:
     assert "only `whatis` and `stacks`" in ran("find", str(dump)).stderr
 
 
-@pytest.mark.parametrize("name", debuggers_matrix.LLDBS)
+@pytest.mark.parametrize("name", ["lldb-14", "lldb-16"])
+def test_lldbs_that_write_stacks_alone(tmp_path: Path, name: str) -> None:
+    """They refuse `--style full`."""
+    lldb, dump = debuggers_matrix.get(name), tmp_path / "stack.dmp"
+    with Running([str(doors.build(tmp_path))], tmp_path / "run") as run:
+        reported = json.loads(ran("stacks", "--json", "--pid", str(run.pid), check=True).stdout)
+        lldb.run([f"process save-core --style stack --plugin-name=minidump {dump}"], pid=run.pid)
+    outside = json.loads(ran("stacks", "--json", str(dump), check=True).stdout)
+    assert outside["threads"] == 2
+    frames = [{one["threads"][0]: one["frames"] for one in body["stacks"]} for body in (outside, reported)]
+    assert frames[0] == frames[1]
+    assert "only `whatis` and `stacks`" in ran("find", str(dump)).stderr
+
+
+@pytest.mark.parametrize("name", ["lldb-19", "lldb-23"])
 def test_lldbs(tmp_path: Path, name: str) -> None:
     """Each writes what findleaks reads, inside of it as well where it opens its own: 19 refuses its dumps of several threads."""
     lldb, dump = debuggers_matrix.get(name), tmp_path / "full.dmp"

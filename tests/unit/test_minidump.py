@@ -177,6 +177,18 @@ def test_what_is_lacking(tmp_path: Path, maps: str, heap: int, held: str) -> Non
     assert "\n" not in target.lacks
 
 
+def test_threads_that_share_their_bytes_are_left_out(tmp_path: Path) -> None:
+    """Two thousand of one context would take more memory than the file; the first of them is read."""
+    dump = usual()
+    context = Task(20, {"rsp": STACK}).context()
+    at = dump.put(context)
+    rows = b"".join(struct.pack("<4I2Q4I", number, 0, 0, 0, 0, 0, 0, 0, len(context), at) for number in range(2000))
+    dump.streams = [row for row in dump.streams if row[0] != minidumps.THREADS]
+    dump.stream(minidumps.THREADS, struct.pack("<I", 2000) + rows)
+    data = dump.bytes()
+    assert len(opened(tmp_path, data).threads()) == len(data) // len(context)
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_library(tmp_path_factory.mktemp("root"))

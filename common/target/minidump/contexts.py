@@ -15,6 +15,7 @@ from findleaks.target.base import Thread
 from findleaks.target.register_words import LEGACY, xsave_words
 
 _SIZE = 1232  # bytes with the floating point part
+MOST = 1 << 14  # bytes of a context that count: extended ones have XSAVE images behind them
 _FLAGS_AT, _SEGMENTS_AT, _GENERAL_AT, _FLOATS_AT, _BASES_AT = 48, 56, 120, 256, 720
 _AMD64, _CONTROL, _INTEGER, _SEGMENTS, _FLOATS, _LLDB = 0x100000, 1, 2, 4, 8, 0x80000000
 _SEGMENT_FORM = struct.Struct("<6HI")

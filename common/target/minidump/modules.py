@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
@@ -33,7 +33,8 @@ def found_images(
     in_memory = images(read, mappings, X86_64.machine, X86_64.page)
     known = [one._replace(module=replace(one.module, path=one.module.path or paths.get(one.module.start, ""))) for one in in_memory]
     modules = [one.module for one in known]
-    known += [_bare(one, regions) for one in listed if holding(modules, one.start) is None]
+    ends = {region.name: region.end for region in regions}  # of the last one, as they ascend
+    known += [_bare(one, holding(regions, one.start), ends) for one in listed if holding(modules, one.start) is None]
     known.sort(key=lambda one: one.module.start)
     kept: list[Image] = []
     files: dict[int, Optional[FileSource]] = {}
@@ -55,16 +56,15 @@ def found_images(
     return kept, files
 
 
-def _bare(one: Listed, regions: Sequence[Region]) -> Image:
-    """A module that is listed only. Its end is that of its mappings: the size that LLDB gives is of
-    some sections."""
-    first = holding(regions, one.start)
+def _bare(one: Listed, first: Optional[Region], ends: Mapping[str, int]) -> Image:
+    """A module that is listed only; `first` is the mapping that it begins in. It ends where the
+    mappings of its file do (`ends`, by name): the size that LLDB gives is of some sections."""
     path, end = one.path, one.start + max(one.size, 1)
     if path.startswith(_VDSO_NAMES):
         path = VDSO
     if first is not None and first.name:
         path = first.name
-        end = max([first.end, *(region.end for region in regions if region.name == path and region.start > one.start)])
+        end = ends[path]
     return Image(Module(path, one.start, one.start, end, one.build_id), None, (), b"")
 
 

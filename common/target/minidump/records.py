@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple, Optional
 
 from findleaks.errors import TargetError
@@ -30,6 +31,8 @@ _MACHINES = {0: "i386", 5: "ARM", 9: "x86-64", 12: "AArch64", 0x8003: "AArch64",
 _SYSTEMS = {2: "Windows", 0x8101: "macOS", 0x8102: "iOS", 0x8202: "Solaris"}
 _LINUX = (0x8201, 0x8203)  # and Android
 _COMMITTED = 0x1000
+_MOST_NAME = 64  # bytes of a thread's name: the kernel's has 15 letters
+_MOST_MODULES = 1 << 16  # as many as Linux has mappings for
 _READABLE, _WRITABLE, _EXECUTABLE, _PRIVATE = 0xEE, 0xCC, 0xF0, 0x20000
 
 
@@ -84,7 +87,7 @@ def decoded(file: File, name: str) -> Dump:
         status.get("Name", ""),
         called(status.get("Name", ""), words),
         _crashed(file),
-        {tid: file.text(offset) for tid, offset in items(file.stream(streams.NAMES), _NAME)},
+        {tid: file.text(offset, _MOST_NAME) for tid, offset in items(file.stream(streams.NAMES), _NAME)},
         _started(file.stream(streams.STAT)),
     )
 
@@ -131,12 +134,16 @@ def _memory(file: File) -> list[Memory]:
 
 def _threads(file: File) -> tuple[list[Thread], bool]:
     """The threads, the first of each id, and whether the vector registers of all are known. That of
-    the exception has its context at the fault; in Crashpad's dumps its own one is later."""
+    the exception has its context at the fault; in Crashpad's dumps its own one is later. Contexts
+    of more bytes than the file has share some, as no writer's do: then the rest is left out."""
     crash = _EXCEPTION.unpack_from(found) if len(found := file.stream(streams.EXCEPTION)) >= _EXCEPTION.size else (0,) * 10
     threads: dict[int, Thread] = {}
-    every = True
+    every, left = True, len(file.view)
     for row in items(file.stream(streams.THREADS), _THREAD):
-        tid, pointer, at = row[0], row[4], (row[9], row[8])
+        tid, pointer, at = row[0], row[4], (row[9], min(row[8], contexts.MOST))
+        left -= at[1]
+        if left < 0:
+            break
         if tid not in threads:
             made, vectors = contexts.thread(tid, file.at(*at), pointer)
             if tid == crash[0]:
@@ -159,7 +166,7 @@ def _crashed(file: File) -> int:
 
 def _modules(file: File) -> list[Listed]:
     found = []
-    for start, size, _, _, name, length, record, _, _ in items(file.stream(streams.MODULES), _MODULE):
+    for start, size, _, _, name, length, record, _, _ in islice(items(file.stream(streams.MODULES), _MODULE), _MOST_MODULES):
         identity = bytes(file.at(record, min(length, 68)))
         build_id = identity[4:].hex() if identity[:4] == _BUILD_ID and any(identity[4:]) else ""
         found.append(Listed(start, size, file.text(name), build_id))

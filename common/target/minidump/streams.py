@@ -25,7 +25,7 @@ STATUS, COMMAND_LINE, AUXV, MAPS, STAT = 0x47670004, 0x47670006, 0x47670008, 0x4
 _HEADER = struct.Struct("<4s5IQ")  # magic, version, streams, directory, checksum, time, flags
 _ENTRY = struct.Struct("<3I")  # type, size, offset
 _MOST_STREAMS = 1 << 12
-_MOST_NAME = 1 << 14  # bytes of a path
+MOST_PATH = 1 << 13  # bytes: PATH_MAX letters
 
 
 class File(NamedTuple):
@@ -44,10 +44,11 @@ class File(NamedTuple):
         """These bytes of the file, fewer at its end."""
         return self.view[offset : offset + size]
 
-    def text(self, offset: int) -> str:
-        """A MINIDUMP_STRING: its size in bytes, then UTF-16; "" outside of the file."""
+    def text(self, offset: int, most: int = MOST_PATH) -> str:
+        """A MINIDUMP_STRING: its size in bytes, then UTF-16, of which `most` bytes are taken; ""
+        outside of the file."""
         size = int.from_bytes(self.at(offset, 4), "little")
-        return bytes(self.at(offset + 4, min(size, _MOST_NAME) & -2)).decode("utf-16-le", "replace").split("\0", 1)[0]
+        return bytes(self.at(offset + 4, min(size, most) & -2)).decode("utf-16-le", "replace").split("\0", 1)[0]
 
 
 def opened(view: memoryview, name: str) -> File:
