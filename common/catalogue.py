@@ -46,6 +46,7 @@ _ENTRIES = (
         "a function's calls as they happen, by stacks; only those outside a scope",
         "count MakeCallback --outside-scope v8 --for 10",
     ),
+    Entry("track", "who allocates, as it happens: stacks of blocks, and what became of them", "track --size 48 --for 10"),
     Entry(
         "triage",
         "many cores in one table, where the same leak is one group; to SQLite, Parquet, HTML",

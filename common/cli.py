@@ -206,7 +206,7 @@ def _command(words: list[str], prog: str) -> int:
     if cmd.name == "watch":
         bar.off()
     try:
-        with closing(_open(args, core, bar)) as session:
+        with closing(_running(args.pid) if cmd.name == "track" and args.pid is not None else _open(args, core, bar)) as session:
             if args.pid is not None:
                 session.reopen = lambda: _open(args, core, bar)
             return commands.emit(cmd, session, args, sys.stdout, invocation, _width())
@@ -358,6 +358,17 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
 
         target = open_core(core, exe=args.exe, sysroot=args.sysroot, progress=progress)
     return Session(target, progress=progress)
+
+
+def _running(pid: int) -> Session:
+    """A live process that is not stopped."""
+    from findleaks.session import Session
+    from findleaks.target.live import LiveTarget
+    from findleaks.target.ptrace import refusal, status
+
+    if status(pid).get("TracerPid", "0") != "0":
+        raise TargetError(refusal(pid))
+    return Session(LiveTarget(pid))
 
 
 def _attached(args: argparse.Namespace, progress: Progress) -> Target:

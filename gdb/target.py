@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import gdb
 from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, core_subject, held_by
 from findleaks.errors import TargetError, UsageError
+from findleaks.gdb.source import with_sources
 from findleaks.quoting import shell_quoted
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
@@ -39,7 +40,7 @@ def subject() -> Subject:
         raise TargetError(NO_PROCESS)
     strata = _strata()
     if "core" in strata:
-        return core_subject(inferior.num, core_path(inferior), _exe(), sysroot(), SET_SYSROOT)
+        return core_subject(inferior.num, core_path(inferior), _exe(), sysroot(), SET_SYSROOT, with_sources)
     if any(thread.is_running() for thread in inferior.threads()):
         raise TargetError(f"{RUNNING} (Ctrl-C, or `interrupt`)")
     pid = inferior.pid
@@ -47,7 +48,7 @@ def subject() -> Subject:
         return Subject(inferior.num, ("process", pid), True, lambda: GdbProcess(pid, inferior))
     from findleaks.gdb.remote import open_remote
 
-    return Subject(inferior.num, ("remote", pid), True, lambda: open_remote(pid, inferior))
+    return Subject(inferior.num, ("remote", pid), True, lambda: with_sources(open_remote(pid, inferior)))
 
 
 def _strata() -> set[str]:
@@ -107,6 +108,7 @@ class GdbProcess(LiveTarget):
         super().__init__(pid, stopped=True)
         self._inferior = inferior
         self._threads: Optional[list[Thread]] = None
+        with_sources(self)
 
     def read_code(self, address: int, size: int) -> bytes:
         """See Target. GDB returns the original bytes under its breakpoints."""

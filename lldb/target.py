@@ -10,11 +10,13 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
 from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, core_subject, held_by
 from findleaks.errors import TargetError, UsageError
+from findleaks.lldb.source import with_sources
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.files import open_regular
@@ -41,7 +43,7 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
         raise TargetError(NO_PROCESS)
     owner = process.GetUniqueID()
     if process.GetPluginName() == "elf-core":
-        return core_subject(owner, core_path(process), _exe(target), sysroot(debugger), SELECT_SYSROOT)
+        return core_subject(owner, core_path(process), _exe(target), sysroot(debugger), SELECT_SYSROOT, partial(with_sources, target))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
         if ended(pid):
@@ -99,9 +101,12 @@ def sysroot(debugger: Any) -> str:
 class LldbProcess(LiveTarget):
     """Process of this machine that LLDB has stopped."""
 
+    trackable = False  # LLDB makes no system calls in it
+
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         super().__init__(pid, stopped=True)
         self._process, self._interrupts = process, interrupts
+        with_sources(process.GetTarget(), self)
         self._threads: Optional[list[Thread]] = None
 
     def read_code(self, address: int, size: int) -> bytes:

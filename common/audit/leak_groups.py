@@ -24,7 +24,11 @@ MANY = 10_000
 """Most lost blocks without a type in their first word that are examined one by one: about 0.1 s. Of
 more, only an example of each group is."""
 
-_LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
+LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")  # in Graph.kinds
+
+
+TRACK_SECONDS = 30
+"""For which `track` is suggested."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +48,32 @@ class Leak:
     least_indirect: int
     most_indirect: int
     examples: tuple[int, ...]
+    site: int = 0  # number of the allocation site, where grouped by it; 0: unknown
+    estimated: Optional[Totals] = None  # what sampled blocks represent
 
     @property
     def weight(self) -> tuple[int, int]:
         """Sort key: the largest first; the first example decides between equals."""
-        return -(self.bytes + self.indirect_bytes), self.examples[0] if self.examples else 0
+        own = self.estimated.bytes if self.estimated is not None else self.bytes
+        return -(own + self.indirect_bytes), self.examples[0] if self.examples else 0
+
+    @property
+    def size_words(self) -> str:
+        """Its sizes for the option --size: "48", "48-104"."""
+        return str(self.smallest) if self.smallest == self.largest else f"{self.smallest}-{self.largest}"
 
     def json(self) -> dict[str, object]:
         return {
             "kind": self.kind.name.lower(),
             "type": self.type or None,
             "hint": self.hint or None,
-            "site": None,
+            "site": self.site or None,
             "size": self.smallest if self.smallest == self.largest else None,
             "sizes": [self.smallest, self.largest],
             "cycle": self.cycle,
             "blocks": self.blocks,
             "bytes": self.bytes,
+            "estimated": None if self.estimated is None else self.estimated._asdict(),
             "indirect_blocks": self.indirect_blocks,
             "indirect_bytes": self.indirect_bytes,
             "indirect_range": [self.least_indirect, self.most_indirect],
@@ -121,7 +134,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     ranges = types.ranges()
     kinds = graph.kinds()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, Totals]]] = {}
-    for count, match in enumerate(_LEADING.finditer(kinds)):
+    for count, match in enumerate(LEADING.finditer(kinds)):
         if count % 1024 == 0:
             session.report_progress("looking at the lost", match.start() / len(kinds))
         index = match.start()
@@ -226,3 +239,14 @@ def what(leak: Leak) -> str:
         few = number(hanging[0]) if hanging[0] == hanging[1] else f"{number(hanging[0])}–{number(hanging[1])}"
         words += f" → {few} more"
     return words
+
+
+def track_words(session: Session, leak: Leak) -> tuple[str, ...]:
+    """The command that shows where blocks like these are allocated; () where it cannot."""
+    target = session.target
+    if not target.trackable or target.arch.name != "x86-64" or not leak.examples:
+        return ()
+    owner = session.directory.owner(leak.examples[0])
+    if owner is None or owner.allocator.nested:  # not what malloc returned
+        return ()
+    return (f"track --size {leak.size_words} --for {TRACK_SECONDS}",)

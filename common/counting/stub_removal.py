@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import Optional
 
-from findleaks.counting.patcher import PAUSE, TRIES, Stub, enable, found, restore, settle, standing, unmap
+from findleaks.counting.patcher import PAUSE, TRIES, Stub, abandon, found, restore, settle, standing, unmap
 from findleaks.counting.proc_memory import ProcMemory, writable_memory
 from findleaks.errors import TargetError
 from findleaks.injection.remote_syscall import Remote, mapped
@@ -14,6 +14,8 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome, PatchHost, ThreadPosition
 from findleaks.target.ptrace import Tracer
+
+ANSWER_SECONDS = 5.0  # after the end of counting, for threads that still wait for an answer
 
 
 class StoppedProcess:
@@ -78,7 +80,7 @@ class _TracedProcess(StoppedProcess):
         """Disable its stubs, and remove those that no thread is in. `done`: none is left."""
         stubs = found(mapped(self.pid), self._memory.read)
         for stub in stubs:
-            enable(self._memory, stub, False)
+            abandon(self._memory, stub)
             if restore(self, self._memory, stub):
                 continue
             if standing(self.places(), mapped(self.pid), self._memory.read, [(stub.address, stub.address + stub.code)]) is None:
@@ -87,7 +89,7 @@ class _TracedProcess(StoppedProcess):
 
 
 def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) -> list[str]:
-    """Remove stubs that an earlier `count --inject` left in a stopped process; a line for each.
+    """Remove stubs that an earlier command left in a stopped process; a line for each.
     Without `host`, the target's injection host is begun if there are any."""
     if target.pid is None or target.arch.name != "x86-64":
         return []
@@ -97,7 +99,7 @@ def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) 
     try:
         memory = writable_memory(target.pid)
     except TargetError as error:
-        return [f"an earlier count --inject was killed, and its stub stays: {error}"]
+        return [f"an earlier count --inject or track was killed, and its stub stays: {error}"]
     try:
         host = host or target.injection_host()
         if host is None:
@@ -119,12 +121,18 @@ def _read(target: Target, address: int, size: int) -> bytes:
         return b""
 
 
-def taken_out(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool) -> list[str]:
-    """Restore the functions and unmap the stub; lines on what could not be done."""
+def taken_out(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool, answered: bool = False) -> list[str]:
+    """Restore the functions and unmap the stub; lines on what could not be done. Threads that wait
+    for an answer have ANSWER_SECONDS to get it if requests are still `answered`: their calls were
+    counted, and lack a stack otherwise."""
     notes = [
         f"{one.address:#x} holds other bytes than the jump that was put there: it is left as it is" for one in restore(host, memory, stub)
     ]
-    where = "" if notes else settle(host, memory.read, stub, run)
+    where = "" if notes else settle(host, memory.read, stub, run, ANSWER_SECONDS if answered else 0.0)
+    if memory.read(stub.table, 1):  # else it has ended meanwhile
+        abandon(memory, stub)
+    if where and answered:
+        where = settle(host, memory.read, stub, run)
     if not notes and where is None:
         try:
             unmap(host, memory.read, stub)
@@ -140,11 +148,10 @@ def tidy(host: PatchHost, memory: ProcMemory) -> list[str]:
     notes = []
     for stub in found(mapped(host.pid), memory.read):
         live = [one for one in stub.patches if memory.read(one.address, len(one.jump)) == one.jump]
-        enable(memory, stub, False)
+        abandon(memory, stub)
         problems = taken_out(host, memory, stub, True)
         if live or not problems:
-            notes.append(
-                f"an earlier count --inject was killed: its stub at {stub.address:#x} is taken out, {len(live)} function(s) restored"
-            )
+            taken = f"its stub at {stub.address:#x} is taken out, {len(live)} function(s) restored"
+            notes.append(f"an earlier count --inject or track was killed: {taken}")
         notes += problems
     return notes

@@ -23,7 +23,7 @@ EXACT, STACK, ISOLATE = 1 << 63, 1 << 62, 1 << 61
 # that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8 isolate.
 ADDRESS = ISOLATE - 1
 
-ENABLED = 0
+ENABLED, SERVED = 0, 0x70  # whether calls are counted; whether there is a server to wait for
 SHARED = 0x1000  # where the shared part begins
 EVENTS, FULL, UNSURE, ORPHANED = 0x1000, 0x1008, 0x1010, 0x1018
 STATES, SLOTS, REQUESTS = 0x1100, 0x2000, 16
@@ -35,12 +35,14 @@ PROBES = 64
 DEEPEST = 4096  # frames of a stack, as in stub.S
 MAX_FRAMES = 1 << 22  # frames of all stacks together that are listed
 GOLDEN = 0x9E3779B97F4A7C15
-PATIENCE = 6 * 10**9  # time-stamp ticks that a thread waits for an answer: about two seconds
+# Time-stamp ticks that a thread waits for an answer, about ten seconds: a server that shares its
+# processor with many programs may need some of them.
+PATIENCE = 3 * 10**10
 
 # Kinds of rules. No caller; its frame begins at an offset from the stack pointer, from the frame
 # pointer, or where the word at such an offset points; code that keeps the chain of frame pointers;
-# the kernel's frame around a signal handler.
-LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL = range(6)
+# the kernel's frame around a signal handler; findleaks' own code, by the frame pointer.
+LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN = range(7)
 _M64 = (1 << 64) - 1
 
 
@@ -100,11 +102,11 @@ class Layout:
         return self.nodes_at + 32 * self.nodes + 4095 & -4096
 
     def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE) -> bytes:
-        """The page of settings, with counting not enabled yet."""
+        """The page of settings, with counting not enabled yet, and a server expected."""
         base = self.address
         words = [0, limit or 1 << 62, patience, GOLDEN]
         words += [base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1, base + self.threads_at, self.threads - 1]
-        words += [scoped.how, scoped.origin & _M64, scoped.level, scoped.baseline]
+        words += [scoped.how, scoped.origin & _M64, scoped.level, scoped.baseline, 1]
         return struct.pack(f"<{len(words)}Q", *words)
 
     def seeds(self, pairs: Iterable[tuple[int, int]]) -> dict[int, bytes]:

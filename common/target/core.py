@@ -11,7 +11,7 @@ from typing import Optional
 from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf, notes, snapshot_note
-from findleaks.target.base import Module, Range, Region, Thread
+from findleaks.target.base import Module, Range, Region, Thread, excluded_warning
 from findleaks.target.files import Place
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
@@ -274,10 +274,9 @@ class CoreTarget(ExtentReader, ImageTarget):
     def _unread_when_written(self) -> Sequence[Range]:
         """Memory with pages that findleaks did not write into the core, by its own note."""
         found = self._snapshot.unread if self._snapshot is not None else ()
-        excluded = sum(d.end - d.start for part in found for d in [holding(self._loads, part.start)] if d is not None and not d.filesz)
-        if excluded:
-            why = "as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen"
-            self.warnings.append(f"{formatting.size(excluded)} of memory is not in the core, {why}.")
+        self.excluded = [part for part in found for d in [holding(self._loads, part.start)] if d is not None and not d.filesz]
+        if self.excluded:
+            self.warnings.append(excluded_warning(self.excluded))
         return found
 
     def _truncation_warning(self) -> str:

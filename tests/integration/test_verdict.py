@@ -16,7 +16,7 @@ import mallocs_jemalloc
 import mallocs_tcmalloc
 import nodes
 import pytest
-from counting import suspend
+from counting import compiled, suspend
 from debuggers import ROOT, findleaks, gdb, lldb, objects
 from real import PROGRAMS, Idle
 from verdicts import anonymous, build, finding, given_back, near, reported, resident, running, share, sorts, verdict
@@ -52,6 +52,33 @@ def test_plain_leak(program: Path, tmp_path: Path) -> None:
         assert (group["size"], group["blocks"]) == (BLOCK, LOST)
         assert f"whatis {group['examples'][0]}" in leak["next"]
         assert set(sorts(found)) == {"lost"}
+
+
+_MIDDLES = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+char *middles[20000]; /* at offsets that no header of the program's own explains */
+int main(void) {
+    for (int i = 0; i < 20000; i++)
+        middles[i] = (char *)malloc(104) + (i * 7919 % 12 + 1) * 8;
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+"""
+
+
+def test_possible_leaks_are_reported_once(tmp_path: Path) -> None:
+    compiled(tmp_path, middles=_MIDDLES)
+    with Running([str(tmp_path / "middles")], tmp_path / "run") as run:
+        found = verdict("--pid", str(run.pid))
+    first, last = found["findings"]
+    assert (first["finding"], last["finding"]) == ("possible", "nothing-lost")
+    assert (first["bytes"], first["evidence"]["blocks"]) == (20_000 * 104, 20_000)
+    assert "possible" not in last["text"]
+    assert last["evidence"]["possible_blocks"] == 20_000
 
 
 def test_several_causes_are_all_reported(program: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ LAYERS = (
     ("triage",),
     ("report",),
     ("counting",),
+    ("tracking",),
     ("commands",),
     ("debugger_session", "launcher"),
     ("gdb_subprocess",),

@@ -8,20 +8,25 @@ import threading
 
 import pytest
 import stub
+from counts import until
 from hypothesis import given
 from hypothesis import strategies as st
 from stubs import WORDS, Machine, harness
 
 from findleaks.counting.rule_server import Rules
 from findleaks.counting.table import (
+    ASKED,
     BY_FP,
     BY_SP,
+    ENABLED,
     EXACT,
     ISOLATE,
     LAST,
     PROBES,
+    SERVED,
     SIGNAL,
     STACK,
+    STATES,
     THROUGH_FP,
     Layout,
     Scoped,
@@ -39,7 +44,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def test_its_bytes_are_made_of_its_source() -> None:
-    assert (stub.ROOT / "common" / "counting" / "stubcode.py").read_text() == stub.module()
+    assert stub.COUNT.with_name("stubcode.py").read_text() == stub.counting()
+    assert stub.TRACK.with_name("trackcode.py").read_text() == stub.tracking()
 
 
 def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
@@ -61,7 +67,7 @@ def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
 
 def returning(machine: Machine) -> None:
     """The stub's end returns, instead of jumping to what lies on the stack."""
-    end = len(stub.assembled()["count"])
+    end = len(stub.count_stubs()["count"])
     machine.code[end : end + 1] = b"\xc3"
 
 
@@ -275,6 +281,28 @@ def test_threads_that_ask_at_once(library: ctypes.CDLL) -> None:
     for keys, (calls, broken) in counted.items():
         turn = sum((key & 3) << 2 * at for at, key in enumerate(keys[2:6]))
         assert (calls, broken) == (2 * len(range(turn, 2000, 256)), 0)
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_thread_that_waits_when_counting_ends(served: bool, library: ctypes.CDLL) -> None:
+    """Its call was counted: it gets its answer, unless there is nothing left to answer it."""
+    machine = Machine(library, patience=10**12)
+    machine.seed({}, bounded=False)
+    rules = {Machine.key: pack(BY_SP, 8), machine.back: pack(LAST)}
+    thread = threading.Thread(target=machine.call, args=([],))
+    thread.start()
+    until(lambda: machine.memory[STATES] == ASKED, "the thread to ask")
+    machine.memory[ENABLED] = 0
+    service = machine.service(Known(rules, machine))
+    if served:
+        service.start()
+    else:
+        machine.memory[SERVED] = 0
+    thread.join()
+    service.finish()
+    assert machine.counters[:2] == (1, 0)
+    assert sum(calls for calls, _ in machine.counted().values()) == served
+    assert sum(broken for _, broken in machine.counted().values()) == (not served)
 
 
 @given(data=st.data())
