@@ -29,7 +29,7 @@ LARGER = 16
 """Bytes by which some blocks of a size are larger: glibc gives a chunk whole where the rest would
 be no chunk (malloc/malloc.c, MINSIZE)."""
 LARGER_PART, LARGER_DATA = 0.5, 0.35
-"""Such blocks for one of the usual size, at most; and where nothing but the size is known of them."""
+"""Such blocks for one of the usual size, at most; and where only the size is known of them."""
 
 
 class Leader(NamedTuple):
