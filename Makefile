@@ -14,7 +14,7 @@ SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv kernel bytecode demo test all-tests test-matrix lint bench clean test-tools
+.PHONY: help venv kernel bytecode demo test all-tests test-matrix lint bench fuzz clean test-tools
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
@@ -52,8 +52,11 @@ bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 
 	$(BIN)/python tests/bench/inject_rate.py
 	$(BIN)/python tests/bench/scopes.py
 	$(BIN)/python tests/bench/diff.py
-	$(BIN)/python tests/bench/triage.py
 	$(BIN)/python tests/bench/exports.py
+	$(BIN)/python tests/bench/triage.py
+
+fuzz: venv kernel ## 10,000 damaged cores of every allocator and runtime; what goes wrong is shrunk and kept in build/fuzz
+	$(BIN)/python tests/fuzz/fuzz.py
 
 venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable, and what the tests need
 

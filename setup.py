@@ -92,10 +92,10 @@ setup(
     # ruff's format and mypy's errors change with releases: upper bounds keep a checkout passing.
     extras_require={
         "png": ["pillow>=9"],  # findleaks map -o FILE.png
-        "parquet": ["pyarrow>=10"],  # findleaks triage -o FILE.parquet
-        "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         # findleaks find -o FILE.pb.gz, in debuggers too. 4.22 brought GetMessageClass.
         "pprof": ["protobuf>=4.25,<8"],
+        "parquet": ["pyarrow>=10"],  # findleaks triage -o FILE.parquet
+        "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         "test": [
             "distributed>=2022.5",
             "hypothesis>=6",

@@ -68,7 +68,7 @@ def size_word(word: str) -> int:
     unit = UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
         raise UsageError(f"{word!r} is not a size: write bytes, or a number with k, M or G")
-    number = float(match[1]) if "." in match[1] else int(match[1], 0)
+    number = float(match[1]) if "." in match[1] else int(match[1], 16 if match[1].startswith("0x") else 10)
     return int(number * unit)
 
 

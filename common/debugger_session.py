@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from findleaks.progress import Bar
     from findleaks.session import Session
     from findleaks.target.base import Target
-    from findleaks.target.core import CoreTarget
+    from findleaks.target.image_target import ImageTarget
 
 HELP = ("help", "-h", "--help", "-help")
 NO_PROCESS = "no process or core: start or attach to a process, or load a core file, and try again"
@@ -197,7 +197,7 @@ def failure(prog: str, word: str, status: int) -> str:
 
 
 def core_subject(
-    owner: Hashable, path: str, exe: str, sysroot: str, remedy: str, with_sources: Callable[[CoreTarget], CoreTarget]
+    owner: Hashable, path: str, exe: str, sysroot: str, remedy: str, with_sources: Callable[[ImageTarget], ImageTarget]
 ) -> Subject:
     """A core that a debugger has loaded from the file `path`; see `open_core` for the rest.
     `with_sources` returns the target, which will ask the debugger about sources."""

@@ -1,8 +1,8 @@
 """What LLDB has selected, as a target.
 
-A core is read from its own file, a live process of this machine through /proc: LLDB's ReadMemory is
-40 times slower there, and may return less than asked for. Threads and registers of a live process
-come from LLDB, which controls it; processes elsewhere and minidumps are read with LLDB's API."""
+A core or a minidump is read from its own file, a live process of this machine through /proc: LLDB's
+ReadMemory is 40 times slower there, and may return less than asked for. Threads and registers of a
+live process come from LLDB, which controls it; processes elsewhere are read with LLDB's API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from findleaks.errors import TargetError, UsageError
 from findleaks.lldb.source import with_sources
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
-from findleaks.target.files import open_regular
+from findleaks.target.files import MINIDUMP, open_regular
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import ended, system_call
 from findleaks.target.register_words import debugger_thread
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from findleaks.lldb.counting import LldbBreakpoints
     from findleaks.lldb.interrupt import Interrupts
 
+CORE_FILES = ("elf-core", "minidump")  # LLDB's plugins for files that findleaks reads itself
 SELECT_SYSROOT = "Load the core again after `platform select --sysroot DIR remote-linux`."
 
 
@@ -42,7 +43,7 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
     if state not in (lldb.eStateStopped, lldb.eStateCrashed, lldb.eStateSuspended):
         raise TargetError(NO_PROCESS)
     owner = process.GetUniqueID()
-    if process.GetPluginName() == "elf-core":
+    if process.GetPluginName() in CORE_FILES:
         return core_subject(owner, core_path(process), _exe(target), sysroot(debugger), SELECT_SYSROOT, partial(with_sources, target))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
@@ -80,6 +81,8 @@ def _is_core(path: str) -> bool:
             head = file.read(18)
     except OSError:
         return False
+    if head[:4] == MINIDUMP:
+        return True
     return head[:4] == b"\x7fELF" and int.from_bytes(head[16:18], "little" if head[5:6] == b"\x01" else "big") == 4
 
 

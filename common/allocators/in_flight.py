@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.engine.contract import Blocks
-from findleaks.engine.terms import State
+from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.target.base import Range, Target, Thread
@@ -29,7 +29,6 @@ UNKNOWN_FRAMES = 512
 # Bytes of an allocator's frames searched at most. jemalloc flushes a cache through a stack array.
 LARGEST_FRAMES = 64 << 10
 
-NO_BLOCK = 0xFFFFFFFF  # what Blocks.holding returns for no block
 
 # Bytes at most between a file's code and data: x86-64's largest page, to which linkers align.
 GAP = 2 << 20

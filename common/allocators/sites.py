@@ -130,6 +130,12 @@ def in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int, float
                 yield one
 
 
+def own_file(where: str, allocator: str) -> str:
+    """`where` if it is a library of the allocator's own, by its name; "" for a program or another
+    library with the allocator inside, whose innermost frames need not be the allocator's."""
+    return where if allocator in where and ".so" in where else ""
+
+
 def represented(size: float, interval: int) -> float:
     """Blocks of `size` bytes that one represents which was sampled by a Poisson process of bytes,
     once in `interval` bytes."""

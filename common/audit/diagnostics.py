@@ -26,18 +26,23 @@ UNOWNED = 0.10
 
 def result_warnings(session: Session) -> Iterator[str]:
     """One line for each reason, with its consequence."""
+    if session.target.lacks:
+        yield session.target.lacks
+        return
     yield from (problem.what for problem in session.directory.problems)
     yield from _blank_stack_warning(session.target)
     yield from _unread_memory(session)
+    if session.target.unknown_registers:
+        yield f"{session.target.unknown_registers} are not known: blocks that only they point to count as lost"
 
 
 def trusted(session: Session) -> bool:
     """Whether lost blocks can be trusted to be lost. False if memory that could hold references,
-    part of a heap, or every thread is missing, or if no block was found at all."""
+    registers, part of a heap, or every thread is missing, or if no block was found at all."""
     target = session.target
     missing = subtract(target.unread, target.excluded) or _missed(session, target.excluded)
     complete = not (missing or target.truncated or session.directory.problems)
-    complete = complete and session.directory.blocks.totals(State.IN_USE).blocks > 0
+    complete = complete and not target.unknown_registers and session.directory.blocks.totals(State.IN_USE).blocks > 0
     return complete and bool(target.threads()) and not blank_stacks(target)
 
 

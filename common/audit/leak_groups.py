@@ -242,9 +242,10 @@ def what(leak: Leak) -> str:
 
 
 def track_words(session: Session, leak: Leak) -> tuple[str, ...]:
-    """The command that shows where blocks like these are allocated; () where it cannot."""
+    """The command that shows where blocks like these are allocated, for a process of this machine;
+    () if it cannot. (Target.trackable says whether it can from here.)"""
     target = session.target
-    if not target.trackable or target.arch.name != "x86-64" or not leak.examples:
+    if not target.live or target.pid is None or target.arch.name != "x86-64" or not leak.examples:
         return ()
     owner = session.directory.owner(leak.examples[0])
     if owner is None or owner.allocator.nested:  # not what malloc returned

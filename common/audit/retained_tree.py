@@ -17,7 +17,7 @@ from findleaks.audit.origins import Origin, agreed
 from findleaks.audit.owner import Owner, Sort
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Dominators, root_node
-from findleaks.engine.terms import Totals
+from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.formatting import counted, printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -122,14 +122,14 @@ class TreeBuilder:
 
     def of_shared_list(self, index: int) -> tuple[Optional[RetainedNode], array[int]]:
         """A row for the list or tree that begins with a shared block, and its nodes' blocks. None
-        unless several roots hold all its nodes."""
+        unless each node lies in a block, and several roots hold all of them."""
         block = self.reader.block(index)
         container = begun_at(self.reader, block)
         if container is None:
             return None, array("I")
         indices, sizes = self.reader.blocks.find_all(container.nodes)
         sample = indices[:: max(len(indices) // SAMPLE, 1)]
-        if any(self.tree.idom(block) != SHARED for block in sample):
+        if not indices or NO_BLOCK in indices or any(self.tree.idom(block) != SHARED for block in sample):
             return None, array("I")
         made = RetainedNode(f"{self.name(index)} at {block.start:#x}", Totals(len(indices), sum(sizes)), "block", address=block.start)
         made.contents = Contents(container, len(indices), min(sizes), max(sizes), [])

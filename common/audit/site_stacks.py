@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Union
@@ -13,6 +14,15 @@ from findleaks.unwind.frames import Frame, Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 
 StackFrame = Union[NamedFrame, SourceFrame]
+
+
+DEEPEST = 8  # frames among which functions that allocate are looked for
+ALLOCATES = re.compile(
+    r"(?:_+|_?rjem_|_*je_|tc_|_*libc_|_*interceptor_)?"
+    r"(?:malloc|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|valloc|pvalloc|mallocx|rallocx)(?:_default)?"
+    r"|do_rallocx|do_realloc\w*|operator new(?:\[\])?|TCMallocInternal\w+"
+)
+"""Functions that allocate, with the prefixes that libraries give them."""
 
 
 class SiteNames:
@@ -27,16 +37,20 @@ class SiteNames:
         return Namer(self._session.target, Unwinder(self._session.target), self._session.sources)
 
     def frames(self, number: int) -> list[StackFrame]:
-        """All frames as recorded and the functions inlined at each, innermost first."""
-        return [one for frame in self._session.sites[number].site.frames for one in self._named(frame)]
+        """All frames as recorded, innermost first, with the functions inlined in them."""
+        return [named for frame in self._session.sites[number].site.frames for named in self._named(frame)]
 
     def callers(self, number: int) -> list[StackFrame]:
-        """`frames` without the innermost ones that are the recorder's own, if others are left."""
+        """`frames` without the innermost ones that are the recorder's own, or functions that
+        allocate for whoever calls them, if others are left."""
         frames, own = self.frames(number), self._session.sites[number].recording.own
-        for i, frame in enumerate(frames):
-            if isinstance(frame, SourceFrame) or not own or frame.module != own:
-                return frames[i:]
-        return frames
+        first = 0
+        while own and first < len(frames) and _module(frames[first]) == own:
+            first += 1
+        for i, frame in enumerate(frames[first : first + DEEPEST], first):
+            if not isinstance(frame, SourceFrame) and ALLOCATES.fullmatch(without_parameters(frame.function)):
+                first = i + 1
+        return frames[first:] or frames
 
     def brief(self, number: int, most: int = 3) -> str:
         """ "parse_header ← on_request ← worker": the innermost callers on one line."""
@@ -54,6 +68,10 @@ class SiteNames:
             return (frame,)
         # A return address is named by the call before it.
         return self._namer.names(Frame(frame, max(frame - 1, 0), 0, "return address"))
+
+
+def _module(frame: StackFrame) -> str:
+    return "" if isinstance(frame, SourceFrame) else frame.module
 
 
 def label(frame: StackFrame) -> str:

@@ -32,7 +32,8 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
         first = rows[0]
         at = f"{first.examples[0]:#x}"
         suggestions = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {first.size_words}"]
-        yield from invocation.next(width, *suggestions, *track_words(session, first))
+        suggestions += track_words(session, first) if session.target.trackable else ()
+        yield from invocation.next(width, *suggestions)
     else:
         yield from invocation.next(width, "verdict")
 

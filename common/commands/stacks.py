@@ -26,7 +26,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "all of these stacks", STACKS)
 
 
-@command(arguments=_arguments)
+@command(arguments=_arguments, heapless=True)
 def stacks(session: Session, args: argparse.Namespace) -> Plain:
     """Group the threads by identical stacks, those of most threads first. A function is named in
     full, without its parameters, or by its last part: -c MakeCallback finds node::MakeCallback(…).

@@ -25,7 +25,7 @@ from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost
 from findleaks.target.live import LiveTarget
-from findleaks.tracking.record_table import Sampling
+from findleaks.tracking.record_table import MOST_BYTES, Sampling
 from findleaks.tracking.sites import Recorded, Site, name_holders, read_records, sites
 from findleaks.tracking.tracker import Span, Tracker
 
@@ -64,15 +64,15 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
         if span.outcome.why == "ended":
             raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: what it held cannot be read any more")
         with closing(_moment(session, host)) as moment:
+            recorded = read_records(moment, tracker.running.layout)
             if session.reopen is not None:  # what follows reads a copy
-                recorded = read_records(moment, tracker.running.layout)
                 tracker.remove()
-            else:
-                recorded = read_records(moment, tracker.running.layout)
             with tracker.running.rules.lock:
                 assert tracker.names is not None
                 found = sites(moment, recorded, sampling, sizes, tracker.names)
-            name_holders(moment, [site for site in found if site.blocks], holders(moment)) if any(site.blocks for site in found) else None
+            holding = [site for site in found if site.blocks]
+            if holding:
+                name_holders(moment, holding, holders(moment))
             moment.done()
             tracker.remove()
             result = _result(moment, args, found, recorded, span, [*notes, *tracker.notes, *tracker.names.warnings], host.pid)
@@ -95,7 +95,7 @@ def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
     if sizes is None:
         return Sampling(mean=mean, by_bytes=bool(mean))
     least = max(0, sizes.low - max(SLACK + 8, sizes.low // 4))
-    return Sampling(least, min(sizes.high, (1 << 63) - 1), mean, bool(mean))
+    return Sampling(least, min(sizes.high, MOST_BYTES), mean, bool(mean))
 
 
 def _host(target: Target) -> InjectionHost:

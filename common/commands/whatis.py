@@ -17,7 +17,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("addresses", metavar="ADDR", nargs="+", help="an address: 0x55d0c0a012a0, or a decimal number")
 
 
-@command(arguments=_arguments, positional="addresses")
+@command(arguments=_arguments, positional="addresses", heapless=True)
 def whatis(session: Session, args: argparse.Namespace) -> Plain:
     """Say what each address is: a block (state, kind, type, who owns it), a place on a thread's
     stack, a module's symbol, the allocator's own memory, or a mapping. An address inside a block is

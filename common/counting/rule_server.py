@@ -39,7 +39,7 @@ from findleaks.injection.remote_syscall import mapped
 from findleaks.target.base import Region, Target
 from findleaks.unwind.frames import Unwinder
 
-BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.005  # between polls: after a request, and long after
+BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # between polls: after a request, and long after
 REOPEN_SECONDS = 0.2  # between readings of mapped files, while places are in none
 _NO_ANSWER, _TABLE_FULL = 1, 2  # ORPHANED: no answer in time, or no server; table of rules full
 
@@ -156,7 +156,7 @@ class Service(threading.Thread):
                 if not notified and ((self._limit and self._events() >= self._limit) or self._ended()):
                     notified = True
                     self._notify()
-                pause = BUSY_SECONDS if served else min(2 * pause, IDLE_SECONDS)
+                pause = BUSY_SECONDS if served else min(1.1 * pause, IDLE_SECONDS)
                 time.sleep(pause)
         except BaseException as error:
             self.error = error

@@ -36,13 +36,14 @@ class Sources:
         self._modules: Optional[list[Module]] = None
         self._known: dict[int, Sequence[SourcePlace]] = {}
         self._located: dict[int, Sequence[Located]] = {}
-        self._split: set[int] = set()  # modules whose debug information is in .dwo files
         self._client: Optional[Client] = None
-        self._warnings: dict[str, None] = {}
+        self._unread: dict[int, str] = {}  # by start of a module: what of it is not read, and why
+        self._by_debugger: set[int] = set()  # modules that the debugger knows sources of
 
     @property
     def warnings(self) -> list[str]:
-        return [*self._warnings, *(self._client.warnings if self._client is not None else ())]
+        unread = (text for start, text in self._unread.items() if start not in self._by_debugger)
+        return [*dict.fromkeys(unread), *(self._client.warnings if self._client is not None else ())]
 
     def at(self, address: int) -> Sequence[SourcePlace]:
         """The functions at an address: those inlined there, the innermost first, then the one whose
@@ -59,8 +60,11 @@ class Sources:
             return ()
         debugger = self._target.debugger if module.build_id else None
         found = self._read(module, address)
-        if debugger is not None and (not found or module.start in self._split):
-            return debugger.places(address, module.build_id) or found
+        if debugger is not None and (not found or module.start in self._unread):
+            known = debugger.places(address, module.build_id)
+            if known:
+                self._by_debugger.add(module.start)
+                return known
         return found
 
     def _read(self, module: Module, address: int) -> Sequence[SourcePlace]:
@@ -81,13 +85,11 @@ class Sources:
         if files.unreadable:
             from findleaks.debuginfo.elftools_loader import ELFTOOLS_MISSING
 
-            self._warnings[f"lines and inlined functions are not shown: {ELFTOOLS_MISSING}"] = None
+            self._unread[module.start] = f"lines and inlined functions are not shown: {ELFTOOLS_MISSING}"
         for one in found:
             if one.file.ask(one.file.split, False):
-                self._split.add(module.start)
-                if self._target.debugger is None:
-                    split = "debug information in .dwo files (-gsplit-dwarf) is not read"
-                    self._warnings[f"inlined functions of {name} are not shown: {split}"] = None
+                split = "debug information in .dwo files (-gsplit-dwarf) is not read"
+                self._unread[module.start] = f"inlined functions of {name} are not shown: {split}"
         return found
 
     def _debug_files(self) -> DebugFiles:

@@ -103,4 +103,5 @@ class Lists(NamedTuple):
     problems: list[tuple[int, str]]
 
 
+NO_BLOCK = 0xFFFFFFFF  # in place of a block's index, in `Blocks.find_all`
 NO_POINTERS = 255  # in `Graph.exclude_links`: none of a block's words is a reference

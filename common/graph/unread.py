@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.terms import State
+from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted as Stopped
 from findleaks.errors import UnreadableMemory
 from findleaks.libc.stacks import thread_stacks
@@ -34,7 +34,6 @@ _STATE_AT = _CONTEXT + 23 * 8
 # FP_XSTATE_MAGIC1, in that state's bytes from 464; extended_size, xfeatures, xstate_size follow
 _MAGIC = 0x46505853
 _CODE = ("libc.", "libc-", "libpthread", "ld-musl")
-_NO_BLOCK = 0xFFFFFFFF
 
 
 if TYPE_CHECKING:
@@ -206,7 +205,7 @@ def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iter
             aligned = piece.data[-piece.address % target.arch.word :]
             values.update(value for value in target.arch.unpack(bytes(aligned)) if low <= value <= high)
         indices, _ = blocks.find_all(array("Q", values)) if values else ((), ())
-        hit = any(index != _NO_BLOCK and blocks.state(index) == State.IN_USE for index in indices)
+        hit = any(index != NO_BLOCK and blocks.state(index) == State.IN_USE for index in indices)
         yield values if hit else set()
 
 

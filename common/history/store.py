@@ -111,15 +111,37 @@ def _fill(snapshot: Snapshot, part: str, version: str) -> None:
         base.execute(f"PRAGMA application_id = {APPLICATION}")
         base.execute(f"PRAGMA user_version = {VERSION}")
         base.executescript(_TABLES)
-        row = clock.time, clock.uptime, clock.boot, one.program, one.build_id, one.pid, one.started, version, one.image
-        base.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        base.executemany("INSERT INTO allocators VALUES (?)", [(name,) for name in one.allocators])
-        rows = [(figure.section, figure.within, figure.name, figure.number, figure.bytes, figure.note) for figure in snapshot.figures]
-        base.executemany("INSERT INTO figures VALUES (?, ?, ?, ?, ?, ?)", rows)
+        program = _encoded(one.program), one.build_id, _counted(one.pid), _counted(one.started)
+        row = clock.time, clock.uptime, clock.boot, *program, version, one.image
+        base.execute(f"INSERT INTO snapshot VALUES (?, ?, ?, {_TEXT}, ?, ?, ?, ?, ?)", row)
+        base.executemany(f"INSERT INTO allocators VALUES ({_TEXT})", [(_encoded(name),) for name in one.allocators])
+        rows = (_row(one) for one in snapshot.figures)
+        base.executemany(f"INSERT INTO figures VALUES ({_TEXT}, {_TEXT}, {_TEXT}, ?, ?, {_TEXT})", rows)
         base.executemany("INSERT INTO answers VALUES (?, ?)", [(word, json.dumps(body)) for word, body in snapshot.answers.items()])
-        base.executemany("INSERT INTO warnings VALUES (?)", [(text,) for text in snapshot.warnings])
+        base.executemany(f"INSERT INTO warnings VALUES ({_TEXT})", [(_encoded(text),) for text in snapshot.warnings])
         if snapshot.sample is not None:
             blocks.write(base, snapshot.sample)
+
+
+def _row(one: Figure) -> tuple[object, ...]:
+    names = map(_encoded, (one.section, one.within, one.name))
+    return (*names, _counted(one.number), _counted(one.bytes), _encoded(one.note))
+
+
+_TEXT = "CAST(? AS TEXT)"  # of what `_encoded` returns
+
+
+def _encoded(text: str) -> bytes:
+    """A name as UTF-8, with the target's own bytes where they are none: SQLite keeps any."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half of a UTF-16 pair
+        return text.encode("utf-8", "backslashreplace")
+
+
+def _counted(number: Optional[int]) -> Optional[int]:
+    """None for a number that is too large to be one: a damaged process may claim any."""
+    return number if number is None or abs(number) <= MAX_COUNT else None
 
 
 def is_snapshot(path: str) -> bool:

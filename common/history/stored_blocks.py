@@ -17,6 +17,7 @@ _SIGN, _WORD = 1 << 63, 1 << 64
 def opened(path: str) -> sqlite3.Connection:
     """The database, to be read only. sqlite3.Error where it is none."""
     base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro&immutable=1", uri=True)
+    base.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
     base.execute("PRAGMA trusted_schema = OFF")
     return base
 

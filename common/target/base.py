@@ -160,6 +160,8 @@ class Target(Mapped, Protocol):
     # Of `unread`: what had pages, and the process excluded from dumps (MADV_DONTDUMP).
     excluded: Sequence[Range] = ()
     truncated: bool = False  # the core file ends before its headers say
+    unknown_registers: str = ""  # "the vector registers", where the words of threads lack them
+    lacks: str = ""  # why nothing can be said of the heap, and what has it; "": it is there
     warnings: list[str]  # of unread memory, a truncated core, files that do not match
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
     signal: int = 0  # of a core: what made the process dump it; 0: none, or not known

@@ -222,7 +222,7 @@ def check(candidates: Sequence[Place], loaded: Image, named: Sequence[Place] = (
         if (wanted and build_id == wanted) or (not wanted and page == loaded.page and (not build_id or place in named)):
             return Check(source, place.name, build_id, False)
         if not seen.path:
-            seen = Check(None, place.name, build_id, loaded.head is not None and bool(wanted or not build_id))
+            seen = Check(None, place.name, build_id, bool(wanted) or (loaded.head is not None and not build_id))
     return seen
 
 

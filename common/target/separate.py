@@ -8,8 +8,7 @@ if its build-id, or else its checksum, is the one that was asked for."""
 from __future__ import annotations
 
 import os
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.errors import TargetError
@@ -63,11 +62,11 @@ class SeparateFiles:
         if not wanted.path.startswith("/"):
             folders = (self._beside.get(module.start, ""), os.path.dirname(module.path))
             named = [os.path.normpath(os.path.join(folder, wanted.path)) for folder in folders if folder]
-        paths = [*named, *self._by_build_id(wanted.build_id)]
-        return next((data for place in _places(paths, sysroot) if (data := _opened(place, wanted.build_id, None)) is not None), None)
+        places = [*(Place(path, sysroot) for path in named), *self._by_build_id(wanted.build_id, sysroot)]
+        return next((data for place in places if (data := _opened(place, wanted.build_id, None)) is not None), None)
 
     def _find(self, module: Module, own: Optional[elf.Buffer], place: Optional[Place], sysroot: str) -> Optional[memoryview]:
-        for candidate in _places(self._by_build_id(module.build_id), sysroot):
+        for candidate in self._by_build_id(module.build_id, sysroot):
             found = _opened(candidate, module.build_id, None)
             if found is not None:
                 self._beside[module.start] = os.path.dirname(candidate.path)
@@ -76,26 +75,24 @@ class SeparateFiles:
         if link is not None:
             # The file may lie elsewhere now than where the process had it.
             beside = [Place(path, place.root) for path in self._by_link(place.path, link)] if place is not None else []
-            for candidate in (*beside, *_places(self._by_link(module.path, link), sysroot)):
+            for candidate in (*beside, *(Place(path, sysroot) for path in self._by_link(module.path, link))):
                 found = _opened(candidate, module.build_id, link)
                 if found is not None:
                     self._beside[module.start] = os.path.dirname(candidate.path)
                     return found
         return None
 
-    def _by_build_id(self, build_id: str) -> Iterator[str]:
-        return (f"{folder}/.build-id/{build_id[:2]}/{build_id[2:]}.debug" for folder in self.folders if len(build_id) > 2)
+    def _by_build_id(self, build_id: str, sysroot: str) -> Iterator[Place]:
+        """Below the sysroot and, as the name says what is in it, on this machine."""
+        for folder in self.folders if len(build_id) > 2 else ():
+            path = f"{folder}/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+            yield from (Place(path, sysroot), Place(path)) if sysroot else (Place(path),)
 
     def _by_link(self, path: str, link: Link) -> Iterator[str]:
         """Where the debug file of the file at `path` may be."""
         folder = os.path.dirname(path)
         below = (f"{one}{folder}" for one in self.folders)
         return (f"{one}/{link.name}" for one in (folder, f"{folder}/.debug", *below) if f"{one}/{link.name}" != path)
-
-
-def _places(paths: Iterable[str], sysroot: str) -> Iterator[Place]:
-    for path in paths:
-        yield from (Place(path, sysroot), Place(path)) if sysroot else (Place(path),)
 
 
 def _opened(place: Place, build_id: str, link: Optional[Link]) -> Optional[memoryview]:
@@ -118,6 +115,8 @@ def _opened(place: Place, build_id: str, link: Optional[Link]) -> Optional[memor
 
 
 def _checksum(data: memoryview) -> int:
+    import zlib  # seldom needed, and loaded by every command otherwise
+
     value = 0
     for at in range(0, len(data), _SLICE):
         value = zlib.crc32(data[at : at + _SLICE], value)

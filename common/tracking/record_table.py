@@ -24,6 +24,7 @@ TAKEN = EVENTS  # records made, and those for which there was no space
 LIVE, FREED, UNSEEN, UNPLACED = 1, 2, 3, 4  # states; UNSEEN: freed, but by no function with a stub
 DRAWS, FILTERS = 1 << 12, 1 << 17  # as track.S hashes
 DRAW_UNIT = 1 << 10
+MOST_BYTES = 1 << 40  # of a block that is recorded: track.S multiplies by DRAW_UNIT
 RECORD = struct.Struct("<QQQII")
 _THREAD, _DRAW, _FILTER, _NODE, _INDEX = 32, 4, 2, 32, 4  # bytes of an entry
 
@@ -44,7 +45,7 @@ class Sampling(NamedTuple):
     in `mean` bytes (`by_bytes`), or in `mean` blocks; up to 1: all."""
 
     least: int = 0
-    most: int = (1 << 63) - 1
+    most: int = MOST_BYTES
     mean: int = 0
     by_bytes: bool = False
 
@@ -53,7 +54,8 @@ class Sampling(NamedTuple):
         with the probability 1 - exp(-s / m)."""
         if not record.mean:
             return 1.0
-        return -1 / math.expm1(-(max(1, record.size) if self.by_bytes else 1) / record.mean)
+        amount = record.size | 1 if self.by_bytes else 1  # as in track.S
+        return -1 / math.expm1(-amount / record.mean)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class RecordTable(Layout):
         base = self.address
         words = [0, 0, PATIENCE, GOLDEN, base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1]
         words += [base + self.threads_at, self.threads - 1, 0, 0, 0, 0, 1]
-        words += [sampling.least, sampling.most - sampling.least, sampling.mean, int(sampling.by_bytes)]
+        words += [sampling.least, sampling.most - sampling.least, sampling.mean, (1 << 64) - 1 if sampling.by_bytes else 0]
         words += [base + self.records_at, self.records, base + self.index_at, 2 * self.records - 1, base + self.filter_at]
         words += [base + self.draws_at]
         words += [routines + at for at in (trackcode.BEGIN, trackcode.RECORD, trackcode.FORGET, trackcode.REVIVE)]

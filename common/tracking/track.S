@@ -20,7 +20,7 @@
         .set LEAST, 0x78                        # bytes that a recorded block has at least, and up to how many more
         .set SPAN, 0x80
         .set MEAN, 0x88                         # one in so many is recorded; up to 1: all
-        .set BY_BYTES, 0x90                     # of bytes, not of blocks
+        .set BY_BYTES, 0x90                     # all bits: of bytes; 0: of blocks
         .set RECORDS, 0x98
         .set CAPACITY, 0xa0
         .set INDEX, 0xa8                        # numbers of records, plus 1, by the hash of the address
@@ -257,57 +257,59 @@ restore:
         mov     [rbp + STACK_ID], rax
 1:      ret
 
+# Most calls end here: few registers, and a thread's entry is commonly the first that is looked at.
 sampled:
         push    rcx
-        push    rdx
         push    rsi
-        push    rdi
-        mov     rdi, fs:[0]                     # the thread pointer itself: System V ABI, AMD64 supplement 1.0, 3.4.2
-        call    thread
-        jc      1f
-        mov     eax, 1
-        cmp     qword ptr [r8 + BY_BYTES], 0
-        je      2f
-        mov     rcx, [rbp + SIZE]
-        cmp     rcx, rax
-        cmova   rax, rcx
-        mov     rcx, 1 << 40                    # no block is larger
-        cmp     rax, rcx
-        cmova   rax, rcx
-2:      shl     rax, 10
-        sub     [rsi + 8], rax
-        jg      1f
-        mov     rax, [rsi + 16]
-        mov     [rbp + DRAWN], rax
-        call    draw
-        clc
-        jmp     3f
-1:      stc
-3:      pop     rdi
-        pop     rsi
-        pop     rdx
-        pop     rcx
-        jnc     chosen
-        ret
-
-# rsi: the entry of the thread rdi, made if there is none. Carry: there is no space. Clobbers rax, rcx, rdx.
-thread:
-        place   THREADS_MASK
-        mov     edx, PROBES
-        mov     rcx, rax
-1:      and     rcx, [r8 + THREADS_MASK]
+        mov     rcx, fs:[0]                     # the thread pointer itself: System V ABI, AMD64 supplement 1.0, 3.4.2
         mov     rsi, rcx
+        shr     rsi, 12
+        and     rsi, [r8 + THREADS_MASK]
         shl     rsi, 5
         add     rsi, [r8 + THREADS]
-        mov     rax, [rsi]
-        cmp     rax, rdi
+        cmp     [rsi], rcx
+        jne     3f
+1:      mov     rax, [rbp + SIZE]
+        and     rax, [r8 + BY_BYTES]
+        or      rax, 1
+        shl     rax, 10
+        sub     [rsi + 8], rax
+        jle     4f
+2:      pop     rsi
+        pop     rcx
+        stc
+        ret
+3:      push    rdx
+        call    thread
+        pop     rdx
+        jnc     1b
+        jmp     2b
+4:      mov     rax, [rsi + 16]
+        mov     [rbp + DRAWN], rax
+        call    draw
+        pop     rsi
+        pop     rcx
+        jmp     chosen
+
+# rsi: the entry of the thread rcx, from rsi on, made if there is none. Carry: there is no space. Clobbers rax, rdx.
+thread:
+        mov     edx, PROBES
+1:      mov     rax, [rsi]
+        cmp     rax, rcx
         je      2f
         test    rax, rax
         jnz     3f
-        lock cmpxchg [rsi], rdi
+        lock cmpxchg [rsi], rcx
         je      4f
-3:      inc     rcx
-        dec     edx
+3:      add     rsi, 32
+        mov     rax, [r8 + THREADS_MASK]        # the last entry is followed by the first
+        inc     rax
+        shl     rax, 5
+        add     rax, [r8 + THREADS]
+        cmp     rsi, rax
+        jb      5f
+        mov     rsi, [r8 + THREADS]
+5:      dec     edx
         jnz     1b
         lock inc qword ptr [r8 + FULL]
         stc
@@ -315,13 +317,14 @@ thread:
 4:      rdtsc
         shl     rdx, 32
         or      rax, rdx
-        xor     rax, rdi
+        xor     rax, rcx
         mov     [rsi + 24], rax
         call    draw
+        mov     rcx, [rsi]
 2:      clc
         ret
 
-# How far the next sample of the thread at rsi is. (Knuth's MMIX generator.) Clobbers rax, rcx.
+# How far the next sample of the thread at rsi is (Knuth's MMIX generator). Clobbers rax, rcx.
 draw:
         mov     rax, [rsi + 24]
         mov     rcx, 6364136223846793005

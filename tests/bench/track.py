@@ -141,8 +141,8 @@ def pairs(folder: Path, command: Sequence[str], tool: str, variables: dict[str, 
 
 def median_of_lines(out: Path) -> float:
     lines = len(out.read_text().splitlines())
-    limit = time.monotonic() + 5 * SECONDS
-    while time.monotonic() < limit and len(out.read_text().splitlines()) < lines + 20:
+    limit = time.monotonic() + 30 * SECONDS
+    while time.monotonic() < limit and len(out.read_text().splitlines()) < lines + 8:
         time.sleep(0.1)
     found = [float(row) for row in out.read_text().splitlines()[lines + 1 : -1]]
     return statistics.median(found) if found else float("nan")
@@ -158,6 +158,7 @@ def tracker(pid: int, sampling: Sampling) -> Iterator[None]:
     try:
         made.start(False)
         made.host.release()  # type: ignore[attr-defined]
+        time.sleep(3 * SECONDS)  # the first blocks of each stack wait for its rules
         yield
     finally:
         made.close()

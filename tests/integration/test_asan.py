@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,3 +146,19 @@ def test_cores_of_findleaks(tmp_path: Path) -> None:
     typed = ["leaks " + " ".join(words)]
     for output in (debuggers.gdb(typed, "-c", str(core)), debuggers.lldb(typed, "-c", str(core))):
         assert [json.loads(line) for line in debuggers.objects(output)] == [found]
+
+
+def test_a_debugger_leaves_the_shadow_alone(tmp_path: Path) -> None:
+    """Of a process that GDB holds nothing is copied: a look at every part of the shadow would make page tables for it, of gigabytes."""
+    program = asan.build("gcc", "asan_sites.c", tmp_path / "asan_sites", *asan.STACKS)
+    with cores.Running([str(program), "100"], tmp_path / "run", asan.environment()) as running:
+        before = page_tables(running.pid)
+        (line,) = debuggers.objects(debuggers.gdb(["leaks find --json"], "-p", str(running.pid)))
+        assert json.loads(line)["totals"]["definite"]["blocks"] > 60
+        assert page_tables(running.pid) < before + (16 << 20)
+
+
+def page_tables(pid: int) -> int:
+    """Bytes of the process's page tables."""
+    (size,) = re.findall(r"^VmPTE:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return int(size) << 10

@@ -26,7 +26,9 @@ def site_of(frames: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize(
     ("version", "picture", "allocator"),
     [
-        pytest.param(version, picture, allocator, marks=() if (version, allocator) == (REDUCED, "") else pytest.mark.matrix)
+        pytest.param(
+            version, picture, allocator, marks=() if (version, picture, allocator) == (REDUCED, "live", "") else pytest.mark.matrix
+        )
         for version in SUITES
         for picture in ("live", "kernel")
         for allocator in ("", "debug", "malloc")

@@ -97,6 +97,17 @@ def test_doors(every: recorded.Picture, build) -> None:
     assert pure == answers
 
 
+def test_linked_in(tmp_path: Path) -> None:
+    """Where jemalloc is part of the program, stacks are printed from the caller of its functions on."""
+    program = recorded.compile_(tmp_path / "sites", *mallocs_jemalloc.get("5.3.0").static)
+    picture = recorded.take(program, tmp_path / "run", 2, 20, "-", MALLOC_CONF=EVERY)
+    known = {name for made in picture.made for name in made.functions}
+    recorded.check_every_block(picture, lambda frame: frame["function"] not in known)
+    for made in picture.made[:: len(picture.made) // 6]:
+        lines = picture.text("whatis", hex(made.address)).splitlines()
+        assert lines[2].strip().startswith(made.functions[0] + "+")
+
+
 def test_running(build, tmp_path: Path) -> None:
     """A live process has the same stacks as its core."""
     library = str(mallocs_jemalloc.get("5.3.0").library)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
 
 import fake
 import pytest
 
+from findleaks.allocators.asan.engine import read_chunks
 from findleaks.allocators.asan.layout import FREE_ARRAY, MAGIC, REGION, SPACE, class_size
 from findleaks.allocators.asan.thread_caches import CLASS
 from findleaks.allocators.directory import Directory, build
@@ -16,7 +18,8 @@ from findleaks.engine.load import load
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.graph.roots import root_ranges
-from findleaks.target.base import Module, Range
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Module, Piece, Range
 
 SPACE_AT, DATA, CODE = 0x600000000000, 0x700000, 0x500000
 INFOS = SPACE_AT + SPACE
@@ -216,6 +219,26 @@ def test_older_headers(image: Image) -> None:
     assert [problem.what.partition(":")[0] for problem in directory.problems] == [
         "AddressSanitizer in libasan.so.8 has the chunk headers of LLVM 11, GCC 10 or an older one"
     ]
+
+
+def test_the_twin_reads_the_same(image: Image) -> None:
+    """Chunks of all sizes with random headers, whole and damaged, begun at any address."""
+    rng = random.Random(7)
+    kernel, pure = load(X86_64), load(X86_64, pure=True)
+    for _ in range(200):
+        size, start = class_size(rng.randrange(2, 40)), SMALL + 16 * rng.randrange(1000)
+        data = bytearray(rng.randbytes(size * rng.randrange(1, 30)))
+        for at in range(0, len(data), size):
+            place = 16 * rng.randrange(size // 16)
+            if rng.random() < 0.5:
+                struct.pack_into("<QQ", data, at, MAGIC, start + at + rng.choice((place, place, place + 8, size)))
+            else:
+                place = 0
+            state, used = rng.choice((0, 2, 2, 3, 3, 65)), rng.choice((rng.randrange(size + 2), 1 << 33))
+            if rng.random() < 0.9:
+                struct.pack_into("<Q", data, at + place, state | used << 32 & (1 << 64) - 1)
+        piece = Piece(start, memoryview(data))
+        assert read_chunks(kernel, piece, size) == read_chunks(pure, piece, size)
 
 
 def test_interrupted(image: Image) -> None:

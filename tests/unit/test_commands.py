@@ -347,6 +347,7 @@ def test_gdb_style_options(made: Session) -> None:
 
 def test_sizes() -> None:
     assert (size_word("64k"), size_word("1.5MiB"), size_word("0x10")) == (65536, 1572864, 16)
+    assert (size_word("08"), size_word("010k")) == (8, 10 << 10)
     assert size_range("16-64") == SizeRange(16, 64)
     assert size_range("48") == SizeRange(48, 48)
     assert size_range("4k-").low == 4096

@@ -17,6 +17,7 @@ from image_jemalloc import (
     LEAF,
     PAGE,
     ROOT,
+    SIZES,
     SMALL,
     TID,
     TLS,
@@ -155,6 +156,17 @@ def test_stack_written_over(kind: layout.Extent) -> None:
         assert any("thread cache" in problem.what for problem in directory.problems)
     assert states(directory, image.blocks["used"]) == {"IN_USE"}
     assert jemalloc.thread_caches(directory.blocks) == []
+
+
+def test_a_block_that_would_end_behind_its_extent() -> None:
+    """Its place in the page and its class are two fields of one descriptor. The next extent begins where it ends."""
+    image = Image()
+    start = image.heap
+    image.extent(PAGE, layout.ACTIVE, SIZES.index(32), 0, 0, PAGE - 24)
+    image.extent(PAGE, layout.ACTIVE, SIZES.index(PAGE), 0)
+    directory, _ = read(image.build())
+    blocks = directory.blocks
+    assert [blocks.size(blocks.find(at)) for at in (start + PAGE - 24, start + PAGE)] == [24, PAGE]
 
 
 @pytest.mark.parametrize("value", [0x4141414141414141, TLS + 0x1000, 8])

@@ -207,6 +207,14 @@ def test_any_damage_is_survived(row: layout.Segments | layout.Pages, offset: int
         allocator.caches(directory.blocks)
 
 
+@pytest.mark.parametrize("row", [row for row in (*layout.SEGMENTS, *layout.PAGES) if getattr(row, "pointer", "start" in row.page.offsets)])
+def test_a_page_whose_first_block_is_crooked(row: layout.Segments | layout.Pages) -> None:
+    """Its start is a pointer in the descriptor. Blocks are on multiples of 8."""
+    image = Image(row)
+    image.fill(start=image.start + 1)
+    assert build(image.target(), PureEngine(X86_64)).allocators == []
+
+
 def test_links_are_decoded_as_they_are_encoded() -> None:
     for pointer in (0, SEGMENT, SEGMENT + 0x1230):
         assert lists.decode(lists.encode(pointer, KEYS, THREAD), KEYS, THREAD) == pointer

@@ -11,12 +11,15 @@ import pytest
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.musl import old_heaps
 from findleaks.allocators.musl.layout import CLASSES, Meta, Old, bin_of, contexts
 from findleaks.engine.contract import Engine
 from findleaks.engine.load import load
 from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.graph.roots import register_words
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Module
 
 DATA, GUARD, AREAS, SLABS, LARGE, DONATED = 0x600000, 0x10000000, 0x10001000, 0x7F0000000000, 0x7F0000100000, 0x600800
@@ -339,3 +342,23 @@ def test_the_dtv_of_musl_begins_where_its_thread_says() -> None:
     struct.pack_into("<4Q", memory, 0x100, tcb, dtv, tcb, 1)
     glibc = fake.FakeTarget({0x30000000: bytes(memory)}, threads=[fake.thread(1, 0, thread_pointer=tcb)])
     assert dtv - 16 in register_words(glibc)
+
+
+def test_headers_that_reach_beyond_their_mapping_cost_no_more_than_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind each a block with an alignment was sought up to the mapping's end: a second for a megabyte, hours for a hundred."""
+    looks = 0
+    words = Memory.words
+
+    def counted(self: Memory, address: int, count: int) -> tuple[int, ...] | None:
+        nonlocal looks
+        looks += 1
+        return words(self, address, count)
+
+    monkeypatch.setattr(Memory, "words", counted)
+    start, pages = 0x7F00_0000_0000, 1024
+    header = struct.pack("<4Q", 0, 0, 16, (1 << 30) + 4096 - 16)
+    target = fake.FakeTarget({start: header.ljust(4096, b"\0") * pages})
+    layout = Old(8)
+    segments, mapped = old_heaps.find_heaps(Memory(target), PureEngine(X86_64), layout, [])
+    assert (segments, mapped) == ([], [])
+    assert looks < 100 * pages

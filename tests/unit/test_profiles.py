@@ -210,6 +210,14 @@ def test_hostile_names(tmp_path: Path) -> None:
     assert list(profilefiles.pprof_samples(written(tmp_path, profile, "pprof", "a.pb.gz"))[1]) == [(name,)]
 
 
+def test_figures_that_make_no_sense(tmp_path: Path) -> None:
+    profile = Profile("t", BOTH, [Sample((Frame("f", (1 << 64) - 1, "m", "f.c", 1 << 70),), (1 << 70, 1 << 80))], modules=MODULES)
+    assert profilefiles.pprof_samples(written(tmp_path, profile, "pprof", "a.pb.gz"))[1] == {("f",): ((1 << 63) - 1,) * 2}
+    assert profilefiles.flamegraph(written(tmp_path, profile, "flamegraph", "a.html"))[1][(("f", "m"),)] == (1 << 51, 1 << 51)
+    assert profilefiles.folded(written(tmp_path, profile, "folded", "a.folded")) == {("f",): (1 << 80,)}
+    assert profilefiles.speedscope(written(tmp_path, profile, "speedscope", "a.json"))["Lost blocks"] == {("f",): 1 << 70}
+
+
 def test_an_empty_profile(tmp_path: Path) -> None:
     profile = Profile("nothing", BOTH, [])
     assert profilefiles.flamegraph(written(tmp_path, profile, "flamegraph", "a.html"))[1] == {(): (0, 0)}

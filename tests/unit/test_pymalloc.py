@@ -12,8 +12,10 @@ from fake import FakeTarget
 from findleaks.allocators import pymalloc
 from findleaks.allocators.base import Problem
 from findleaks.allocators.nesting import nest, walk
+from findleaks.allocators.pymalloc import pools as pools_of
 from findleaks.allocators.pymalloc.instance import Pymalloc
-from findleaks.allocators.pymalloc.layout import VARIABLES, Variables
+from findleaks.allocators.pymalloc.layout import POOLS, VARIABLES, Variables
+from findleaks.allocators.pymalloc.locate import ArenaObject
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.target.arch import X86_64
@@ -207,3 +209,11 @@ class TestCorrupt:
         image = Image()
         image.target.write_word(ARRAY + 24, ARENA)
         self.wrong(image, engine, f"its list of free pools has {ARENA:#x}, which holds blocks in use")
+
+
+def test_pools_end_inside_their_arena() -> None:
+    """An arena between two pools has one pool less; a damaged one may say otherwise, and what is behind it belongs to others."""
+    size = 4096
+    arena = ArenaObject(0, ARENA + 16, ARENA + 80 * size, 0, POOLS, 0)
+    assert pools_of.carved(arena, size) == range(ARENA + size, ARENA + POOLS * size, size)
+    assert len(pools_of.carved(arena._replace(address=ARENA), size)) == POOLS

@@ -9,7 +9,7 @@ from typing import Any
 
 import graphs
 import pytest
-from containers import DATA, Building
+from containers import DATA, HEAP, ROOM, Building
 from heaps import session as made_session
 
 from findleaks import commands
@@ -193,3 +193,19 @@ def test_an_empty_process_is_said_to_be_one() -> None:
     made = Building()
     session = made_session(made.session().target, [])  # type: ignore[arg-type]
     assert run(session, "roots")[0] == 2
+
+
+@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure], ids=["kernel", "pure"])
+def test_a_shared_list_that_leads_into_free_memory(engine: Callable[[], Engine]) -> None:
+    """Damage: behind its 40th node come places of the heap that lie in no block."""
+    made = Building()
+    nodes = made.chain(40, 48, 0)
+    for name, at in (("g_one", 0x100), ("g_two", 0x200)):
+        made.put(made.variable(name, at, 8), made.block(8 * len(nodes), *nodes))
+    free = HEAP + ROOM // 2
+    made.put(nodes[-1], free)
+    for at in range(free, free + 0x400, 16):
+        made.put(at, at + 16)
+    shared = reported(made.session(engine()))["shared"]
+    assert shared["retained_blocks"] == 40
+    assert len(shared["children"]) == 10

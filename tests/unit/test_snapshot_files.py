@@ -146,7 +146,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a size that is no number": (lambda path: changed(path, "UPDATE figures SET bytes = 'many'"), "a figure is no number"),
     "a huge size": (lambda path: changed(path, "UPDATE figures SET bytes = 9223372036854775807"), "too large"),
     "a fraction": (lambda path: changed(path, "UPDATE figures SET count = 1.5"), "a figure is no number"),
-    "no UTF-8": (lambda path: changed(path, "UPDATE figures SET name = CAST(x'ff1b5b' AS TEXT)"), "is damaged"),
     "a time that never was": (lambda path: changed(path, "UPDATE snapshot SET time = 9e999"), "a time was expected"),
     "a time in words": (lambda path: changed(path, "UPDATE snapshot SET uptime = 'noon'"), "a time was expected"),
     "a pid in words": (lambda path: changed(path, "UPDATE snapshot SET pid = '12abc'"), "a number was expected"),
@@ -281,3 +280,17 @@ def test_ctrl_c_while_sqlite_reads_is_no_damage(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("findleaks.history.store.STEP", 1)
     with pytest.raises(KeyboardInterrupt):
         gather([str(tmp_path)], opened)
+
+
+def test_names_that_are_no_utf_8_and_numbers_that_are_none(tmp_path: Path) -> None:
+    """A damaged core has both. SQLite refuses lone surrogates and numbers of more than 64 bits."""
+    path = tmp_path / "one.snapshot"
+    figures = [Figure("root", "caf\udce9", 1, 1 << 64, "\udcff", "\udc80"), Figure("type", "half \ud83d", 1 << 63, -1)]
+    save(Snapshot("one", Clock(), Identity("\udce2", pid=1 << 63, allocators=("\udcff",)), figures, {}, ("\udc9b",)), path, "1")
+    read = load(str(path))
+    assert list(read.figures) == [
+        Figure("root", "caf\udce9", 1, None, "\udcff", "\udc80"),
+        Figure("type", "half \\ud83d", None, -1),
+    ]
+    assert (read.identity.program, read.identity.pid, read.identity.allocators) == ("\udce2", None, ("\udcff",))
+    assert read.warnings == ("\udc9b",)

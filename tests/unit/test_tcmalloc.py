@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Optional
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.allocators import tcmalloc
+from findleaks.allocators.tcmalloc import spans
 from findleaks.allocators.tcmalloc.instance import Tcmalloc
 from findleaks.allocators.tcmalloc.layout import (
     CACHE,
@@ -404,3 +406,11 @@ def test_any_damage_ends(writes: list[tuple[int, int]]) -> None:
         found.counted()
     for address, _ in writes:
         TARGET.write_word(address, M.words[address])
+
+
+def test_a_sampled_block_ends_in_its_span() -> None:
+    """What was asked for is a word of the target: the size class that it names may be larger than the span."""
+    target = FakeTarget({0x1000: (90_000).to_bytes(8, "little")})
+    span = spans.Span(0x5000, 0x100000, 0x100000 + 11 * 8192, 0, spans.IN_USE, 1, 0x1000, True)
+    place = SimpleNamespace(sizes=[0, 8, 65536, 98304])
+    assert spans.sampled_sizes(target, engine.load(X86_64), place, [span]) == {0x100000: 11 * 8192}  # type: ignore[arg-type]

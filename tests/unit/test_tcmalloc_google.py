@@ -136,6 +136,14 @@ def no_pages(image: Image) -> None:
     image.words[image.spans["large"] + 32] = 0
 
 
+def beyond_its_mapping(image: Image) -> None:
+    image.words[image.spans["large"] + 32] = 1 << 30
+
+
+def odd_size(image: Image) -> None:
+    image.words[image.sample + 56] = 333
+
+
 def size_class(image: Image) -> None:
     page = image.starts["full"] >> USUAL.shift
     image.enter(page, image.spans["full"] | 77 << 48, 77)
@@ -183,6 +191,7 @@ def sample(image: Image) -> None:
     [
         (pages, "spans of its size class"),
         (no_pages, "has 0 pages"),
+        (beyond_its_mapping, "which are not all mapped"),
         (size_class, "has size class 77, which is none"),
         (index, "it names what is no block, or one twice"),
         (chain, "it goes on at index"),
@@ -204,6 +213,15 @@ def test_damage_is_named(damage: Damage, reported: str) -> None:
     assert any(reported in problem.what for problem in one.problems), one.problems
     assert blocks.size(blocks.find(image.starts["sampled"])) in (512, USUAL.page)
     list(one.verify(blocks))
+
+
+def test_a_sampled_block_of_an_odd_size() -> None:
+    """The size that was asked for is a word of the target, which any write may have changed."""
+    image = made()
+    odd_size(image)
+    one, blocks = read(image.target())
+    assert one.problems == []
+    assert blocks.size(blocks.find(image.starts["sampled"])) == 333
 
 
 def wrong_page(image: Image) -> None:

@@ -178,7 +178,12 @@ def nowhere(image: Image, isolate: int) -> None:
     image.words(isolate + 0x10008, 0x1234)
 
 
+def between(image: Image, isolate: int) -> None:
+    image.words(isolate + v8image.NEXT, image.blocks[isolate][-1] + 13)
+
+
 DAMAGE = [
+    (between, 3, "block 4 of 4, {3}, does not hold the next handle: handles before it are counted"),
     (twice, 2, "block 3 of 4, {2}, is in the list twice: handles before it are counted"),
     (wild, 2, "block 3 of 4, 0x500000000, cannot be read: handles before it are counted"),
     (crooked, 2, "block 3 of 4, {2}, is misaligned: handles before it are counted"),

@@ -6,17 +6,19 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.asan.engine import DAMAGED, Chunks, read_chunks, settled
 from findleaks.allocators.asan.layout import ALLOCATED, HEADER, LARGE_HEADER, MAGIC, PAGE, QUARANTINED, UNUSED, state_of, used_size
 from findleaks.allocators.base import MAX_PROBLEMS, Problem
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Blocks
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.target.base import Range
+from findleaks.target.base import Piece, Range
 
-STEP = 4 << 20  # bytes of chunks that are read at once: some 100 ms for the smallest
+STEP = 4 << 20  # bytes of chunks that are read at once: a millisecond; of the twin some 100
 
-_STATES = {ALLOCATED: State.IN_USE, QUARANTINED: State.FREE, UNUSED: State.FREE}
+LOWER = 0xFFFFFFFF
+_STATES = bytes({UNUSED: State.FREE, QUARANTINED: State.FREE}.get(state, State.IN_USE) for state in range(256))
 
 
 class Region(NamedTuple):
@@ -38,17 +40,6 @@ class Large(NamedTuple):
     end: int
 
 
-class Chunk(NamedTuple):
-    """A chunk: its header's address, the header's two words, the block's first word, the chunk's
-    end. Where the chunk points to a header outside, the words are those that it begins with."""
-
-    header: int
-    first: int
-    second: int
-    block: int
-    end: int
-
-
 class Damage:
     """Damaged headers: the first ones as problems, the others counted."""
 
@@ -57,12 +48,20 @@ class Damage:
         self.count = 0
         self.last = 0
 
-    def add(self, address: int, what: str) -> None:
+    def add(self, memory: Memory, header: int, capacity: int) -> None:
+        """The header of a chunk, which has so much capacity for a block behind it."""
         self.count += 1
-        self.last = address
+        self.last = header
         if self.count <= MAX_PROBLEMS:
-            words = f"AddressSanitizer's header at {address:#x} {what}: it was overwritten"
-            self.problems.append(Problem(address, words, damaged=Range(address, address + HEADER)))
+            first, second = memory.words(header, 2) or (0, 0)
+            if first == MAGIC:
+                what = f"says that the chunk's is at {second:#x}, outside the chunk"
+            elif state_of(first) not in (ALLOCATED, QUARANTINED):
+                what = f"has the state {state_of(first)}, which does not exist"
+            else:
+                what = f"claims {used_size(first):,} bytes of a chunk with capacity for {capacity:,}"
+            words = f"AddressSanitizer's header at {header:#x} {what}: it was overwritten"
+            self.problems.append(Problem(header, words, damaged=Range(header, header + HEADER)))
 
     def end(self) -> None:
         """Say how many more there are."""
@@ -70,68 +69,28 @@ class Damage:
             self.problems.append(Problem(self.last, f"and {self.count - MAX_PROBLEMS:,} more such headers"))
 
 
-def chunks(memory: Memory, region: Region) -> Iterator[Chunk]:
+def chunks(memory: Memory, engine: Engine, region: Region) -> Iterator[Chunks]:
     """The chunks of a class that can be read, ascending. Raises Interrupted."""
     size = region.chunk
-    step, stride = max(STEP // size, 1) * size, size // 8
+    step = max(STEP // size, 1) * size
     for low in range(region.start, region.carved, step):
         if memory.target.interrupted():
             raise Interrupted
-        for start, words in _readable(memory, low, min(low + step, region.carved), size):
-            at = start
-            for first, second, third in zip(words[::stride].tolist(), words[1::stride].tolist(), words[2::stride].tolist()):
-                if first != MAGIC:
-                    yield Chunk(at, first, second, third, at + size)
-                elif second % 16 == 0 and at < second < at + size - HEADER:
-                    place = (second - start) // 8
-                    yield Chunk(second, words[place], words[place + 1], words[place + 2], at + size)
-                else:
-                    yield Chunk(at, MAGIC, second, third, at + size)
-                at += size
+        for piece in _readable(memory, low, min(low + step, region.carved), size):
+            yield read_chunks(engine, piece, size)
 
 
-def _readable(memory: Memory, low: int, high: int, size: int) -> Iterator[tuple[int, memoryview]]:
-    """(address, words) of whole chunks of [low, high), without what cannot be read."""
+def _readable(memory: Memory, low: int, high: int, size: int) -> Iterator[Piece]:
+    """Whole chunks of [low, high), without what cannot be read."""
     whole = memory.read(low, high - low)
     if whole:
-        yield low, memoryview(whole).cast("Q")
+        yield Piece(low, memoryview(whole))
         return
     for piece in memory.target.pieces(low, high):
         first = low + -(-(piece.address - low) // size) * size
         end = low + (piece.address + len(piece.data) - low) // size * size
         if first < end:
-            yield first, memoryview(bytes(piece.data[first - piece.address : end - piece.address])).cast("Q")
-
-
-def walk(memory: Memory, region: Region, blocks: Blocks, damage: Damage) -> int:
-    """Append the chunks of a class: those in use, and the others as free. A damaged header's chunk
-    is in use: nothing in it must be missed. Returns how many are in the quarantine."""
-    starts, sizes, states, quarantined = array("Q"), array("Q"), bytearray(), 0
-    for chunk in chunks(memory, region):
-        state = chunk.first & 0xFF
-        size, capacity = chunk.first >> 32 | (chunk.first >> 16 & 0xFFFF) << 32, chunk.end - chunk.header - HEADER
-        if state == UNUSED:
-            size = capacity
-        elif not 0 < size <= capacity or state not in _STATES:
-            size, state = _damaged(chunk, damage)
-        starts.append(chunk.header + HEADER)
-        sizes.append(size)
-        states.append(_STATES[state])
-        quarantined += state == QUARANTINED
-    blocks.append(starts, sizes, states)
-    return quarantined
-
-
-def _damaged(chunk: Chunk, damage: Damage) -> tuple[int, int]:
-    """Report the header; the size and the state that the chunk is taken to have."""
-    capacity = chunk.end - chunk.header - HEADER
-    if chunk.first == MAGIC:
-        damage.add(chunk.header, f"says that the chunk's is at {chunk.second:#x}, outside the chunk")
-    elif state_of(chunk.first) not in _STATES:
-        damage.add(chunk.header, f"has the state {state_of(chunk.first)}, which does not exist")
-    else:
-        damage.add(chunk.header, f"claims {used_size(chunk.first):,} bytes of a chunk with capacity for {capacity:,}")
-    return capacity, ALLOCATED
+            yield Piece(first, piece.data[first - piece.address : end - piece.address])
 
 
 def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> list[Large]:
@@ -150,24 +109,39 @@ def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> li
     return found
 
 
-def large_chunk(memory: Memory, one: Large) -> Optional[Chunk]:
-    """The chunk in a mapping; None where it cannot be read."""
-    begin = one.start + PAGE
-    words = memory.words(begin, 3)
-    if words is not None and words[0] == MAGIC and words[1] % 16 == 0 and begin < words[1] < one.end - HEADER:
-        begin = words[1]
-        words = memory.words(begin, 3)
-    return Chunk(begin, words[0], words[1], words[2], one.end) if words is not None else None
+def large_chunk(memory: Memory, one: Large) -> Optional[Chunks]:
+    """The chunk in a mapping, as the only one; None where it cannot be read."""
+    header = begin = one.start + PAGE
+    words, good = memory.words(begin, 3), True
+    if words is not None and words[0] == MAGIC:
+        good = words[1] % HEADER == 0 and begin < words[1] < one.end - HEADER
+        header = words[1] if good else begin
+        words = memory.words(header, 3)
+    if words is None:
+        return None
+    size, state = settled(words[0], one.end - header - HEADER, good)
+    freed = words[2] & LOWER if state == QUARANTINED and size >= 8 else 0
+    columns = array("Q", [header + HEADER]), array("Q", [size]), bytearray([state]), array("I", [words[1] & LOWER]), array("I", [freed])
+    return Chunks(*columns)
+
+
+def append(memory: Memory, read: Chunks, blocks: Blocks, damage: Damage) -> int:
+    """Append chunks: those in use, and the others as free. A damaged header's chunk is in use:
+    nothing in it must be missed. Returns how many are in the quarantine."""
+    at = read.states.find(DAMAGED)
+    while at >= 0:
+        damage.add(memory, read.blocks[at] - HEADER, read.sizes[at])
+        at = read.states.find(DAMAGED, at + 1)
+    blocks.append(read.blocks, read.sizes, read.states.translate(_STATES))
+    return read.states.count(QUARANTINED)
+
+
+def append_region(memory: Memory, engine: Engine, region: Region, blocks: Blocks, damage: Damage) -> int:
+    """`append` the chunks of a class."""
+    return sum(append(memory, read, blocks, damage) for read in chunks(memory, engine, region))
 
 
 def append_large(memory: Memory, one: Large, blocks: Blocks, damage: Damage) -> int:
-    """Append a large chunk's block, unless it is being made or given back. Returns how many are in
-    the quarantine: 1, or 0."""
-    chunk = large_chunk(memory, one)
-    if chunk is None or state_of(chunk.first) == UNUSED:
-        return 0
-    size, state = used_size(chunk.first), state_of(chunk.first)
-    if state not in _STATES or not 0 < size <= chunk.end - chunk.header - HEADER:
-        size, state = _damaged(chunk, damage)
-    blocks.append([chunk.header + HEADER], [size], [_STATES[state]])
-    return int(state == QUARANTINED)
+    """`append` a large chunk, unless it is being made or given back."""
+    read = large_chunk(memory, one)
+    return append(memory, read, blocks, damage) if read is not None and read.states[0] != UNUSED else 0

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.asan import NAME, depot
-from findleaks.allocators.asan.chunks import Damage, Large, Region, append_large, large, walk
+from findleaks.allocators.asan.chunks import Damage, Large, Region, append_large, append_region, large
 from findleaks.allocators.asan.depot import Depot
 from findleaks.allocators.asan.fake_stacks import dead_frames
 from findleaks.allocators.asan.layout import HEADER, REGION, SHADOW, SPACE
@@ -88,7 +88,7 @@ class Asan(Allocator):
 
     def _walk(self, region: Region) -> Callable[[Blocks], None]:
         def run(blocks: Blocks) -> None:
-            self.quarantined[str(region.chunk)] = walk(self.memory, region, blocks, self.damage)
+            self.quarantined[str(region.chunk)] = append_region(self.memory, self.engine, region, blocks, self.damage)
 
         return run
 
@@ -150,7 +150,9 @@ class Asan(Allocator):
         return next((region for region in self.regions if region.number == number), None)
 
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:
-        return recordings(self.memory, self.depot, self.regions, self.large, self.found.image) if self.depot is not None else ()
+        if self.depot is None:
+            return ()
+        return recordings(self.memory, self.engine, self.depot, self.regions, self.large, self.found.image)
 
     def caches(self, blocks: Blocks) -> list[Cache]:
         """See Allocator. A class is named by the size of its chunks; those of blocks differ."""

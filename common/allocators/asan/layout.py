@@ -21,7 +21,7 @@ SPACE_BEGIN = 4
 fixed, as from LLVM 21 and GCC 16 on; otherwise 0, and it is where its range begins. The range comes
 first: {base_, size_, name_, os_handle_}."""
 CLASSES = 64  # kNumClassesRounded
-CHUNK_CLASSES = range(1, 53)  # those of chunks
+CHUNK_CLASSES = range(2, 53)  # those of chunks: the first has no space for a block
 REGION = 1 << 36  # bytes of addresses of a class (kRegionSize)
 FREE_ARRAY = REGION - REGION // 8
 """Offset in a region of its free array, the 32-bit offsets of free chunks."""

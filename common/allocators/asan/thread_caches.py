@@ -21,7 +21,7 @@ COUNT = CHUNK_CLASSES.stop + 1  # classes: one for what is no chunk at each end
 
 def caches(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iterator[Range]:
     """The threads' caches in these ranges: by the classes' sizes, one after the other."""
-    sizes = [class_size(number) for number in CHUNK_CLASSES]
+    sizes = [class_size(number) for number in range(1, CHUNK_CLASSES.stop)]
     for start, end in ranges:
         for piece in nonzero_pieces(memory.target, start, end):
             if memory.target.interrupted():

@@ -115,10 +115,13 @@ class Extents:
     def usable(self, i: int) -> int:
         """Bytes of an active extent's blocks (malloc_usable_size): the class's, or all but the
         padding (5.3.1, which rounds large ones up to pages). A small block that the profiler
-        sampled has an extent of its own and its class's size."""
+        sampled has an extent of its own and its class's size. None ends behind its extent."""
         szind = self.szind[i]
         size = self.classes.sizes[szind]
-        return size if self.slab[i] or szind < len(self.classes.small) else min(size, self.size[i] - self.pad)
+        if self.slab[i]:
+            return size
+        offset = self.address[i] - self.start[i]
+        return min(size, self.size[i] - (offset if szind < len(self.classes.small) else max(offset, self.pad)))
 
     def runs(self) -> array[int]:
         """A record of RUN words for each extent with blocks, in order."""

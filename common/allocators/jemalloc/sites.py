@@ -15,7 +15,7 @@ from findleaks.allocators.environment import setting
 from findleaks.allocators.jemalloc.layout import NOT_SAMPLED, UNBIASED_SHIFT, Profile
 from findleaks.allocators.jemalloc.profile import Found
 from findleaks.allocators.jemalloc.view import JemallocView
-from findleaks.allocators.sites import Recording, Site, in_use, recording, represented
+from findleaks.allocators.sites import Recording, Site, in_use, own_file, recording, represented
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import Totals
 from findleaks.errors import Interrupted
@@ -45,7 +45,9 @@ def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
     sampled = [one for one in sampled if one[1] >= 0]
     warnings = [problem.what for problem in problems]
     warnings += _unaccounted(sites, Counter(site for _, site, _ in sampled))
-    return [recording(target, "jemalloc's heap profiler", sites, sampled, interval, allocator.parts.image.name, warnings)]
+    return [
+        recording(target, "jemalloc's heap profiler", sites, sampled, interval, own_file(allocator.parts.image.name, "jemalloc"), warnings)
+    ]
 
 
 def _stacks(allocator: JemallocView, found: Found, problems: list[Problem]) -> dict[int, tuple[int, ...]]:

@@ -129,6 +129,8 @@ def _wrong(record: dict[str, int], slice_: int) -> str:
     start, size, reserved = record["start"], record["size"], record["reserved"]
     if not size or size % 8 or size >> 47 or start >> 48:
         return f"has blocks of {size:#x} bytes"
+    if start % 8:
+        return f"has its first block at {start:#x}, which is no multiple of 8"
     if not slice_ <= start < slice_ + SLICE and not (reserved == 1 and slice_ <= start):
         return f"has its first block at {start:#x}, outside its memory at {slice_:#x}"
     if reserved < 1 or record["capacity"] > reserved:

@@ -156,6 +156,8 @@ def _wrong(page: Page, area: int, end: int) -> str:
     """Why this cannot be a page, or ""."""
     if page.capacity > page.reserved:
         return f"has {page.capacity} blocks of {page.reserved}"
+    if page.start % 8:
+        return f"has its first block at {page.start:#x}, which is no multiple of 8"
     if page.size % 8 or not area <= page.start or page.start + page.reserved * page.size > end:
         return f"has {page.reserved} blocks of {page.size:#x} bytes from {page.start:#x}, more than fit"
     if page.used > page.capacity:

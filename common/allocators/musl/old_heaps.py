@@ -29,6 +29,7 @@ from findleaks.target.ranges import nonzero_pieces
 
 PAGE = 4096
 _RESYNC = 1 << 20  # bytes behind a chunk of corrupt size searched for the next chunk
+LOOKED_AT = 64  # pages whose first words are read at once: most are inside what one before begins
 PAGES = 256  # pages whose first words are read at once: most are inside what an earlier one begins
 _SURE = 16  # consecutive sound chunks that rule out an accident
 MAX_BLOCKS_READ = 1 << 13  # blocks that one call reads at most
@@ -133,10 +134,11 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
 
 def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[Mapped]:
     """The mapped chunk at a page. If memory with an alignment was asked for, its block begins
-    further on, behind a header of its own; only that header is updated by realloc()."""
+    further on, behind a header of its own; only that header is updated by realloc(). Where the
+    first header's size reaches beyond the mapping, it is sought in the first LOOKED_AT pages."""
     header, align = layout.overhead, layout.align
     length = csize + align - header
-    reach = min(base + length, limit)
+    reach = base + length if base + length <= limit else min(limit, base + LOOKED_AT * PAGE)
     offsets = [1 << shift for shift in range(align.bit_length(), PAGE.bit_length() - 1)]
     for offset in [*offsets, *range(PAGE, min(reach - base, 1 << 30), PAGE)]:
         words = memory.words(base + offset - header, 2)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.pymalloc.layout import Layout
+from findleaks.allocators.pymalloc.layout import POOLS, Layout
 from findleaks.allocators.pymalloc.locate import ArenaObject
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
@@ -67,9 +67,10 @@ def read(target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequ
 
 
 def carved(arena: ArenaObject, size: int) -> range:
-    """Addresses of the pools that were cut from this arena so far."""
+    """Addresses of the pools that were cut from this arena so far; all of them end inside it."""
     first = arena.address + -arena.address % size
-    return range(first, min(arena.pool_address, first + arena.ntotalpools * size), size)
+    last = arena.address + POOLS * size - size
+    return range(first, min(arena.pool_address, first + arena.ntotalpools * size, last + 1), size)
 
 
 def _together(arenas: Iterable[ArenaObject], size: int) -> Iterator[Range]:

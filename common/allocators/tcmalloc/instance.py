@@ -156,9 +156,10 @@ class Tcmalloc(TcmallocHeap):
 
     def recordings(self, blocks: Blocks) -> list[Recording]:
         # few commands ask for stacks
+        from findleaks.allocators.sites import own_file
         from findleaks.allocators.tcmalloc.sites import of_profile, of_samples
 
-        own = self.where
+        own = own_file(self.where, "tcmalloc")
         profiled = [of_profile(self.memory, self.engine, self.profile, blocks, own)] if self.profile is not None else []
         return [*profiled, *of_samples(self.memory, self.engine, self.spans, blocks, own)]
 

@@ -119,7 +119,8 @@ def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[
         asked = words[number]
         if number not in missing and asked <= span.end - span.start:
             fits = bisect_left(place.sizes, asked or 1)
-            found[span.start] = place.sizes[fits] if fits < len(place.sizes) else span.end - span.start
+            whole = span.end - span.start
+            found[span.start] = min(place.sizes[fits], whole) if fits < len(place.sizes) else whole
     return found
 
 

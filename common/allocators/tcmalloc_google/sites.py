@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from findleaks.allocators.base import Problem, first_problems
 from findleaks.allocators.bulk import records
-from findleaks.allocators.sites import Recording, Site, in_use, recording
+from findleaks.allocators.sites import Recording, Site, in_use, own_file, recording
 from findleaks.allocators.tcmalloc_google.heap import GoogleHeap
 from findleaks.allocators.tcmalloc_google.layout import (
     ALLOCATED_SIZE,
@@ -44,7 +44,17 @@ def recordings(heap: GoogleHeap, blocks: Blocks) -> list[Recording]:
     interval = max(sum(weights) // max(len(weights), 1), 2)
     sites = [_site(stack, samples) for stack, samples in stacks.items()]
     warnings = [problem.what for problem in problems]
-    return [recording(heap.target, "tcmalloc's sampling", sites, in_use(heap.target, blocks, found), interval, heap.where, warnings)]
+    return [
+        recording(
+            heap.target,
+            "tcmalloc's sampling",
+            sites,
+            in_use(heap.target, blocks, found),
+            interval,
+            own_file(heap.where, "tcmalloc"),
+            warnings,
+        )
+    ]
 
 
 def _samples(heap: GoogleHeap, bad: list[Problem]) -> list[tuple[tuple[int, ...], _Sample]]:

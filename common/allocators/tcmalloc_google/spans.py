@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import inside, merged
 
 STEP = 1 << 14  # spans between two looks whether the user wants to stop
 ALL_USED = run_states(State.IN_USE, State.IN_USE)
@@ -76,6 +77,12 @@ def read_tree(memory: Memory, engine: Engine, place: Place) -> tuple[Tree, list[
         words += [word for _, word in found]
         classes += [compact[number] for number, _ in found]
     return Tree(pages, words, classes, nodes), [first << layout.shift for first, _ in leaves]
+
+
+def lies_in(mapped: Sequence[Range], one: Range) -> bool:
+    """Whether all of a range is in one of these, which are sorted and disjoint."""
+    around = inside(mapped, one.start)
+    return around is not None and one.end <= around.end
 
 
 def _bytes(target: Target, start: int, size: int) -> bytearray:
@@ -115,7 +122,8 @@ class Spans:
         counts, firsts, lengths = (words[column::SPAN_WORDS].tolist() for column in (COUNTS, FIRST_PAGE, PAGES))
         pages_of = [first & mask for first in firsts]
         entries = list(map(at.get, pages_of, repeat(-1)))
-        end, bad, most = 0, [], 1 << layout.page_bits
+        end, bad = 0, []
+        mapped = merged(Range(region.start, region.end) for region in self._target.regions() if region.writable)
         addresses, classes, named, sizes = self.addresses, tree.classes, tree.words, place.sizes
         for record in sorted(range(len(addresses)), key=pages_of.__getitem__):
             entry, address = entries[record], addresses[record]
@@ -126,8 +134,8 @@ class Spans:
             why = ""
             if page < end:
                 why = "begins inside the one before"
-            elif not 0 < pages <= most:
-                why = f"has {pages} pages"
+            elif not pages or not lies_in(mapped, Range(page << shift, page + pages << shift)):
+                why = f"has {pages} pages, which are not all mapped"
             elif number and (number >= len(sizes) or not sizes[number]):
                 why = f"has size class {number}, which is none"
             elif number and pages != place.pages[number]:
@@ -168,11 +176,13 @@ class Spans:
         out: list[int] = []
         least = self._place.layout.least_bitmap
         first, last = (bisect_left(self._starts, bound) for bound in (start, end))
-        for _, record, begin, _, number, size, count, _, _ in self.found[first:last]:
+        for _, record, begin, stop, number, size, count, _, _ in self.found[first:last]:
             if number and count > 1 and size >= least:
                 out += (begin, size, size, count, (record * SPAN_WORDS + BITMAP) * WORD * 8, BY_BITMAP)
-            else:
+            elif number:
                 out += (begin, size, size, count, 0, ALL_USED)
+            else:  # the size of a sampled block may be any
+                out += (begin, stop - begin, size, 1, 0, ALL_USED)
         assert len(out) % RUN == 0
         return array("Q", out)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from findleaks.allocators.base import Problem, first_problems
-from findleaks.allocators.sites import Recording, Site, recording
+from findleaks.allocators.sites import Recording, Site, own_file, recording
 from findleaks.allocators.umem import layout as constants
 from findleaks.allocators.umem.caches import Slab, tag_of
 from findleaks.allocators.umem.view import UmemView
@@ -38,7 +38,11 @@ def recordings(umem: UmemView, blocks: Blocks) -> list[Recording]:
     problems: list[Problem] = []
     first_problems(problems, bad, "records like that")
     sites = [Site(stack, Totals(counts[number], sums[number])) for stack, number in numbers.items()]
-    return [recording(umem.target, "libumem's audit", sites, found, own=umem.where, warnings=[problem.what for problem in problems])]
+    return [
+        recording(
+            umem.target, "libumem's audit", sites, found, own=own_file(umem.where, "umem"), warnings=[problem.what for problem in problems]
+        )
+    ]
 
 
 def _audited(flags: int) -> bool:

@@ -64,9 +64,10 @@ function draw() {
   for (let node = zoom; node >= 0; node = parent[node]) if (depth[node] >= first && depth[node] <= last) box(node, 0, width);
   if (!measure.wide[zoom]) return;
   const scale = width / measure.wide[zoom], origin = measure.left[zoom];
+  const thin = state.search ? mixed(colours.flat, colours.ground, 0.75) : colours.flat;
   let row = -1, from = 0, to = 0; // thin nodes side by side are one line
   const line = () => {
-    if (row >= 0) { context.fillStyle = colours.flat; context.fillRect(from, row * ROW + MARGIN, Math.max(to - from, THIN), ROW - GAP); }
+    if (row >= 0) { context.fillStyle = thin; context.fillRect(from, row * ROW + MARGIN, Math.max(to - from, THIN), ROW - GAP); }
     row = -1;
   };
   for (let node = zoom + 1; node < end[zoom];) {

@@ -74,6 +74,11 @@ def render(profile: Profile) -> bytes:
     return gzip.compress(_Writer(profile).message.SerializeToString(), 6, mtime=0)
 
 
+def _clipped(value: int) -> int:
+    """What an int64 can hold of a figure; damaged memory may say anything."""
+    return max(-(1 << 63), min(value, (1 << 63) - 1))
+
+
 class _Writer:
     """Fills one message; strings, functions, locations and mappings are numbered as they come."""
 
@@ -101,7 +106,7 @@ class _Writer:
         for sample in profile.samples:
             values = [now - was for now, was in zip(sample.values, sample.before)] if profile.compared else sample.values
             if any(values):
-                self.message.sample.add(location_id=self._stack(sample.stack), value=values)
+                self.message.sample.add(location_id=self._stack(sample.stack), value=map(_clipped, values))
         self.message.string_table.extend(self._strings)
 
     def _stack(self, stack: tuple[Frame, ...]) -> list[int]:
@@ -122,7 +127,7 @@ class _Writer:
             address = frames[0].address
             location = self.message.location.add(id=number, address=address, mapping_id=self._mapping_at(address))
             for frame in reversed(frames):
-                location.line.add(function_id=self._function(frame), line=frame.line)
+                location.line.add(function_id=self._function(frame), line=_clipped(frame.line))
         return number
 
     def _function(self, frame: Frame) -> int:

@@ -12,7 +12,7 @@ from findleaks.report.profile import BYTES, Frame, Profile
 
 
 def render(profile: Profile) -> bytes:
-    frames: dict[tuple[str, str, int], int] = {}
+    frames: dict[tuple[str, str], int] = {}
     stacks = [[frames.setdefault(_key(frame), len(frames)) for frame in sample.stack] for sample in profile.samples]
     made = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
@@ -25,12 +25,13 @@ def render(profile: Profile) -> bytes:
     return (json_line(made) + "\n").encode("ascii")
 
 
-def _key(frame: Frame) -> tuple[str, str, int]:
-    return frame.name, frame.file or frame.module, frame.line
+def _key(frame: Frame) -> tuple[str, str]:
+    """Name and file. Without the line: those are of calls, and would divide functions."""
+    return frame.name, frame.file or frame.module
 
 
-def _frame(name: str, file: str, line: int) -> dict[str, Any]:
-    return {"name": name, **({"file": file} if file else {}), **({"line": line} if line else {})}
+def _frame(name: str, file: str) -> dict[str, Any]:
+    return {"name": name, "file": file} if file else {"name": name}
 
 
 def _profiles(profile: Profile, stacks: list[list[int]]) -> Iterator[dict[str, Any]]:

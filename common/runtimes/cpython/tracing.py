@@ -153,7 +153,7 @@ class _Reader:
         words = unpack(bytes(data))
         found = [
             (keys[number], size, traceback)
-            for place, (number, size, traceback) in enumerate(zip(order, words[::2], words[1::2]))
+            for place, (number, size, traceback) in enumerate(allocated.polled(zip(order, words[::2], words[1::2]), self._target))
             if place not in missing
         ]
         return self._traced(nodes, values, found)
@@ -163,14 +163,14 @@ class _Reader:
         names: dict[int, str] = {}
         frames = {traceback: self._frames(traceback, names) for traceback in {traceback for _, _, traceback in found}}
         sums: dict[tuple[str, ...], list[int]] = {}
-        for _, size, traceback in found:
+        for _, size, traceback in allocated.polled(found, self._target):
             one = sums.setdefault(frames[traceback], [0, 0])
             one[0] += 1
             one[1] += size
         sites = [Site(stack, count, size) for stack, (count, size) in sums.items()]
         sites.sort(key=lambda site: (-site.bytes, -site.blocks, site.frames))
         numbers = {site.frames: number for number, site in enumerate(sites)}
-        site_of = array("I", [numbers[frames[traceback]] for _, _, traceback in found])
+        site_of = array("I", [numbers[frames[traceback]] for _, _, traceback in allocated.polled(found, self._target)])
         held = sum(site.bytes for site in sites)
         return Traced(len(found), held, sites, [*nodes, *values], array("Q", [key for key, _, _ in found]), site_of)
 

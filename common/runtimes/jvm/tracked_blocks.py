@@ -8,11 +8,11 @@ on), 64-bit: the size, then until 18 {kind 8 bits, position in the bucket 16, bu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import records
-from findleaks.allocators.sites import Recording, Site, recording
+from findleaks.allocators.sites import Recording, Site, polled, recording
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.sampling import COLUMNS
 from findleaks.engine.terms import Totals
@@ -53,7 +53,8 @@ def recorded(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recordi
     numbers: dict[tuple[int, ...], int] = {}
     counts: list[list[int]] = []
     site_of = [[_number(entry, numbers, counts) for entry in bucket] for bucket in table]
-    found = max((_blocks(headers, form, site_of) for headers in [_headers(tables, engine, blocks)] for form in _FORMS), key=len)
+    headers = _headers(tables, engine, blocks)
+    found = max((list(_led(polled(headers, tables.target), form, site_of)) for form in _FORMS), key=len)
     if not found:
         return None
     sites = [Site(frames, Totals(*live)) for frames, live in zip(numbers, counts)]
@@ -93,16 +94,10 @@ def _headers(tables: Tables, engine: Engine, blocks: Blocks) -> list[_Header]:
     return found
 
 
-def _blocks(
-    headers: Sequence[_Header], form: Callable[[int], Optional[_Place]], site_of: Sequence[Sequence[int]]
-) -> list[tuple[int, int, float]]:
-    """The blocks whose headers are of this form and lead to an entry."""
-    return list(_led(headers, form, site_of))
-
-
 def _led(
-    headers: Sequence[_Header], form: Callable[[int], Optional[_Place]], site_of: Sequence[Sequence[int]]
+    headers: Iterable[_Header], form: Callable[[int], Optional[_Place]], site_of: Sequence[Sequence[int]]
 ) -> Iterator[tuple[int, int, float]]:
+    """The blocks whose headers are of this form and lead to an entry."""
     for block, word in headers:
         place = form(word)
         if place is not None and place.kind < MAX_KINDS and place.bucket < len(site_of) and place.position < len(site_of[place.bucket]):

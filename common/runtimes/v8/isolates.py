@@ -105,7 +105,7 @@ def _read_handles(target: Target, layout: Layout, made: Isolate) -> str:
     for number, block in enumerate(interruptible(target, blocks, 1024)):
         last = number == count - 1
         used = made.next - block if last else size
-        if block in seen or block % 8 or not 0 <= used <= size:
+        if block in seen or block % 8 or used % 8 or not 0 <= used <= size:
             why = "is in the list twice" if block in seen else "does not hold the next handle" if last else "is misaligned"
         else:
             try:

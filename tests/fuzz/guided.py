@@ -1,0 +1,231 @@
+"""Coverage-guided: bytes that lead into new code of one reader are kept and changed on, by atheris (`pip install atheris`).
+
+    python tests/fuzz/guided.py READER [--runs N] [--seconds S]      READER: one of READERS below
+
+Whatever a reader raises but the errors that it documents is a failure: its input is kept in build/fuzz/READER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import lzma
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import atheris
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "support"))
+
+with atheris.instrument_imports(include=["findleaks"]):
+    import findleaks.debuginfo.dwarf as dwarf
+    import findleaks.debuginfo.members as members
+    import findleaks.history.store as store
+    import findleaks.target.compressed as compressed
+    import findleaks.target.snapshot_note as snapshot_note
+    from findleaks.audit import suppressions
+    from findleaks.debuginfo.variables import Variables
+    from findleaks.demangle import demangle, demangle_type
+    from findleaks.errors import FindleaksError, UnreadableMemory
+    from findleaks.target import elf
+    from findleaks.target.base import Module
+    from findleaks.target.core import open_core
+    from findleaks.unwind.cfi import FrameTable, Malformed
+    from findleaks.unwind.expression import evaluate
+
+import elfcore  # noqa: E402
+import fake  # noqa: E402
+from elfcore import Load, Task  # noqa: E402
+
+from findleaks.history.figures import Figure  # noqa: E402
+from findleaks.history.snapshot import Clock, Identity, Snapshot  # noqa: E402
+
+BIAS = 0x40_0000
+PROGRAM = """
+template <class T> struct List { struct Node { Node *next; T value; } *first; long count; };
+struct Point { int x, y; Point *next; unsigned flag : 3; union { char text[8]; double number; }; enum { ONE, TWO } kind; };
+struct Named : Point { const char *const *names[3]; virtual int area() { return x; } };
+List<Point> points; Named origin; static thread_local int mine;
+int main(int count, char **) { try { if (count > 5) throw 1; mine = count; } catch (int) { return 1; } return origin.area(); }
+"""
+
+
+class Reader(NamedTuple):
+    """`read` may raise `raises` and nothing else; `seeds` are inputs to begin with."""
+
+    read: Callable[[bytes], object]
+    raises: tuple[type[Exception], ...]
+    seeds: Callable[[Path], Sequence[bytes]]
+
+
+def core(data: bytes) -> None:
+    """A core's headers and notes."""
+    with _file(data) as path, open_core(path) as target:
+        for thread in target.threads():
+            target.symbolize(thread.pc)
+        for module in target.modules():
+            target.symbolize(module.start + 0x1000)
+            target.thread_locals(module)
+        target.symbol("malloc")
+        target.thread_names()
+        target.presence(lambda part: None)
+        sum(len(piece.data) for piece in target.pieces(0, 1 << 64))
+        sum(target.resident(region.start, region.end) or 0 for region in target.regions())
+
+
+def image(data: bytes) -> None:
+    """An ELF file, and the same bytes as they are loaded."""
+    head = elf.header(data)
+    elf.build_id_of_file(data)
+    elf.sections(data, head)
+    elf.tables_of_file(data, head)
+    loads = elf.segments(data, head)
+    target = fake.FakeTarget({BIAS: data})
+    elf.tables_of_image(target.read, head, loads, BIAS)
+    elf.build_id(target.read, head, loads, BIAS)
+
+
+def frames(data: bytes) -> None:
+    """Call frame information. The first bytes say where it is asked."""
+    target = fake.FakeTarget({BIAS: data[8:]} if len(data) > 8 else {})
+    table = FrameTable(target, Module("/lib/x.so", BIAS, BIAS, BIAS + len(data)))
+    for pc in struct.unpack_from("<4H", data.ljust(8, b"\0")):
+        table.row(BIAS + pc)
+        table.extent(BIAS + pc)
+
+
+def expression(data: bytes) -> None:
+    registers: dict[int, int] = dict(enumerate(data[:16]))
+    evaluate(data[1:], 8, "little", registers.get, lambda address: address ^ 0x5A)
+
+
+def debug(data: bytes) -> None:
+    """Debug information, asked for variables and their members."""
+    file = dwarf.open_dwarf(data)
+    if file is None:
+        return
+    variables = Variables(file)
+    for address in (0, 0x4000, 0x4040, 0x40A0, 0x4180):
+        die = variables.at(address)
+        type_ = members._declared(file, die)
+        for offset in range(0, 64, 4):
+            if type_ is not None:
+                type_.at(offset)
+
+
+def packed(data: bytes) -> None:
+    fd = os.memfd_create("packed")
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    unpacked, _, _ = compressed.unpacked(fd, "core", data[:64])
+    os.close(unpacked)
+
+
+def snapshot(data: bytes) -> None:
+    with _file(data) as path:
+        store.load(path, answers=True)
+
+
+def names(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    demangle(text)
+    demangle_type(text)
+
+
+READERS: Mapping[str, Reader] = {
+    "core": Reader(core, (FindleaksError,), lambda folder: [_core(), *_images(folder)[:1]]),
+    "image": Reader(image, (FindleaksError,), lambda folder: _images(folder)),
+    "frames": Reader(frames, (), lambda folder: [struct.pack("<4H", 0x1040, 0x1150, 0x1200, 0x1300) + one for one in _images(folder)]),
+    "expression": Reader(expression, (Malformed, UnreadableMemory), lambda folder: [bytes.fromhex("77080a0900221a0a")]),
+    "debug": Reader(debug, (FindleaksError,), lambda folder: _images(folder)),
+    "packed": Reader(packed, (FindleaksError,), lambda folder: _packed()),
+    "snapshot": Reader(snapshot, (FindleaksError,), lambda folder: [_snapshot(folder)]),
+    "note": Reader(lambda data: snapshot_note.decoded(memoryview(data), 4096), (snapshot_note.Damaged,), lambda folder: [bytes(200)]),
+    "suppressions": Reader(
+        lambda data: suppressions.parse(data.decode("utf-8", "replace"), "file"),
+        (FindleaksError,),
+        lambda folder: [b"leak:*x*\ntype:std::*\nsize:16-4k\n# c\n"],
+    ),
+    "names": Reader(
+        names, (), lambda folder: [b"_ZNSt3mapISsiSt4lessISsESaISt4pairIKSsiEEEixERS3_", b"_ZTIN3fooIiE3barE", b"_RNvC3foo3bar"]
+    ),
+}
+
+
+@contextlib.contextmanager
+def _file(data: bytes):  # type: ignore[no-untyped-def]
+    fd = os.memfd_create("file")
+    try:
+        os.write(fd, data)
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
+def _core() -> bytes:
+    mapped = [(0x10000, 0x12000, 0, "/bin/prog"), (0x12000, 0x13000, 0x2000, "/lib/libc.so.6")]
+    loads = [Load(0x10000, 0x2000, b"\x7fELF".ljust(0x300, b"\0"), "r-x"), Load(0x7FFF0000, 0x1000, b"s" * 0x200)]
+    tasks = [Task(7, {"rsp": 0x7FFF0080, "rip": 0x10040}), Task(8, extra=[(b"LINUX", 0x202, bytes(700))])]
+    return elfcore.core(loads, tasks, mapped=mapped, vector={3: 0x10040, 5: 4, 9: 0x10080, 33: 0x7FFF0000}, unaligned=True)
+
+
+def _images(folder: Path) -> list[bytes]:
+    """Small programs, with debug information and without."""
+    made = []
+    for number, flags in enumerate((["-g", "-no-pie"], ["-g", "-gdwarf-4", "-gz", "-pie"], ["-s", "-O1"])):
+        program = folder / str(number)
+        command = ["g++", "-x", "c++", "-", "-o", str(program), "-Wl,-z,noseparate-code", *flags]
+        subprocess.run(command, input=PROGRAM, text=True, check=True)
+        made.append(program.read_bytes())
+    return made
+
+
+def _packed() -> list[bytes]:
+    data = _core()
+    zstd = subprocess.run(["zstd", "-q", "-c"], input=data, stdout=subprocess.PIPE, check=True).stdout
+    return [gzip.compress(data), lzma.compress(data), zstd]
+
+
+def _snapshot(folder: Path) -> bytes:
+    path = folder / "one.snapshot"
+    figures = [Figure("total", "resident", None, 1 << 20), Figure("root", "g_cache", 3, 4096, "", "note")]
+    store.save(Snapshot("one", Clock(100.0), Identity("shop", "5e0b"), figures, {"verdict": {"a": 1}}, ("careful",)), path, "1")
+    return path.read_bytes()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reader", choices=READERS)
+    parser.add_argument("--runs", type=int, default=-1)
+    parser.add_argument("--seconds", type=int, default=0)
+    parser.add_argument("--input", type=Path, help="only this one, as kept")
+    words = parser.parse_args()
+    reader = READERS[words.reader]
+    kept = ROOT / "build" / "fuzz" / words.reader
+    (kept / "corpus").mkdir(parents=True, exist_ok=True)
+
+    def one(data: bytes) -> None:
+        with contextlib.suppress(*reader.raises):
+            reader.read(data)
+
+    if words.input:
+        one(words.input.read_bytes())
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for number, seed in enumerate(reader.seeds(Path(folder))):
+            (kept / "corpus" / f"seed{number}").write_bytes(seed)
+    limits = ["-timeout=20", "-rss_limit_mb=1500", "-max_len=100000", f"-runs={words.runs}", f"-max_total_time={words.seconds}", "-seed=1"]
+    atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={kept}/", str(kept / "corpus")], one)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

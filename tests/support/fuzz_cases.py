@@ -1,0 +1,163 @@
+"""The corpus made ready: each sound core with what findleaks reads in it and what its commands take, kept beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fuzz_corpus
+import trials
+from mutations import Core, Edit, Mutation, apply
+from trials import COMMANDS, Limits, Outcome
+
+READING = ("find", "caches --by-thread", "roots", "verify", "verdict", "runtime", "scopes", "stacks")
+"""Commands that together read what there is to read."""
+_KEPT = 20_000
+
+
+class Found(NamedTuple):
+    """What a damaged core brought to light, and how to make it again."""
+
+    name: str
+    seed: int
+    problem: str
+    commands: list[list[str]]
+    edits: list[Edit]
+
+
+class Case:
+    """A core of the corpus, with a copy in `folder` that is damaged and mended in turn."""
+
+    def __init__(self, name: str, folder: Path, measured: bool = True) -> None:
+        """Not `measured`: ample limits, and only what `find`, `caches` and `verify` read matters."""
+        self.name, self.folder = name, folder
+        self.sound = fuzz_corpus.get(name)
+        known = self._known() if measured else self._guessed()
+        self.core = Core(self.sound, known["focus"])
+        self.seconds: dict[str, float] = known["seconds"]
+        self.memory: int = known["memory"]
+        self.path = folder / f"{name}.core"
+        clean = self.sound.with_name("clean.snapshot")
+        if not clean.exists():
+            trials.run(self.sound, [["snapshot", "-o", str(clean)]])
+        shutil.copy(clean, f"{self.path}.clean")
+        self.fifo = folder / "fifo"
+        if not self.fifo.exists():
+            os.mkfifo(self.fifo)
+        self._copy()
+
+    def trial(self, seed: int, count: int = 4) -> tuple[Outcome, Found]:
+        """Damage the core, look at it, mend it."""
+        mutation = Mutation(self.core, seed, (str(self.fifo), "/dev/zero", "/dev/tty", "/dev/stdin", "/dev/ptmx"))
+        rng = random.Random(seed)
+        commands = trials.chosen(rng, self._addresses(mutation), count)
+        outcome = self.run(mutation.edits, commands)
+        return outcome, Found(self.name, seed, outcome.problem, commands, mutation.edits)
+
+    def run(self, edits: Sequence[Edit], commands: Sequence[Sequence[str]]) -> Outcome:
+        """What commands do with the core so edited."""
+        undo = apply(self.path, edits)
+        try:
+            return trials.run(self.path, commands, self._limits(commands))
+        finally:
+            if undo is None:
+                self._copy()
+            else:
+                apply(self.path, undo)
+
+    def shrunk(self, found: Found) -> Found:
+        """The fewest commands and edits with a problem of the same kind."""
+        wanted = kind(found.problem)
+
+        def still(edits: Sequence[Edit], commands: Sequence[Sequence[str]]) -> bool:
+            return kind(self.run(edits, commands).problem) == wanted
+
+        commands = next(([one] for one in found.commands if still(found.edits, [one])), found.commands)
+        edits = list(found.edits)
+        size = max(1, len(edits) // 2)
+        while True:
+            at = 0
+            while at < len(edits):
+                fewer = edits[:at] + edits[at + size :]
+                if still(fewer, commands):
+                    edits = fewer
+                else:
+                    at += size
+            if size == 1:
+                return found._replace(commands=commands, edits=edits)
+            size = max(1, size // 2)
+
+    def _addresses(self, mutation: Mutation) -> list[int]:
+        return [mutation.address() for _ in range(8)] + [mutation.word(0)]
+
+    def _limits(self, commands: Sequence[Sequence[str]]) -> Limits:
+        seconds = sum(self.seconds.get(_line(words), trials.FLOOR) for words in commands)
+        return Limits(max(trials.FLOOR, trials.TIMES * seconds), trials.MEMORY * self.memory + trials.SPARE)
+
+    def _copy(self) -> None:
+        subprocess.run(["cp", "--sparse=auto", self.sound, self.path], check=True)
+
+    def _guessed(self) -> dict[str, Any]:
+        focus = self._focus(("find", "caches", "verify"))
+        return {"focus": focus, "seconds": {}, "memory": 256 << 20}
+
+    def _focus(self, lines: Sequence[str]) -> list[int]:
+        """What these commands read, if it is in the core."""
+        core = Core(self.sound)
+        found = [at for at in trials.Reads().of(self.sound, [line.split() for line in lines]) if core.offset(at)]
+        core.close()
+        return random.Random(0).sample(found, k=min(_KEPT, len(found)))
+
+    def _known(self) -> dict[str, Any]:
+        """What is known of the sound core, found out once."""
+        kept = self.sound.with_name("known.json")
+        state = [zlib.crc32(repr((_state(self.sound), COMMANDS, READING)).encode())]
+        if kept.exists():
+            known: dict[str, Any] = json.loads(kept.read_text())
+            if known["state"] == state:
+                return known
+        clean = self.sound.with_name("clean.snapshot")
+        clean.unlink(missing_ok=True)
+        trials.run(self.sound, [["snapshot", "-o", str(clean)]])
+        focus = self._focus(READING)
+        seconds, memory = {}, 0
+        shutil.copy(clean, self.folder / "core.clean")
+        linked = self.folder / "core"
+        linked.unlink(missing_ok=True)
+        linked.symlink_to(self.sound)
+        for line in COMMANDS:
+            outcome = trials.run(linked, [trials.named(line, random.Random(0), focus)])
+            if outcome.problem:
+                raise RuntimeError(f"{self.name}, a sound core: {line}: {outcome.problem}")
+            seconds[line], memory = outcome.seconds, max(memory, outcome.memory)
+        known = {"state": state, "focus": focus, "seconds": seconds, "memory": memory}
+        kept.write_text(json.dumps(known))
+        return known
+
+
+def _state(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _line(words: Sequence[str]) -> str:
+    return " ".join(trials.NAMED if word.startswith(("0x", "-0x")) else word for word in words)
+
+
+def kind(problem: str) -> str:
+    """What makes two problems one: the last line, and where it is raised."""
+    lines = [line.strip() for line in problem.splitlines() if line.strip()]
+    places = [
+        line.split(" in ")[0]
+        for line in lines
+        if line.startswith('File "') and "findleaks" not in line.split('"')[1].rsplit("/", 1)[0][-5:]
+    ]
+    last = lines[-1].split(":")[0] if lines else ""
+    return " ".join([last, *places[-1:]])

@@ -1,0 +1,294 @@
+"""Damage done to a core: every mutation is a list of edits, made of a seed, that can be undone and taken apart.
+
+What is worth damaging: the headers, the notes, and above all the words that findleaks itself reads one by one in a sound core, which
+are the allocators' and runtimes' own data (`Core.focus`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+PAGE = 4096
+_EHDR, _PHDR = 64, 56
+PT_LOAD, PT_NOTE = 1, 4
+LOUD = "'\"><script>alert(1)</script>\x1b[31m\x07\u202e\r\n"
+"""What no terminal and no page may show as it is."""
+
+
+class Edit(NamedTuple):
+    """Bytes to write at an offset of the file; `data` is None where the file ends at `at` instead."""
+
+    at: int
+    data: Optional[bytes]
+
+
+class Part(NamedTuple):
+    """Bytes of the file that are memory: [start, end) of the process is at `offset`."""
+
+    start: int
+    end: int
+    offset: int
+    writable: bool
+
+
+class Core:
+    """A sound core to be damaged. `focus` are addresses that matter; `path` stays as it is."""
+
+    def __init__(self, path: Path, focus: Sequence[int] = ()) -> None:
+        self.path, self.focus = path, focus
+        self.size = path.stat().st_size
+        self._file = os.open(path, os.O_RDONLY)
+        head = self.read(0, _EHDR)
+        self.phoff, (self.phnum,) = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)
+        table = self.read(self.phoff, _PHDR * self.phnum)
+        rows = [struct.unpack_from("<IIQQQQ", table, _PHDR * number) for number in range(self.phnum)]
+        self.notes = [(offset, size) for kind, _, offset, _, _, size in rows if kind == PT_NOTE]
+        loads = [
+            (address, address + size, offset, bool(flags & 2)) for kind, flags, offset, address, _, size in rows if kind == PT_LOAD and size
+        ]
+        self.parts = sorted(Part(*load) for load in loads)
+        self._starts = [part.start for part in self.parts]
+        self.data = self._data()
+        self.written = [one for one in self.data if one[2]] or self.data
+
+    def read(self, at: int, size: int) -> bytes:
+        return os.pread(self._file, size, at)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def offset(self, address: int) -> int:
+        """Where the byte at an address is in the file; 0: nowhere."""
+        index = bisect_right(self._starts, address) - 1
+        part = self.parts[index] if index >= 0 else Part(0, 0, 0, False)
+        return address - part.start + part.offset if part.start <= address < part.end else 0
+
+    def _data(self) -> list[tuple[int, int, bool]]:
+        """(offset, size, whether writable) of what is no hole of the file."""
+        found = []
+        for part in self.parts:
+            at, end = part.offset, part.offset + part.end - part.start
+            while at < end:
+                try:
+                    low = os.lseek(self._file, at, os.SEEK_DATA)
+                    high = min(os.lseek(self._file, low, os.SEEK_HOLE), end)
+                except OSError:
+                    break
+                if low < end:
+                    found.append((low, high - low, part.writable))
+                at = high
+        return found
+
+
+class Mutation:
+    """The edits that a seed makes of a core."""
+
+    def __init__(self, core: Core, seed: int, names: Sequence[str] = ()) -> None:
+        """`names`: paths that names of files become (of a FIFO, a device …)."""
+        self.core, self.rng, self.names = core, random.Random(seed), names
+        self.edits: list[Edit] = []
+        self.kinds = self.rng.choices(list(KINDS), [KINDS[name][0] for name in KINDS], k=self.rng.choice((1, 1, 1, 2, 3)))
+        for kind in self.kinds:
+            KINDS[kind][1](self)
+
+    def put(self, at: int, data: bytes) -> None:
+        self.edits.append(Edit(at, data))
+
+    def place(self, everywhere: bool = False) -> int:
+        """The offset of some aligned word of the process's memory."""
+        at, size, _ = self.rng.choice(self.core.data if everywhere else self.core.written)
+        return at + self.rng.randrange(max(1, size // 8)) * 8
+
+    def focused(self) -> int:
+        """The offset of a word that findleaks reads by itself."""
+        if not self.core.focus:
+            return self.place()
+        return self.core.offset(self.rng.choice(self.core.focus)) or self.place()
+
+    def address(self) -> int:
+        """Some address of the process, near a word that matters or anywhere."""
+        if self.core.focus and self.rng.random() < 0.6:
+            return self.rng.choice(self.core.focus)
+        part = self.rng.choice(self.core.parts)
+        return part.start + self.rng.randrange(part.end - part.start)
+
+    def word(self, old: int) -> int:
+        """What a word becomes: a wild, crooked or circular pointer, or a number at some edge."""
+        pick = self.rng.randrange(12)
+        if pick < 4:
+            return self.address() & (-8 if pick < 3 else -1)
+        if pick == 4:
+            return old ^ (1 << self.rng.randrange(64))
+        if pick == 5:
+            return old + self.rng.choice((-4096, -64, -16, -8, -1, 1, 8, 16, 64, 4096)) & _MAX
+        if pick == 6:
+            return self.rng.choice(EDGES)
+        if pick == 7:
+            return 1 << self.rng.randrange(64)
+        if pick == 8:
+            return self.rng.randrange(1 << self.rng.choice((4, 8, 16, 24, 32)))
+        if pick == 9:
+            return old & 0xFFFFFFFF | self.rng.choice((0xFFFFFFFF, 0x7FFFFFFF, 0x80000000)) << 32
+        if pick == 10:
+            return old >> 32 << 32 | self.rng.choice((0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF))
+        return self.rng.getrandbits(64)
+
+    def change_word(self, at: int) -> None:
+        (old,) = struct.unpack("<Q", self.core.read(at, 8).ljust(8, b"\0"))
+        self.put(at, struct.pack("<Q", self.word(old)))
+
+
+_MAX = (1 << 64) - 1
+EDGES = (0, 1, 7, 8, 0xFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 32, (1 << 47) - 8, 1 << 47, 1 << 48, 1 << 62, 1 << 63, _MAX - 7, _MAX)
+
+
+def _focused_words(made: Mutation) -> None:
+    for _ in range(made.rng.choice((1, 1, 2, 4, 16, 100))):
+        made.change_word(made.focused())
+
+
+def _neighbours(made: Mutation) -> None:
+    """Words that lie together, as one structure's."""
+    at = made.focused() & -8
+    for _ in range(made.rng.choice((2, 4, 8))):
+        made.change_word(at + 8 * made.rng.randrange(-8, 8))
+
+
+def _words(made: Mutation) -> None:
+    for _ in range(made.rng.choice((1, 16, 256, 2000))):
+        made.change_word(made.place())
+
+
+def _shared_words(made: Mutation) -> None:
+    """One word becomes another one of the core: cycles, two owners of one thing."""
+    for _ in range(made.rng.choice((1, 4, 32))):
+        made.put(made.focused(), made.core.read(made.focused(), 8))
+
+
+def _bits(made: Mutation) -> None:
+    for _ in range(made.rng.choice((1, 8, 64, 512))):
+        at = made.place(made.rng.random() < 0.3) + made.rng.randrange(8)
+        made.put(at, bytes([(made.core.read(at, 1) or b"\0")[0] ^ (1 << made.rng.randrange(8))]))
+
+
+def _pages(made: Mutation) -> None:
+    """Pages are swapped, doubled, emptied, or filled."""
+    for _ in range(made.rng.choice((1, 2, 8))):
+        one, other = (made.focused() // PAGE * PAGE, made.place() // PAGE * PAGE)
+        here, there = made.core.read(one, PAGE), made.core.read(other, PAGE)
+        how = made.rng.randrange(4)
+        made.put(one, (there, there, bytes(PAGE), made.rng.choice((b"\xff", b"\x01", b"A")) * PAGE)[how])
+        if how == 0:
+            made.put(other, here)
+
+
+def _header(made: Mutation) -> None:
+    at, form = made.rng.choice([(4, "B"), (5, "B"), (16, "H"), (18, "H"), (32, "Q"), (40, "Q"), (54, "H"), (56, "H"), (58, "H"), (60, "H")])
+    most = (1 << 8 * struct.calcsize(form)) - 1
+    made.put(at, struct.pack("<" + form, made.rng.choice((0, 1, 2, 64, most, most - 1, made.word(1) & most))))
+
+
+def _segments(made: Mutation) -> None:
+    """Fields of program headers; some are copied over others."""
+    core, rng = made.core, made.rng
+    for _ in range(rng.choice((1, 2, 10))):
+        row = core.phoff + _PHDR * rng.randrange(max(1, core.phnum))
+        if rng.random() < 0.2:
+            made.put(row, core.read(core.phoff + _PHDR * rng.randrange(max(1, core.phnum)), _PHDR))
+        elif rng.random() < 0.2:
+            made.put(row, struct.pack("<II", rng.choice((0, 1, 2, 4, 6, 7, 0x6474E550)), rng.randrange(8)))
+        else:
+            made.change_word(row + 8 * rng.randrange(1, 7))
+
+
+def _notes(made: Mutation) -> None:
+    """Headers of notes, and words and bytes of what is in them."""
+    for _ in range(made.rng.choice((1, 2, 8))):
+        if not made.core.notes:
+            return
+        offset, size = made.rng.choice(made.core.notes)
+        heads = _note_headers(made.core.read(offset, size))
+        if made.rng.random() < 0.5 and heads:
+            at = offset + made.rng.choice(heads) + 4 * made.rng.randrange(3)
+            made.put(at, struct.pack("<I", made.word(1) & 0xFFFFFFFF))
+        elif heads:
+            at = offset + made.rng.choice(heads) + 20 + 4 * made.rng.randrange(20)
+            made.put(at, struct.pack("<Q", made.word(0)))
+
+
+def _note_headers(data: bytes) -> list[int]:
+    at, found = 0, []
+    while at + 12 <= len(data):
+        name, desc, _ = struct.unpack_from("<III", data, at)
+        found.append(at)
+        at += 12 + (name + 3 & -4) + (desc + 3 & -4)
+    return found
+
+
+def _strings(made: Mutation) -> None:
+    """Texts become loud ones, or name what must not be opened."""
+    wanted = made.rng.choice((b"/lib/", b"/usr/", b"/root", b".so", b"/tmp/", b"example", b"worker", b"shop", b"main", b"lib"))
+    loud = made.rng.choice([LOUD.encode(), b"\xff\xfe\x9b31m<img src=x onerror=alert(1)>", b"A" * 3000, *map(os.fsencode, made.names)])
+    for _ in range(made.rng.choice((1, 8))):
+        notes = made.rng.random() < 0.5 and made.core.notes
+        start, size = made.rng.choice(made.core.notes) if notes else made.rng.choice(made.core.written)[:2]
+        window = made.core.read(start, min(size, 1 << 20))
+        found = window.find(wanted, made.rng.randrange(len(window) + 1))
+        if found < 0:
+            found = window.find(wanted)
+        if found >= 0:
+            end = window.find(b"\0", found)
+            length = max(1, (end if end >= 0 else len(window)) - found)
+            # A path is as long as the one it replaces: "/fifo////"; else the rows behind it would be others.
+            data = loud[:length] if len(loud) >= length else loud + (b"/" if loud[:1] == b"/" else b"x") * (length - len(loud))
+            made.put(start + found, data)
+
+
+def _truncated(made: Mutation) -> None:
+    sizes = (0, 1, 63, 64, made.core.phoff + 56, made.core.size - 1, made.core.size // 2, made.rng.randrange(made.core.size + 1))
+    made.edits.append(Edit(made.rng.choice(sizes), None))
+
+
+def _nothing(made: Mutation) -> None:
+    """Whole ranges are zeros."""
+    at, size, _ = made.rng.choice(made.core.written)
+    low = made.rng.randrange(size)
+    made.put(at + low, bytes(min(size - low, 1 << made.rng.randrange(6, 20))))
+
+
+KINDS: Mapping[str, tuple[int, Callable[[Mutation], None]]] = {
+    "focused words": (10, _focused_words),
+    "neighbours": (6, _neighbours),
+    "shared words": (4, _shared_words),
+    "words": (4, _words),
+    "bits": (3, _bits),
+    "pages": (3, _pages),
+    "header": (1, _header),
+    "segments": (3, _segments),
+    "notes": (3, _notes),
+    "strings": (3, _strings),
+    "truncated": (1, _truncated),
+    "nothing": (2, _nothing),
+}
+"""What is done to a core: how often, and by what."""
+
+
+def apply(path: Path, edits: Sequence[Edit]) -> Optional[list[Edit]]:
+    """Change the file at `path`; what is returned changes it back. None: it was cut off, and is to be copied again."""
+    undo: list[Edit] = []
+    cut = [edit.at for edit in edits if edit.data is None]
+    with open(path, "r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        for at, data in edits:
+            if data is not None and 0 <= at < size:
+                undo.append(Edit(at, os.pread(file.fileno(), min(len(data), size - at), at)))
+                os.pwrite(file.fileno(), data[: size - at], at)
+        if cut:
+            os.truncate(file.fileno(), min(cut))
+    return None if cut else undo[::-1]

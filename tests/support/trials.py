@@ -1,0 +1,312 @@
+"""One damaged core, looked at by some commands in a process of its own, and what is wrong with what they did.
+
+Wrong is: a crash, a traceback ("internal error" to a user), more than ten times the processor time and some times the memory that the sound
+core takes, a control character or markup alive in the output, JSON that is none, an opened file that is no regular one, a process started.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import pkgutil
+import random
+import re
+import resource
+import signal
+import stat
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Optional
+
+import findleaks
+from findleaks import cli, debugger_session
+from findleaks.errors import FindleaksError
+from findleaks.session import Session
+from findleaks.target.core import open_core
+
+TIMES = 10
+"""How much longer than with the sound core, in processor time."""
+FLOOR = 3.0
+"""Seconds that no core is denied."""
+MEMORY = 4
+SPARE = 128 << 20
+"""So many times the memory that the sound core takes, and so much more."""
+PATIENCE = 600.0
+"""Seconds by the clock after which a command waits for something that never comes."""
+NAMED = "NAMED"
+"""Where a command takes an address: one is put there."""
+
+COMMANDS: Mapping[str, int] = {
+    "find": 6,
+    "find --json": 3,
+    "find --by type": 1,
+    "blocks --json": 4,
+    "blocks --kind lost --sort size": 1,
+    "caches": 3,
+    "caches --by-arena --json": 2,
+    "caches --by-thread": 2,
+    f"whatis {NAMED} {NAMED} {NAMED} {NAMED}": 4,
+    f"whatis --json {NAMED} {NAMED} {NAMED} {NAMED}": 1,
+    f"refs {NAMED}": 2,
+    f"path {NAMED}": 2,
+    "roots": 3,
+    "roots --json --depth 6": 2,
+    "roots --lost": 2,
+    "verify": 3,
+    "verify --json": 2,
+    "map": 1,
+    "map -o PAGE.html": 2,
+    "map -o PAGE.svg": 1,
+    "map --json": 1,
+    "verdict": 3,
+    "verdict --json": 2,
+    "runtime": 4,
+    "runtime --json --by package": 2,
+    "scopes": 2,
+    "scopes --json": 1,
+    "stacks": 3,
+    "stacks --json": 1,
+    "stacks --folded": 1,
+    "snapshot -o PAGE.snapshot": 2,
+    "diff PAGE.clean": 1,
+    "diff --json PAGE.clean": 1,
+    "diff -o PAGE.html PAGE.clean": 1,
+}
+"""What is asked of a core, and how often of a hundred; PAGE is the path of a file beside the core."""
+
+
+class Limits(NamedTuple):
+    """What commands may take: seconds of a processor, bytes resident."""
+
+    seconds: float
+    memory: int
+
+
+class Outcome(NamedTuple):
+    """`problem` is "" where nothing is wrong; `seconds` of a processor, `memory` bytes resident at most."""
+
+    problem: str
+    seconds: float
+    memory: int
+
+
+def import_all() -> None:
+    """Have all of findleaks imported, so that no forked process does."""
+    for module in pkgutil.walk_packages(findleaks.__path__, "findleaks."):
+        if not module.name.startswith(("findleaks.gdb", "findleaks.lldb", "findleaks.__main__")):
+            with suppress(ImportError):
+                import_module(module.name)
+
+
+def chosen(rng: random.Random, addresses: Sequence[int], count: int) -> list[list[str]]:
+    """The words of some commands, those of `diff` and the like included, without the core."""
+    lines = rng.choices(list(COMMANDS), list(COMMANDS.values()), k=count)
+    return [named(line, rng, addresses) for line in lines]
+
+
+def named(line: str, rng: random.Random, addresses: Sequence[int]) -> list[str]:
+    """A line of COMMANDS as words, with addresses."""
+    return [hex(rng.choice(addresses) + rng.choice((0, 0, 0, 1, 8, -8))) if word == NAMED else word for word in line.split()]
+
+
+def run(core: Path, commands: Sequence[Sequence[str]], limits: Optional[Limits] = None) -> Outcome:
+    """Run commands on a core, all in one process, on one session."""
+    with open(os.memfd_create("problem"), "r+b", buffering=0) as report:
+        child = os.fork()
+        if child == 0:
+            _child(core, commands, limits, report.fileno())
+        status, usage, waited = _wait(child)
+        report.seek(0)
+        problem = report.read().decode("utf-8", "backslashreplace")
+    seconds, memory = usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10
+    if waited:
+        problem += f"\nwaits for something: no end after {PATIENCE:.0f} s"
+    elif os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        problem += "\n" + (f"hangs: more than {seconds:.1f} s of a processor" if name == "SIGXCPU" else f"crashed: {name}")
+    elif os.WEXITSTATUS(status):
+        problem += f"\nended with {os.WEXITSTATUS(status)}"
+    elif limits and memory > limits.memory:
+        problem += f"\ntakes {memory >> 20} MiB, more than {limits.memory >> 20}"
+    elif limits and seconds > limits.seconds:
+        problem += f"\ntakes {seconds:.1f} s, more than {limits.seconds:.1f}"
+    return Outcome(problem.strip(), seconds, memory)
+
+
+def _wait(child: int) -> tuple[int, resource.struct_rusage, bool]:
+    limit = time.monotonic() + PATIENCE
+    pause = 0.001
+    while True:
+        pid, status, usage = os.wait4(child, os.WNOHANG)
+        if pid:
+            return status, usage, False
+        if time.monotonic() > limit:
+            os.kill(child, signal.SIGABRT)  # faulthandler says where it is
+            _, status, usage = os.wait4(child, 0)
+            return status, usage, True
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+def _child(core: Path, commands: Sequence[Sequence[str]], limits: Optional[Limits], report: int) -> NoReturn:
+    status = 1
+    try:
+        faulthandler.enable(report)
+        if limits:
+            ceiling = int(limits.seconds) + 1
+            faulthandler.register(signal.SIGXCPU, report, chain=True)
+            resource.setrlimit(resource.RLIMIT_CPU, (ceiling, ceiling + 5))
+            if "FINDLEAKS_TEST_KERNEL" not in os.environ:  # AddressSanitizer's shadow is most of the address space
+                resource.setrlimit(resource.RLIMIT_AS, (_mapped() + core.stat().st_size * 3 + limits.memory + (1 << 30),) * 2)
+        found = _watched(core, commands)
+        os.write(report, found.encode("utf-8", "backslashreplace"))
+        status = 0
+    except BaseException:
+        os.write(report, traceback.format_exc().encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(status)
+
+
+def _mapped() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _watched(core: Path, commands: Sequence[Sequence[str]]) -> str:
+    """The first problem of these commands, "" for none."""
+    opened: list[str] = []
+    sys.addaudithook(_auditor(opened))
+    raised: list[str] = []
+    kept: list[Session] = []
+
+    def opened_once(args: Any, path: str, progress: Any) -> Session:
+        if path != str(core):
+            return Session(open_core(path), progress=progress)
+        if not kept:
+            kept.append(Session(open_core(path), progress=progress))
+            kept[0].close = lambda: None  # type: ignore[method-assign]
+        return kept[0]
+
+    def unexpected(prog: str, words: Sequence[str], error: BaseException) -> str:
+        raised.append("".join(traceback.format_exception(type(error), error, error.__traceback__)[-12:]))
+        return "internal error"
+
+    cli._open = opened_once  # type: ignore[assignment]
+    debugger_session.unexpected = unexpected
+    for words in commands:
+        line = [*(word.replace("PAGE", str(core)) for word in words), str(core)]
+        made = [Path(word) for word in line if word.endswith((".html", ".svg"))]
+        for path in made:
+            path.unlink(missing_ok=True)
+        status, out, err = _run(line)
+        problem = "".join(raised) or _wrong(line, status, out, err) or "".join(_alive(path) for path in made if path.exists())
+        problem = problem or "".join(opened)
+        if problem:
+            return f"{' '.join(words)}: {problem}"
+    return ""
+
+
+def _run(words: Sequence[str]) -> tuple[int, bytes, bytes]:
+    with open(os.memfd_create("out"), "w+b") as out, open(os.memfd_create("err"), "w+b") as err:
+        sys.stdout = open(out.fileno(), "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(err.fileno(), "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        status = cli.main(words)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return status, *(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err))  # type: ignore[return-value]
+
+
+def _wrong(words: Sequence[str], status: int, out: bytes, err: bytes) -> str:
+    """What is wrong with what a command printed."""
+    for data in (out, err):
+        text = data.decode("utf-8", "surrogateescape")
+        for line in text.split("\n"):
+            if not line.isprintable():
+                return f"prints {line[:300]!r}"
+    said = err.decode("utf-8", "replace").strip()
+    if "out of memory" in said:
+        return "out of memory"
+    if status not in (0, 1, 2) or (said and status != 2) or not (said or out.strip() or status == 0):
+        return f"exit status {status}, and says {said!r}"
+    if said and (out.strip() or not said.startswith("findleaks") or len(said) > 2000):
+        return f"says {said[:3000]!r} after {out[:200]!r}"
+    if "--json" in words:
+        for row in out.decode("ascii").splitlines():
+            json.loads(row, parse_constant=_refused)
+    return ""
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_LIVING = re.compile(rb"<script>alert|<img src=x|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def _alive(page: Path) -> str:
+    found = _LIVING.search(page.read_bytes())
+    return f"{page.suffix[1:]} has {page.read_bytes()[max(0, found.start() - 80) : found.end() + 80]!r}" if found else ""
+
+
+_STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "socket.connect")
+
+
+def _auditor(found: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
+    """Notes what is opened that is no regular file, and what is started. Linux: an open file of no name is a number."""
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[0], (str, bytes)) and args[0] not in ("/dev/null", b"/dev/null"):
+            with suppress(OSError, ValueError):
+                mode = os.stat(args[0]).st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    found.append(f"opens {args[0]!r}")
+        elif event in _STARTS:
+            found.append(f"{event} {args!r:.200}")
+
+    return hook
+
+
+class Reads:
+    """The addresses that findleaks reads one by one in a sound core: its allocators' and runtimes' own data."""
+
+    MOST = 50_000
+
+    def __init__(self) -> None:
+        self.found: dict[int, None] = {}
+
+    def of(self, core: Path, commands: Sequence[Sequence[str]]) -> list[int]:
+        """Those of these commands, in this process."""
+        from findleaks.target.core import CoreTarget
+
+        word, read = CoreTarget.word, CoreTarget.read
+
+        def noted_word(target: CoreTarget, address: int) -> int:
+            self._note(address, 8)
+            return word(target, address)
+
+        def noted_read(target: CoreTarget, address: int, size: int) -> bytes:
+            self._note(address, size)
+            return read(target, address, size)
+
+        CoreTarget.word, CoreTarget.read = noted_word, noted_read  # type: ignore[method-assign]
+        try:
+            session = Session(open_core(str(core)))
+            for words in commands:
+                with suppress(FindleaksError), open(os.devnull, "w") as out:
+                    from findleaks.commands import execute
+
+                    execute(lambda: session, words, out)
+            session.close()
+        finally:
+            CoreTarget.word, CoreTarget.read = word, read  # type: ignore[method-assign]
+        return list(self.found)
+
+    def _note(self, address: int, size: int) -> None:
+        if size <= 512 and len(self.found) < self.MOST:
+            for at in range(address & -8, address + size, 8):
+                self.found[at] = None
