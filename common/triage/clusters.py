@@ -28,7 +28,8 @@ TOKEN = 0.1  # share of the texts that begin with one word, for it to be named
 LARGER = 16
 """Bytes by which some blocks of a size are larger: glibc gives a chunk whole where the rest would
 be no chunk (malloc/malloc.c, MINSIZE)."""
-LARGER_PART = 0.2  # share of such blocks, at most
+LARGER_PART, LARGER_DATA = 0.5, 0.35
+"""Such blocks for one of the usual size, at most; and where only the size is known of them."""
 
 
 class Leader(NamedTuple):
@@ -192,7 +193,7 @@ def _with_larger(found: Iterable[Cluster]) -> list[Cluster]:
             (len(set(enumerate(one.words)) ^ set(enumerate(small.words))), other)
             for other, one in left.items()
             if (one.label, one.ring, one.size) == (small.label, small.ring, small.size - LARGER)
-            and small.weight <= LARGER_PART * one.weight
+            and small.weight <= (LARGER_PART if one.words else LARGER_DATA) * one.weight
             and (_alike(one.words, small.words) or small.weight < LEAST)
         ]
         if near:
