@@ -115,9 +115,11 @@ def _fill(snapshot: Snapshot, part: str, version: str) -> None:
         row = clock.time, clock.uptime, clock.boot, *program, version, one.image
         base.execute(f"INSERT INTO snapshot VALUES (?, ?, ?, {_TEXT}, ?, ?, ?, ?, ?)", row)
         base.executemany(f"INSERT INTO allocators VALUES ({_TEXT})", [(_encoded(name),) for name in one.allocators])
-        texts = ((*map(_encoded, (one.section, one.within, one.name, one.note)), one.number, one.bytes) for one in snapshot.figures)
-        rows = [(*names, note, _counted(number), _counted(size)) for *names, note, number, size in texts]
-        base.executemany(f"INSERT INTO figures VALUES ({_TEXT}, {_TEXT}, {_TEXT}, ?5, ?6, CAST(?4 AS TEXT))", rows)
+        rows = [
+            (*map(_encoded, (row.section, row.within, row.name)), _counted(row.number), _counted(row.bytes), _encoded(row.note))
+            for row in snapshot.figures
+        ]
+        base.executemany(f"INSERT INTO figures VALUES ({_TEXT}, {_TEXT}, {_TEXT}, ?, ?, {_TEXT})", rows)
         base.executemany("INSERT INTO answers VALUES (?, ?)", [(word, json.dumps(body)) for word, body in snapshot.answers.items()])
         base.executemany(f"INSERT INTO warnings VALUES ({_TEXT})", [(_encoded(text),) for text in snapshot.warnings])
         if snapshot.sample is not None:
