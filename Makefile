@@ -39,7 +39,7 @@ test-matrix: test-tools venv kernel bytecode ## the tests of many libc, debugger
 lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's own rules
 	sh tests/support/lint.sh $(BIN)
 
-bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks; each allocator beside glibc; who holds what
+bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 M and 10 M blocks; each allocator beside glibc; who holds what; files
 	$(BIN)/python tests/bench/bench.py
 	$(BIN)/python tests/bench/allocators.py
 	$(BIN)/python tests/bench/dominators.py
@@ -52,6 +52,8 @@ bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 
 	$(BIN)/python tests/bench/inject_rate.py
 	$(BIN)/python tests/bench/scopes.py
 	$(BIN)/python tests/bench/diff.py
+	$(BIN)/python tests/bench/exports.py
+	$(BIN)/python tests/bench/triage.py
 
 fuzz: venv kernel ## 10,000 damaged cores of every allocator and runtime; what goes wrong is shrunk and kept in build/fuzz
 	$(BIN)/python tests/fuzz/fuzz.py

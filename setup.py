@@ -72,7 +72,10 @@ setup(
     package_dir=PACKAGE_DIR,
     package_data={
         "findleaks": ["py.typed"],
+        "findleaks.report": ["words.js"],
+        "findleaks.report.flamegraph": ["page.html", "page.css", "data.js", "graph.js", "table.js", "page.js"],
         "findleaks.report.heapmap": ["page.html", "page.css", "page.js"],
+        "findleaks.report.fleet": ["page.html", "page.css", "page.js"],
         "findleaks.report.growth": ["page.html", "page.css", "data.js", "chart.js", "table.js", "page.js"],
     },
     ext_modules=kernel(),
@@ -89,10 +92,18 @@ setup(
     # ruff's format and mypy's errors change with releases: upper bounds keep a checkout passing.
     extras_require={
         "png": ["pillow>=9"],  # findleaks map -o FILE.png
+        # findleaks find -o FILE.pb.gz, in debuggers too. 4.22 brought GetMessageClass.
+        "pprof": ["protobuf>=4.25,<8"],
+        "parquet": ["pyarrow>=10"],  # findleaks triage -o FILE.parquet
+        "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         "test": [
+            "distributed>=2022.5",
             "hypothesis>=6",
+            "jsonschema>=4",
             "mypy>=1.19,<2.5",
             "pillow>=9",
+            "protobuf>=4.25,<8",
+            "pyarrow>=10",
             "pytest>=8",
             "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",

@@ -24,8 +24,10 @@ from importlib.util import spec_from_file_location
 from types import ModuleType
 
 FRONTS = ("gdb", "lldb")
-LIBRARIES = ("capstone", "elftools")
-"""Libraries from findleaks' own environment, for any Python 3: pure Python, or through ctypes."""
+LIBRARIES = ("capstone", "elftools", "google")
+"""Libraries from findleaks' own environment, for any Python 3: pure Python, or through ctypes. Of
+google, a namespace, protobuf is meant: it does without its extension module where that is of
+another Python."""
 
 
 def folders(package: str) -> dict[str, str]:
@@ -74,8 +76,15 @@ class LibraryFinder:
             return None
         package, site = self.key
         spec = PathFinder.find_spec(name, [site] if site else sites(package))
-        # Without a loader it is an empty folder of that name.
-        return spec if spec is not None and spec.loader is not None else None
+        if spec is None or spec.loader is not None:
+            return spec
+        # Without a loader it is a namespace, or an empty folder of that name.
+        folders = [folder for folder in spec.submodule_search_locations or () if name == "google" and os.path.isdir(f"{folder}/protobuf")]
+        if not folders:
+            return None
+        found = ModuleSpec(name, None, is_package=True)
+        found.submodule_search_locations = folders
+        return found
 
 
 def install() -> None:

@@ -8,16 +8,20 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """A command in the catalogue. `example` goes after the program's name: "find --by type"."""
+    """A command in the catalogue. `example` goes after the program's name: "find --by type".
+    `shell`: it is one of the command line only, which debuggers refuse with what to type there."""
 
     word: str
     summary: str
     example: str
+    shell: bool = False
 
     def help(self, prog: str) -> str:
         """Help for the debugger's own `help`; its first line is shown in lists of commands."""
         first = self.summary[0].upper() + self.summary[1:]
-        return f"{first}.\n\nExample:\n  {prog} {self.example}\n\n`{prog} {self.word} --help` lists the options."
+        where = " It runs in a shell." if self.shell else ""
+        prog = "findleaks" if self.shell else prog
+        return f"{first}.{where}\n\nExample:\n  {prog} {self.example}\n\n`{prog} {self.word} --help` lists the options."
 
 
 _ENTRIES = (
@@ -41,6 +45,13 @@ _ENTRIES = (
         "count",
         "a function's calls as they happen, by stacks; only those outside a scope",
         "count MakeCallback --outside-scope v8 --for 10",
+    ),
+    Entry("track", "who allocates, as it happens: stacks of blocks, and what became of them", "track --size 48 --for 10"),
+    Entry(
+        "triage",
+        "many cores in one table, where the same leak is one group; to SQLite, Parquet, HTML",
+        "triage /var/crash -o crashes.sqlite",
+        shell=True,
     ),
 )
 

@@ -174,6 +174,10 @@ def _command(words: list[str], prog: str) -> int:
     cmd = commands.load(words[0])
     parser = commands.parser(cmd, "findleaks", sys.stdout, "core")
     group = parser.add_argument_group("the process")
+    if cmd.entry.shell:
+        group.add_argument("--sysroot", default="", metavar="DIR", help="where the files of the cores' machines lie")
+        args = commands.parse(parser, words[1:])
+        return 0 if args is None else _triage(args, prog)
     if cmd.name != "diff":
         group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")
     group.add_argument(
@@ -202,7 +206,7 @@ def _command(words: list[str], prog: str) -> int:
     if cmd.name == "watch":
         bar.off()
     try:
-        with closing(_open(args, core, bar)) as session:
+        with closing(_running(args.pid) if cmd.name == "track" and args.pid is not None else _open(args, core, bar)) as session:
             if args.pid is not None:
                 session.reopen = lambda: _open(args, core, bar)
             return commands.emit(cmd, session, args, sys.stdout, invocation, _width())
@@ -212,6 +216,15 @@ def _command(words: list[str], prog: str) -> int:
         return 0  # what goes on until Ctrl-C ends well by it
     finally:
         bar.clear()
+
+
+def _triage(args: argparse.Namespace, prog: str) -> int:
+    """`triage`, which reads files and opens no process."""
+    from findleaks.commands.triage import run
+
+    if args.sysroot and not os.path.isdir(args.sysroot):
+        raise TargetError(f"--sysroot {args.sysroot}: no such folder")
+    return run(args, sys.stdout, prog, _width())
 
 
 def _has_screen() -> bool:
@@ -345,6 +358,17 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
 
         target = open_core(core, exe=args.exe, sysroot=args.sysroot, progress=progress)
     return Session(target, progress=progress)
+
+
+def _running(pid: int) -> Session:
+    """A live process that is not stopped."""
+    from findleaks.session import Session
+    from findleaks.target.live import LiveTarget
+    from findleaks.target.ptrace import refusal, status
+
+    if status(pid).get("TracerPid", "0") != "0":
+        raise TargetError(refusal(pid))
+    return Session(LiveTarget(pid))
 
 
 def _attached(args: argparse.Namespace, progress: Progress) -> Target:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from findleaks.progress import Bar
     from findleaks.session import Session
     from findleaks.target.base import Target
+    from findleaks.target.image_target import ImageTarget
 
 HELP = ("help", "-h", "--help", "-help")
 NO_PROCESS = "no process or core: start or attach to a process, or load a core file, and try again"
@@ -195,13 +196,16 @@ def failure(prog: str, word: str, status: int) -> str:
     return f"{prog} {word}: {why} (status {status})"
 
 
-def core_subject(owner: Hashable, path: str, exe: str, sysroot: str, remedy: str) -> Subject:
-    """A core that a debugger has loaded from the file `path`; see `open_core` for the rest."""
+def core_subject(
+    owner: Hashable, path: str, exe: str, sysroot: str, remedy: str, with_sources: Callable[[ImageTarget], ImageTarget]
+) -> Subject:
+    """A core that a debugger has loaded from the file `path`; see `open_core` for the rest.
+    `with_sources` returns the target, which will ask the debugger about sources."""
 
     def opened() -> Target:
         from findleaks.target.core import open_core
 
-        return open_core(path, exe=exe, sysroot=sysroot, remedy=remedy)
+        return with_sources(open_core(path, exe=exe, sysroot=sysroot, remedy=remedy))
 
     return Subject(owner, ("core", file_state(path), exe, sysroot), False, opened)
 

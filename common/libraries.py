@@ -11,7 +11,8 @@ from typing import Optional
 
 def in_working_folder(name: str) -> bool:
     """Whether `import name` would run a file found only by a relative entry of sys.path. That is no
-    installed library: LLDB has "." there, and untrusted files may come with a core."""
+    installed library: LLDB has "." there, and untrusted files may come with a core. `name` may be a
+    package in a namespace, which is imported."""
     if name in sys.modules:
         return False
     spec = find_spec(name)
@@ -19,9 +20,10 @@ def in_working_folder(name: str) -> bool:
         return False
     relative = [entry for entry in sys.path if not os.path.isabs(entry)]
     absolute = [entry for entry in sys.path if os.path.isabs(entry)]
-    return _origin(name, relative) == spec.origin != _origin(name, absolute)
+    return _origin(name, relative) == os.path.abspath(spec.origin) != _origin(name, absolute)
 
 
 def _origin(name: str, entries: list[str]) -> Optional[str]:
-    spec = PathFinder.find_spec(name, entries)
-    return None if spec is None else spec.origin
+    *namespace, _ = name.split(".")
+    spec = PathFinder.find_spec(name, [os.path.join(entry, *namespace) for entry in entries])
+    return None if spec is None or spec.origin is None else os.path.abspath(spec.origin)

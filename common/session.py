@@ -19,13 +19,16 @@ from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learne
 from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import library_words, register_words, root_ranges, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
+from findleaks.injection.own_memory import own_memory
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import blanked, inside, intersection, nonzero_pieces, subtract
 from findleaks.target.residency.presence import Presence
 
 if TYPE_CHECKING:
+    from findleaks.allocators.sites import Sites
     from findleaks.debuginfo.files import DebugFiles
     from findleaks.debuginfo.members import Members
+    from findleaks.debuginfo.sources import Sources
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import Runtime
 
@@ -130,8 +133,17 @@ class Session:
     def root_memory(self) -> list[Range]:
         """`roots`, and what threads have in memory but will not read again."""
         nothing = [part for one in self.reserved for part in one.ranges]
-        claimed = sorted([*self.directory.claimed(), *nothing])
+        claimed = sorted([*self.directory.claimed(), *nothing, *self._own_memory()])
         return root_ranges(self.target, self.engine, claimed, self.stack_at)
+
+    def _own_memory(self) -> Iterator[Range]:
+        def read(address: int, size: int) -> bytes:
+            try:
+                return self.target.read(address, size)
+            except UnreadableMemory:
+                return b""
+
+        return (Range(one.address, one.address + one.size) for one in own_memory(self.target.regions(), read))
 
     def stack_at(self, sp: int) -> Optional[Range]:
         """The mapping with `sp`, if it is certain to be a stack only; see graph/roots.py."""
@@ -184,6 +196,16 @@ class Session:
         return find(self.target, self.engine, self.directory)
 
     @cached_property
+    def sites(self) -> Sites:
+        """The allocation stacks that were recorded in the process, those of runtimes first."""
+        from findleaks.allocators.sites import Sites  # few commands need it
+
+        with self._timed("sites"):
+            blocks = self.directory.blocks
+            found = [one for runtime in self.runtimes for one in runtime.recordings()]
+            return Sites([*found, *(one for allocator in self.directory.allocators for one in allocator.recordings(blocks))])
+
+    @cached_property
     def dead(self) -> Sequence[Range]:
         """Parts of managed heaps without live objects, sorted and disjoint."""
         if self.runtimes:
@@ -200,6 +222,13 @@ class Session:
         from findleaks.debuginfo.files import DebugFiles  # few commands need it
 
         return DebugFiles(self.target, self.report_progress)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The source of code: files, lines and inlined functions, from debug information."""
+        from findleaks.debuginfo.sources import Sources
+
+        return Sources(self.target, lambda: self.debug_files, self.report_progress)
 
     @cached_property
     def members(self) -> Members:
@@ -281,14 +310,19 @@ class Session:
         links = [made for made in (runtime.links() for runtime in self.runtimes) if made is not None]
         return self._scanned(Heuristic.NONE, links[0]) if links else None
 
+    @cached_property
+    def _records(self) -> Optional[bytearray]:
+        return next((made for made in (runtime.records() for runtime in self.runtimes) if made is not None), None)
+
     def _scanned(self, heuristics: Heuristic, links: Optional[bytearray] = None) -> Graph:
         blocks, unread = self.directory.blocks, self.doubtful.all_dead or self.unread
         with self._timed("scan"):
             vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
             customary, types = self.customary
             graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
-            if links is not None:
-                graph.exclude_links(links)
+            excluded = links if links is not None else self._records
+            if excluded is not None:
+                graph.exclude_links(excluded)
             for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
                 graph.scan_blocks(piece)
             for piece in self.pieces(subtract(self.root_memory, unread.ranges()), "reading the roots"):

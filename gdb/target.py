@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Optional
 import gdb
 from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, core_subject, held_by
 from findleaks.errors import TargetError, UsageError
+from findleaks.gdb.source import with_sources
 from findleaks.quoting import shell_quoted
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
+from findleaks.target.files import MINIDUMP, content, open_regular
 from findleaks.target.live import LiveTarget
 from findleaks.target.register_words import debugger_thread
 
@@ -36,10 +38,10 @@ def subject() -> Subject:
     """The inferior the user has selected. TargetError if it has no process or core, or runs."""
     inferior = gdb.selected_inferior()
     if not inferior.is_valid() or not inferior.pid:
-        raise TargetError(NO_PROCESS)
+        raise TargetError(_without_process("/proc/self/cmdline"))
     strata = _strata()
     if "core" in strata:
-        return core_subject(inferior.num, core_path(inferior), _exe(), sysroot(), SET_SYSROOT)
+        return core_subject(inferior.num, core_path(inferior), _exe(), sysroot(), SET_SYSROOT, with_sources)
     if any(thread.is_running() for thread in inferior.threads()):
         raise TargetError(f"{RUNNING} (Ctrl-C, or `interrupt`)")
     pid = inferior.pid
@@ -47,7 +49,23 @@ def subject() -> Subject:
         return Subject(inferior.num, ("process", pid), True, lambda: GdbProcess(pid, inferior))
     from findleaks.gdb.remote import open_remote
 
-    return Subject(inferior.num, ("remote", pid), True, lambda: open_remote(pid, inferior))
+    return Subject(inferior.num, ("remote", pid), True, lambda: with_sources(open_remote(pid, inferior)))
+
+
+def _without_process(words: str) -> str:
+    """What to do where there is no process or core. A minidump among GDB's own words (in the file
+    `words`) is one that GDB has refused, which is soon forgotten among its other messages."""
+    for word in content(words).split(b"\0"):
+        dump = os.fsdecode(word.rpartition(b"=")[2])
+        try:
+            with os.fdopen(open_regular(dump), "rb") as file:
+                found = file.read(4) == MINIDUMP
+        except (OSError, ValueError):
+            continue
+        if found:
+            name = shell_quoted(dump)
+            return f"{dump}: a minidump, which GDB cannot load: `shell findleaks find {name}`, or in a shell `lldb -c {name}`"
+    return NO_PROCESS
 
 
 def _strata() -> set[str]:
@@ -107,6 +125,7 @@ class GdbProcess(LiveTarget):
         super().__init__(pid, stopped=True)
         self._inferior = inferior
         self._threads: Optional[list[Thread]] = None
+        with_sources(self)
 
     def read_code(self, address: int, size: int) -> bytes:
         """See Target. GDB returns the original bytes under its breakpoints."""

@@ -1,4 +1,4 @@
-"""What only LLDB can read, by its API: a process on another machine, or a minidump."""
+"""What only LLDB can read, by its API: a process on another machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What LLDB has selected, as a target.
 
-A core is read from its own file, a live process of this machine through /proc: LLDB's ReadMemory is
-40 times slower there, and may return less than asked for. Threads and registers of a live process
-come from LLDB, which controls it; processes elsewhere and minidumps are read with LLDB's API."""
+A core or a minidump is read from its own file, a live process of this machine through /proc: LLDB's
+ReadMemory is 40 times slower there, and may return less than asked for. Threads and registers of a
+live process come from LLDB, which controls it; processes elsewhere are read with LLDB's API."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
 from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, core_subject, held_by
 from findleaks.errors import TargetError, UsageError
+from findleaks.lldb.source import with_sources
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
-from findleaks.target.files import open_regular
+from findleaks.target.files import MINIDUMP, open_regular
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import ended, system_call
 from findleaks.target.register_words import debugger_thread
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from findleaks.lldb.counting import LldbBreakpoints
     from findleaks.lldb.interrupt import Interrupts
 
+CORE_FILES = ("elf-core", "minidump")  # LLDB's plugins for files that findleaks reads itself
 SELECT_SYSROOT = "Load the core again after `platform select --sysroot DIR remote-linux`."
 
 
@@ -40,8 +43,8 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
     if state not in (lldb.eStateStopped, lldb.eStateCrashed, lldb.eStateSuspended):
         raise TargetError(NO_PROCESS)
     owner = process.GetUniqueID()
-    if process.GetPluginName() == "elf-core":
-        return core_subject(owner, core_path(process), _exe(target), sysroot(debugger), SELECT_SYSROOT)
+    if process.GetPluginName() in CORE_FILES:
+        return core_subject(owner, core_path(process), _exe(target), sysroot(debugger), SELECT_SYSROOT, partial(with_sources, target))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
         if ended(pid):
@@ -78,6 +81,8 @@ def _is_core(path: str) -> bool:
             head = file.read(18)
     except OSError:
         return False
+    if head[:4] == MINIDUMP:
+        return True
     return head[:4] == b"\x7fELF" and int.from_bytes(head[16:18], "little" if head[5:6] == b"\x01" else "big") == 4
 
 
@@ -99,9 +104,12 @@ def sysroot(debugger: Any) -> str:
 class LldbProcess(LiveTarget):
     """Process of this machine that LLDB has stopped."""
 
+    trackable = False  # LLDB makes no system calls in it
+
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         super().__init__(pid, stopped=True)
         self._process, self._interrupts = process, interrupts
+        with_sources(process.GetTarget(), self)
         self._threads: Optional[list[Thread]] = None
 
     def read_code(self, address: int, size: int) -> bytes:

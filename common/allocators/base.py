@@ -17,6 +17,7 @@ from findleaks.target.ranges import subtract
 
 if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
+    from findleaks.allocators.sites import Recording
     from findleaks.target.runs import Runs
 
 MAX_PROBLEMS = 20  # problems of a kind that are reported one by one
@@ -162,6 +163,8 @@ class Allocator:
     release_settings: Sequence[str] = ()  # settings to keep fewer free pages, a phrase each
     retention_note = ""  # a phrase on what it keeps or returns whatever the settings
     cache_setting = ""  # a phrase on how to make its thread caches smaller; "": impossible
+    site_settings: Sequence[str] = ()
+    """Settings with which it records allocation stacks, a phrase each; () if it has none."""
 
     @property
     def title(self) -> str:
@@ -225,6 +228,11 @@ class Allocator:
         from findleaks.allocators.retention import explain_retention  # only `verdict` needs it
 
         return explain_retention(free, self)
+
+    def recordings(self, blocks: Blocks) -> Sequence[Recording]:
+        """Allocation stacks that it, or a profiler that is part of it, recorded. Damaged records
+        are left out, and are problems of the recording. Raises Interrupted."""
+        return ()
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
         """The blocks that each thread's cache holds, by size class; empty classes are left out."""

@@ -17,6 +17,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
 FINDERS = (
+    "findleaks.allocators.asan",
     "findleaks.allocators.jemalloc",
     "findleaks.allocators.tcmalloc_google",
     "findleaks.allocators.tcmalloc",

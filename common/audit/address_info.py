@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
@@ -12,7 +13,7 @@ from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.session import Session
-from findleaks.target.base import Range, Region, Target, Thread
+from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
 from findleaks.target.elf import PT_TLS
 from findleaks.target.modules import headers
 from findleaks.target.ranges import holding, inside
@@ -24,7 +25,8 @@ _TLS_GUESS = 0x1000  # assumed bytes of thread-local variables below a thread po
 
 @dataclass(frozen=True)
 class BlockInfo:
-    """A block as commands print it. `kind`: "" if it is not in use."""
+    """A block as commands print it. `kind`: "" if it is not in use; `site`: number of the stack
+    that allocated it, 0 if that was not recorded."""
 
     index: int
     address: int
@@ -35,6 +37,7 @@ class BlockInfo:
     arena: str
     type: str
     hint: str
+    site: int = 0
 
     def json(self) -> dict[str, object]:
         return {
@@ -44,6 +47,7 @@ class BlockInfo:
             "kind": self.kind or None,
             "allocator": self.allocator,
             "arena": self.arena,
+            "site": self.site or None,
             "type": self.type or None,
             "hint": self.hint or None,
         }
@@ -68,6 +72,8 @@ class Answer:
     thread: Optional[int] = None
     symbol: str = ""
     root: bool = False
+    sites: Sequence[int] = ()  # numbers of the stacks that allocated or freed it, one a recorder
+    source: Sequence[SourcePlace] = ()  # of code
 
     def json(self) -> dict[str, object]:
         made: dict[str, object] = {"address": hex(self.address), "is": self.sort, "text": self.phrase, "root": self.root}
@@ -78,6 +84,13 @@ class Answer:
             made["thread"] = self.thread
         if self.symbol:
             made["symbol"] = self.symbol
+        if self.source:
+            *inlined, own = self.source
+            made["source"] = {
+                "file": own.file or None,
+                "line": own.line or None,
+                "inlined": [{"function": one.function or None, "file": one.file or None, "line": one.line or None} for one in inlined],
+            }
         if self.region is not None:
             made["region"] = {
                 "start": hex(self.region.start),
@@ -86,6 +99,16 @@ class Answer:
                 "name": self.region.name or None,
             }
         return made
+
+
+def _written(source: Sequence[SourcePlace]) -> str:
+    """ " at io/parser.c:42, in list_add (inlined) at list.h:7"; "" if nothing is known."""
+    if not source:
+        return ""
+    *inlined, own = ((one.function, one.short()) for one in source)
+    parts = [f" at {own[1]}"] if own[1] else []
+    parts += [f"in {name or '?'} (inlined)" + (f" at {place}" if place else "") for name, place in reversed(inlined)]
+    return printable(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
 
 
 def permissions(region: Region) -> str:
@@ -142,6 +165,7 @@ class Describer:
             owned.heap.arena if owned else "",
             type_name,
             "" if type_name or not used else hint_of(self.session, address, size),
+            self.session.sites.of(address) if used else 0,
         )
 
     def type(self, index: int) -> str:
@@ -180,7 +204,8 @@ class Describer:
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena}){self._managed(address)}"
         holds = holder(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
-        return Answer(address, "block", phrase, block=block, region=region)
+        sites = [one.number for one in self.session.sites.all_of(block.address)]
+        return Answer(address, "block", phrase, block=block, region=region, sites=sites)
 
     def _in_region(self, address: int, region: Region) -> Answer:
         root = inside(self.session.roots, address) is not None
@@ -193,8 +218,10 @@ class Describer:
             symbol = self.symbol(address)
             name = printable(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
-            phrase = f"{printable(symbol)} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}, {section}"
-            return Answer(address, "module", phrase, region=region, symbol=symbol, root=root)
+            source = self.session.sources.at(address) if region.executable else ()
+            where = _written(source)
+            phrase = f"{printable(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
+            return Answer(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
         name = printable(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"

@@ -12,10 +12,10 @@ from findleaks.libc.stacks import thread_stacks
 from findleaks.runtimes.base import Part
 from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
-from findleaks.target.base import Range, Target
+from findleaks.target.base import Range, Target, excluded_warning
 from findleaks.target.ranges import merged, region_index, subtract
 
-OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "libasan", "liblsan", "libtsan", "libtbbmalloc")
+OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "liblsan", "libtsan", "libtbbmalloc")
 """Modules with a malloc of their own that findleaks cannot read."""
 
 STACK_LOOK = 1 << 20  # bytes examined from a stack pointer up
@@ -26,18 +26,41 @@ UNOWNED = 0.10
 
 def result_warnings(session: Session) -> Iterator[str]:
     """One line for each reason, with its consequence."""
+    if session.target.lacks:
+        yield session.target.lacks
+        return
     yield from (problem.what for problem in session.directory.problems)
     yield from _blank_stack_warning(session.target)
     yield from _unread_memory(session)
+    if session.target.unknown_registers:
+        yield f"{session.target.unknown_registers} are not known: blocks that only they point to count as lost"
 
 
 def trusted(session: Session) -> bool:
     """Whether lost blocks can be trusted to be lost. False if memory that could hold references,
-    part of a heap, or every thread is missing, or if no block was found at all."""
+    registers, part of a heap, or every thread is missing, or if no block was found at all."""
     target = session.target
-    complete = not (target.unread or target.truncated or session.directory.problems)
-    complete = complete and session.directory.blocks.totals(State.IN_USE).blocks > 0
+    missing = subtract(target.unread, target.excluded) or _missed(session, target.excluded)
+    complete = not (missing or target.truncated or session.directory.problems)
+    complete = complete and not target.unknown_registers and session.directory.blocks.totals(State.IN_USE).blocks > 0
     return complete and bool(target.threads()) and not blank_stacks(target)
+
+
+def _missed(session: Session, ranges: Sequence[Range]) -> list[Range]:
+    """The parts that may hold references: without what allocators keep for themselves, such as a
+    sanitizer's shadow."""
+    own = (part for allocator in session.directory.allocators for part in allocator.metadata()) if ranges else ()
+    return subtract(merged(ranges), own)
+
+
+def target_warnings(session: Session) -> list[str]:
+    """The target's own, without one on memory that a core lacks and only allocators use."""
+    target, found = session.target, session.target.warnings
+    if not target.excluded:
+        return found
+    missed = _missed(session, target.excluded)
+    about = [excluded_warning(missed)] if missed else []
+    return [other for one in found for other in (about if one == excluded_warning(target.excluded) else [one])]
 
 
 def blank_stacks(target: Target) -> list[int]:

@@ -13,7 +13,7 @@ from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Share, Store
 from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import managed_heaps, trusted
-from findleaks.audit.leak_groups import Leak, lost, merge, what
+from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
 from findleaks.audit.owner import Sort
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, number, printable, size, some
@@ -105,7 +105,11 @@ def _lost(session: Session, possible_reported: bool) -> Finding:
     cause = ""
     if top is not None and top.examples:
         cause = _top(top, amount)
-        commands += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}"]
+        sited = _largest_site(session, amount)
+        if sited is not None:
+            facts["site"], words = sited
+            cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
+        commands += [f"whatis {top.examples[0]:#x}", f"path {top.examples[0]:#x}", *track_words(session, top)]
     if amount < NEXT_TO_NOTHING and amount * 1000 < in_use.bytes:
         title = f"Next to nothing is lost: {blocks(count)}, {size(amount)}{maybe}."
         return Finding(
@@ -116,9 +120,32 @@ def _lost(session: Session, possible_reported: bool) -> Finding:
     return Finding("lost", amount, title, cause, ("free them where they are made, or keep a pointer to them",), tuple(commands), facts)
 
 
-def _top(leak: Leak, amount: int) -> str:
+def _largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:
+    """Who allocated most of what is lost, as facts and as a sentence; None if that was not
+    recorded. `amount`: bytes lost."""
+    if not len(session.sites):
+        return None
+    # few processes have recorded stacks
+    from findleaks.audit.site_groups import lost_by_site
+    from findleaks.audit.site_stacks import SiteNames, label
+
+    leaks = lost_by_site(session, session.latest)
+    top = next((leak for leak in leaks if leak.kind == Kind.DEFINITE and leak.site), None)
+    if top is None:
+        return None
+    names = SiteNames(session)
+    facts = {"number": top.site, "blocks": top.blocks, "bytes": top.bytes, "stack": [label(frame) for frame in names.callers(top.site)]}
+    part = _part(top, amount) if top.estimated is None else f"Of the lost blocks that were sampled, most ({size(top.bytes)})"
+    return facts, f"{part} was allocated by {names.brief(top.site)} (site {top.site})."
+
+
+def _part(leak: Leak, amount: int) -> str:
     held = leak.bytes + leak.indirect_bytes
-    part = "All of it" if held == amount else f"{100 * held // max(amount, 1)} % of it ({size(held)})"
+    return "All of it" if held == amount else f"{100 * held // max(amount, 1)} % of it ({size(held)})"
+
+
+def _top(leak: Leak, amount: int) -> str:
+    part = _part(leak, amount)
     return f"{part} is {number(leak.blocks)} × {what(leak)}."
 
 

@@ -24,7 +24,11 @@ MANY = 10_000
 """Most lost blocks without a type in their first word that are examined one by one: about 0.1 s. Of
 more, only an example of each group is."""
 
-_LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
+LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")  # in Graph.kinds
+
+
+TRACK_SECONDS = 30
+"""For which `track` is suggested."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +48,32 @@ class Leak:
     least_indirect: int
     most_indirect: int
     examples: tuple[int, ...]
+    site: int = 0  # number of the allocation site, where grouped by it; 0: unknown
+    estimated: Optional[Totals] = None  # what sampled blocks represent
 
     @property
     def weight(self) -> tuple[int, int]:
         """Sort key: the largest first; the first example decides between equals."""
-        return -(self.bytes + self.indirect_bytes), self.examples[0] if self.examples else 0
+        own = self.estimated.bytes if self.estimated is not None else self.bytes
+        return -(own + self.indirect_bytes), self.examples[0] if self.examples else 0
+
+    @property
+    def size_words(self) -> str:
+        """Its sizes for the option --size: "48", "48-104"."""
+        return str(self.smallest) if self.smallest == self.largest else f"{self.smallest}-{self.largest}"
 
     def json(self) -> dict[str, object]:
         return {
             "kind": self.kind.name.lower(),
             "type": self.type or None,
             "hint": self.hint or None,
-            "site": None,
+            "site": self.site or None,
             "size": self.smallest if self.smallest == self.largest else None,
             "sizes": [self.smallest, self.largest],
             "cycle": self.cycle,
             "blocks": self.blocks,
             "bytes": self.bytes,
+            "estimated": None if self.estimated is None else self.estimated._asdict(),
             "indirect_blocks": self.indirect_blocks,
             "indirect_bytes": self.indirect_bytes,
             "indirect_range": [self.least_indirect, self.most_indirect],
@@ -75,7 +88,7 @@ def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -
     The engine groups blocks by their first word if it is a type. Others (arrays with a cookie,
     strings, plain structures) are examined one by one: a rule must not suppress a block because
     another of its size matches."""
-    groups = session.once((lost, graph), lambda: _groups(session, graph))
+    groups = lost_groups(session, graph)
     typed = [_typed(session, group) for group in groups if group.type_word]
     plain = [group for group in groups if not group.type_word]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
@@ -84,8 +97,13 @@ def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -
     return [leak for leak, _ in every] if suppressions is None else list(_unsuppressed(every, suppressions))
 
 
-def _groups(session: Session, graph: Graph) -> Sequence[Group]:
-    return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
+def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
+    """The engine's groups of DEFINITE and POSSIBLE blocks."""
+
+    def grouped() -> Sequence[Group]:
+        return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
+
+    return session.once((lost_groups, graph), grouped)
 
 
 def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
@@ -116,7 +134,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     ranges = types.ranges()
     kinds = graph.kinds()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, Totals]]] = {}
-    for count, match in enumerate(_LEADING.finditer(kinds)):
+    for count, match in enumerate(LEADING.finditer(kinds)):
         if count % 1024 == 0:
             session.report_progress("looking at the lost", match.start() / len(kinds))
         index = match.start()
@@ -221,3 +239,15 @@ def what(leak: Leak) -> str:
         few = number(hanging[0]) if hanging[0] == hanging[1] else f"{number(hanging[0])}–{number(hanging[1])}"
         words += f" → {few} more"
     return words
+
+
+def track_words(session: Session, leak: Leak) -> tuple[str, ...]:
+    """The command that shows where blocks like these are allocated, for a process of this machine;
+    () if it cannot. (Target.trackable says whether it can from here.)"""
+    target = session.target
+    if not target.live or target.pid is None or target.arch.name != "x86-64" or not leak.examples:
+        return ()
+    owner = session.directory.owner(leak.examples[0])
+    if owner is None or owner.allocator.nested:  # not what malloc returned
+        return ()
+    return (f"track --size {leak.size_words} --for {TRACK_SECONDS}",)

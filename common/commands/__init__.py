@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO, Union, cast, runtime_checkable
 
 from findleaks.catalogue import CATALOGUE, Entry, meant
-from findleaks.errors import UsageError
+from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
-from findleaks.quoting import debugger_quoted, for_debugger
+from findleaks.quoting import debugger_quoted, for_debugger, shell_quoted
 
 if TYPE_CHECKING:
     from findleaks.session import Session
@@ -88,6 +88,7 @@ class Command:
     arguments: Callable[[argparse.ArgumentParser], None]
     positional: str = ""  # destination of its addresses
     subject: str = ""  # of an optional name or address
+    heapless: bool = False  # answers also where the target lacks the heap
 
     @property
     def name(self) -> str:
@@ -120,12 +121,12 @@ class _Finished(Exception):
 
 
 def command(
-    *, arguments: Callable[[argparse.ArgumentParser], None], positional: str = "", subject: str = ""
+    *, arguments: Callable[[argparse.ArgumentParser], None], positional: str = "", subject: str = "", heapless: bool = False
 ) -> Callable[[Callable[[Session, argparse.Namespace], Found]], Command]:
     """Make `run(session, args) -> Found` the command of its name; the rest is in the catalogue."""
 
     def decorate(run: Callable[[Session, argparse.Namespace], Found]) -> Command:
-        return Command(CATALOGUE[run.__name__], run, arguments, positional, subject)
+        return Command(CATALOGUE[run.__name__], run, arguments, positional, subject, heapless)
 
     return decorate
 
@@ -141,10 +142,11 @@ def load(word: str) -> Command:
 
 def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
     """Argument parser of one command. Help goes to `out`; the example in it ends in `target`."""
+    example = f"findleaks {cmd.entry.example}" if cmd.entry.shell else Invocation(prog, target).line(cmd.entry.example)
     made = Parser(
         prog=f"{prog} {cmd.name}",
         description=cmd.description,
-        epilog=f"Example:\n  {Invocation(prog, target).line(cmd.entry.example)}",
+        epilog=f"Example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -197,7 +199,13 @@ def execute(
     if cmd is None:
         raise UsageError(f"{prog}: no command {words[0]!r}" + (meant(words[0], CATALOGUE) or f"; there are: {', '.join(CATALOGUE)}"))
     args = parse(parser(cmd, prog, out), words[1:])
-    return 0 if args is None else emit(cmd, session(), args, out, Invocation(prog, target), width)
+    if args is None:
+        return 0
+    if cmd.entry.shell:
+        raise UsageError(
+            f"{cmd.name} reads files on its own, without a debugger: in a shell, type: findleaks {' '.join(map(shell_quoted, words))}"
+        )
+    return emit(cmd, session(), args, out, Invocation(prog, target), width)
 
 
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
@@ -205,6 +213,8 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
     the generator is closed, and undoes what it did to the process; a Ctrl-C meanwhile is thrown
     into it, for it may have last words. All output passes here: text of the target is escaped, so
     that it cannot break a line or control the terminal."""
+    if session.target.lacks and not cmd.heapless:
+        raise TargetError(session.target.lacks)
     found = cmd.run(session, args)
     if not isinstance(found, Generator):
         session.done()

@@ -6,21 +6,23 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from findleaks.arg_types import one_of, size_range
+from findleaks.arg_types import count_word, one_of, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks_rows import BlockRows, Filters
 from findleaks.commands.limits import add_limit, in_text
-from findleaks.commands.result import blocks_status, warning_lines, warnings_of
+from findleaks.commands.output import BLOCKS, STACKS, Written, add_output, output_format
+from findleaks.commands.result import blocks_status, warning_lines, warnings_of, written_json, written_lines
 from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
 from findleaks.formatting import blocks as blocks_of
-from findleaks.formatting import number, size, table
+from findleaks.formatting import counted, number, size, table
 from findleaks.session import Session
 
 KINDS: dict[str, set[int]] = {kind.name.lower(): {kind} for kind in Kind if kind}
 KINDS["lost"] = {Kind.DEFINITE, Kind.INDIRECT}  # kinds of blocks by the words of --kind
+FILES = (*BLOCKS, *STACKS, "heap")  # formats of files
 SHOWN = 50  # blocks printed as text without --limit
 
 
@@ -30,8 +32,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
     parser.add_argument("--allocator", metavar="NAME", help="only blocks of this allocator")
+    parser.add_argument(
+        "--site", metavar="N", type=count_word, help="only blocks allocated by this stack, as `find --by site` numbers them"
+    )
     parser.add_argument("--sort", choices=("address", "size"), default="address", help="by address, or the largest first (address)")
     add_limit(parser, "blocks", SHOWN)
+    add_output(parser, "all these blocks, or --limit of them,", FILES)
 
 
 class Listing:
@@ -43,9 +49,29 @@ class Listing:
         self.by_size = args.sort == "size"
         states = {state for state, name in STATES.items() if args.state in (name, "all")}
         sizes = size_range(args.size) if args.size else None
-        self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator_named(session, args.allocator))
+        allocator = allocator_named(session, args.allocator)
+        self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator, _site(session, args.site))
         self.rows = BlockRows(session, self.filters)
         self.status = blocks_status(session)
+        self.written: Written | None = None
+
+    def write(self, file: str, form: str) -> None:
+        """Write the blocks, or their sums: by the stacks that allocated them where such were
+        recorded, else by kind, allocator, type and size."""
+        from findleaks.commands.export import block_rows, of_target, write_blocks, write_profile
+
+        limit = self.limit or 0
+        order = self.rows.largest_first(limit) if self.by_size else None
+        if form in BLOCKS:
+            self.written = write_blocks(self.session, self.rows, file, form, order, limit)
+        else:
+            from findleaks.commands.profiles import of_blocks
+            from findleaks.commands.site_profile import of_sites
+
+            found = block_rows(self.session, self.rows, order, limit)
+            sited = len(self.session.sites) or form == "heap"
+            profile = of_sites(self.session, "Blocks", "", found, form == "heap") if sited else of_blocks(self.session, found)
+            self.written = write_profile(self.session, of_target(profile, self.session.target), file, form)
 
     def json(self) -> Iterator[Mapping[str, object]]:
         for index in self._indices(self.limit or 0):
@@ -60,8 +86,8 @@ class Listing:
 
     def _warnings(self) -> Iterator[Mapping[str, object]]:
         warnings = warnings_of(self.session)
-        if warnings:
-            yield {"schema": SCHEMA, "command": "blocks", "warnings": warnings}
+        if warnings or self.written:
+            yield {"schema": SCHEMA, "command": "blocks", **written_json(self.written), "warnings": warnings}
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         rows = [_row(self.rows.describer.block(index)) for index in self._indices(in_text(self.limit, SHOWN))]
@@ -69,10 +95,17 @@ class Listing:
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
+        if self.filters.site:
+            # few processes have recorded stacks
+            from findleaks.commands.site_text import site_lines
+
+            yield from site_lines(self.session, self.filters.site, width)
+            yield ""
         more = f", {number(count - len(rows))} not shown (--limit 0)" if count > len(rows) else ""
         yield f"  {blocks_of(count)}, {size(held)}{more}"
         if rows:
             yield from invocation.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
+        yield from written_lines(self.written, width)
         yield from warning_lines(warnings_of(self.session), width)
 
     def _indices(self, limit: int) -> Iterator[int]:
@@ -82,7 +115,7 @@ class Listing:
     def _counted_totals(self) -> Totals | None:
         """Totals from the counters by kind and state. None if a filter must look at each block."""
         blocks, filters = self.session.directory.blocks, self.filters
-        if filters.sizes is not None or filters.type or filters.allocator:
+        if filters.sizes is not None or filters.type or filters.allocator or filters.site:
             return None
         if filters.kinds is None:
             parts = [blocks.totals(state) for state in filters.states]
@@ -99,6 +132,13 @@ def allocator_named(session: Session, name: str | None) -> str | None:
     return name
 
 
+def _site(session: Session, number: int | None) -> int:
+    """`number` unchanged, 0 for None. UsageError if there is no such site."""
+    if number is not None and not 1 <= number <= len(session.sites):
+        raise UsageError(f"no site {number}: {counted(len(session.sites), 'allocation stack')} recorded in this process")
+    return number or 0
+
+
 def _row(block: BlockInfo) -> tuple[str, ...]:
     return hex(block.address), number(block.size), block.kind or block.state, block.type or block.hint
 
@@ -113,5 +153,9 @@ def _kinds(text: str | None) -> set[int] | None:
 def blocks(session: Session, args: argparse.Namespace) -> Listing:
     """List blocks with size (usable bytes), kind or state, and type: by address, or the largest
     first. With --json one object a line (JSON Lines): {"address", "size", "state", "kind",
-    "allocator", "arena", "type", "hint"}; warnings, if any, last."""
-    return Listing(session, args)
+    "allocator", "arena", "site", "type", "hint"}; warnings, if any, last."""
+    form = output_format(args, FILES)
+    listing = Listing(session, args)
+    if form:
+        listing.write(args.output, form)
+    return listing

@@ -42,6 +42,7 @@ class Filters:
     sizes: SizeRange | None  # lowest and highest usable size
     type: str | None  # a glob
     allocator: str | None
+    site: int = 0  # number of the stack that allocated them; 0: any
 
     @property
     def any_state(self) -> bool:
@@ -103,7 +104,7 @@ class BlockRows:
             text, at, rare, made = rows.format(order, at, end, left)
             left -= made
             if text:
-                yield text
+                yield self._with_sites(text)
             if rare:
                 index = at if order is None else order[at]
                 if not memory.moved(index):
@@ -138,8 +139,17 @@ class BlockRows:
                     yield array("I", [at]), blocks.size(at)
                 at += 1
 
+    def _with_sites(self, text: str) -> str:
+        """Rows with the blocks' sites, which the engine does not know."""
+        sites = self.session.sites
+        if not len(sites):
+            return text
+        return _SITE.sub(lambda row: row[0][: -len("null")] + str(sites.of(int(row[1], 16)) or "null"), text)
+
     def _rows(self, typed: bool) -> Rows | None:
         """The engine's batch formatter for these filters; None if it has none."""
+        if self.filters.site:
+            return None
         filters, types = self.filters, self.session.types
         states = sum(1 << state for state in (State if filters.any_state else filters.states))
         kinds = sum(1 << kind for kind in (filters.kinds if filters.kinds is not None else Kind))
@@ -152,7 +162,7 @@ class BlockRows:
 
         @cache
         def owner(allocator: str, arena: str) -> int:
-            number = rules.texts.add(_json_fields(allocator=allocator, arena=arena))
+            number = rules.texts.add(_json_fields(allocator=allocator, arena=arena, site=None))
             return number | (UNWANTED if filters.allocator and allocator != filters.allocator else 0)
 
         rules.no_owner = owner("", "")
@@ -188,7 +198,7 @@ class BlockRows:
         if filters.none:
             return
         low, high = filters.sizes or (0, ANY_SIZE)
-        for count, index in enumerate(_of_kinds(self.graph.kinds(), filters.kinds)):
+        for count, index in enumerate(self._of_site() if filters.site else _of_kinds(self.graph.kinds(), filters.kinds)):
             if count % CHUNK == 0:
                 self._check_interrupt()
             if not low <= blocks.size(index) <= high:
@@ -198,6 +208,14 @@ class BlockRows:
             if filters.allocator and not self._owned(blocks.address(index)):
                 continue
             if self._type_passes(index):
+                yield index
+
+    def _of_site(self) -> Iterator[int]:
+        """Indices of the blocks of these kinds that were allocated at the site."""
+        kinds, blocks = self.filters.kinds, self.session.directory.blocks
+        for address in self.session.sites.blocks(self.filters.site):
+            index = blocks.find(address)
+            if index >= 0 and blocks.address(index) == address and (kinds is None or self.graph.kind(index) in kinds):
                 yield index
 
     def _line(self, index: int) -> str:
@@ -216,6 +234,9 @@ class BlockRows:
     def _check_interrupt(self) -> None:
         if self.session.target.interrupted():
             raise Interrupted
+
+
+_SITE = re.compile(r'"address": "(0x[0-9a-f]+)"[^\n]*?"site": null')  # in a row
 
 
 class _Windows:

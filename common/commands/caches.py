@@ -21,6 +21,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by-thread", action="store_true", help="what each thread keeps in its cache, in all and of every size class")
     parser.add_argument("--sort", choices=tuple(CACHE_KEYS), default="size", help="rows by size (default), or those first that hold most")
     parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
+    parser.add_argument("--sites", action="store_true", help="the stacks that allocated the blocks of each size class, where recorded")
+    parser.add_argument("--size", metavar="A-B", help="with --sites: only of classes with blocks of these sizes, e.g. 48, 1k-4k")
     add_limit(parser, "rows of a table", f"all, {MANY} by arena or thread")
 
 
@@ -34,7 +36,10 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
     Memory that is free but kept is not leaked: the allocator hands it out again when it is asked
     for, and until then it mostly stays with the process (which of its pages are resident is not
     looked at). Sizes are usable bytes; glibc's from 1 KiB up are grouped in bands. Spare is
-    memory that is not cut up into blocks, such as glibc's top."""
+    memory that is not cut up into blocks, such as glibc's top.
+
+    With --sites the blocks in use of each size class are listed by the stacks that allocated them,
+    as a heap profiler or the like recorded them in the process."""
     allocator = allocator_named(session, args.allocator)
     found = holdings(session, allocator, args.by_arena)
 
@@ -50,6 +55,14 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
         "threads": rows(lambda holding: ordered_threads(holding.threads, args.sort), _thread),
     }
     problems = [problem for holding in found for problem in holding.problems]
+    if args.sites:
+        # few processes have recorded stacks
+        from findleaks.commands.caches_sites import sites_body, sites_of_classes, sites_text
+
+        sites = sites_of_classes(session, found, args)
+        made = partial(sites_text, session, found, sites, args)
+        body = {**body, **sites_body(session, found, sites, args.limit)}
+        return Plain(session, "caches", body, made, blocks_status(session), further=problems)
     return Plain(session, "caches", body, partial(text, found, args), blocks_status(session), further=problems)
 
 

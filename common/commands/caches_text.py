@@ -94,7 +94,7 @@ def _classes(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> 
 
     def cells(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
         for cache in rows:
-            own = [printable(cache.arena) or NONE] * args.by_arena + [printable(cache.name)] * named + [_name(cache.name, cache.size)]
+            own = [printable(cache.arena) or NONE] * args.by_arena + [printable(cache.name)] * named + [size_name(cache.name, cache.size)]
             yield [*own, *_amounts(amount([cache]), write), *(_counted(getattr(cache, name), write) for name in counts)]
         if len(filled) > 1:
             sums = [sum(getattr(cache, name) or 0 for cache in holding.caches) for name in counts]
@@ -166,7 +166,7 @@ def _threads(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> 
 
     def parts(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
         for kept in rows:
-            yield [_thread(kept), _name(kept.name, kept.size), write(kept.blocks), size(kept.bytes)]
+            yield [_thread(kept), size_name(kept.name, kept.size), write(kept.blocks), size(kept.bytes)]
 
     yield from _table(["THREAD", "SIZE", "BLOCKS", "BYTES"], parts, width)
     yield from _left_out(more, "row", "rows")
@@ -227,7 +227,7 @@ def _left_out(more: int, one: str, many: str, empty: int = 0) -> Iterator[str]:
         yield f"  {number(empty)} {one if empty == 1 else many} with nothing in {'it' if empty == 1 else 'them'} left out"
 
 
-def _name(name: str, bytes_: int) -> str:
+def size_name(name: str, bytes_: int) -> str:
     """Cell of SIZE: "48", "2–4 KiB" for the band 2048-4095, or the name of a class of sizes."""
     band = _BAND.fullmatch(name)
     if bytes_ or band is None:

@@ -11,10 +11,12 @@ from findleaks.arg_types import count_word, seconds_word
 from findleaks.commands import command
 from findleaks.commands.count_text import STACKS, CountResult
 from findleaks.commands.frames import add_stack_options
-from findleaks.counting.counter import Counter, Wanted
+from findleaks.commands.output import STACKS as FILES
+from findleaks.commands.output import Written, add_output, output_format
+from findleaks.counting.counter import Counter, Table, Wanted
 from findleaks.counting.stub_counter import Injected
 from findleaks.counting.stub_removal import remove_leftover_stubs
-from findleaks.errors import TargetError, UsageError
+from findleaks.errors import FindleaksError, TargetError, UsageError
 from findleaks.runtimes.rules import RULES, rule
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -32,6 +34,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", metavar="N", type=count_word, default=0, help="end after that many calls of FUNCTION")
     parser.add_argument("--inject", action="store_true", help="count by code put into the process: 100 times faster; x86-64, GDB")
     add_stack_options(parser, STACKS)
+    add_output(parser, "all stacks, at the end,", FILES)
 
 
 def wanted(args: argparse.Namespace) -> Wanted:
@@ -40,7 +43,8 @@ def wanted(args: argparse.Namespace) -> Wanted:
     one = rule(args.outside_scope, args.enter, args.leave) if scoped else None
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
-    return Wanted(args.function, one, args.when, args.every, args.seconds, args.events)
+    output_format(args, FILES)
+    return Wanted(args.function, one, args.when, args.every, args.seconds, args.events, not args.no_lines)
 
 
 def breakpoint_host(target: Target) -> BreakpointHost:
@@ -85,4 +89,20 @@ def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, 
         counter = Counter(breakpoints, wanted(args))
     with closing(counter.tables()) as tables:
         for number, table in enumerate(tables):
-            yield CountResult(counter, table, number, args, notes)
+            yield CountResult(counter, table, number, args, notes, _written(session, table, args) if table.last and args.output else None)
+
+
+def _written(session: Session, table: Table, args: argparse.Namespace) -> Union[Written, str]:
+    """The file with the last table's stacks; in a sentence why there is none, as the table has to
+    be printed all the same."""
+    from findleaks.commands.export import of_target, write_profile
+    from findleaks.commands.profiles import of_stacks
+
+    target = session.target
+    profile = of_stacks(f"Calls of {args.function}: {target.description}", "calls", [(one.frames, one.count) for one in table.stacks])
+    if table.outcome.why != "ended":
+        of_target(profile, target)
+    try:
+        return write_profile(session, profile, args.output, output_format(args, FILES))
+    except FindleaksError as error:
+        return str(error)

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Union
 
 from findleaks.commands import SCHEMA, Invocation
-from findleaks.commands.frames import frame_json
+from findleaks.commands.frames import frame_json, frame_label
 from findleaks.commands.limits import first, in_text
-from findleaks.commands.result import fields
+from findleaks.commands.output import Written
+from findleaks.commands.result import fields, written_json, written_lines
 from findleaks.counting.counter import Counter, Table
 from findleaks.counting.stub_counter import Injected
 from findleaks.formatting import counted, number, printable
@@ -25,8 +26,18 @@ class CountResult:
     status = 0
 
     def __init__(
-        self, counter: Union[Counter, Injected], table: Table, index: int, args: argparse.Namespace, notes: Sequence[str] = ()
+        self,
+        counter: Union[Counter, Injected],
+        table: Table,
+        index: int,
+        args: argparse.Namespace,
+        notes: Sequence[str] = (),
+        written: Union[Written, str, None] = None,
     ) -> None:
+        """`written`: the file of -o, or why there is none."""
+        self._written = written if isinstance(written, Written) else None
+        if isinstance(written, str):
+            self.status, notes = 2, (*notes, written)
         self._counter, self._table, self._index = counter, table, index
         self._args, self._notes = args, notes
 
@@ -40,6 +51,7 @@ class CountResult:
             yield ""
         yield from self._stacks(width)
         if self._table.last:
+            yield from written_lines(self._written, width)
             yield from self._end(invocation)
 
     def _stacks(self, width: int) -> Iterator[str]:
@@ -100,13 +112,13 @@ class CountResult:
             "end": table.outcome.why if table.last else None,
             "why": printable(table.outcome.text, 600) or None,
             "stacks": body,
+            **written_json(self._written),
             "warnings": [*self._notes, *table.notes, *_lost(table)],
         }
 
 
 def _label(frame: NamedFrame, width: int) -> str:
-    label = printable(frame._replace(function=without_parameters(frame.function) or frame.function).label(), 2000)
-    return label if len(label) <= width else label[: width - 1] + "…"
+    return frame_label(frame._replace(function=without_parameters(frame.function) or frame.function), width)
 
 
 def _folded(table: Table) -> Iterator[str]:

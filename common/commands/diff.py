@@ -9,14 +9,14 @@ from typing import Any, Optional
 
 from findleaks.catalogue import meant
 from findleaks.commands import SCHEMA, Invocation, command, diff_survivors
-from findleaks.commands.diff_page import require_html, write_page
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.moments import gather
-from findleaks.commands.result import warning_lines
+from findleaks.commands.output import STACKS, Written, add_output, output_format
+from findleaks.commands.result import warning_lines, written_json, written_lines
 from findleaks.commands.taking import program_of, take
 from findleaks.errors import UsageError
-from findleaks.formatting import printable, size, wrapped
+from findleaks.formatting import printable, wrapped
 from findleaks.history.growth import RANKED, Grown, Growth, Series, all_series
 from findleaks.history.snapshot import Snapshot, differences
 from findleaks.session import Session
@@ -34,6 +34,8 @@ SECTIONS = {
     "threads": ("threads",),
 }
 """Sections of figures by the words of --by."""
+FILES = ("page", *STACKS)
+"""Formats of files, that of a name in .html first."""
 SURVIVORS = "survivors"
 """The word of --by for blocks that stayed, which are no figures."""
 
@@ -42,7 +44,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "moments", nargs="*", metavar="MOMENT", help="snapshots, cores, or folders of them, the earliest first; in a debugger, their names"
     )
-    parser.add_argument("-o", "--output", metavar="FILE.html", default="", help="also write a page of curves and tables, for a browser")
+    add_output(parser, "a page of curves and tables (.html), or the growth as stacks,", FILES)
     what = "every figure of one kind, or the blocks that stayed (survivors), instead of the rows that explain the growth"
     parser.add_argument("--by", choices=(*SECTIONS, SURVIVORS), help=what)
     add_limit(parser, "rows", ROWS)
@@ -50,13 +52,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """UsageError for words that are wrong, before anything is read."""
-    if args.output:
-        require_html(args.output)
+    output_format(args, FILES)
 
 
 def sections(args: argparse.Namespace) -> frozenset[str]:
     """The sections of figures that the arguments need: the page needs all."""
-    words = SECTIONS if args.output else [args.by] if args.by in SECTIONS else []
+    words = SECTIONS if output_format(args, FILES) == "page" else [args.by] if args.by in SECTIONS else []
     return RANKED.union(*(SECTIONS[word] for word in words))
 
 
@@ -79,11 +80,23 @@ class Comparison:
         self.by: str = args.by or ""
         self.rows = self._by(args.by) if args.by in SECTIONS else self.growth.rows
         self.warnings = [printable(warning, 600) for warning in [*warnings, *_common(snapshots)]]
-        self.page: Optional[tuple[str, int]] = None
+        self.written: Optional[Written] = None
 
-    def write_page(self, file: str) -> None:
-        """Write the page. FindleaksError where it cannot be written."""
-        self.page = file, write_page(self.growth, SECTIONS, self.by, self.warnings, file)
+    def write(self, file: str, form: str) -> None:
+        """Write the page, or the growth as stacks. FindleaksError where it cannot be written."""
+        from findleaks.commands.export import rendered
+        from findleaks.report.files import write_file
+
+        if form == "page":
+            from findleaks.commands.diff_page import page
+
+            data = page(self.growth, SECTIONS, self.by, self.warnings)
+        else:
+            from findleaks.commands.diff_profile import of_growth
+
+            data = rendered(of_growth(self.growth), form)
+        write_file(file, data)
+        self.written = Written(file, len(data), form)
 
     def _by(self, word: str) -> list[Grown]:
         series = all_series(self.growth.snapshots, frozenset(SECTIONS[word])).values()
@@ -101,7 +114,7 @@ class Comparison:
             "total": _row(growth.total),
             "grown": [_row(row) for row in first(self.rows, self.limit)],
             **diff_survivors.json(growth.survival, self.limit),
-            **({"written": dict(zip(("file", "bytes"), self.page))} if self.page else {}),
+            **written_json(self.written),
             "objects": [{"runtime": name, "types": [_series(one) for one in types]} for name, types in growth.objects()],
             "warnings": self.warnings,
         }
@@ -113,10 +126,7 @@ class Comparison:
             yield from diff_survivors.lines(self.growth.survival, limit, width)
         else:
             yield from text(self.growth, self.rows, limit, width, invocation, self.current or bool(invocation.target))
-        if self.page:
-            file, written = self.page
-            yield ""
-            yield from wrapped(f"  written to {printable(file)} ({size(written)}): curves and tables, for a browser", width)
+        yield from written_lines(self.written, width)
         yield from warning_lines(self.warnings, width)
 
 
@@ -124,7 +134,7 @@ def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: S
     """The comparison that the words ask for, and its page if they name one."""
     found = Comparison(snapshots, args, warnings, current)
     if args.output:
-        found.write_page(args.output)
+        found.write(args.output, output_format(args, FILES))
     return found
 
 

@@ -7,18 +7,21 @@ from functools import partial
 from typing import Any
 
 from findleaks.allocators.base import Allocator
-from findleaks.arg_types import one_of, size_word
+from findleaks.arg_types import count_word, one_of, size_word
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.in_flight import in_flight_json
 from findleaks.audit.leak_groups import lost, merge
+from findleaks.audit.site_groups import lost_by_site
 from findleaks.audit.suppressions import load
 from findleaks.commands import command
 from findleaks.commands.find_text import text
 from findleaks.commands.limits import add_limit, first, in_text
+from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
 from findleaks.commands.result import Plain, blocks_status, fields
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Heuristic, Kind, State, Totals
+from findleaks.errors import UsageError
 from findleaks.session import Session
 
 HEURISTICS = {
@@ -34,16 +37,21 @@ HEURISTIC_WORDS = {
     "none": Heuristic.NONE,
 }
 KINDS = ("definite", "possible")
+FILES = (*STACKS, "heap", *BLOCKS)  # formats of files
 GROUPS = 20  # groups printed as text without --limit
+SITE_FRAMES = 12  # frames of a site's stack printed as text without --frames
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--by", choices=("type", "size", "kind"), help="merge all sizes of a type, types of a size, or all of a kind")
+    words = "merge all sizes of a type, types of a size, or all of a kind; site: by the stack that allocated them, where recorded"
+    parser.add_argument("--by", choices=("type", "size", "kind", "site"), help=words)
+    parser.add_argument("--frames", type=count_word, default=SITE_FRAMES, help=f"frames of a site's stack as text ({SITE_FRAMES}; 0: all)")
     parser.add_argument("--kind", default="definite,possible", help="groups to show, comma-separated (definite,possible)")
     add_limit(parser, "groups", GROUPS)
     parser.add_argument("--suppressions", metavar="FILE", help="leave out what its lines match: leak:PATTERN, type:GLOB, size:A-B")
     words = f"interior pointers that hold a block: auto (the program's own customs; the default), none, all, or {', '.join(HEURISTICS)}"
     parser.add_argument("--heuristics", default="auto", metavar="auto|none|LIST", help=words)
+    add_output(parser, "all these groups, or their blocks,", FILES)
     parser.add_argument("--fail-over", metavar="BYTES", help="exit status 1 if more than this is lost for sure, e.g. 0 or 64k")
 
 
@@ -55,14 +63,20 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     only through pointers into the middle of a block. Where nearly all such pointers go to one
     offset, behind a header that the program or a library puts in front of its blocks, they count as
     pointers to the start: --heuristics auto."""
+    form = output_format(args, FILES)
+    if args.suppressions and (form in BLOCKS or (form and args.by == "site")):
+        raise UsageError("--suppressions leaves out groups, and such a file has blocks: give one of the two")
+    if form == "heap" and args.by != "site":
+        raise UsageError("a heap profile has the stacks that allocated the blocks: add --by site")
     kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
     suppressions = load(args.suppressions) if args.suppressions else None
     graph = session.graph(heuristics)
-    leaks = lost(session, graph, suppressions)
+    leaks = lost_by_site(session, graph, suppressions) if args.by == "site" else lost(session, graph, suppressions)
     lost_bytes = sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE)
-    shown = merge([leak for leak in leaks if leak.kind in kinds], args.by)
+    wanted = [leak for leak in leaks if leak.kind in kinds]
+    shown = wanted if args.by == "site" else merge(wanted, args.by)
     body: dict[str, object] = {
         "trusted": trusted(session),
         "allocators": [_allocator(session, allocator) for allocator in session.directory.allocators],
@@ -78,7 +92,19 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         body["suppressed"] = [{"rule": str(rule), **fields(use, "groups", "blocks", "bytes")} for rule, use in suppressions.uses.items()]
         body["unused_suppressions"] = [str(rule) for rule in suppressions.unused()]
     status = _status(session, bool(body["trusted"]), fail_over, lost_bytes)
-    return Plain(session, "find", body, partial(text, session, body, shown, in_text(args.limit, GROUPS)), status)
+    say = partial(text, session, body, shown, in_text(args.limit, GROUPS))
+    if args.by == "site":
+        # few processes have recorded stacks
+        from findleaks.commands.find_sites import add_sites, site_text
+
+        add_sites(session, body, first(shown, args.limit))
+        say = partial(site_text, session, body, shown, in_text(args.limit, GROUPS), args.frames)
+    result = Plain(session, "find", body, say, status)
+    if form:
+        from findleaks.commands.find_file import write
+
+        result.written = write(session, args.output, form, kinds, None if args.by == "site" else shown)
+    return result
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import sentences, summary
 from findleaks.audit.in_flight import in_flight_line
-from findleaks.audit.leak_groups import Leak, add, what
+from findleaks.audit.leak_groups import Leak, add, track_words, what
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
@@ -19,6 +19,27 @@ HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 
 def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
     """All lines of the text. `body` is the JSON object; `leaks` are the groups it shows."""
+    if not (yield from opening(session, body, width, invocation)):
+        return
+    rows, rest = _cut(leaks, limit)
+    if rows:
+        yield from table(HEAD, [_row(leak) for leak in rows], (1, 2, 3), width, cut=4)
+        if rest:
+            yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
+        yield ""
+    yield from closing(session, body, width)
+    if rows:
+        first = rows[0]
+        at = f"{first.examples[0]:#x}"
+        suggestions = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {first.size_words}"]
+        suggestions += track_words(session, first) if session.target.trackable else ()
+        yield from invocation.next(width, *suggestions)
+    else:
+        yield from invocation.next(width, "verdict")
+
+
+def opening(session: Session, body: dict[str, Any], width: int, invocation: Invocation) -> Generator[str, None, bool]:
+    """Lines before the table. Returns whether a table follows."""
     totals = body["totals"]
     found = found_allocators(session.directory.allocators, body["allocators"])
     in_use = totals["in_use"]
@@ -30,27 +51,20 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
         for note in body["notes"]:
             yield from wrapped(f"  {note}", width)
         yield from invocation.next(width, "verdict")
-        return
+        return False
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
     yield from wrapped(in_flight_line(body["in_flight"]), width)
     for note in body["notes"]:
         yield from wrapped(note, width)
     yield ""
-    rows, rest = _cut(leaks, limit)
-    if rows:
-        yield from table(HEAD, [_row(leak) for leak in rows], (1, 2, 3), width, cut=4)
-        if rest:
-            yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
-        yield ""
-    yield from _summary(totals, body["suppressed"], body["trusted"])
+    return True
+
+
+def closing(session: Session, body: dict[str, Any], width: int) -> Iterator[str]:
+    """Lines after the table."""
+    yield from _summary(body["totals"], body["suppressed"], body["trusted"])
     yield from _convention_lines(session, width)
-    if rows:
-        first = rows[0]
-        at = f"{first.examples[0]:#x}"
-        yield from invocation.next(width, f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {_sizes(first)}")
-    else:
-        yield from invocation.next(width, "verdict")
 
 
 def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:
@@ -119,7 +133,3 @@ def _named(allocator: Allocator, place: bool) -> str:
     named = allocator.title
     where, usual = printable(allocator.where, 60), allocator.usual_file
     return f"{named} in {where}" if where and (place or not usual or not where.startswith(usual)) else named
-
-
-def _sizes(leak: Leak) -> str:
-    return str(leak.smallest) if leak.smallest == leak.largest else f"{leak.smallest}-{leak.largest}"

@@ -6,17 +6,38 @@ import argparse
 
 from findleaks.arg_types import count_word
 from findleaks.commands.limits import add_limit
-from findleaks.unwind.stacks import NamedFrame
+from findleaks.formatting import printable
+from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 FRAMES = 40  # frames of each stack printed as text without --frames
 
 
 def add_stack_options(parser: argparse.ArgumentParser, stacks: int) -> None:
-    """Add --folded, --limit and --frames. `stacks`: printed as text without --limit (0: all)."""
+    """Add --folded, --limit, --no-lines and --frames. `stacks`: printed as text without --limit (0:
+    all)."""
     parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
     add_limit(parser, "stacks", stacks)
+    parser.add_argument("--no-lines", action="store_true", help="read no debug information: no files, lines and inlined functions")
     parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
 
 
 def frame_json(frame: NamedFrame) -> dict[str, object]:
-    return {"address": hex(frame.address), "function": frame.function or None, "offset": frame.offset, "module": frame.module or None}
+    made: dict[str, object] = {"address": hex(frame.address), "function": frame.function or None}
+    made.update(offset=frame.offset, module=frame.module or None)
+    if frame.file:
+        made.update(file=frame.file, line=frame.line or None)
+    if frame.inlined:
+        made.update(offset=None, inlined=True)
+    return made
+
+
+def frame_label(frame: NamedFrame, width: int) -> str:
+    """A frame in a line of `width` columns: "parse+0x12 at io/parser.c:42", the function without
+    its parameters if that is too long."""
+    place = frame.place()
+    at = f" at {printable(place)}" if place else ""
+    label = printable(frame.label(), 2000)
+    if len(label) + len(at) > width and frame.function:
+        label = printable(frame._replace(function=without_parameters(frame.function)).label(), 2000)
+    left = max(20, width - len(at))
+    return (label if len(label) <= left else label[: left - 1] + "…") + at

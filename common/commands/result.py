@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Optional, Union
 
-from findleaks.audit.diagnostics import result_warnings
+from findleaks.audit.diagnostics import result_warnings, target_warnings
 from findleaks.commands import SCHEMA, Invocation
+from findleaks.commands.output import Written
 from findleaks.engine.load import missing_kernel, stale_kernel
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, wrapped
@@ -20,8 +21,15 @@ SLOW = 3.0  # seconds of work after which a missing C kernel is worth a warning
 def warnings_of(session: Session) -> list[str]:
     """Warnings on what limits the result, printable."""
     computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
-    found = [*session.target.warnings, *result_warnings(session), *filter(None, computed), *_slow(session)]
+    recorded = session.sites.warnings if "sites" in vars(session) else []
+    computed = [*filter(None, computed), *recorded, *source_warnings(session)]
+    found = [*target_warnings(session), *result_warnings(session), *computed, *_slow(session)]
     return [printable(warning, 600) for warning in found]
+
+
+def source_warnings(session: Session) -> list[str]:
+    """Why lines or names are missing that there may be."""
+    return session.sources.warnings if "sources" in vars(session) else []
 
 
 def _slow(session: Session) -> list[str]:
@@ -34,6 +42,18 @@ def _slow(session: Session) -> list[str]:
 def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
     for warning in warnings:
         yield from wrapped(f"warning: {warning}", width)
+
+
+def written_json(written: Optional[Written]) -> dict[str, Any]:
+    """The key `written` of the JSON of a command that wrote a file."""
+    return {} if written is None else {"written": written.json()}
+
+
+def written_lines(written: Optional[Written], width: int) -> Iterator[str]:
+    if written is not None:
+        yield ""
+        for line in written.lines():
+            yield from wrapped(line, width)
 
 
 def blocks_status(session: Session) -> int:
@@ -61,6 +81,7 @@ class Plain:
         further: Iterable[str] = (),
     ) -> None:
         self.status = status
+        self.written: Optional[Written] = None  # the file that was asked for
         self.warnings = list(warnings_of(session) if warnings is None else warnings)
         self.warnings += [printable(warning, 600) for warning in further]
         self._session = session
@@ -73,8 +94,9 @@ class Plain:
         if callable(body):
             body = body()
             self._session.done()  # making it may have shown progress
-        return [{"schema": SCHEMA, "command": self._command, **body, "warnings": self.warnings}]
+        return [{"schema": SCHEMA, "command": self._command, **body, **written_json(self.written), "warnings": self.warnings}]
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:
         yield from self._text(width, invocation)
+        yield from written_lines(self.written, width)
         yield from warning_lines(self.warnings, width)

@@ -17,6 +17,7 @@ from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tre
 from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows
 from findleaks.commands import command
 from findleaks.commands.limits import first, in_text
+from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain, fields
 from findleaks.commands.roots_text import Shown, text
 from findleaks.engine.dominators import SHARED, root_node
@@ -36,6 +37,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--depth", type=count_word, default=DEPTH, help=f"levels of fields below each root ({DEPTH}; 0: none)")
     what = f"roots, and fields of each, to print ({LIMIT}; JSON: all roots, fields of the first {LIMIT}); 0: all"
     parser.add_argument("--limit", type=count_word, help=what)
+    add_output(parser, "the whole tree of what is shown", STACKS)
     parser.add_argument("--lost", action="store_true", help="what nothing holds instead: each lost block that others hang from")
 
 
@@ -52,6 +54,16 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
 
     With NAME, one root in more depth; with ADDR, a block: what it retains, and who holds it. With
     --lost, leaks by what hangs from them."""
+    form = output_format(args, STACKS)
+    result = _result(session, args)
+    if form:
+        from findleaks.commands.roots_file import write
+
+        result.written = write(session, args, form)
+    return result
+
+
+def _result(session: Session, args: argparse.Namespace) -> Plain:
     limit = in_text(args.limit, LIMIT)
     if args.lost:
         return _lost(session, Reader(session), args, limit)

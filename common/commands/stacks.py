@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from findleaks.commands import Invocation, command
-from findleaks.commands.frames import add_stack_options, frame_json
+from findleaks.commands.frames import add_stack_options, frame_json, frame_label
 from findleaks.commands.limits import first
-from findleaks.commands.result import Plain
+from findleaks.commands.output import STACKS, add_output, output_format
+from findleaks.commands.result import Plain, source_warnings
 from findleaks.formatting import counted, number, printable, some
 from findleaks.session import Session
-from findleaks.unwind.stacks import NamedFrame, Stack, filter_stacks, group_threads, without_parameters
+from findleaks.unwind.stacks import NamedFrame, Stack, filter_stacks, group_threads
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,15 +23,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--not-under", metavar="FUNCTION", action="append", default=[], help="only stacks that this one is not on; may be given again"
     )
     add_stack_options(parser, 0)
+    add_output(parser, "all of these stacks", STACKS)
 
 
-@command(arguments=_arguments)
+@command(arguments=_arguments, heapless=True)
 def stacks(session: Session, args: argparse.Namespace) -> Plain:
     """Group the threads by identical stacks, those of most threads first. A function is named in
     full, without its parameters, or by its last part: -c MakeCallback finds node::MakeCallback(…).
     Stacks go through code made at run time (V8's, by its frame pointers) up to the function the
     thread began in; needs no heap and no debug information."""
-    every = group_threads(session.target)
+    form = output_format(args, STACKS)
+    every = group_threads(session.target, None if args.no_lines else session.sources)
     found = filter_stacks(every, args.function, args.module, args.not_under)
     names = session.target.thread_names()
     body = {
@@ -46,15 +49,23 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
             for stack in first(found, args.limit)
         ],
     }
-    warnings = [printable(warning, 600) for warning in session.target.warnings]
+    warnings = [printable(warning, 600) for warning in (*session.target.warnings, *source_warnings(session))]
     ends = list(dict.fromkeys(stack.end for stack in every if stack.end))
     if ends:
         cut = _threads([stack for stack in every if stack.end])
         warnings.append(f"{cut} of {_threads(every)} stacks do not reach their beginning: {some(ends)}; filters see what is there")
-    if not args.folded:
-        return Plain(session, "stacks", body, partial(_text, every, found, names, args), warnings=warnings)
-    # The program that draws folded stacks takes each line for one, also a warning.
-    return Plain(session, "stacks", body, lambda *_: folded(first(found, args.limit)), warnings=warnings if args.json else [])
+    if args.folded:
+        # The program that draws folded stacks takes each line for one, also a warning.
+        result = Plain(session, "stacks", body, lambda *_: folded(first(found, args.limit)), warnings=warnings if args.json else [])
+    else:
+        result = Plain(session, "stacks", body, partial(_text, every, found, names, args), warnings=warnings)
+    if form:
+        from findleaks.commands.export import of_target, write_profile
+        from findleaks.commands.profiles import of_stacks
+
+        profile = of_stacks(f"Threads: {session.target.description}", "threads", [(one.frames, len(one.threads)) for one in found])
+        result.written = write_profile(session, of_target(profile, session.target), args.output, form)
+    return result
 
 
 def _threads(found: Sequence[Stack]) -> int:
@@ -99,11 +110,7 @@ def folded(stacks: Sequence[Stack]) -> Iterator[str]:
 
 def line(frame: NamedFrame, width: int) -> str:
     """One frame, with its file last if it has one; without parameters if the line is too long."""
-    label = printable(frame.label(), 2000)
-    if len(label) > width - len(frame.module) - 3 and frame.function:
-        label = printable(frame._replace(function=without_parameters(frame.function)).label(), 2000)
     module = printable(frame.module, 40)
     if not frame.function or not module:
-        return label[:width]
-    available = max(20, width - len(module) - 3)
-    return f"{label if len(label) <= available else label[: available - 1] + '…'}  [{module}]"
+        return frame_label(frame, width)
+    return f"{frame_label(frame, max(20, width - len(module) - 4))}  [{module}]"

@@ -41,6 +41,8 @@ def take(session: Session, name: str, sections: Optional[Set[str]] = None) -> Sn
     which are no figures, and types, if not wanted, are not looked for then. Raises what the
     commands raise."""
     target = session.target
+    if target.lacks:
+        raise TargetError(target.lacks)
     clock, rows = _clock(target), mappings(session)
     answers: dict[str, Any] = {}
     for word in COMMANDS:

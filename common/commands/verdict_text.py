@@ -30,7 +30,7 @@ def text(session: Session, accounting: Accounting, found: Sequence[Finding], wid
         yield from wrapped(f"  {note}", width)
     yield ""
     for at, finding in enumerate(found, 1):
-        yield from _finding(at, finding, width, invocation)
+        yield from _finding(session, at, finding, width, invocation)
 
 
 def _reserved(accounting: Accounting) -> str:
@@ -103,11 +103,12 @@ def label(share: Share) -> str:
     return words[share.sort]
 
 
-def _finding(at: int, finding: Finding, width: int, invocation: Invocation) -> Iterator[str]:
+def _finding(session: Session, at: int, finding: Finding, width: int, invocation: Invocation) -> Iterator[str]:
     lead = f"  {at}. "
     cause = finding.cause if finding.kind != "kept" else f"Cause: {finding.cause[:1].lower()}{finding.cause[1:]}"
     yield from _hanging(lead, f"{finding.title} {cause}" if finding.cause else finding.title, width)
     if finding.remedies:
         yield from _hanging("     try: ", "; ".join(finding.remedies), width)
-    if finding.commands:
-        yield from ("   " + line for line in invocation.next(width - 3, *finding.commands))
+    commands = [words for words in finding.commands if session.target.trackable or not words.startswith("track ")]
+    if commands:
+        yield from ("   " + line for line in invocation.next(width - 3, *commands))

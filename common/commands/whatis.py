@@ -17,19 +17,33 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("addresses", metavar="ADDR", nargs="+", help="an address: 0x55d0c0a012a0, or a decimal number")
 
 
-@command(arguments=_arguments, positional="addresses")
+@command(arguments=_arguments, positional="addresses", heapless=True)
 def whatis(session: Session, args: argparse.Namespace) -> Plain:
     """Say what each address is: a block (state, kind, type, who owns it), a place on a thread's
     stack, a module's symbol, the allocator's own memory, or a mapping. An address inside a block is
-    as good as its start."""
+    as good as its start. Where a heap profiler or the like recorded the stack that allocated the
+    block, it is printed."""
     addresses = [address_word(word) for word in args.addresses]
     describer = Describer(session)
     answers = [describer.answer(address) for address in addresses]
-    return Plain(session, "whatis", {"answers": [answer.json() for answer in answers]}, partial(_text, answers))
+    return Plain(session, "whatis", {"answers": [_json(session, answer) for answer in answers]}, partial(_text, session, answers))
 
 
-def _text(answers: list[Answer], width: int, invocation: Invocation) -> Iterator[str]:
+def _json(session: Session, answer: Answer) -> dict[str, object]:
+    if answer.block is None:
+        return answer.json()
+    # few processes have recorded stacks
+    from findleaks.commands.site_text import sites_json
+
+    return {**answer.json(), "sites": sites_json(session, answer.sites) if answer.sites else []}
+
+
+def _text(session: Session, answers: list[Answer], width: int, invocation: Invocation) -> Iterator[str]:
     for answer in answers:
         yield f"{answer.address:#x}  {answer.phrase}"
+        for site in answer.sites:
+            from findleaks.commands.site_text import site_lines
+
+            yield from site_lines(session, site, width)
         if answer.block is not None and answer.block.kind:
             yield from invocation.next(width, f"path {answer.block.address:#x}", f"refs {answer.block.address:#x}")

@@ -6,17 +6,19 @@ import os
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Optional
 
 from findleaks.counting.functions import Function, functions
 from findleaks.counting.guard import BREAKPOINT, Guard
 from findleaks.counting.scope import Scope, scope
 from findleaks.counting.unwind_cache import MAX_STACKS, UnwindCache
+from findleaks.debuginfo.sources import Sources
 from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes.rules import Rule
 from findleaks.target.base import Target
 from findleaks.target.control import BreakpointHost, Outcome
-from findleaks.unwind.frames import FRAME_POINTERS, Trace
+from findleaks.unwind.frames import FRAME_POINTERS, Trace, Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer
 
 # Seconds between two readings of what is mapped, while there are stacks that end too early.
@@ -25,7 +27,8 @@ REOPEN_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to count; a table every `every` seconds, an end after `seconds` or `events`; 0: none."""
+    """What to count; a table every `every` seconds, an end after `seconds` or `events`; 0: none.
+    `lines`: whether frames have lines and inlined functions."""
 
     function: str
     rule: Optional[Rule] = None
@@ -33,6 +36,11 @@ class Wanted:
     every: float = 0.0
     seconds: float = 0.0
     events: int = 0
+    lines: bool = True
+
+    def namer(self, target: Target, unwinder: Unwinder) -> Namer:
+        """What names the frames of stacks."""
+        return Namer(target, unwinder, Sources(target) if self.lines else None)
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,8 @@ class Counted:
 class Table:
     """The counts at one moment. `last`: counting has ended, because of `outcome`. Matched calls in
     none of `stacks`, as the table was full: `stack_table_full`. Whether `undecided` calls are
-    outside the scope is unknown. `notes`: what was left in the process, one line each."""
+    outside the scope is unknown. `notes`: what was left in the process, or could not be read, one
+    line each."""
 
     events: int
     matched: int
@@ -102,7 +111,7 @@ class Counter:
             raise TargetError(f"stacks of {target.arch.name} are not unwound")
         self._stack, self._frame = target.arch.sp, FRAME_POINTERS[target.arch.name]
         self.unwind_cache = UnwindCache(target, self.process.read)
-        self._namer = Namer(target, self.unwind_cache.unwinder)
+        self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)
 
     def tables(self) -> Generator[Table, None, None]:
         """A table every `every` seconds, and a last one, each while the process is stopped."""
@@ -165,7 +174,9 @@ class Counter:
 
     def _now(self, elapsed: float, finished: bool, outcome: Outcome) -> Table:
         stacks = [Counted(row.count, row.frames, row.end) for row in self._table.values()]
-        return Table(self.events, self.matched, elapsed, sorted(stacks, key=lambda one: -one.count), finished, outcome)
+        stacks.sort(key=lambda one: -one.count)
+        notes = tuple(self._namer.warnings) if self._namer is not None else ()
+        return Table(self.events, self.matched, elapsed, stacks, finished, outcome, notes=notes)
 
     def _hit(self, address: int) -> bool:
         """A thread is at `address`. Errors wait for the stop: debuggers only print them."""
@@ -214,16 +225,17 @@ class Counter:
     def _named(self, address: int, trace: Trace) -> tuple[NamedFrame, ...]:
         """The named frames; the counted function's name may come from no symbol table."""
         assert self._namer is not None
-        first, *rest = (self._namer.name(frame) for frame in trace.frames)
-        if not first.function:
-            first = next((first._replace(function=one.name, offset=0) for one in self.functions if one.address == address), first)
-        return (first, *rest)
+        first, *rest = (self._namer.names(frame) for frame in trace.frames)
+        own = first[-1]
+        if not own.function:
+            own = next((own._replace(function=one.name, offset=0) for one in self.functions if one.address == address), own)
+        return (*first[:-1], own, *chain.from_iterable(rest))
 
     def _reopen(self) -> None:
         assert self.unwind_cache is not None
         target = self.process.opened()
         self._targets.append(target)
         self.unwind_cache.reload(target)
-        self._namer = Namer(target, self.unwind_cache.unwinder)
+        self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)
         if len(self._targets) > 2:
             self._targets.pop(1).close()

@@ -11,31 +11,26 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Optional
+from dataclasses import replace
+from typing import NamedTuple, Optional, Protocol, TypeVar
 
-from findleaks.counting import stubcode
 from findleaks.counting.free_range import find_free_range
 from findleaks.counting.proc_memory import ProcMemory
-from findleaks.counting.relocate import JUMP_BYTES, Patch, Refused, jump, relocated
+from findleaks.counting.relocate import JUMP_BYTES, Patch, Refused, jump
 from findleaks.counting.table import ENABLED, SERVED, SHARED, Layout
 from findleaks.errors import TargetError
 from findleaks.injection import remote_syscall as remote
+from findleaks.injection.own_memory import HEAD, MAGIC, PAGE, Read, own_memory
 from findleaks.injection.remote_syscall import checked, entry, mapped
 from findleaks.target.base import Region
 from findleaks.target.control import PatchHost, ThreadPosition
 
-PAGE = 4096
-STUB_BYTES = 2048  # of stub code for each patched function
-MAGIC = b"findleaks stub\0\1"
-_HEAD = struct.Struct("<16s4Q")  # MAGIC, bytes of code, bytes in all, the table's address, patches
 _PATCH = struct.Struct("<Q8s8s")
 MAX_PATCHES = 128  # of a stub: its first page has space for so many
 MAX_STACK_BYTES = 8 << 20  # of a stack that are searched for addresses of the stub
 TRIES, PAUSE = 100, 0.004  # resume the process so often, for so many seconds, to let threads leave
 _RW, _RX, _PRIVATE, _SHARED, _ANONYMOUS, _NO_REPLACE = 3, 5, 2, 1, 0x20, 0x100000
 _WIPE_ON_FORK = 18
-
-Read = Callable[[int, int], bytes]
 
 
 class Patched(NamedTuple):
@@ -61,68 +56,78 @@ class Stub(NamedTuple):
     def page(self) -> bytes:
         """The first page's contents."""
         rows = b"".join(_PATCH.pack(one.address, one.original, one.jump) for one in self.patches)
-        return _HEAD.pack(MAGIC, self.code, self.size, self.table, len(self.patches)) + rows
+        return HEAD.pack(MAGIC, self.code, self.size, self.table, len(self.patches)) + rows
 
 
 def found(regions: Iterable[Region], read: Read) -> list[Stub]:
+    """The stubs in a process."""
     made = []
-    for region in regions:
-        if not (region.executable and region.private and not region.writable and not region.name and region.size >= 2 * PAGE):
-            continue
-        head = read(region.start, PAGE)
-        if len(head) < PAGE or not head.startswith(MAGIC):
-            continue
-        _, code, size, table, count = _HEAD.unpack_from(head)
-        if table != region.start + code or code != region.size or not code < size <= 1 << 28 or count > MAX_PATCHES:
-            continue
-        rows = [_PATCH.unpack_from(head, _HEAD.size + _PATCH.size * number) for number in range(count)]
-        patches = tuple(Patched(address, old[:JUMP_BYTES], new[:JUMP_BYTES]) for address, old, new in rows)
-        made.append(Stub(region.start, code, size, patches))
+    for one in own_memory(regions, read):
+        if one.patches <= MAX_PATCHES:
+            rows = [_PATCH.unpack_from(one.head, HEAD.size + _PATCH.size * number) for number in range(one.patches)]
+            patches = tuple(Patched(address, old[:JUMP_BYTES], new[:JUMP_BYTES]) for address, old, new in rows)
+            made.append(Stub(one.address, one.code, one.size, patches))
     return made
 
 
-class Plan(NamedTuple):
-    """`patches` of counted functions, each with its key; `steps`: functions that open or close a
-    scope, with what each adds to the thread's depth."""
+class StubCode(Protocol):
+    """The code of a stub."""
 
-    patches: Sequence[tuple[Patch, int]]
-    steps: Sequence[tuple[Patch, int]]
+    @property
+    def patches(self) -> Sequence[Patch]:
+        """Where jumps to it are to be."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of the code."""
+        ...
+
+    def entry(self, number: int) -> int:
+        """Where in the code the jump of `patches[number]` leads."""
+        ...
+
+    def at(self, address: int, table: int) -> bytes:
+        """The code as it is to be at `address`, with its table at `table`."""
+        ...
+
+
+L = TypeVar("L", bound=Layout)
 
 
 def install(
-    host: PatchHost, memory: ProcMemory, plan: Plan, settings: Callable[[Layout], bytes], program: str
-) -> tuple[Stub, Layout, mmap.mmap]:
-    """Install the stub, not enabled yet. TargetError if that fails, with nothing changed."""
-    every = [*plan.patches, *plan.steps]
-    if len(every) > MAX_PATCHES:
-        raise Refused(f"{len(every)} functions are to be patched, more than {MAX_PATCHES}")
-    code = PAGE + (STUB_BYTES * len(every) + PAGE - 1 & -PAGE)
-    size = code + Layout(0).size
-    _wait_until_clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch, _ in every])
+    host: PatchHost, memory: ProcMemory, code: StubCode, layout: L, settings: Callable[[L], bytes], program: str
+) -> tuple[Stub, L, mmap.mmap]:
+    """Install the stub, not enabled yet, and its table with the sizes of `layout`. TargetError if
+    that fails, with nothing changed."""
+    patches = code.patches
+    if len(patches) > MAX_PATCHES:
+        raise Refused(f"{len(patches)} functions are to be patched, more than {MAX_PATCHES}")
+    executable = PAGE + (code.size + PAGE - 1 & -PAGE)
+    size = executable + layout.size
+    _wait_until_clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch in patches])
     regions = mapped(host.pid)
-    base = find_free_range(regions, size, [patch.address for patch, _ in every], program)
+    base = find_free_range(regions, size, [patch.address for patch in patches], program)
     if base is None:
-        raise Refused(f"memory cannot be had near {every[0][0].address:#x}: no {size:,} bytes are free within 2 GiB")
-    layout = Layout(base + code)
-    patched = tuple(
-        Patched(patch.address, patch.original, jump(patch.address, base + PAGE + STUB_BYTES * number))
-        for number, (patch, _) in enumerate(every)
-    )
-    stub = Stub(base, code, size, patched)
-    text = _code(plan, stub)
+        raise Refused(f"memory cannot be had near {patches[0].address:#x}: no {size:,} bytes are free within 2 GiB")
+    layout = replace(layout, address=base + executable)
+    entries = [base + PAGE + code.entry(number) for number in range(len(patches))]
+    patched = tuple(Patched(patch.address, patch.original, jump(patch.address, to)) for patch, to in zip(patches, entries))
+    stub = Stub(base, executable, size, patched)
+    text = code.at(base + PAGE, stub.table)
     syscall = entry(regions, memory.read)
 
     def map_at(address: int, length: int, access: int, how: int, descriptor: int = -1) -> None:
         got = checked("mmap", host.call(syscall, remote.MMAP, address, length, access, how | _NO_REPLACE, descriptor, 0))
         if got != address:  # kernels before 4.17 take the address for a hint
             host.call(syscall, remote.MUNMAP, got, length)
-            raise Refused(f"memory cannot be had near {every[0][0].address:#x}: the kernel gives it at {got:#x}")
+            raise Refused(f"memory cannot be had near {patches[0].address:#x}: the kernel gives it at {got:#x}")
         ours.append((address, length))
 
     ours: list[tuple[int, int]] = []
     descriptor, shared = -1, None
     try:
-        map_at(base, code, _RX, _PRIVATE | _ANONYMOUS)
+        map_at(base, executable, _RX, _PRIVATE | _ANONYMOUS)
         map_at(layout.address, SHARED, _RW, _PRIVATE | _ANONYMOUS)
         memory.write(layout.address, b"findleaks\0")
         descriptor = checked("memfd_create", host.call(syscall, remote.MEMFD_CREATE, layout.address, 1))
@@ -157,20 +162,6 @@ def _map_shared(pid: int, descriptor: int, size: int) -> mmap.mmap:
         return mmap.mmap(file, size)
     finally:
         os.close(file)
-
-
-def _code(plan: Plan, stub: Stub) -> bytes:
-    made = bytearray()
-    rows = [(stubcode.COUNT, *one) for one in plan.patches] + [(stubcode.STEP, *one) for one in plan.steps]
-    for blob, patch, operand in rows:
-        at = stub.address + PAGE + len(made)
-        piece = bytearray(blob)
-        distance = stub.table - at - stubcode.TABLE - 4
-        piece[stubcode.TABLE : stubcode.TABLE + 4] = distance.to_bytes(4, "little", signed=True)
-        piece[stubcode.OPERAND : stubcode.OPERAND + 8] = (operand & (1 << 64) - 1).to_bytes(8, "little")
-        piece += relocated(patch, at + len(blob))
-        made += piece.ljust(STUB_BYTES, b"\xcc")
-    return bytes(made)
 
 
 def enable(memory: ProcMemory, stub: Stub, on: bool) -> None:

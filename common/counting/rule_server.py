@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Optional
 
-from findleaks.counting.patcher import Read
 from findleaks.counting.table import (
     ADDRESS,
     ANSWERED,
@@ -35,11 +34,12 @@ from findleaks.counting.table import (
     answer,
 )
 from findleaks.counting.unwind_rules import Step, follow, step
+from findleaks.injection.own_memory import Read
 from findleaks.injection.remote_syscall import mapped
 from findleaks.target.base import Region, Target
 from findleaks.unwind.frames import Unwinder
 
-IDLE_SECONDS, BUSY_SECONDS = 0.001, 0.0002  # between polls: without requests, after one
+BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # between polls: after a request, and long after
 REOPEN_SECONDS = 0.2  # between readings of mapped files, while places are in none
 _NO_ANSWER, _TABLE_FULL = 1, 2  # ORPHANED: no answer in time, or no server; table of rules full
 
@@ -150,13 +150,14 @@ class Service(threading.Thread):
 
     def run(self) -> None:
         try:
-            notified = False
+            notified, pause = False, BUSY_SECONDS
             while not self._over.is_set():
                 served = self._serve()
                 if not notified and ((self._limit and self._events() >= self._limit) or self._ended()):
                     notified = True
                     self._notify()
-                time.sleep(BUSY_SECONDS if served else IDLE_SECONDS)
+                pause = BUSY_SECONDS if served else min(1.1 * pause, IDLE_SECONDS)
+                time.sleep(pause)
         except BaseException as error:
             self.error = error
             self._shared[ORPHANED - SHARED] = _NO_ANSWER

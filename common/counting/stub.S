@@ -2,56 +2,21 @@
 # common/counting/stubcode.py, made from this file by `python tests/support/stub.py`; the layout of
 # the table is in common/counting/table.py.
 #
-# It walks the thread's stack as the unwinder does, by rules (one for each return address) that
-# findleaks made from call frame information, and counts the call in a tree. Each frame has a node,
-# with the callee's node as parent; the node of the last frame holds the count. All of it is
-# lock-free: new entries are published by one cmpxchg16b. For a place without a rule it asks the
-# rule server (rule_server.py), and waits for a bounded time. It reads no memory but the table, what
-# the rules say is a frame of this stack, and (in V8) an isolate that the rule server has confirmed.
-# It makes no system call, takes no lock, uses 400 bytes of stack below the red zone, and changes
-# general registers only, all of which it restores.
+# It walks the stack (stack_walk.S), and counts the call at the node of the last frame. Besides what
+# the walk reads, it reads (in V8) an isolate that the rule server has confirmed. It makes no system
+# call, takes no lock, uses 400 bytes of stack below the red zone, and changes general registers
+# only, all of which it restores.
 
-        .intel_syntax noprefix
+#include "stack_walk.S"
 
-# Offsets in the table: a page of settings, private to the process, and what is shared with
-# findleaks after it.
-        .set ENABLED, 0x00
+# Offsets in the table, besides those of stack_walk.S, and another bit of keys.
         .set LIMIT, 0x08
-        .set PATIENCE, 0x10
-        .set GOLDEN, 0x18
-        .set RULES, 0x20
-        .set RULES_MASK, 0x28
-        .set NODES, 0x30
-        .set NODES_MASK, 0x38
-        .set THREADS, 0x40
-        .set THREADS_MASK, 0x48
         .set SCOPE, 0x50
         .set FROM, 0x58
         .set LEVEL, 0x60
         .set BASELINE, 0x68
-        .set SERVED, 0x70                       # whether there is a server to answer
-        .set EVENTS, 0x1000
-        .set FULL, 0x1008
         .set UNSURE, 0x1010
-        .set ORPHANED, 0x1018
-        .set STATES, 0x1100                     # of the 16 requests, each in its own cache line of 64 bytes
-        .set SLOTS, 0x2000                      # the requests, 0x400 bytes each
-        .set PROBES, 64
-
-# Bits of keys, which are addresses below 2^61 otherwise.
-        .set EXACT, 63                          # where the thread was interrupted or entered: not a return address
-        .set STACK, 62                          # the page number of a stack; its rule is where that stack ends
         .set ISOLATE, 61
-
-# Kinds of rules: their lowest byte. The second byte is how the caller's frame pointer is found (0:
-# unchanged, 1: saved relative to the caller's frame, 2: relative to the frame pointer), the next two
-# its offset, the upper four the offset of the caller's frame.
-        .set LAST, 0
-        .set BY_SP, 1
-        .set BY_FP, 2
-        .set THROUGH_FP, 3
-        .set CHAIN, 4
-        .set SIGNAL, 5
 
         .macro enter
         lea     rsp, [rsp - 128]
@@ -100,14 +65,6 @@
         lea     rsp, [rsp + 128]
         .endm
 
-# Hash the key rdi: rax is the number of the first entry to look at, in a table of (key, value).
-        .macro place mask
-        mov     rax, [r8 + GOLDEN]
-        imul    rax, rdi
-        shr     rax, 40
-        and     rax, [r8 + \mask]
-        .endm
-
         .globl  count_begin, count_end, step_begin, step_end
 count_begin:
         enter
@@ -152,108 +109,9 @@ by_depth:
         cmp     qword ptr [rsi + 8], 0
         jne     out
 outside:
-        mov     rdi, r14
-        shr     rdi, 12
-        bts     rdi, STACK
-        call    rule
-        jnc     bounded
-        mov     rax, r14                        # no answer: up to the end of this page
-        or      rax, 4095
-        inc     rax
-bounded:
-        mov     r13, rax
-        xor     r12d, r12d
-        mov     r15d, 4096
-frame:                                          # r9: stack pointer, r10: frame pointer, r11: key of the place, r12: the callee's node
-        call    node
-        jc      full
-        mov     rdi, r11
-        call    rule
-        jc      broken
-        mov     rdi, rax
-        shl     rdi, 32
-        sar     rdi, 48                         # offset of the saved frame pointer
-        mov     rsi, rax
-        sar     rsi, 32                         # offset of the frame
-        movzx   edx, ah
-        movzx   ecx, al
-        cmp     ecx, BY_SP
-        jb      whole
-        je      by_sp
-        cmp     ecx, THROUGH_FP
-        jb      by_fp
-        je      through_fp
-        cmp     ecx, SIGNAL
-        je      signal
-        ja      whole
-        test    r10, r10                        # CHAIN
-        jz      chain_ends
-        cmp     r10, r9
-        jb      broken
-        test    r10b, 7
-        jnz     broken
-        lea     rbx, [r10 + 16]
-        jmp     caller
-chain_ends:
-        bt      r11, EXACT
-        jc      broken
-        jmp     whole
-by_sp:
-        lea     rbx, [r9 + rsi]
-        jmp     caller
-by_fp:
-        lea     rbx, [r10 + rsi]
-        jmp     caller
-through_fp:
-        lea     rcx, [r10 + rsi]
-        call    inside
-        jc      broken
-        mov     rbx, [rcx]
-caller:                                         # rbx: where the caller's frame begins
-        lea     rcx, [rbx - 8]
-        cmp     rcx, r9
-        jb      broken
-        cmp     rbx, r13
-        ja      broken
-        test    edx, edx
-        jz      same_pointer
-        lea     rcx, [rbx + rdi]
-        cmp     edx, 1
-        je      saved
-        lea     rcx, [r10 + rdi]
-saved:
-        call    inside
-        jc      broken
-        mov     r10, [rcx]
-same_pointer:
-        mov     r11, [rbx - 8]
-        mov     r9, rbx
-        test    r11, r11
-        jz      whole
-        dec     r15d
-        jz      broken
-        jmp     frame
-signal:                                         # the kernel's frame: struct ucontext, its gregs at 40 (arch/x86/include/uapi/asm/sigcontext.h)
-        lea     rcx, [r9 + 168]
-        call    inside
-        jc      broken
-        mov     r11, [rcx]
-        test    r11, r11
-        jz      whole
-        bts     r11, EXACT
-        mov     r10, [r9 + 120]
-        mov     r9, [r9 + 160]
-        mov     r14, r9
-        mov     rdi, r9
-        shr     rdi, 12
-        bts     rdi, STACK
-        call    rule
-        jc      broken
-        mov     r13, rax
-        dec     r15d
-        jz      broken
-        jmp     frame
+        walk_stack
 whole:
+own:
         lock inc qword ptr [r12 + 16]
         jmp     out
 broken:
@@ -266,177 +124,7 @@ unsure:
         lock inc qword ptr [r8 + UNSURE]
         jmp     out
 
-# Carry: the word at rcx is not within this stack.
-inside:
-        cmp     rcx, r14
-        jb      1f
-        lea     rax, [rcx + 8]
-        cmp     r13, rax
-1:      ret
-
-# r12 becomes the node with the key r11 and the parent r12, made if there is none. Carry: the table is full.
-node:
-        mov     rax, r12
-        rol     rax, 24
-        xor     rax, r11
-        imul    rax, [r8 + GOLDEN]
-        shr     rax, 40
-        mov     edi, PROBES
-        mov     rbp, rax
-1:      and     rbp, [r8 + NODES_MASK]
-        mov     rsi, rbp
-        shl     rsi, 5
-        add     rsi, [r8 + NODES]
-        mov     rax, [rsi]
-        cmp     rax, r11
-        jne     2f
-        cmp     [rsi + 8], r12
-        je      3f
-2:      test    rax, rax
-        jnz     4f
-        xor     edx, edx                        # rdx:rax is 0
-        mov     rbx, r11
-        mov     rcx, r12
-        lock cmpxchg16b [rsi]
-        je      3f
-        cmp     rax, r11                        # another thread was faster, perhaps with the same node
-        jne     4f
-        cmp     rdx, r12
-        je      3f
-4:      inc     rbp
-        dec     edi
-        jnz     1b
-        stc
-        ret
-3:      mov     r12, rsi
-        clc
-        ret
-
-# rax: the rule of the key rdi. Carry: there is none, even after asking. Clobbers rbp, rbx, rcx, rdx, rsi.
-rule:
-        mov     ebp, 4                          # times to ask
-again:
-        place   RULES_MASK
-        mov     esi, PROBES
-1:      and     rax, [r8 + RULES_MASK]
-        mov     rcx, rax
-        shl     rcx, 4
-        add     rcx, [r8 + RULES]
-        mov     rdx, [rcx]
-        cmp     rdx, rdi
-        je      known
-        test    rdx, rdx
-        jz      ask
-        inc     rax
-        dec     esi
-        jnz     1b
-ask:
-        dec     ebp
-        js      unknown
-        rdtsc
-        shl     rdx, 32
-        or      rax, rdx
-        mov     rsi, rax                        # when the waiting began
-2:      lea     rcx, [r8 + STATES]
-        lea     rbx, [r8 + SLOTS]
-3:      mov     edx, 1
-        xor     eax, eax
-        lock cmpxchg [rcx], rdx
-        je      mine
-        add     rcx, 64
-        add     rbx, 0x400
-        lea     rdx, [r8 + STATES + 16 * 64]
-        cmp     rcx, rdx
-        jb      3b
-        call    waited
-        jc      unknown
-        jmp     2b
-mine:
-        mov     [rbx], rdi
-        mov     [rbx + 8], r9
-        mov     [rbx + 16], r10
-        mov     [rbx + 24], r11
-        mov     qword ptr [rcx], 2
-4:      cmp     qword ptr [rcx], 3
-        je      answered
-        call    waited
-        jnc     4b
-        mov     eax, 2                          # give up, unless the answer came just now
-        xor     edx, edx
-        lock cmpxchg [rcx], rdx
-        jne     answered
-unknown:
-        stc
-        ret
-answered:                                       # add the rules of the answer: [rbx + 32] pairs of (key, value)
-        mov     esi, [rbx + 32]
-        cmp     esi, 56
-        ja      6f
-        push    rbp
-        push    rdi
-        push    rcx
-        lea     rbp, [rbx + 64]
-5:      dec     esi
-        js      7f
-        mov     rdi, [rbp]
-        call    publish
-        add     rbp, 16
-        jmp     5b
-7:      pop     rcx
-        pop     rdi
-        pop     rbp
-6:      mov     qword ptr [rcx], 0
-        jmp     again
-known:
-        mov     rax, [rcx + 8]
-        clc
-        ret
-
-# Add the pair at rbp, with the key rdi, to the rules, unless it is there or the table is full.
-# Clobbers rax, rbx, rcx, rdx, rdi.
-publish:
-        test    rdi, rdi
-        jz      9f
-        push    rsi
-        push    r11
-        place   RULES_MASK
-        mov     r11, rax
-        mov     esi, PROBES
-8:      and     r11, [r8 + RULES_MASK]
-        mov     rdi, r11
-        shl     rdi, 4
-        add     rdi, [r8 + RULES]
-        mov     rbx, [rbp]
-        mov     rcx, [rbp + 8]
-        xor     eax, eax
-        xor     edx, edx
-        lock cmpxchg16b [rdi]
-        je      10f
-        cmp     rax, rbx
-        je      10f
-        inc     r11
-        dec     esi
-        jnz     8b
-10:     pop     r11
-        pop     rsi
-9:      ret
-
-# Carry: the time to wait, which began at rsi, is over, or there is no server to answer.
-waited:
-        pause
-        cmp     qword ptr [r8 + SERVED], 0
-        je      11f
-        cmp     qword ptr [r8 + ORPHANED], 0
-        jne     11f
-        rdtsc
-        shl     rdx, 32
-        or      rax, rdx
-        sub     rax, rsi
-        cmp     [r8 + PATIENCE], rax            # carry: PATIENCE is less than the time elapsed
-        jnc     12f
-        mov     qword ptr [r8 + ORPHANED], 1
-11:     stc
-12:     ret
+        walk_functions
 
 # rsi: the entry of the thread rdi, made if there is none. Carry: the table is full. Clobbers rax, rcx, rdx.
 depth:

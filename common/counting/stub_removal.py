@@ -89,7 +89,7 @@ class _TracedProcess(StoppedProcess):
 
 
 def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) -> list[str]:
-    """Remove stubs that an earlier `count --inject` left in a stopped process; a line for each.
+    """Remove stubs that an earlier command left in a stopped process; a line for each.
     Without `host`, the target's injection host is begun if there are any."""
     if target.pid is None or target.arch.name != "x86-64":
         return []
@@ -99,7 +99,7 @@ def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) 
     try:
         memory = writable_memory(target.pid)
     except TargetError as error:
-        return [f"an earlier count --inject was killed, and its stub stays: {error}"]
+        return [f"an earlier count --inject or track was killed, and its stub stays: {error}"]
     try:
         host = host or target.injection_host()
         if host is None:
@@ -151,8 +151,7 @@ def tidy(host: PatchHost, memory: ProcMemory) -> list[str]:
         abandon(memory, stub)
         problems = taken_out(host, memory, stub, True)
         if live or not problems:
-            notes.append(
-                f"an earlier count --inject was killed: its stub at {stub.address:#x} is taken out, {len(live)} function(s) restored"
-            )
+            taken = f"its stub at {stub.address:#x} is taken out, {len(live)} function(s) restored"
+            notes.append(f"an earlier count --inject or track was killed: {taken}")
         notes += problems
     return notes

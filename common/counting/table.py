@@ -41,8 +41,8 @@ PATIENCE = 3 * 10**10
 
 # Kinds of rules. No caller; its frame begins at an offset from the stack pointer, from the frame
 # pointer, or where the word at such an offset points; code that keeps the chain of frame pointers;
-# the kernel's frame around a signal handler.
-LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL = range(6)
+# the kernel's frame around a signal handler; findleaks' own code, by the frame pointer.
+LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN = range(7)
 _M64 = (1 << 64) - 1
 
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple, Optional
 
-from findleaks.counting.table import ADDRESS, BY_FP, BY_SP, CHAIN, EXACT, LAST, SIGNAL, THROUGH_FP, pack
+from findleaks.counting.table import ADDRESS, BY_FP, BY_SP, CHAIN, EXACT, LAST, OWN, SIGNAL, THROUGH_FP, pack
 from findleaks.target.encoded_numbers import sleb128
 from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.frames import Frame, Unwinder
@@ -64,8 +64,8 @@ def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Ca
             if fp < sp or fp & 7:
                 return None
             after = fp + 16
-        elif kind in (BY_SP, BY_FP, THROUGH_FP):
-            after = {BY_SP: sp, BY_FP: fp, THROUGH_FP: fp}[kind] + offset
+        elif kind in (BY_SP, BY_FP, THROUGH_FP, OWN):
+            after = (sp if kind == BY_SP else fp) + offset
             after = at(after) if kind == THROUGH_FP else after
         else:
             return None

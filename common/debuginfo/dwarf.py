@@ -11,13 +11,15 @@ from __future__ import annotations
 import itertools
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, Optional, TypeVar
 
 from findleaks.debuginfo.elftools_loader import load_elftools
-from findleaks.debuginfo.sections import MAX_READS, READS_BETWEEN_POLLS, Meter, Stream, debug_sections
-from findleaks.errors import FindleaksError, TargetError
+from findleaks.debuginfo.sections import MAX_READS, READS_BETWEEN_POLLS, Meter, Sections, Stream
+from findleaks.errors import FindleaksError
 from findleaks.target import elf
+from findleaks.target.separate import has_debug_info
 
 Progress = Callable[[str, float], None]
 """Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
@@ -41,21 +43,15 @@ DIE = Any  # elftools.dwarf.die.DIE: a debugging information entry
 Unit = Any  # elftools.dwarf.compileunit.CompileUnit
 
 
-def has_debug_info(data: elf.Buffer) -> bool:
-    """Whether a file has debug information. Works without pyelftools."""
-    try:
-        names = {section.name for section in elf.sections(data, elf.header(data)) if section.type != elf.SHT_NOBITS}
-    except TargetError:
-        return False
-    return bool(names & {".debug_info", ".zdebug_info"})
-
-
-def open_dwarf(data: elf.Buffer, progress: Progress = lambda phase, part: None) -> Optional[DebugFile]:
-    """The debug information in the file `data`; None if it has none, or without pyelftools."""
+def open_dwarf(
+    data: elf.Buffer, progress: Progress = lambda phase, part: None, alternate: Optional[elf.Buffer] = None
+) -> Optional[DebugFile]:
+    """The debug information in the file `data`; None if it has none, or without pyelftools.
+    `alternate`: the supplementary file by dwz that it refers to."""
     if not has_debug_info(data):
         return None
     module = load_elftools()
-    file = DebugFile(data, module, progress) if module is not None else None
+    file = DebugFile(data, module, progress, alternate) if module is not None else None
     return file if file is not None and ".debug_info" in file.sections else None
 
 
@@ -75,22 +71,30 @@ class DebugFile:
     """One file's debug information. `sections` are all its sections, by name.
     Whatever reads it must be passed to `ask`, which handles pyelftools' many kinds of errors."""
 
-    def __init__(self, data: elf.Buffer, elftools: Any, progress: Progress) -> None:
+    def __init__(
+        self, data: elf.Buffer, elftools: Any, progress: Progress, alternate: Optional[elf.Buffer] = None, meter: Optional[Meter] = None
+    ) -> None:
         self.progress, self._elftools = progress, elftools
         self.head = elf.header(data)
         self.word = self.head.bits // 8
         self.order: Literal["little", "big"] = "little" if self.head.byteorder == "little" else "big"
-        self.sections = debug_sections(data, self.head, lambda: progress(PHASE, 0.0))
+        self.sections = Sections(data, self.head, lambda: progress(PHASE, 0.0))
         self.elsewhere = ""  # which other file an entry referred to, for a warning
-        self._meter = Meter(lambda: progress(PHASE, 0.0))
+        self._meter = meter or Meter(lambda: progress(PHASE, 0.0))
         # For an intact file, four reads for each byte are enough.
-        size = sum(len(self.sections.get(name, b"")) for name in (".debug_info", ".debug_types", ".debug_abbrev"))
+        size = sum(self.sections.size(name) for name in (".debug_info", ".debug_types", ".debug_abbrev"))
         self._most_reads = min(4 * size + MIN_READS, MAX_READS)
         self._failures = self._renewed = 0
         self._asking = False
         self._parts = [self._part(".debug_info", False), self._part(".debug_types", True)]
         self._members: dict[tuple[int, int], tuple[Unit, list[DIE]]] = {}
+        self._alternate = DebugFile(alternate, elftools, progress, None, self._meter) if alternate is not None else None
         self._renew()
+
+    @property
+    def units(self) -> Sequence[int]:
+        """The offsets of the units of .debug_info, ascending."""
+        return self._parts[0].starts
 
     def split(self) -> bool:
         """Whether it was made with -gsplit-dwarf: all but the addresses is in .dwo files."""
@@ -129,14 +133,22 @@ class DebugFile:
         given: dict[str, Any] = {f"{name}_sec": None for name in _UNUSED}
         if self._elftools.__version__ < "0.32":
             del given["debug_types_sec"]  # did not exist; here .debug_types is a part of its own
-        given.update((f"{name}_sec", self._descriptor(self.sections.get(f".{name}"))) for name in _USED)
+        given.update((f"{name}_sec", self._section(f".{name}")) for name in _USED)
         for part in self._parts:
-            given["debug_info_sec"] = self._descriptor(memoryview(part.data)[: part.end])
+            units = memoryview(part.data)[: part.end]
+            given["debug_info_sec"] = self._descriptor(partial(_same, units), part.end)
             part.info = module.DWARFInfo(module.DwarfConfig(self.order == "little", "", self.word), **given)
+        if self._alternate is not None:
+            self._alternate._renew()
+            for part in self._parts:
+                part.info.supplementary_dwarfinfo = self._alternate._parts[0].info
 
-    def _descriptor(self, data: Optional[elf.Buffer]) -> Any:
+    def _section(self, name: str) -> Any:
+        return self._descriptor(partial(self.sections.__getitem__, name), self.sections.size(name)) if name in self.sections else None
+
+    def _descriptor(self, open_data: Callable[[], elf.Buffer], size: int) -> Any:
         descriptor = self._elftools.dwarf.dwarfinfo.DebugSectionDescriptor
-        return None if data is None else descriptor(Stream(data, self._meter), "", 0, len(data), 0)
+        return descriptor(Stream(open_data, size, self._meter), "", 0, size, 0)
 
     def _part(self, name: str, old_types: bool) -> _Part:
         """One pass over a section's unit headers, up to the first that is not valid: pyelftools
@@ -232,12 +244,19 @@ class DebugFile:
         if value.form in _LOCAL:
             return die.cu.get_DIE_from_refaddr(die.cu.cu_offset + value.raw_value)
         if value.form == "DW_FORM_ref_addr":
-            return self.unit_of(value.raw_value).get_DIE_from_refaddr(value.raw_value)
+            return self.owner(die).unit_of(value.raw_value).get_DIE_from_refaddr(value.raw_value)
         if value.form == "DW_FORM_ref_sig8":
             return self._by_signature(value.raw_value)
+        if value.form in IN_ANOTHER_FILE and self._alternate is not None:
+            return self._alternate.unit_of(value.raw_value).get_DIE_from_refaddr(value.raw_value)
         if value.form in IN_ANOTHER_FILE:
             self.elsewhere = "in a supplementary file (.gnu_debugaltlink)"
         return None
+
+    def owner(self, die: DIE) -> DebugFile:
+        """The file that an entry is in: this one or its supplementary one."""
+        other = self._alternate
+        return other if other is not None and die.cu.dwarfinfo is other._parts[0].info else self
 
     def _by_signature(self, signature: int) -> DIE:
         part = next(part for part in self._parts if signature in part.types)
@@ -258,3 +277,7 @@ def number(die: DIE, attribute: str) -> Optional[int]:
     """An attribute's number; None if it is missing, or an expression."""
     value = die.attributes.get(attribute)
     return value.value if value is not None and isinstance(value.value, int) else None
+
+
+def _same(data: elf.Buffer) -> elf.Buffer:
+    return data

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from findleaks.debuginfo.dwarf import DebugFile, Progress, has_debug_info, open_dwarf
+from findleaks.debuginfo.dwarf import DebugFile, Progress, open_dwarf
 from findleaks.debuginfo.elftools_loader import ELFTOOLS_MISSING, load_elftools
 from findleaks.errors import TargetError
 from findleaks.target.base import Module, Target
+from findleaks.target.separate import alternate_link, has_debug_info
 
 
 class DebugFiles:
     """Files with debug information, by module.
-    `warning`: why names that may exist are missing, in one line; "": none are known to be."""
+    `warning`: why names that may exist are missing, in one line; "": none are known to be.
+    `unreadable`: whether there are files that cannot be read without pyelftools."""
 
     def __init__(self, target: Target, progress: Progress = lambda phase, part: None) -> None:
         self._target, self._progress = target, progress
         self._opened: dict[int, Sequence[DebugFile]] = {}
         self.warning = ""
+        self.unreadable = False
 
     def of(self, module: Module) -> Sequence[DebugFile]:
-        """A module's files: its own, and the separate one of its build-id."""
+        """A module's files: its own, and the separate one of its build-id or .gnu_debuglink."""
         if module.start not in self._opened:
             self._opened[module.start] = self._open(module)
         return self._opened[module.start]
+
+    def for_members(self, module: Module) -> Sequence[DebugFile]:
+        """Likewise; sets `warning` if they cannot be read."""
+        found = self.of(module)
+        if self.unreadable:
+            self.warning = f"members of variables have no names: {ELFTOOLS_MISSING}"
+        return found
 
     def _open(self, module: Module) -> Sequence[DebugFile]:
         found = []
@@ -31,10 +41,12 @@ class DebugFiles:
             if not has_debug_info(data):
                 continue
             if load_elftools() is None:
-                self.warning = f"members of variables have no names: {ELFTOOLS_MISSING}"
+                self.unreadable = True
                 return []
+            link = alternate_link(data)
+            alternate = self._target.alternate_data(module, link) if link is not None else None
             try:
-                found.append(open_dwarf(data, self._progress))
+                found.append(open_dwarf(data, self._progress, alternate))
             except TargetError:
                 continue
         return [file for file in found if file is not None]

@@ -122,7 +122,7 @@ class Members:
         """The type of the variable that begins at `address`; None if it is not known."""
         for module in self._target.modules():
             if module.start <= address < module.end:
-                for file in self._files.of(module):
+                for file in self._files.for_members(module):
                     if file not in self._variables:
                         self._variables[file] = Variables(file)
                     made = _declared(file, self._variables[file].at(address - module.bias))

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
-from typing import Optional
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple, Optional
 
+from findleaks.debuginfo import zstd
 from findleaks.target import elf
 
 MAX_READS = 1 << 18  # for one question, some 1.5 s; a variable in large C++ takes a few thousand
@@ -26,7 +28,7 @@ zlib reaches 1,032, debug information about 10; but units may share tables of ab
 
 SLICE_BYTES = 1 << 16  # compressed bytes inflated between two polls for an interrupt
 
-SHF_COMPRESSED, ELFCOMPRESS_ZLIB = 0x800, 1
+SHF_COMPRESSED, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD = 0x800, 1, 2
 
 
 class TooMuch(Exception):
@@ -68,12 +70,17 @@ class Meter:
 class Stream:
     """A section as a file object, with the methods that pyelftools uses."""
 
-    def __init__(self, data: elf.Buffer, meter: Meter) -> None:
-        self._data, self._meter, self._at, self._high = memoryview(data), meter, 0, 0
+    def __init__(self, open_data: Callable[[], elf.Buffer], size: int, meter: Meter) -> None:
+        """`open_data` gives the section's `size` bytes, or fewer of a damaged one, when asked."""
+        self._open, self._size, self._meter, self._at, self._high = open_data, size, meter, 0, 0
+
+    @cached_property
+    def _data(self) -> memoryview:
+        return memoryview(self._open())
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go to an offset from the beginning (0), from here (1), or from the end (2)."""
-        self._at = max(offset + (0, self._at, len(self._data))[whence], 0)
+        self._at = max(offset + (0, self._at, self._size)[whence], 0)
         return self._at
 
     def tell(self) -> int:
@@ -81,7 +88,8 @@ class Stream:
 
     def until(self, end: int) -> Stream:
         """A stream that ends at `end`."""
-        return Stream(self._data[:end], self._meter)
+        part = self._data[:end]
+        return Stream(lambda: part, len(part), self._meter)
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes, as many as there are."""
@@ -95,37 +103,69 @@ class Stream:
         return data
 
 
-def debug_sections(data: elf.Buffer, head: elf.Header, poll: Callable[[], None]) -> dict[str, elf.Buffer]:
-    """A file's sections of debug information, inflated, by name (".debug_info" for ".zdebug_info").
-    Those compressed otherwise than by zlib are empty; those of implausible size are left out."""
-    found: dict[str, elf.Buffer] = {}
-    left = MAX_DECOMPRESSED
-    for section in elf.sections(data, head):
-        name = section.name.replace(".zdebug_", ".debug_", 1)
-        if section.type == elf.SHT_NOBITS or not name.startswith(".debug_") or name in found:
-            continue
-        raw = memoryview(data)[section.offset : section.offset + section.size]
-        if name == section.name and not section.flags & SHF_COMPRESSED:
-            found[name] = raw
-            continue
-        begin, size = _gnu_size(raw) if name != section.name else _size(raw, head)
-        if size <= min(left, max(MAX_RATIO * len(raw), ANY_RATIO_BYTES)):
-            left -= size
-            found[name] = _inflated(raw[begin:], size, poll)
-    return found
+class _Packed(NamedTuple):
+    """A section as it lies in the file; `unpack` (None: not compressed) makes `size` bytes."""
+
+    raw: memoryview
+    size: int
+    unpack: Optional[Callable[[memoryview, int, Callable[[], None]], bytes]] = None
 
 
-def _size(raw: memoryview, head: elf.Header) -> tuple[int, int]:
-    """Sizes of the Elf_Chdr (gABI, chapter 4) and of the section inflated, 0 if it cannot be."""
+class Sections(Mapping[str, elf.Buffer]):
+    """A file's sections of debug information by name (".debug_info" for ".zdebug_info"), inflated
+    when first read. Those that cannot be are empty; those of implausible size are left out."""
+
+    def __init__(self, data: elf.Buffer, head: elf.Header, poll: Callable[[], None]) -> None:
+        self._poll = poll
+        self._packed: dict[str, _Packed] = {}
+        self._opened: dict[str, elf.Buffer] = {}
+        left = MAX_DECOMPRESSED
+        for section in elf.sections(data, head):
+            name = section.name.replace(".zdebug_", ".debug_", 1)
+            if section.type == elf.SHT_NOBITS or not name.startswith(".debug_") or name in self._packed:
+                continue
+            raw = memoryview(data)[section.offset : section.offset + section.size]
+            if name == section.name and not section.flags & SHF_COMPRESSED:
+                self._packed[name] = _Packed(raw, len(raw))
+                continue
+            packed = _gnu_packed(raw) if name != section.name else _packed(raw, head)
+            if packed.size <= min(left, max(MAX_RATIO * len(raw), ANY_RATIO_BYTES)):
+                left -= packed.size
+                self._packed[name] = packed
+
+    def __getitem__(self, name: str) -> elf.Buffer:
+        if name not in self._opened:
+            packed = self._packed[name]
+            self._opened[name] = packed.unpack(packed.raw, packed.size, self._poll) if packed.unpack is not None else packed.raw
+        return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def size(self, name: str) -> int:
+        """Bytes of a section, inflated; 0 if there is none. Inflates nothing."""
+        return self._packed[name].size if name in self._packed else 0
+
+
+def _packed(raw: memoryview, head: elf.Header) -> _Packed:
+    """A section behind its Elf_Chdr (gABI, chapter 4); of size 0 where it cannot be inflated."""
     # 64 bits: type, reserved, size, alignment; 32 bits: type, size, alignment
     form = struct.Struct(head.prefix + ("IIQQ" if head.bits == 64 else "III"))
     fields = form.unpack_from(raw) if len(raw) >= form.size else (0, 0, 0)
-    return form.size, fields[-2] if fields[0] == ELFCOMPRESS_ZLIB else 0
+    unpack = {ELFCOMPRESS_ZLIB: _inflated, ELFCOMPRESS_ZSTD: zstd.unpacked}.get(fields[0])
+    return _Packed(raw[form.size :], fields[-2] if unpack is not None else 0, unpack or _nothing)
 
 
-def _gnu_size(raw: memoryview) -> tuple[int, int]:
+def _gnu_packed(raw: memoryview) -> _Packed:
     """Likewise for .zdebug_…: "ZLIB", size in 8 bytes, big-endian (binutils, bfd/compress.c)."""
-    return 12, int.from_bytes(raw[4:12], "big") if bytes(raw[:4]) == b"ZLIB" else 0
+    return _Packed(raw[12:], int.from_bytes(raw[4:12], "big") if bytes(raw[:4]) == b"ZLIB" else 0, _inflated)
+
+
+def _nothing(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
+    return b""
 
 
 def _inflated(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:

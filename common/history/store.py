@@ -115,15 +115,17 @@ def _fill(snapshot: Snapshot, part: str, version: str) -> None:
         row = clock.time, clock.uptime, clock.boot, *program, version, one.image
         base.execute(f"INSERT INTO snapshot VALUES (?, ?, ?, {_TEXT}, ?, ?, ?, ?, ?)", row)
         base.executemany(f"INSERT INTO allocators VALUES ({_TEXT})", [(_encoded(name),) for name in one.allocators])
-        rows = [
-            (*map(_encoded, (row.section, row.within, row.name)), _counted(row.number), _counted(row.bytes), _encoded(row.note))
-            for row in snapshot.figures
-        ]
+        rows = (_row(one) for one in snapshot.figures)
         base.executemany(f"INSERT INTO figures VALUES ({_TEXT}, {_TEXT}, {_TEXT}, ?, ?, {_TEXT})", rows)
         base.executemany("INSERT INTO answers VALUES (?, ?)", [(word, json.dumps(body)) for word, body in snapshot.answers.items()])
         base.executemany(f"INSERT INTO warnings VALUES ({_TEXT})", [(_encoded(text),) for text in snapshot.warnings])
         if snapshot.sample is not None:
             blocks.write(base, snapshot.sample)
+
+
+def _row(one: Figure) -> tuple[object, ...]:
+    names = map(_encoded, (one.section, one.within, one.name))
+    return (*names, _counted(one.number), _counted(one.bytes), _encoded(one.note))
 
 
 _TEXT = "CAST(? AS TEXT)"  # of what `_encoded` returns

@@ -18,6 +18,7 @@ from findleaks.target.base import Range, Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
+    from findleaks.allocators.sites import Recording
 
 
 class Count(NamedTuple):
@@ -217,6 +218,10 @@ class Runtime:
         """Allocation sites, where the runtime records them; most bytes first."""
         return []
 
+    def recordings(self) -> Sequence[Recording]:
+        """Allocation stacks that it recorded, with the block of each; see Allocator.recordings."""
+        return ()
+
     def variables(self) -> Sequence[Variable]:
         """Global variables whose values are objects in blocks in use; one variable an object."""
         return []
@@ -231,6 +236,11 @@ class Runtime:
         Only for runtimes whose objects each are a block: objects chained through two words seem to
         hold one another. 0: no links; engine.terms.NO_POINTERS: an object without pointers, in
         which only leftover data may look like one. None without such chains."""
+        return None
+
+    def records(self) -> Optional[bytearray]:
+        """In the form of `links`: blocks in which the runtime keeps addresses of others to know of
+        them, not to use them. These are no references in any graph. None without such blocks."""
         return None
 
     def describe(self, address: int) -> str:

@@ -3,16 +3,18 @@ Addresses are integers in the target's address space, sizes bytes, ranges half o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
 
+from findleaks import formatting
 from findleaks.target.arch import Arch
 
 if TYPE_CHECKING:
     from findleaks.target.control import BreakpointHost, InjectionHost
     from findleaks.target.elf import Table
     from findleaks.target.residency.presence import Presence
+    from findleaks.target.separate import Alternate
 
 Buffer = Union[bytes, bytearray, memoryview]
 
@@ -72,6 +74,29 @@ class Symbol:
     module: str = ""
 
 
+class SourcePlace(NamedTuple):
+    """A function at an address, and where in its source that is. `function`: "" for the one whose
+    code this is, where its symbol names it; else of an inlined one. `file`: an absolute path of the
+    machine that compiled it, "" where it is not known; `line`: 0 where it is not known."""
+
+    function: str
+    file: str
+    line: int
+
+    def short(self) -> str:
+        """The last parts of the path, and the line: "io/parser.c:42"; "" if it is not known."""
+        return f"{'/'.join(self.file.rsplit('/', 2)[-2:])}:{self.line}" if self.file and self.line else ""
+
+
+class SourceLookup(Protocol):
+    """What knows the source of code by its debug information: a debugger."""
+
+    def places(self, address: int, build_id: str) -> Sequence[SourcePlace]:
+        """The functions at an address, inlined ones first, the innermost first of all; () where
+        nothing is known, or the debugger has loaded another file than that of the build-id."""
+        ...
+
+
 @dataclass(frozen=True)
 class Thread:
     """A thread at the stop. Its registers' words that it may read again are roots. Vector registers
@@ -94,6 +119,12 @@ class Piece(NamedTuple):
 
     address: int
     data: memoryview
+
+
+def excluded_warning(ranges: Iterable[Range]) -> str:
+    """What a core lacks, though it was in memory (`Target.excluded`)."""
+    why = "as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen"
+    return f"{formatting.size(sum(end - start for start, end in ranges))} of memory is not in the core, {why}."
 
 
 class Mapped(Protocol):
@@ -123,11 +154,17 @@ class Target(Mapped, Protocol):
     description: str  # one line: "core of ./server (pid 4711), 5 threads"
     pid: Optional[int]
     live: bool
+    trackable: bool = False  # code can be put into it, from where this target is: `track`
     path: str = ""  # of the core file; "" for a live process
     unread: list[Range]  # writable memory that was mapped and cannot be read
+    # Of `unread`: what had pages, and the process excluded from dumps (MADV_DONTDUMP).
+    excluded: Sequence[Range] = ()
     truncated: bool = False  # the core file ends before its headers say
+    unknown_registers: str = ""  # "the vector registers", where the words of threads lack them
+    lacks: str = ""  # why nothing can be said of the heap, and what has it; "": it is there
     warnings: list[str]  # of unread memory, a truncated core, files that do not match
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
+    signal: int = 0  # of a core: what made the process dump it; 0: none, or not known
     exe_path: str = ""  # the program's path when it ran; "" where that is not known
     called: str = ""  # the name that it was called by; "" where that is not known
     # When the process was stopped and read, in seconds since 1970; None: not known. Of a core: only
@@ -136,6 +173,8 @@ class Target(Mapped, Protocol):
     # When the process started, in clock ticks after the system's boot (field 22 of /proc/PID/stat),
     # which distinguishes processes that had one id; None: not known.
     start_time: Optional[int] = None
+    # The debugger that has loaded the process: it may know sources that no file here has.
+    debugger: Optional[SourceLookup] = None
 
     def read_code(self, address: int, size: int) -> bytes:
         """Like `read`, but without the breakpoints that a debugger has inserted."""
@@ -194,6 +233,14 @@ class Target(Mapped, Protocol):
         """The files that may have a module's debug information: its own, where proven to be the one
         that was loaded, and the separate debug file of its build-id."""
         return []
+
+    def alternate_data(self, module: Module, wanted: Alternate) -> Optional[Buffer]:
+        """The supplementary file (made by dwz) that a debug file of this module names."""
+        return None
+
+    def add_debug_file(self, module: Module, path: str) -> bool:
+        """Use a file of this machine as a module's debug file; False if it is another's."""
+        return False
 
     def threads(self) -> Sequence[Thread]: ...
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from findleaks.errors import TargetError
 from findleaks.formatting import size as human
+from findleaks.target.files import FORMATS
 from findleaks.target.zstd import Damaged, Frames, Trailing
 
 _STEP = 1 << 16
@@ -78,8 +79,6 @@ def _stream(file: io.FileIO, name: str, start: bytes) -> tuple[_Stream, _Errors]
         raise TargetError(f"{name}: this Python cannot unpack it ({error}): unpack it first") from None
     if start[:4] == b"\x28\xb5\x2f\xfd" or (start[1:4] == b"\x2a\x4d\x18" and 0x50 <= start[0] <= 0x5F):
         return _zstd(file, name)
-    if start[:4] == b"MDMP":
-        raise TargetError(f"{name}: a minidump, which has the stacks but not the heap: make the core with gcore, or let the kernel do it")
     if start[:4] == b"\x04\x22\x4d\x18":
         raise TargetError(f"{name}: packed with lz4: unpack it first (unlz4 {name})")
     if start.startswith(b"SQLite format"[: max(4, len(start))]):
@@ -153,7 +152,7 @@ class _Output:
         """Append data. _DiskFull when the disk is too full, TargetError when this is no core."""
         if len(self._start) < 4:
             self._start += data[:4]
-            if not self._start.startswith(b"\x7fELF"[: len(self._start)]):
+            if not any(self._start.startswith(magic[: len(self._start)]) for magic in FORMATS):
                 raise TargetError(f"{self.name}: what is packed in it is not an ELF file: a core file is needed")
         low = 0
         while low < len(data):

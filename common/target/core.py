@@ -11,11 +11,12 @@ from typing import Optional
 from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf, notes, snapshot_note
-from findleaks.target.base import Module, Range, Region, Thread
-from findleaks.target.files import Place
+from findleaks.target.base import Module, Range, Region, Thread, excluded_warning
+from findleaks.target.files import FORMATS, MINIDUMP
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
-from findleaks.target.modules import DELETED, FileSource, Image, Places, bare, check, images, supported_arch, unnamed
+from findleaks.target.module_files import ModuleFiles
+from findleaks.target.modules import FileSource, Image, Places, bare, images, supported_arch, unnamed
 from findleaks.target.notes import Mapping as MappedFile
 from findleaks.target.ranges import gaps, holding, merged, overlapping
 from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, map_file
@@ -65,7 +66,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self._snapshot = self._own_note()
         self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
         self.pid: Optional[int] = self._process.pid
-        self.crashed = self._process.crashed
+        self.crashed, self.signal = self._process.crashed, self._process.signal
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:
@@ -187,38 +188,19 @@ class CoreTarget(ExtentReader, ImageTarget):
         except UnreadableMemory:
             return ""
 
-    def _named_by_user(self, found: Image, path: str) -> list[Place]:
-        """Where the user said that the module's file is; `path` is where the core says."""
-        named = [Place(self._exe)] if found is self._main and self._exe else []
-        if self._sysroot:
-            named += [Place(path, self._sysroot), Place(os.path.basename(path), self._sysroot)]
-        return named
-
     def _fill(self) -> dict[int, Optional[FileSource]]:
         """Take what the core lacks (text, constants, data never written to) from modules' files
         proven the same, and zeros for a .bss never written to; the files by modules' starts."""
         files: dict[int, Optional[FileSource]] = {}
         extra: list[Extent] = []
-        absent: list[str] = []
-        vague: list[str] = []
+        search = ModuleFiles(self._exe, self._sysroot, self._remedy, "the core")
         for found, module in zip(self._images, self._modules):
-            if module.path == VDSO:
-                continue
-            named = self._named_by_user(found, module.path.removesuffix(DELETED))
-            own = [Place(path) for path in [module.path.removesuffix(DELETED)] if path.startswith("/")]
-            result = check([*named, *own], found, named)
-            files[module.start] = result.file
-            if result.mismatch:
-                ids = f"build-id {_short_id(result.build_id)}) is not the core's ({_short_id(module.build_id)}"
-                self.warnings.append(f"{os.path.basename(result.path)} on this machine ({ids}): not used. {self._remedy}")
-            elif result.file is None:
-                (vague if result.path else absent).append(os.path.basename(module.path) or hex(module.start))
-            extra += self._backing(found, result.file)
+            if module.path != VDSO:
+                files[module.start] = search.find(found, module, found is self._main)
+                extra += self._backing(found, files[module.start])
         if extra:
             self.set_extents(disjoint([*self._extents, *extra]))
-        for names, why in ((absent, "not on this machine"), (vague, "without a build-id in the core to compare with this machine's file")):
-            if names:
-                self.warnings.append(f"{formatting.some(names)}: {why}: read-only data and symbols are missing. {self._remedy}")
+        self.warnings += search.warnings()
         return files
 
     def _backing(self, found: Image, file: Optional[FileSource]) -> Iterator[Extent]:
@@ -274,10 +256,9 @@ class CoreTarget(ExtentReader, ImageTarget):
     def _unread_when_written(self) -> Sequence[Range]:
         """Memory with pages that findleaks did not write into the core, by its own note."""
         found = self._snapshot.unread if self._snapshot is not None else ()
-        excluded = sum(d.end - d.start for part in found for d in [holding(self._loads, part.start)] if d is not None and not d.filesz)
-        if excluded:
-            why = "as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen"
-            self.warnings.append(f"{formatting.size(excluded)} of memory is not in the core, {why}.")
+        self.excluded = [part for part in found for d in [holding(self._loads, part.start)] if d is not None and not d.filesz]
+        if self.excluded:
+            self.warnings.append(excluded_warning(self.excluded))
         return found
 
     def _truncation_warning(self) -> str:
@@ -359,18 +340,14 @@ def _start(found: Image) -> int:
     return found.module.start
 
 
-def _short_id(build_id: str) -> str:
-    return f"{build_id[:8]}…" if build_id else "none"
-
-
 def open_core(
     path: str,
     exe: str = "",
     sysroot: str = "",
     progress: Callable[[str, float], None] = lambda phase, part: None,
     remedy: str = GIVE_SYSROOT,
-) -> CoreTarget:
-    """The target of a core file, compressed (gzip, zstd, xz, bzip2) or not.
+) -> ImageTarget:
+    """The target of a core file or a minidump, compressed (gzip, zstd, xz, bzip2) or not.
     `exe`, the program's file, and `sysroot`, a folder to use as "/", are for files that are not
     where the core says; `remedy` says how the user names them. `progress` gets the part that is
     unpacked. TargetError says in one line why a file cannot be used."""
@@ -391,17 +368,14 @@ def open_core(
             raise TargetError(f"{path}: the file is empty (ulimit -c 0, or no space left when it was written?)")
         start = os.pread(fd, 8, 0)
         cut, partial = "", False
-        if start[:4] != b"\x7fELF":
+        if start[:4] not in FORMATS:
             from findleaks.target.compressed import unpacked  # slow to import, and seldom needed
 
             packed, fd = fd, -1
             fd, cut, partial = unpacked(packed, name, start, lambda part: progress("unpacking the core", part))
         size = os.fstat(fd).st_size
         try:
-            parts = holes.data_parts(fd, size)
-            target = CoreTarget(map_file(fd, size), path, exe, sysroot, parts, remedy)
-            if start[:4] == b"\x7fELF" and parts is not None:
-                target.keep_holes(parts)
+            target = _made(fd, size, path, exe, sysroot, remedy, packed=start[:4] not in FORMATS)
         except OSError as error:
             raise TargetError(f"{path}: cannot be mapped: {error.strerror}") from None
     finally:
@@ -410,4 +384,17 @@ def open_core(
     if cut:
         target.warnings.insert(0, cut)
     target.truncated = target.truncated or partial
+    return target
+
+
+def _made(fd: int, size: int, path: str, exe: str, sysroot: str, remedy: str, packed: bool) -> ImageTarget:
+    """The target of an open file, by its magic. Holes of what was `packed` say nothing of pages."""
+    if os.pread(fd, 4, 0) == MINIDUMP:
+        from findleaks.target.minidump.target import MinidumpTarget  # seldom needed
+
+        return MinidumpTarget(map_file(fd, size), path, exe, sysroot, remedy)
+    parts = holes.data_parts(fd, size)
+    target = CoreTarget(map_file(fd, size), path, exe, sysroot, parts, remedy)
+    if not packed and parts is not None:
+        target.keep_holes(parts)
     return target

@@ -12,6 +12,9 @@ import os
 import stat
 from typing import NamedTuple, Optional
 
+ELF, MINIDUMP = b"\x7fELF", b"MDMP"
+FORMATS = (ELF, MINIDUMP)
+"""The magic numbers of the images that are read: cores and minidumps."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MOST_LINKS = 40  # symbolic links followed in one path, as many as Linux follows
 

@@ -8,9 +8,10 @@ from typing import Optional, TypeVar
 
 from findleaks.target import elf
 from findleaks.target.base import Module, Piece, Range, Region, Symbol, Target
-from findleaks.target.modules import Image, debug_data, tables
+from findleaks.target.modules import Image, tables
 from findleaks.target.ranges import holding, region_index
 from findleaks.target.reader import Source
+from findleaks.target.separate import Alternate, SeparateFiles
 from findleaks.target.symbols import ModuleSymbols
 
 _MOST_BAD_PAGES = 1024  # unreadable ones in a row, after which the rest of a mapping is given up
@@ -29,6 +30,7 @@ class ImageTarget(Target):
         self._images: Sequence[Image] = []
         self._modules: Sequence[Module] = []  # those of the images, one for one
         self._symbols: dict[int, ModuleSymbols] = {}
+        self.separate = SeparateFiles()
         self._set_regions([])
 
     def __enter__(self: _Self) -> _Self:
@@ -95,22 +97,38 @@ class ImageTarget(Target):
         """The file that a module was loaded from, if it is proven to be the same."""
         raise NotImplementedError
 
-    def _file_tables(self, image: Image) -> list[elf.Table]:
-        return tables(self._file(image), image.module.build_id, self._sysroot)
+    def _separate(self, module: Module, source: Optional[Source]) -> Optional[elf.Buffer]:
+        """The separate debug file of a module, whose own file is `source`."""
+        place = getattr(source, "place", None)
+        return self.separate.of(module, source.view() if source is not None else None, place, self._sysroot)
 
     def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
         """See Target. They are those of files, or else that of the module in memory."""
         image = self._image_of(module)
         if image is None:
             return []
-        found = self._file_tables(image)
+        source = self._file(image)
+        found = tables(source.view() if source is not None else None, lambda: self._separate(module, source))
         if not found and image.head is not None:
             found = elf.tables_of_image(self.read, image.head, image.segments, module.bias)
         return found
 
     def debug_data(self, module: Module) -> Sequence[elf.Buffer]:
         image = self._image_of(module)
-        return debug_data(self._file(image), module.build_id, self._sysroot) if image is not None else []
+        if image is None:
+            return []
+        source = self._file(image)
+        own = source.view() if source is not None else None
+        return [data for data in (own, self._separate(module, source)) if data is not None]
+
+    def alternate_data(self, module: Module, wanted: Alternate) -> Optional[elf.Buffer]:
+        return self.separate.alternate(module, wanted, self._sysroot)
+
+    def add_debug_file(self, module: Module, path: str) -> bool:
+        if not self.separate.add(module, path):
+            return False
+        self._symbols.pop(module.start, None)
+        return True
 
     # -- symbols
 

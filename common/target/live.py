@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.errors import TargetError
-from findleaks.target.base import Piece, Region, Thread
+from findleaks.target.base import Piece, Range, Region, Thread
 from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.moment import moment
@@ -86,6 +86,26 @@ class LiveTarget(PagedReader, LocalProcess):
                 yield from self._touched_pieces(self._pagemap, low, high)
             elif region.readable:
                 yield from self._readable_pieces(low, high, PIECE, self._read_piece)
+
+    def nonzero(self, start: int, end: int) -> Iterator[Range]:
+        """See Target. Very long runs of never-touched anonymous memory are left out."""
+        for region, low, high in overlapping(self._regions, self._region_starts, start, end):
+            if self._pagemap is not None and high - low >= SKIP and region.readable and region.writable and region.anonymous:
+                yield from self._touched_parts(self._pagemap, low, high)
+            else:
+                yield Range(low, high)
+
+    def _touched_parts(self, pagemap: PageMap, low: int, high: int) -> Iterator[Range]:
+        start = at = low
+        while at < high:
+            following = pagemap.next_touched(at, high)
+            if following - at >= SKIP:
+                if start < at:
+                    yield Range(start, at)
+                start = following
+            at = min(following + PIECE, high)
+        if start < high:
+            yield Range(start, high)
 
     def _read_piece(self, address: int, size: int) -> memoryview:
         view = memoryview(bytearray(size))

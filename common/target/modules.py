@@ -37,13 +37,13 @@ class FileSource(Source):
 
     def __init__(self, place: Place, fd: int) -> None:
         super().__init__()
-        self._place = place
+        self.place = place
         self._state = state(fd)
         self.size = os.fstat(fd).st_size
 
     def make(self) -> memoryview:
         try:
-            fd = self._place.open()
+            fd = self.place.open()
         except OSError:
             return zeros(self.size)
         try:
@@ -222,7 +222,7 @@ def check(candidates: Sequence[Place], loaded: Image, named: Sequence[Place] = (
         if (wanted and build_id == wanted) or (not wanted and page == loaded.page and (not build_id or place in named)):
             return Check(source, place.name, build_id, False)
         if not seen.path:
-            seen = Check(None, place.name, build_id, loaded.head is not None and bool(wanted or not build_id))
+            seen = Check(None, place.name, build_id, bool(wanted) or (loaded.head is not None and not build_id))
     return seen
 
 
@@ -233,39 +233,15 @@ def _pread(fd: int, at: int, size: int) -> bytes:
     return data
 
 
-def debug_data(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Buffer]:
-    """A module's file, and its separate debug file if that is installed."""
-    found: list[elf.Buffer] = [source.view()] if source is not None else []
-    separate = _debug_file(build_id, sysroot)
-    return found if separate is None else [*found, separate]
-
-
-def tables(source: Optional[Source], build_id: str, sysroot: str) -> list[elf.Table]:
-    """The symbol tables of a module: of its file, its separate debug file if installed, and its
+def tables(own: Optional[elf.Buffer], separate: Callable[[], Optional[elf.Buffer]]) -> list[elf.Table]:
+    """The symbol tables of a module: of its file `own`, its separate debug file, and its
     MiniDebugInfo (a compressed .symtab in .gnu_debugdata, as in Fedora's packages)."""
-    found = _tables(source.view()) if source is not None else []
+    found = _tables(own) if own is not None else []
     if len(found) < 2 or not found[0].symbols:
-        separate = _debug_file(build_id, sysroot)
-        if separate is not None:
-            found = _tables(separate) + found
+        apart = separate()
+        if apart is not None:
+            found = _tables(apart) + found
     return found
-
-
-def _debug_file(build_id: str, sysroot: str) -> Optional[memoryview]:
-    """The separate debug file of a build-id, if it is installed and has that build-id itself."""
-    if not build_id:
-        return None
-    try:
-        fd = Place(f"/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug", sysroot).open()
-    except (OSError, ValueError):
-        return None
-    try:
-        data = map_file(fd, os.fstat(fd).st_size)
-        return data if elf.build_id_of_file(data) == build_id else None
-    except (OSError, ValueError, TargetError):  # ValueError: an empty file
-        return None
-    finally:
-        os.close(fd)
 
 
 def _tables(data: elf.Buffer) -> list[elf.Table]:

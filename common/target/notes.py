@@ -22,6 +22,7 @@ FAULTS = (4, 7, 8, 11, 31)
 """Faults: SIGILL, SIGBUS, SIGFPE, SIGSEGV, SIGSYS; si_code is above 0 if the thread caused them."""
 
 SIGABRT, SI_TKILL = 6, -6
+CURRENT_SIGNAL = 12  # offset of elf_prstatus.pr_cursig, a short behind elf_siginfo
 
 
 class Mapping(NamedTuple):
@@ -55,6 +56,7 @@ class Process(NamedTuple):
     crashed: int = 0  # the thread that a fault or its own abort() ended
     snapshot: Optional[memoryview] = None  # findleaks' own note
     called: str = ""  # see `called`
+    signal: int = 0  # that the first thread, the one that dumped, was about to take; 0: none
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Thread:
@@ -95,6 +97,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     raw: list[tuple[int, bytes, list[bytes]]] = []
     tids: set[int] = set()
     crashed = 0
+    signal = 0
     snapshot: Optional[memoryview] = None
     order = arch.word_format[0]
     for note in notes:
@@ -109,6 +112,8 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
                 raw.append((tid, b"", []))
                 continue
             tids.add(tid)
+            if not raw:
+                (signal,) = struct.unpack_from(order + "h", note.desc, CURRENT_SIGNAL)
             raw.append((tid, bytes(note.desc[arch.prstatus_registers : end]), []))
         elif note.type in arch.extra_register_notes and note.name in (b"CORE", b"LINUX") and raw:
             raw[-1][2].append(bytes(note.desc))
@@ -128,7 +133,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     if pid is None and threads:
         pid = threads[0].tid
     threads.sort(key=lambda t: (t.tid != pid, t.tid))
-    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words))
+    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words), signal)
 
 
 def _own_fault(order: str, info: memoryview) -> bool:

@@ -11,7 +11,7 @@ from findleaks.target.arch import ARCHES, Arch
 from findleaks.target.files import Place, content
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.maps import regions_of
-from findleaks.target.modules import Image, check, images, mapped_files, supported_arch, tables
+from findleaks.target.modules import Image, check, images, mapped_files, supported_arch
 from findleaks.target.notes import auxiliary, called
 from findleaks.target.ptrace import refusal, state, status, tasks
 from findleaks.target.reader import Source
@@ -21,6 +21,7 @@ class LocalProcess(ImageTarget):
     """A process by pid; subclasses read its memory. TargetError if that is not possible."""
 
     live = True
+    trackable = True
 
     def __init__(self, pid: int, stopped: bool) -> None:
         ImageTarget.__init__(self)
@@ -88,9 +89,6 @@ class LocalProcess(ImageTarget):
         link = Place(f"{self._proc}/map_files/{region.start:x}-{region.end:x}")
         # The last is for a process that has ended.
         return check([link, Place(module.path, self._sysroot), Place(module.path)], image).file
-
-    def _file_tables(self, image: Image) -> list[elf.Table]:
-        return super()._file_tables(image) or tables(None, image.module.build_id, "")
 
 
 def folder_of(pid: int) -> str:

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.errors import Interrupted
-from findleaks.target.base import Target
+from findleaks.target.base import SourcePlace, Target
 from findleaks.unwind.frames import Frame, Trace, Unwinder
 from findleaks.wildcards import matches
+
+if TYPE_CHECKING:
+    from findleaks.debuginfo.sources import Sources
 
 
 class NamedFrame(NamedTuple):
     """`function`: "" if no symbol covers the address; `offset`: from the function, or the module's
-    address 0; `module`: a base name, "" for code of no file."""
+    address 0; `module`: a base name, "" for code of no file. `file`, `line`: of its source, or "",
+    0. An `inlined` function's code is that of the next frame, whose address and offset it has."""
 
     address: int
     function: str
     offset: int
     module: str
+    file: str = ""
+    line: int = 0
+    inlined: bool = False
 
     def label(self) -> str:
-        """ "uv_run+0x164 (node)", "libm.so.6+0x1234", "0x7f…" """
+        """ "uv_run+0x164", "list_add (inlined)", "libm.so.6+0x1234", "0x7f…" """
+        if self.inlined:
+            return f"{self.function or '?'} (inlined)"
         if self.function:
             return f"{self.function}+{self.offset:#x}" if self.offset else self.function
         return f"{self.module}+{self.offset:#x}" if self.module else hex(self.address)
+
+    def place(self) -> str:
+        """The last parts of its source's path, and the line: "io/parser.c:42"; "" if not known."""
+        return SourcePlace(self.function, self.file, self.line).short()
 
 
 @dataclass(frozen=True)
@@ -38,26 +52,44 @@ class Stack:
 
 
 class Namer:
-    """Names frames, cached by address."""
+    """Names frames, cached by address. `sources`: for lines and inlined functions."""
 
-    def __init__(self, target: Target, unwinder: Unwinder) -> None:
-        self._target, self._unwinder = target, unwinder
-        self._known: dict[int, NamedFrame] = {}
+    def __init__(self, target: Target, unwinder: Unwinder, sources: Optional[Sources] = None) -> None:
+        self._target, self._unwinder, self._sources = target, unwinder, sources
+        self._known: dict[int, tuple[NamedFrame, ...]] = {}
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Why lines or names are missing, a line each."""
+        return self._sources.warnings if self._sources is not None else ()
 
     def name(self, frame: Frame) -> NamedFrame:
+        """The frame, without what is inlined in it."""
+        return self.names(frame)[-1]
+
+    def names(self, frame: Frame) -> tuple[NamedFrame, ...]:
+        """The functions inlined at the frame's place, the innermost first, and the frame itself."""
         if frame.call not in self._known:
-            module = self._unwinder.module(frame.call)
-            symbol = self._target.symbolize(frame.call)
-            base = symbol.address if symbol is not None else module.bias if module is not None else 0
-            path = module.path.rsplit("/", 1)[-1] if module is not None else ""
-            self._known[frame.call] = NamedFrame(frame.pc, symbol.name if symbol is not None else "", frame.pc - base, path)
+            self._known[frame.call] = self._named(frame)
         return self._known[frame.call]
 
+    def _named(self, frame: Frame) -> tuple[NamedFrame, ...]:
+        # First, because it may find a file with more symbols.
+        places = self._sources.at(frame.call) if self._sources is not None else ()
+        module = self._unwinder.module(frame.call)
+        symbol = self._target.symbolize(frame.call)
+        base = symbol.address if symbol is not None else module.bias if module is not None else 0
+        path = module.path.rsplit("/", 1)[-1] if module is not None else ""
+        *inlined, own = places or (SourcePlace("", "", 0),)
+        offset, name = frame.pc - base, symbol.name if symbol is not None else ""
+        made = [NamedFrame(frame.pc, one.function, offset, path, one.file, one.line, True) for one in inlined]
+        return (*made, NamedFrame(frame.pc, name, offset, path, own.file, own.line))
 
-def group_threads(target: Target) -> list[Stack]:
+
+def group_threads(target: Target, sources: Optional[Sources] = None) -> list[Stack]:
     """Stacks, most threads first, then in their order. Interrupted if the user asks to stop."""
     unwinder = Unwinder(target)
-    namer = Namer(target, unwinder)
+    namer = Namer(target, unwinder, sources)
     groups: dict[Trace, list[int]] = {}
     for thread in target.threads():
         if target.interrupted():
@@ -65,7 +97,7 @@ def group_threads(target: Target) -> list[Stack]:
         trace = unwinder.trace(thread)
         key = Trace(tuple(frame._replace(sp=0) for frame in trace.frames), trace.end)
         groups.setdefault(key, []).append(thread.tid)
-    made = [Stack(tuple(namer.name(frame) for frame in trace.frames), trace.end, threads) for trace, threads in groups.items()]
+    made = [Stack(tuple(chain.from_iterable(map(namer.names, trace.frames))), trace.end, tids) for trace, tids in groups.items()]
     return sorted(made, key=lambda stack: -len(stack.threads))
 
 

@@ -17,6 +17,7 @@ import truth
 import cores
 from findleaks import commands
 from findleaks.allocators import directory
+from findleaks.allocators.asan.instance import Asan
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.allocators.mimalloc.instance import Mimalloc
@@ -80,5 +81,5 @@ def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> Non
 
 def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
     """As the allocators themselves say, and a new one's among them."""
-    classes = [GoogleTcmalloc, Umem, Glibc, Jemalloc, Mimalloc, MallocNG, Pymalloc, Tcmalloc]
+    classes = [Asan, GoogleTcmalloc, Umem, Glibc, Jemalloc, Mimalloc, MallocNG, Pymalloc, Tcmalloc]
     assert sorted(directory.known()) == sorted(["pool_reader", *(one.name for one in classes)])

@@ -27,7 +27,7 @@ HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=al
 
 
 def arguments(**more: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{"output": "", "by": None, "limit": None, "json": False, **more})
+    return argparse.Namespace(**{"output": "", "format": None, "by": None, "limit": None, "json": False, **more})
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import debuggers_matrix
 import pytest
 from counts import Working, by_command_line, by_gdb, by_lldb, code, places, reported, unharmed, until
 from debuggers import PATIENCE, environment, gdb
-from patched import Busy, built, busy, by_line, mappings, runs, stubs, text_of
+from patched import Busy, built, busy, by_line, ended, guardians, held, mappings, runs, stubs, text_of
 
 from cores import Running, states
 
@@ -46,25 +45,6 @@ def test_put_in_and_taken_out_again_and_again(times: int, running: Busy) -> None
     runs(running)
 
 
-def held(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.findall(r"TracerPid:\t(\d+)", status)[0])
-
-
-def guardians(debugger: int) -> list[int]:
-    """The guardians that a debugger has started."""
-    found = []
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == debugger and any(word.endswith(b"watchdog.py") for word in words):
-            found.append(pid)
-    return found
-
-
 def killed(process: subprocess.Popen[str], pid: int, guardian: bool) -> None:
     """Kill the debugger that holds the process, and its guardian, or not."""
     debugger = process.pid
@@ -78,10 +58,6 @@ def killed(process: subprocess.Popen[str], pid: int, guardian: bool) -> None:
     process.communicate()
     until(lambda: not held(pid), "the kernel to let go")
     until(lambda: ended(beside), "the guardian to have done its work")
-
-
-def ended(pid: int) -> bool:
-    return not Path(f"/proc/{pid}/task").exists() or states(pid) <= {"Z"}
 
 
 def counter(running: Busy) -> Working:
@@ -134,7 +110,7 @@ def test_what_a_killed_debugger_leaves_the_next_one_takes_out(next_: str, runnin
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
     (table,) = reported(done.stdout)
     assert table["events"] == table["matched"] == 50
-    line = f"an earlier count --inject was killed: its stub at 0x{stub.split('-')[0]} is taken out, 1 function(s) restored"
+    line = f"an earlier count --inject or track was killed: its stub at 0x{stub.split('-')[0]} is taken out, 1 function(s) restored"
     assert table["warnings"][0] == line
     assert text_of(running) == before
     if next_ == "lldb":

@@ -44,8 +44,10 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
     ours = {f"findleaks/{path.relative_to(source / 'common')}" for path in source.glob("common/**/*.py")}
     ours |= {f"findleaks/{path.relative_to(source)}" for front in ("gdb", "lldb") for path in source.glob(f"{front}/*.py")}
     assert {name for name in found if name.endswith(".py")} == ours
-    page = {f"findleaks/report/{one}/page.{ending}" for one in ("heapmap", "growth") for ending in ("html", "css", "js")}
+    pages = ("heapmap", "growth", "flamegraph", "fleet")
+    page = {f"findleaks/report/{one}/page.{ending}" for one in pages for ending in ("html", "css", "js")}
     page |= {f"findleaks/report/growth/{name}.js" for name in ("data", "chart", "table")}
+    page |= {"findleaks/report/words.js", *(f"findleaks/report/flamegraph/{name}.js" for name in ("data", "graph", "table"))}
     assert {name for name in found if not name.endswith(".py") and ".dist-info/" not in name} == {
         KERNEL,
         SOURCES,

@@ -18,6 +18,8 @@ import pytest
 import truth
 
 import cores
+from findleaks.session import Session
+from findleaks.target.copied import CopiedProcess
 
 QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # the JVM's own: it asks itself and is asked by jcmd with them
 
@@ -116,3 +118,38 @@ def test_its_memory_is_where_it_says(tmp_path: Path, collector: str, picture: st
     assert parts["metaspace"]["bytes"] == int(committed[1]) << 10
     assert found["counters"]["Java threads"] >= 8
     assert "NMT: reserved" not in found["counters"]  # it is off
+
+
+def malloc_sites(pid: int) -> dict[tuple[int, ...], tuple[int, int]]:
+    """Blocks and bytes of each stack, of all kinds, as `VM.native_memory detail scale=b` says."""
+    found: dict[tuple[int, ...], tuple[int, int]] = {}
+    for stack, size, count in re.findall(
+        r"((?:^\[0x[0-9a-f]+\].*\n)+) +\(malloc=(\d+) type=[^#]*?(?: #(\d+))?\)", jcmd(pid, "VM.native_memory", "detail", "scale=b"), re.M
+    ):
+        frames = tuple(int(frame, 16) for frame in re.findall(r"^\[(0x[0-9a-f]+)\]", stack, re.M))
+        blocks, total = found.get(frames, (0, 0))
+        found[frames] = blocks + int(count or 1), total + int(size)
+    return found
+
+
+def test_every_block_has_its_site(tmp_path: Path) -> None:
+    """By the headers that NMT puts in front of blocks: as many, of as many bytes, as NMT counts of each stack."""
+    with java(tmp_path, "-XX:NativeMemoryTracking=detail") as running:
+        malloc_sites(running.pid)
+        before = malloc_sites(running.pid)
+        with CopiedProcess(running.pid) as target:
+            (runtime,) = (runtime for runtime in Session(target).runtimes if runtime.name == "JVM")
+            (recording,) = runtime.recordings()
+            sizes = [target.word(address) for address in recording.addresses]
+        after = malloc_sites(running.pid)
+    assert recording.warnings == [] and len(recording.addresses) > 3000
+    found = {site: [0, 0] for site in range(len(recording.sites))}
+    for site, size in zip(recording.site_of, sizes):
+        found[site][0] += 1
+        found[site][1] += size
+    assert {site: tuple(counts) for site, counts in found.items()} == {i: tuple(one.live) for i, one in enumerate(recording.sites)}
+    ours = {one.frames: tuple(one.live) for one in recording.sites}
+    steady = {frames: counts for frames, counts in before.items() if after.get(frames) == counts}
+    assert len(steady) > 500
+    wrong = {frames: (ours.get(frames), counts) for frames, counts in steady.items() if ours.get(frames) != counts}
+    assert len(wrong) < 100 and all(our == (0, 0) for our, _ in wrong.values()), wrong  # what jcmd's own question needs each time

@@ -1,4 +1,4 @@
-"""Where pyelftools is loaded: by `roots` of a program with debug information, and nowhere else; and what is said without it."""
+"""Where pyelftools is loaded: by `roots` and `stacks` of a program with debug information; and what is said without it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from layouts import run
 from cores import Running
 from findleaks.debuginfo.elftools_loader import ELFTOOLS_MISSING
 
+NO_LINES = ("with", "stacks", "--no-lines")
 CODE = """
 import sys
 from findleaks import cli
@@ -43,9 +44,18 @@ def asked(pyelftools: str, *words: object) -> tuple[str, bool]:
 
 
 def test_it_is_loaded_where_there_is_debug_information_to_read(core: Path) -> None:
-    for word in ("find", "verify", "blocks", "caches", "verdict", "stacks"):
-        assert not asked("with", word, core)[1], word
-    assert asked("with", "roots", core)[1]
+    for words in (["find"], ["verify"], ["blocks"], ["caches"], ["verdict"], ["stacks", "--no-lines"]):
+        assert not asked("with", *words, core)[1], words
+    for word in ("roots", "stacks"):
+        assert asked("with", word, core)[1], word
+
+
+def test_without_it_stacks_have_no_lines(core: Path) -> None:
+    whole, bare, plain = (json.loads(asked(*words, core)[0]) for words in (("with", "stacks"), ("without", "stacks"), NO_LINES))
+    assert whole["warnings"] == plain["warnings"] == []
+    assert bare["warnings"] == [f"lines and inlined functions are not shown: {ELFTOOLS_MISSING}"]
+    assert bare["stacks"] == plain["stacks"] != whole["stacks"]
+    assert not any("line" in frame or "inlined" in frame for stack in bare["stacks"] for frame in stack["frames"])
 
 
 def names(rows: list[dict[str, Any]]) -> list[str]:

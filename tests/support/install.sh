@@ -18,6 +18,8 @@ ld binutils
 git git
 zsh zsh
 valgrind valgrind
+dwz dwz
+debuginfod debuginfod
 zstd zstd
 xz xz-utils
 redis-server redis-server
@@ -28,6 +30,8 @@ dpkg:postgresql postgresql
 chromium chromium
 javac default-jdk-headless
 npm npm
+jeprof libjemalloc-dev
+sqlite3 sqlite3
 /usr/include/python3*/Python.h python3-dev
 /usr/include/sqlite3.h libsqlite3-dev
 /usr/include/talloc.h libtalloc-dev

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 import truth
 from counts import Places, places, printed, until
 from debuggers import PATIENCE, environment
+
+from cores import states
 
 MOVED = {"reads": 18000, "compares": 9000, "stores": 9000, "branches": 18000, "jumps": 9000, "loops": 27000, "carries": 9000}
 """Calls of each function by the threads; `loops` passes its beginning at each turn."""
@@ -70,3 +73,26 @@ def text_of(running: Busy) -> bytes:
 def runs(running: Any) -> None:
     lines = len(printed(running).splitlines())
     until(lambda: len(printed(running).splitlines()) > lines + 2, "the program to go on")
+
+
+def held(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"TracerPid:\t(\d+)", status)[0])
+
+
+def guardians(debugger: int) -> list[int]:
+    """The guardians that a debugger has started."""
+    found = []
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == debugger and any(word.endswith(b"watchdog.py") for word in words):
+            found.append(pid)
+    return found
+
+
+def ended(pid: int) -> bool:
+    return not Path(f"/proc/{pid}/task").exists() or states(pid) <= {"Z"}

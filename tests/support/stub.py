@@ -1,6 +1,6 @@
-"""common/counting/stubcode.py, made of stub.S by the assembler.
+"""The machine code of the stubs, made of their sources by the assembler.
 
-usage: python tests/support/stub.py: prints it. `python tests/support/stub.py >common/counting/stubcode.py` after a change to stub.S.
+usage: python tests/support/stub.py: writes common/counting/stubcode.py of stub.S, and common/tracking/trackcode.py of track.S.
 """
 
 from __future__ import annotations
@@ -10,48 +10,70 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "common" / "counting" / "stub.S"
-HEAD = '''"""The machine code of stub.S, made by `python tests/support/stub.py` (a test compares them).
+COUNT, TRACK = ROOT / "common" / "counting" / "stub.S", ROOT / "common" / "tracking" / "track.S"
+COUNT_HEAD = '''"""The machine code of stub.S, made by `python tests/support/stub.py` (a test compares them).
 
 In both, the four bytes at TABLE are the distance to the table, and the eight bytes at OPERAND the
 operand.
 """
 
 TABLE, OPERAND = {table}, {operand}
-
-COUNT = bytes.fromhex(
-{count}
-)
-
-STEP = bytes.fromhex(
-{step}
-)
 '''
+TRACK_HEAD = '''"""The machine code of track.S, made by `python tests/support/stub.py` (a test compares them).
+
+Each stub begins with the words TABLE, KEY and OTHER, which are filled in. ENTRY is where it is
+entered; the address in BACK is where the function that it calls returns to.
+"""
+
+TABLE, KEY, OTHER, ENTRY = 0, 8, 16, {entry}
+'''
+STUBS = ("first", "second", "product", "stored", "throwing", "moving", "freeing")
+ROUTINES = ("begin", "record", "forget", "revive")
 
 
-def assembled() -> dict[str, bytes]:
-    """The bytes between each NAME_begin and NAME_end."""
+def assembled(source: Path) -> tuple[bytes, dict[str, int]]:
+    """The code, and where its labels are."""
     with tempfile.TemporaryDirectory() as folder:
         made, flat = Path(folder) / "stub.o", Path(folder) / "stub.bin"
-        subprocess.run(["gcc", "-c", "-o", str(made), str(SOURCE)], check=True)
+        subprocess.run(["gcc", "-c", "-o", str(made), str(source)], check=True)
         subprocess.run(["objcopy", "-O", "binary", "-j", ".text", str(made), str(flat)], check=True)
         code = flat.read_bytes()
         lines = subprocess.run(["nm", str(made)], check=True, capture_output=True, text=True).stdout.splitlines()
-    at = {words[2]: int(words[0], 16) for words in map(str.split, lines) if len(words) == 3}
+    return code, {words[2]: int(words[0], 16) for words in map(str.split, lines) if len(words) == 3}
+
+
+def count_stubs() -> dict[str, bytes]:
+    code, at = assembled(COUNT)
     return {name: code[at[f"{name}_begin"] : at[f"{name}_end"]] for name in ("count", "step")}
 
 
-def module() -> str:
+def counting() -> str:
     """The text of stubcode.py."""
-    code = assembled()
-    places = {(one.index(b"\x4c\x8d\x05") + 3, one.index(b"\x49\xbb") + 2) for one in code.values()}
+    blobs = count_stubs()
+    places = {(one.index(b"\x4c\x8d\x05") + 3, one.index(b"\x49\xbb") + 2) for one in blobs.values()}
     ((table, operand),) = places
-    return HEAD.format(table=table, operand=operand, count=_lines(code["count"]), step=_lines(code["step"]))
+    return COUNT_HEAD.format(table=table, operand=operand) + "".join(_constant(name.upper(), blob) for name, blob in blobs.items())
 
 
-def _lines(code: bytes) -> str:
-    return "\n".join(f'    "{code[at : at + 48].hex()}"' for at in range(0, len(code), 48))
+def tracking() -> str:
+    """The text of trackcode.py."""
+    code, at = assembled(TRACK)
+    (entry,) = {at[f"{name}_entry"] - at[f"{name}_begin"] for name in STUBS}
+    made = TRACK_HEAD.format(entry=entry)
+    back = {name: at[f"{name}_back"] - at[f"{name}_begin"] for name in STUBS if f"{name}_back" in at and name != "freeing"}
+    made += f"BACK = {{{', '.join(f'{name!r}: {where}' for name, where in back.items())}}}\n".replace("'", '"')
+    begin = at["routines_begin"]
+    offsets = ", ".join(str(at[f"routines_{name}"] - begin) for name in ROUTINES)
+    made += f"{', '.join(name.upper() for name in ROUTINES)} = {offsets}  # of ROUTINES\n"
+    made += "".join(_constant(name.upper(), code[at[f"{name}_begin"] : at[f"{name}_end"]]) for name in STUBS)
+    return made + _constant("ROUTINES", code[begin : at["routines_end"]])
+
+
+def _constant(name: str, code: bytes) -> str:
+    lines = "\n".join(f'    "{code[at : at + 48].hex()}"' for at in range(0, len(code), 48))
+    return f"\n{name} = bytes.fromhex(\n{lines}\n)\n"
 
 
 if __name__ == "__main__":
-    print(module(), end="")
+    COUNT.with_name("stubcode.py").write_text(counting())
+    TRACK.with_name("trackcode.py").write_text(tracking())

@@ -135,7 +135,20 @@ def test_words_that_make_no_rule(words: tuple[str, Sequence[str], Sequence[str]]
 
 def arguments(**more: object) -> argparse.Namespace:
     plain = {"inject": False, "outside_scope": "", "enter": [], "leave": [], "when": "", "every": 0.0, "seconds": 0.0, "events": 0}
-    return argparse.Namespace(**{"function": "f", "json": False, "folded": False, "limit": 10, "frames": 40, **plain, **more})
+    return argparse.Namespace(
+        **{
+            "function": "f",
+            "json": False,
+            "folded": False,
+            "limit": 10,
+            "frames": 40,
+            "no_lines": False,
+            "output": "",
+            "format": None,
+            **plain,
+            **more,
+        }
+    )
 
 
 def test_wanted() -> None:

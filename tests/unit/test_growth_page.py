@@ -25,13 +25,13 @@ from findleaks.history.snapshot import Clock, Snapshot
 from findleaks.report.files import write_file
 from findleaks.report.growth import html
 from findleaks.report.growth.html import MAX_MOMENTS, MAX_PAGE, MAX_ROWS
-from findleaks.report.growth.pack import LARGEST, packed
+from findleaks.report.pack import LARGEST, packed
 
 WORDS = ("share", "mapping", "kind", "cache", "root", "type", "lost", "runtime", "handles", "threads")
 
 
 def arguments(**more: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{"output": "", "by": None, "limit": None, "json": False, **more})
+    return argparse.Namespace(**{"output": "", "format": None, "by": None, "limit": None, "json": False, **more})
 
 
 def paged(snapshots: list[Snapshot], folder: Path, **more: Any) -> tuple[Page, Comparison]:
@@ -70,7 +70,7 @@ def test_text_and_json_name_the_page(tmp_path: Path) -> None:
     _, found = paged(moments.moments(3), tmp_path)
     file = tmp_path / "growth.html"
     (body,) = found.json()
-    assert body["written"] == {"file": str(file), "bytes": file.stat().st_size}
+    assert body["written"] == {"file": str(file), "bytes": file.stat().st_size, "format": "page", "notes": []}
     text = " ".join(" ".join(found.text(100, Invocation())).split())
     assert f"written to {file}" in text
     (plain,) = Comparison(moments.moments(3), arguments()).json()

@@ -44,7 +44,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def test_its_bytes_are_made_of_its_source() -> None:
-    assert (stub.ROOT / "common" / "counting" / "stubcode.py").read_text() == stub.module()
+    assert stub.COUNT.with_name("stubcode.py").read_text() == stub.counting()
+    assert stub.TRACK.with_name("trackcode.py").read_text() == stub.tracking()
 
 
 def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
@@ -66,7 +67,7 @@ def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
 
 def returning(machine: Machine) -> None:
     """The stub's end returns, instead of jumping to what lies on the stack."""
-    end = len(stub.assembled()["count"])
+    end = len(stub.count_stubs()["count"])
     machine.code[end : end + 1] = b"\xc3"
 
 

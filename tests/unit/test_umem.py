@@ -242,3 +242,31 @@ def test_ctrl_c_is_looked_at() -> None:
     target._left = 0
     with pytest.raises(Interrupted):
         read(target)
+
+
+@pytest.mark.parametrize("pure", [False, True], ids=("kernel", "python"))
+@pytest.mark.parametrize("debug", [DEBUG, 0x1], ids=("default", "audit"))
+def test_sites(debug: int, pure: bool) -> None:
+    """Each block in use with the stack in its bufctl; of what cannot be read, one warning a record."""
+    image = UmemImage(debug=debug)
+    blocks = [image.malloc(100) for _ in range(5)] + [image.malloc(3)]
+    own = image.umem_alloc(1000)
+    image.release(blocks[0] - 16, 8)
+    image.release(blocks[1] - 16, 8, "loaded")
+    _, slab, index = image.owner(blocks[2] - 16)
+    target = image.target()
+    target.write_word(slab.bufctls[index] + 64, 1 << 30)
+    found, index_of = read(target, pure)
+    (recorded,) = found.recordings(index_of)
+    assert list(recorded.addresses) == sorted([*blocks[3:], own])
+    assert [(site.frames, site.live.blocks) for site in recorded.sites] == [(STACK, 4)]
+    assert len(recorded.warnings) == 1 and hex(blocks[2] - 16) in recorded.warnings[0]
+    sizes = [index_of.size(index_of.find(address)) for address in recorded.addresses]
+    assert recorded.sites[0].live.bytes == sum(sizes)
+
+
+def test_no_sites_without_audit() -> None:
+    image = UmemImage(debug=2 | 4)
+    image.malloc(100)
+    found, blocks = read(image.target())
+    assert found.recordings(blocks) == []

@@ -18,6 +18,7 @@ from findleaks.target.base import Range, Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
+    from findleaks.allocators.sites import Recording
 
 SHOWN = 16  # cached addresses without a block that are reported one by one; others are only counted
 
@@ -26,6 +27,7 @@ class Jemalloc(Allocator):
     name = "jemalloc"
     release_call = 'mallctl("arena.4096.purge")'  # MALLCTL_ARENAS_ALL is 4096
     cache_setting = 'MALLOC_CONF=tcache_max:4096, or mallctl("thread.tcache.flush") in threads that go idle'
+    site_settings = ("MALLOC_CONF=prof:true,lg_prof_sample:0 (needs a build with --enable-prof, as Debian's)",)
     granule = 8
 
     def __init__(self, target: Target, engine: Engine, parts: Parts, version: str, problems: list[Problem]) -> None:
@@ -38,6 +40,7 @@ class Jemalloc(Allocator):
         self.problems = problems
         self.caches_found: list[tcache.Cache] = []
         self.internal: set[int] = set()  # blocks that jemalloc made for itself
+        self.profiler = profile.Found()
         self._heaps: Optional[list[Heap]] = None
         self._find_caches()
 
@@ -94,7 +97,8 @@ class Jemalloc(Allocator):
             if index >= 0:
                 self.internal.add(blocks.address(index))
         near = [tcache.storage(self.memory, cache) for cache in self.caches_found]
-        for block in profile.find(self.memory, self.engine, self.parts.image, self.parts.extents, near):
+        self.profiler = profile.find(self.memory, self.engine, self.parts.image, self.parts.extents, near)
+        for block in self.profiler.blocks:
             index = blocks.find(block)
             if index >= 0 and blocks.address(index) == block and blocks.state(index) == State.IN_USE:
                 self.internal.add(block)
@@ -147,6 +151,12 @@ class Jemalloc(Allocator):
         from findleaks.allocators.jemalloc.retention import explain_retention
 
         return explain_retention(free, self.release_call, self.memory, self.parts.arenas)
+
+    def recordings(self, blocks: Blocks) -> Sequence[Recording]:
+        # few commands ask for stacks
+        from findleaks.allocators.jemalloc.sites import recordings
+
+        return recordings(self, blocks)
 
     def thread_caches(self, blocks: Blocks) -> list[base.ThreadCache]:
         sizes = self.parts.classes.sizes

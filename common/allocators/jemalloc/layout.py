@@ -91,20 +91,28 @@ INTERNAL = (
 
 class Profile(NamedTuple):
     """Offsets in prof_tctx_t, whose first word points to its prof_tdata_t: its prof_gctx_t, its
-    tree's links. In prof_tdata_t: its hash table, and the pointer to its name's block (0: none)."""
+    tree's links; its prof_cnt_t, of counters that each have an unbiased one behind them if
+    `unbiased`. In prof_tdata_t: its hash table, the pointer to its name's block (0: none), and the
+    byte that says that its counts expired (prof.reset). `tctx`: in the descriptor of an extent."""
 
     context: int
     link: int
     table: int
     name: int
+    counters: int
+    unbiased: bool
+    expired: int
+    tctx: int
 
 
 PROFILES = (
-    # prof_structs.h: 5.3.1, 5.3.0, 5.2.1
-    Profile(96, 112, 48, 0),
-    Profile(96, 112, 64, 24),
-    Profile(56, 72, 64, 24),
+    # prof_structs.h and edata.h (extent_structs.h): 5.3.1, 5.3.0, 5.2.1
+    Profile(96, 112, 48, 0, 32, True, 118, 80),
+    Profile(96, 112, 64, 24, 32, True, 33, 80),
+    Profile(56, 72, 64, 24, 24, False, 33, 72),
 )
+NOT_SAMPLED = 1  # a block's prof_tctx_t if it has none; 0 before the profiler was on
+UNBIASED_SHIFT = 8  # 1 << SC_LG_TINY_MIN, by which unbiased counts of blocks are multiplied
 
 
 class Levels(NamedTuple):

@@ -4,7 +4,7 @@ references. Sources: prof_structs.h, prof_data.c (5.2: prof.c), ckh.h."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
@@ -34,26 +34,35 @@ class Table(NamedTuple):
 
 @dataclass
 class Found:
-    """Blocks of the profiler: prof_tctx_t, prof_tdata_t, and others (cells, prof_gctx_t, names)."""
+    """Blocks of the profiler: prof_tctx_t by its words, prof_tdata_t, prof_gctx_t by the offset of
+    its stack (bt), and others (cells, names). `row`: their layout, None without a profiler."""
 
-    counts: set[int] = field(default_factory=set)
+    row: Optional[Profile] = None
+    counts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     threads: set[int] = field(default_factory=set)
+    contexts: dict[int, int] = field(default_factory=dict)
     others: set[int] = field(default_factory=set)
 
+    @property
+    def blocks(self) -> set[int]:
+        return {*self.counts, *self.threads, *self.contexts, *self.others}
 
-def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> set[int]:
-    """The blocks of a profiler that is on. `near`: where threads point to prof_tdata_t."""
+
+def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> Found:
+    """A profiler that is on. `near`: where threads point to prof_tdata_t."""
     found = Found()
     for table in _tables(memory, engine, image, extents):
         contexts = _contexts(memory, extents, table)
         if contexts is None:
             continue
-        found.others |= {table.cells, *contexts}
+        found.others.add(table.cells)
+        found.contexts.update(contexts)
         row = _row(memory, table, contexts)
         if row is not None:
+            found.row = row
             _trees(memory, extents, table, contexts, row, found)
             _threads(memory, extents, table, near, row, found)
-    return found.counts | found.threads | found.others
+    return found
 
 
 def _block(extents: Extents, address: int) -> bool:
@@ -93,17 +102,17 @@ def _cells(memory: Memory, table: Table) -> Iterator[tuple[int, int]]:
         yield from ((key, data) for key, data in zip(words[0::2], words[1::2]) if key)
 
 
-def _contexts(memory: Memory, extents: Extents, table: Table) -> Optional[set[int]]:
-    """The prof_gctx_t's: a key is the stack (bt) inside its data, at the same offset in each. None
-    if this is another table."""
+def _contexts(memory: Memory, extents: Extents, table: Table) -> Optional[dict[int, int]]:
+    """The prof_gctx_t's: a key is the stack (bt) inside its data, at the same offset in each, which
+    is their value. None if this is another table."""
     cells = list(_cells(memory, table))
     distances = {key - data for key, data in cells}
     if len(cells) != table.taken or len(distances) > 1 or any(not 0 < distance < 256 for distance in distances):
         return None
-    return {data for _, data in cells if _block(extents, data)}
+    return {data: key - data for key, data in cells if _block(extents, data)}
 
 
-def _row(memory: Memory, table: Table, contexts: set[int]) -> Optional[Profile]:
+def _row(memory: Memory, table: Table, contexts: Iterable[int]) -> Optional[Profile]:
     """The layout with which most contexts lead to a prof_tctx_t; None if none has one."""
     roots = [(context, memory.word(context + TREE)) for context in sorted(contexts)]
     best: tuple[int, Optional[Profile]] = (0, None)
@@ -114,7 +123,7 @@ def _row(memory: Memory, table: Table, contexts: set[int]) -> Optional[Profile]:
     return best[1]
 
 
-def _trees(memory: Memory, extents: Extents, table: Table, contexts: set[int], row: Profile, found: Found) -> None:
+def _trees(memory: Memory, extents: Extents, table: Table, contexts: Iterable[int], row: Profile, found: Found) -> None:
     """Add what each context leads to: the counts of each thread for it."""
     left = [(context, memory.word(context + TREE) or 0) for context in contexts]
     while left and len(found.counts) < MAX_COUNTS:
@@ -123,7 +132,7 @@ def _trees(memory: Memory, extents: Extents, table: Table, contexts: set[int], r
         context, at = left.pop()
         words = _count(memory, row, table, context, at) if at and at not in found.counts and _block(extents, at) else None
         if words is not None:
-            found.counts.add(at)
+            found.counts[at] = words
             found.threads.add(words[0])
             # A link's lowest bit is the node's colour (rb.h).
             left += [(context, words[row.link // 8]), (context, words[row.link // 8 + 1] & -2)]

@@ -7,12 +7,13 @@ from typing import NamedTuple, Protocol
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import Image
-from findleaks.allocators.jemalloc import arenas, tree
+from findleaks.allocators.jemalloc import arenas, profile, tree
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.tcache import Cache
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 
 
 class Parts(NamedTuple):
@@ -38,4 +39,6 @@ class JemallocView(Protocol):
     caches_found: list[Cache]
     internal: set[int]
     problems: list[Problem]
+    profiler: profile.Found
+    engine: Engine
     checked: Mapping[str, int]

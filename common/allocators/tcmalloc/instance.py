@@ -7,13 +7,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Arena, Heap, Problem, Spare, any_within
 from findleaks.allocators.bulk import clusters
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.tcmalloc import caches, counts, extension, integrity
+from findleaks.allocators.tcmalloc import caches, counts, extension, heap_profile, integrity
 from findleaks.allocators.tcmalloc.heap import TcmallocHeap
 from findleaks.allocators.tcmalloc.layout import CACHE, DEBUG_MAGIC, HEADER, IN_USE, NORMAL, RELEASES, RETURNED, SPAN, STACK
 from findleaks.allocators.tcmalloc.lists import follow_spans
@@ -24,6 +24,9 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces, subtract
+
+if TYPE_CHECKING:
+    from findleaks.allocators.sites import Recording
 
 BANNER = re.compile(rb"gperftools (\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)")
 MAX_TEXT = 64 << 20  # of read-only bytes that are searched for it
@@ -37,6 +40,7 @@ class Tcmalloc(TcmallocHeap):
     release_settings = ("TCMALLOC_RELEASE_RATE=10 (1 is usual, 0: never)", "TCMALLOC_AGGRESSIVE_DECOMMIT=1")
     cache_setting = "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES, or MallocExtension::instance()->MarkThreadIdle() in threads that go idle"
 
+    site_settings = ("HEAPPROFILE=/tmp/profile (needs libtcmalloc, not libtcmalloc_minimal)", "TCMALLOC_SAMPLE_PARAMETER=524288")
     thread_cache = CACHE
 
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:
@@ -48,6 +52,7 @@ class Tcmalloc(TcmallocHeap):
         self.sampled = sampled_sizes(target, engine, place, self.spans)
         self.threads, self.release = caches.find(self.memory, engine, place, self.ranges, self.problems)
         self.version = self._version() or self.release
+        self.profile = heap_profile.find(self.memory, engine, place.image)
         self.listed = Counter()
         self.lists: list[FreeList] = []  # of thread caches and transfer caches
         self.replaced: list[int] = []  # its own blocks of size class 1, which it counts as in use
@@ -110,6 +115,7 @@ class Tcmalloc(TcmallocHeap):
         own = clusters(sorted(span.address for span in self.spans), SPAN)
         own += [Range(span.objects, span.objects + STACK) for span in self.spans if span.start in self.sampled]
         own += self.tree.nodes
+        own += self.profile.memory if self.profile is not None else []
         own += [Range(heap.address, heap.address + CACHE) for heap in self.threads]
         outside = subtract(bridged(merged(own)), self.ranges)
         outside += self.place.variables()
@@ -147,6 +153,15 @@ class Tcmalloc(TcmallocHeap):
         """Spans on the page heap's lists."""
         sorts = {NORMAL: "page heap"}
         return [Spare(s.start, s.end, sorts.get(s.location, "returned"), "") for s in self.spans if s.location != IN_USE]
+
+    def recordings(self, blocks: Blocks) -> list[Recording]:
+        # few commands ask for stacks
+        from findleaks.allocators.sites import own_file
+        from findleaks.allocators.tcmalloc.sites import of_profile, of_samples
+
+        own = own_file(self.where, "tcmalloc")
+        profiled = [of_profile(self.memory, self.engine, self.profile, blocks, own)] if self.profile is not None else []
+        return [*profiled, *of_samples(self.memory, self.engine, self.spans, blocks, own)]
 
     def counted(self) -> dict[str, int]:
         """By the names of MallocExtension::GetNumericProperty."""

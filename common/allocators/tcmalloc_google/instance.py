@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Arena, Heap, Problem
 from findleaks.allocators.images import Image
@@ -20,6 +20,9 @@ from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
+if TYPE_CHECKING:
+    from findleaks.allocators.sites import Recording
+
 
 class GoogleTcmalloc(GoogleHeap):
     """See allocators.base.Allocator."""
@@ -28,6 +31,7 @@ class GoogleTcmalloc(GoogleHeap):
     release_call = "MallocExtension::ReleaseMemoryToSystem(SIZE_MAX)"
     release_settings = ("MallocExtension::SetBackgroundReleaseRate, with a thread that runs ProcessBackgroundActions",)
     cache_setting = "MallocExtension::SetMaxPerCpuCacheSize"
+    site_settings = ("MallocExtension::SetProfileSamplingInterval(1), as it starts, for all; else it samples once in 2 MiB",)
 
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:
         super().__init__(target, engine, place)
@@ -122,6 +126,12 @@ class GoogleTcmalloc(GoogleHeap):
         regions, own = (sum(end - start for start, end in ranges) for ranges in (self.ranges, self.own))
         spare = regions - sum(span.end - span.start for span in self.spans)
         return self.page_heap(blocks, regions + own, self.counted(), spare)
+
+    def recordings(self, blocks: Blocks) -> list[Recording]:
+        # few commands ask for stacks
+        from findleaks.allocators.tcmalloc_google.sites import recordings
+
+        return recordings(self, blocks)
 
     def counted(self) -> dict[str, int]:
         """By the names of MallocExtension's properties."""

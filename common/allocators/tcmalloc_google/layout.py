@@ -24,6 +24,9 @@ UNIT = 8  # kAlignment: bytes in a unit of an index
 # internal/sampled_allocation.h and logging.h, StackTrace in SampledAllocation.
 SAMPLED = 104
 PROXY, ALLOCATED_SIZE, GUARDED_STATUS = 32, 56, 92
+REQUESTED_SIZE, WEIGHT, SPAN_START, DEPTH, STACK = 40, 72, 96, 104, 112
+DEEPEST = 64  # kMaxStackDepth
+STACK_TRACE = STACK + DEEPEST * WORD  # all of a SampledAllocation
 GUARDED = 10  # Profile::Sample::GuardedStatus::Guarded
 
 # central_freelist.h, CentralFreeList: lock, then words.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
 from findleaks.allocators.images import Image
@@ -22,6 +22,9 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import inside, merged
+
+if TYPE_CHECKING:
+    from findleaks.allocators.sites import Recording
 
 MAX_FRAMES = 1024  # frames of a buffer's stack, at most
 NEAR = 1 << 20
@@ -63,6 +66,7 @@ class Umem(Allocator):
     name = "libumem"
     release_call = "umem_reap()"
     version = "OpenSolaris layout"
+    site_settings = ("UMEM_DEBUG=audit",)
     granule = 8
 
     def __init__(self, target: Target, engine: Engine, image: Image, layout: CacheLayout, null: int) -> None:
@@ -295,6 +299,12 @@ class Umem(Allocator):
         depth = head[at + 3] & 0xFFFFFFFF
         frames = self.memory.words(bufctl + (at + 4) * word, depth) if 0 < depth <= MAX_FRAMES else ()
         return stamp, head[at], list(frames or ())
+
+    def recordings(self, blocks: Blocks) -> list[Recording]:
+        # few commands ask for stacks
+        from findleaks.allocators.umem.sites import recordings
+
+        return recordings(self, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
         """What ::umem_verify checks, and the lists around it."""

@@ -7,7 +7,7 @@ from typing import Protocol
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.umem.arenas import Vmem
-from findleaks.allocators.umem.caches import Rounds, Slabs, UmemCache
+from findleaks.allocators.umem.caches import Rounds, Slab, Slabs, UmemCache
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Target
 
@@ -26,3 +26,8 @@ class UmemView(Protocol):
     slabs: Slabs
     rounds: list[Rounds]
     problems: list[Problem]
+    where: str
+
+    def bufctl(self, slab: Slab, buffer: int) -> int:
+        """See instance.Umem."""
+        ...

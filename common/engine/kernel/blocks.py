@@ -30,6 +30,7 @@ class KernelBlocks:
         self.granule = granule
         self.library = library
         self._sealed = False
+        self._count = 0  # once sealed
         self._found = (c_uint64 * 3)()
         self._totals: dict[tuple[int, int | None], list[Totals]] = {}  # by state
         made = library.fl_blocks_new(granule.bit_length() - 1)
@@ -74,9 +75,10 @@ class KernelBlocks:
         if not self._sealed:
             self._sealed = True
             self.library.fl_seal(self.handle)
+            self._count = int(self.library.fl_count(self.handle))
 
     def __len__(self) -> int:
-        return int(self.library.fl_count(self.handle))
+        return self._count if self._sealed else int(self.library.fl_count(self.handle))
 
     def find(self, address: int) -> int:
         self._ready()

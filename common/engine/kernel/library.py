@@ -174,6 +174,7 @@ SIGNATURES = {
         [_PIECES, c_uint64, _U64S, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, c_uint64, c_uint64, _WORDS, _WORDS, _WORDS, _U64S],
     ),
     "fl_read_slots": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S, _U64S, _WORDS]),
+    "fl_asan_chunks": (None, [_PIECES, c_uint64, _U64S, _U64S, _U8S, _U32S, _U32S]),
     "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
     "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, c_char_p, c_char_p, c_char_p, c_uint64, _RANGES, _U32S, _U32S, _U64S, _WORDS]),
     "fl_read_slabs": (

@@ -1,19 +1,11 @@
 /* ---- the data: series of integers, packed as pack.py says; null where a moment has no value */
-const $ = id => document.getElementById(id);
 const meta = JSON.parse($("meta").textContent);
 const COUNT = meta.moments.length, LAST = COUNT - 1;
 const GROWING = meta.trends.indexOf("growing"), FLAT = meta.trends.indexOf("flat"), UNKNOWN = meta.trends.indexOf("unknown");
 const FALLING = meta.trends.indexOf("falling");
 
-let packed;
-try {
-  const deflated = Uint8Array.from(atob($("data").textContent.trim()), c => c.charCodeAt(0));
-  packed = new Uint8Array(await new Response(new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer());
-} catch (error) {
-  $("title").textContent = "This browser cannot unpack the page's data: one of 2023 or newer can.";
-  return;
-}
-$("data").textContent = "";
+const packed = await inflated($("data"));
+if (!packed) return;
 let read = 0;
 function unpacked() {
   const values = new Array(COUNT);
@@ -49,18 +41,6 @@ everything.rows = categories.filter(one => one.word !== "grew").flatMap(one => o
 if (categories.length > 2) categories.push(everything);
 
 /* ---- words */
-const UNITS = ["KiB", "MiB", "GiB", "TiB"];
-const decimal = n => n.toLocaleString("en-US");
-function size(n) {
-  if (n < 1024) return Math.round(n) + " B";
-  let unit = -1;
-  do { n /= 1024; unit++; } while (n >= 999.5 && unit < 3);
-  return (n < 9.95 ? n.toFixed(1) : n.toFixed(0)) + " " + UNITS[unit];
-}
-const few = n => n < 10 && n % 1 ? n.toFixed(1) : decimal(Math.round(n));
-const amount = (n, unit) => n === null ? "–" : (n < 0 ? "−" : "") + (unit === "bytes" ? size(Math.abs(n)) : few(Math.abs(n)));
-const signed = (n, unit) => n === null ? "–" : n ? (n < 0 ? "− " : "+ ") + amount(Math.abs(n), unit) : "0";
-const counted = (n, noun) => decimal(n) + " " + noun + (n === 1 ? "" : "s");
 function duration(seconds) {
   for (const [name, length] of [["d", 86400], ["h", 3600], ["min", 60]]) {
     if (seconds >= 2 * length) return +(seconds / length).toPrecision(3) + " " + name;
@@ -82,12 +62,6 @@ function when(at) {
   return parts.join(", ");
 }
 
-function element(name, text, kind) {
-  const made = document.createElement(name);
-  if (text !== undefined && text !== null) made.textContent = text;
-  if (kind) made.className = kind;
-  return made;
-}
 function drawn(name, attributes, parent, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);

@@ -14,7 +14,7 @@ from findleaks.escaping import visible
 from findleaks.formatting import printable
 from findleaks.history.growth import Grown, Growth, Key, Series, all_series
 from findleaks.history.trend import Trend
-from findleaks.report.growth.pack import packed
+from findleaks.report.pack import packed
 from findleaks.report.page import assembled, script_json
 
 MAX_ROWS = 200

@@ -25,18 +25,6 @@ function refresh() {
   $("about").textContent = state.chosen.length || curves === rows || modeNow() === "stacked" ? "" : "those that grew most: " + curves + " of " + decimal(rows);
   mark();
 }
-function buttons(box, list, now, chosen) {
-  const held = box.contains(document.activeElement) ? document.activeElement.dataset.word : null;
-  box.replaceChildren();
-  for (const [word, text] of list) {
-    const button = element("button", text);
-    button.dataset.word = word;
-    button.setAttribute("aria-pressed", String(word === now));
-    button.onclick = () => chosen(word);
-    box.append(button);
-    if (word === held) button.focus();
-  }
-}
 function open(category, focus) {
   state.category = category;
   state.chosen = [];

@@ -13,6 +13,7 @@ from findleaks.allocators.images import Image, images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
 from findleaks.allocators.pymalloc.types import types as find_types
+from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED
 from findleaks.engine.terms import NO_POINTERS, State
@@ -131,13 +132,25 @@ class CPython(Runtime):
         return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.merged, self.known.foreign)
 
     def links(self) -> Optional[bytearray]:
-        """The collector's headers, right in front of tracked objects. Strings and numbers have no
-        pointers."""
+        """The collector's headers, right in front of tracked objects, and addresses of blocks that
+        tracemalloc traces. Strings and numbers have no pointers."""
         heads = bytes(offset if flags & HAVE_GC else 0 for offset, flags in zip(self.known.offsets, self.known.flags))
         made = bytearray(len(self.tally.found))
         for index, (number, root) in enumerate(zip(self.tally.found, self.tally.merged)):
             if number != NO_OBJECT:
                 made[index] = NO_POINTERS if root == IGNORED else heads[number]
+        return self._with_keys(made)
+
+    def records(self) -> Optional[bytearray]:
+        """See Runtime: the entries of tracemalloc's table, whose keys are the traced blocks."""
+        return self._with_keys(bytearray(len(self._directory.blocks))) if self.traced is not None else None
+
+    def _with_keys(self, made: bytearray) -> bytearray:
+        if self.traced is not None:
+            blocks, end = self._directory.blocks, tracing.KEY_END * self._target.arch.word
+            for entry, index in zip(self.traced.entries, blocks.find_all(self.traced.entries)[0]):
+                if index < len(made):  # the block may begin with a header of debug hooks
+                    made[index] = min(entry - blocks.address(index) + end, NO_POINTERS - 1)
         return made
 
     def variables(self) -> Sequence[Variable]:
@@ -184,11 +197,15 @@ class CPython(Runtime):
     @cached_property
     def traced(self) -> Optional[tracing.Traced]:
         """tracemalloc's traces, or None if it is off."""
-        return tracing.read(self._target, self._engine, self._directory, self._image, self.known)
+        return tracing.read(self._target, self._engine, self._directory, self._image, lambda: self.known)
 
     def sites(self) -> Sequence[Site]:
         """See Runtime: tracemalloc's, by whole traceback."""
         return self.traced.sites if self.traced is not None else []
+
+    def recordings(self) -> Sequence[Recording]:
+        """See Runtime: tracemalloc's."""
+        return [self.traced.recording(self._target, self._directory.blocks)] if self.traced is not None else []
 
     def describe(self, address: int) -> str:
         blocks = self._directory.blocks

@@ -9,40 +9,68 @@ innermost first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.allocators import sites as allocated
 from findleaks.allocators.bulk import records
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Engine
-from findleaks.engine.terms import State
+from findleaks.allocators.sites import Recording, SourceFrame
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State, Totals
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Site
 from findleaks.runtimes.cpython.types import Types
 from findleaks.target.base import Target
 
 TABLE = 10  # words of a hash table
+LARGEST_TABLE = 16  # words of the block that has one, at most
 
 FEWEST_BUCKETS = 16
 MAX_ENTRIES = 1 << 28  # entries of a plausible table
 MAX_FRAMES = 64  # frames of a traceback that are read
 
+NO_BLOCK = 0xFFFFFFFF  # Blocks.find_all: no block has the address
+
 TRIED = 32  # entries of a table that are tried to see whether it is the table of traces
+
+
+KEY_END = 3
+"""Words of an entry up to and including the key: the block's address there is no reference to it.
+Of a value, up to leftovers behind it: its traceback is a key of another table, which holds it."""
 
 
 class Traced(NamedTuple):
     """Traced blocks and bytes, as tracemalloc.get_traced_memory() counts them. `sites`: by whole
-    traceback, most bytes first."""
+    traceback, most bytes first; `site_of` gives that of each key, a block's address. `entries`: the
+    table's, and their values."""
 
     blocks: int
     bytes: int
     sites: list[Site]
+    entries: Sequence[int]
+    keys: array[int]
+    site_of: array[int]
+
+    def recording(self, target: Target, blocks: Blocks) -> Recording:
+        """See Runtime.recordings. Debug hooks (PYTHONMALLOC=debug) put a header before a key."""
+        indices, _ = blocks.find_all(self.keys)
+        found = [(blocks.address(index), site, 1.0) for index, site in zip(indices, self.site_of) if index != NO_BLOCK]
+        sites = [allocated.Site(tuple(map(_source, site.frames)), Totals(site.blocks, site.bytes)) for site in self.sites]
+        return allocated.recording(target, "tracemalloc", sites, found)
 
 
-def read(target: Target, engine: Engine, directory: Directory, image: Image, known: Types) -> Optional[Traced]:
-    """The traces of a process in which tracemalloc is on; None otherwise."""
+def _source(frame: str) -> SourceFrame:
+    file, _, line = frame.rpartition(":")
+    return SourceFrame(file, int(line))
+
+
+def read(target: Target, engine: Engine, directory: Directory, image: Image, known: Callable[[], Types]) -> Optional[Traced]:
+    """The traces of a process in which tracemalloc is on; None otherwise. `known`: asked for only
+    where there may be some."""
     reader = _Reader(target, engine, directory, image, known)
     for table in reader.tables():
         traces = reader.traces(table)
@@ -57,7 +85,7 @@ class _Table(NamedTuple):
 
 
 class _Reader:
-    def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, known: Types) -> None:
+    def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, known: Callable[[], Types]) -> None:
         self._target, self._engine, self._blocks, self._image = target, engine, directory.blocks, image
         self._heaps = directory.heaps
         self._known = known
@@ -76,8 +104,9 @@ class _Reader:
                 raise Interrupted
             places = self._engine.search(piece, low, high)
             values, _ = self._engine.gather((piece,), places, self._word)
-            for address in self._target.arch.unpack(bytes(values)):
-                if address not in seen:
+            addresses = self._target.arch.unpack(bytes(values))
+            for address, size in zip(addresses, self._blocks.find_all(addresses)[1]):
+                if TABLE * self._word <= size <= LARGEST_TABLE * self._word and address not in seen:
                     seen.add(address)
                     table = self._table(address, code)
                     if table is not None:
@@ -101,9 +130,12 @@ class _Reader:
         return _Table(entries, heads) if heads is not None else None
 
     def _size(self, address: int) -> int:
-        """Size of the block in use that begins here, or 0."""
+        """Bytes from here to the end of a block in use that begins here, or so far before that
+        debug hooks (PYTHONMALLOC=debug) have a header there; or 0."""
         block = self._blocks.lookup(address)
-        return block[2] if block is not None and block[1] == address and block[3] == State.IN_USE else 0
+        if block is None or block[3] != State.IN_USE or address - block[1] not in (0, 2 * self._word):
+            return 0
+        return block[1] + block[2] - address
 
     def traces(self, table: _Table) -> Optional[Traced]:
         """The traces of this table, or None if it is a different one."""
@@ -113,25 +145,34 @@ class _Reader:
             return None
         pieces = tuple(piece for owned in self._heaps for piece in self._target.pieces(owned.start, owned.end))
         nodes = sorted(self._engine.follow_all(pieces, heads, 0, MAX_ENTRIES).nodes)
-        entries, _ = records(self._target, self._engine, nodes, 4 * word)
-        values = sorted(unpack(bytes(entries))[3::4])
-        traces, missing = records(self._target, self._engine, values, 2 * word)
-        words = unpack(bytes(traces))
-        sums: dict[int, list[int]] = {}
-        for number, (size, traceback) in enumerate(zip(words[::2], words[1::2])):
-            if number not in missing:
-                one = sums.setdefault(traceback, [0, 0])
-                one[0] += 1
-                one[1] += size
-        merged: dict[tuple[str, ...], list[int]] = {}
+        data, _ = records(self._target, self._engine, nodes, 4 * word)
+        entries = unpack(bytes(data))
+        keys, values = entries[2::4], entries[3::4]
+        order = sorted(range(len(values)), key=values.__getitem__)
+        data, missing = records(self._target, self._engine, [values[number] for number in order], 2 * word)
+        words = unpack(bytes(data))
+        found = [
+            (keys[number], size, traceback)
+            for place, (number, size, traceback) in enumerate(allocated.polled(zip(order, words[::2], words[1::2]), self._target))
+            if place not in missing
+        ]
+        return self._traced(nodes, values, found)
+
+    def _traced(self, nodes: Sequence[int], values: Sequence[int], found: Sequence[tuple[int, int, int]]) -> Traced:
+        """`found`: key, size and traceback of each trace."""
         names: dict[int, str] = {}
-        for traceback, (count, size) in sums.items():
-            total = merged.setdefault(self._frames(traceback, names), [0, 0])
-            total[0] += count
-            total[1] += size
-        sites = [Site(frames, count, size) for frames, (count, size) in merged.items()]
+        frames = {traceback: self._frames(traceback, names) for traceback in {traceback for _, _, traceback in found}}
+        sums: dict[tuple[str, ...], list[int]] = {}
+        for _, size, traceback in allocated.polled(found, self._target):
+            one = sums.setdefault(frames[traceback], [0, 0])
+            one[0] += 1
+            one[1] += size
+        sites = [Site(stack, count, size) for stack, (count, size) in sums.items()]
         sites.sort(key=lambda site: (-site.bytes, -site.blocks, site.frames))
-        return Traced(sum(site.blocks for site in sites), sum(site.bytes for site in sites), sites)
+        numbers = {site.frames: number for number, site in enumerate(sites)}
+        site_of = array("I", [numbers[frames[traceback]] for _, _, traceback in allocated.polled(found, self._target)])
+        held = sum(site.bytes for site in sites)
+        return Traced(len(found), held, sites, [*nodes, *values], array("Q", [key for key, _, _ in found]), site_of)
 
     def _is_trace(self, entry: int) -> bool:
         words = self._memory.words(entry, 4)
@@ -153,6 +194,6 @@ class _Reader:
             (name,) = self._target.arch.unpack(data[at : at + self._word])
             line = int.from_bytes(data[at + self._word : at + size], order)
             if name not in names:
-                names[name] = self._known.text(name, most=4096) or "?"
+                names[name] = self._known().text(name, most=4096) or "?"
             made.append(f"{names[name]}:{line}")
         return tuple(made)

@@ -10,10 +10,11 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
+from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.runtimes.base import Count, Part, Runtime, Site
-from findleaks.runtimes.jvm import parts, spaces, tracking
+from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking
 from findleaks.runtimes.jvm.spaces import Dead, Space
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
@@ -102,6 +103,13 @@ class HotSpot(Runtime):
     def sites(self) -> Sequence[Site]:
         """See Runtime: NMT's, if it records them."""
         return tracking.sites(self._tables) if self.tracked is not None and self.tracked.detailed else []
+
+    def recordings(self) -> Sequence[Recording]:
+        """See Runtime: NMT's, if it records them."""
+        if self.tracked is None or not self.tracked.detailed:
+            return []
+        found = tracked_blocks.recorded(self._tables, self._engine, self._directory.blocks)
+        return [found] if found is not None else []
 
     def describe(self, address: int) -> str:
         part = next((part for part in self._parts if any(start <= address < end for start, end in part.ranges)), None)

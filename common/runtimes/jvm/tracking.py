@@ -8,7 +8,6 @@ has 2 N + 1 counters, the virtual one N pairs of words or more."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from findleaks.runtimes.base import Site
@@ -105,36 +104,50 @@ def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, .
     return Tracking(kinds, sum(kind.reserved for kind in kinds), sum(kind.committed for kind in kinds), blocks, detailed)
 
 
-def sites(tables: Tables) -> list[Site]:
-    """Allocation sites of malloc's memory, with detail; most bytes first. An entry has up to four
-    return addresses, a kind, a counter, a hash, and the next entry's address."""
-    word = tables.memory.size
-    blocks: Counter[tuple[str, ...]] = Counter()
-    sizes: Counter[tuple[str, ...]] = Counter()
-    counter = tables.symbol_size(MALLOC) // (2 * len(_names(tables)) + 1)
-    for entry in _entries(tables):
-        words = tables.memory.words(entry, FRAMES)
-        place = entry + tables.symbol_size(ENTRY) - 2 * word - counter
-        counts = tables.memory.words(place, 2)
-        if words is None or counts is None or not counts[1]:
-            continue
-        frames = tuple(_frame(tables, address) for address in words if address)
-        blocks[frames] += counts[0]
-        sizes[frames] += counts[1]
-    made = [Site(frames or ("no stack",), count, sizes[frames]) for frames, count in blocks.items()]
-    return sorted(made, key=lambda site: (-site.bytes, -site.blocks, tuple(site.frames)))
+class Entry(NamedTuple):
+    """An entry of the table of sites: its return addresses, innermost first, and live blocks and
+    bytes."""
+
+    frames: tuple[int, ...]
+    blocks: int
+    bytes: int
 
 
-def _entries(tables: Tables) -> Iterator[int]:
+def buckets(tables: Tables) -> list[list[Entry]]:
+    """The table of sites, with detail: each bucket's entries, in the order in which they are
+    numbered. An entry has up to four return addresses, a kind, a counter, a hash, and the next
+    entry's address."""
     table, size, entry = tables.symbol(SITES), tables.symbol_size(SITES), tables.symbol_size(ENTRY)
     if not table or not size or not entry:
-        return
+        return []
+    word = tables.memory.size
+    counter = tables.symbol_size(MALLOC) // (2 * len(_names(tables)) + 1)
     seen: set[int] = set()
-    for head in tables.memory.words(table, size // tables.memory.size) or ():
+    found: list[list[Entry]] = []
+    for head in tables.memory.words(table, size // word) or ():
+        found.append([])
         while head and head not in seen and len(seen) < MAX_SITES:
             seen.add(head)
-            yield head
-            head = tables.memory.word(head + entry - tables.memory.size) or 0
+            frames = tables.memory.words(head, FRAMES)
+            counts = tables.memory.words(head + entry - 2 * word - counter, 2)
+            if frames is None or counts is None:
+                break
+            found[-1].append(Entry(tuple(frame for frame in frames if frame), *counts))
+            head = tables.memory.word(head + entry - word) or 0
+    return found
+
+
+def sites(tables: Tables) -> list[Site]:
+    """Allocation sites of malloc's memory, with detail; most bytes first."""
+    blocks: Counter[tuple[str, ...]] = Counter()
+    sizes: Counter[tuple[str, ...]] = Counter()
+    for one in (one for bucket in buckets(tables) for one in bucket):
+        if one.bytes:
+            frames = tuple(_frame(tables, address) for address in one.frames)
+            blocks[frames] += one.blocks
+            sizes[frames] += one.bytes
+    made = [Site(frames or ("no stack",), count, sizes[frames]) for frames, count in blocks.items()]
+    return sorted(made, key=lambda site: (-site.bytes, -site.blocks, tuple(site.frames)))
 
 
 def _frame(tables: Tables, address: int) -> str:

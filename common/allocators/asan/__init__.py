@@ -1,0 +1,30 @@
+"""AddressSanitizer's allocator without symbols, x86-64: LLVM 12 to 19, GCC 11 to 16, in a library
+or linked in. Sources: see layout.py.
+
+This module is imported for every process and only looks whether the shadow is mapped, or what
+follows the allocator's address space where that is fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.allocators.base import Allocator
+from findleaks.engine.contract import Engine
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import holding
+
+NAME = "AddressSanitizer"
+SHADOW = 0x7FFF8000
+"""kDefaultShadowOffset64 on x86-64 Linux (asan/asan_mapping.h)."""
+SPACE_ENDS = (0x540000000000, 0x640000000000)
+"""kAllocatorSpace + kAllocatorSize (asan/asan_allocator.h): since LLVM 18, GCC 14; and before."""
+
+
+def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
+    """See base.Finder."""
+    regions = target.regions()
+    if target.arch.name != "x86-64" or not any(holding(regions, address) for address in (SHADOW, *SPACE_ENDS)):
+        return []
+    from findleaks.allocators.asan.instance import make
+
+    return make(target, engine)

@@ -1,0 +1,147 @@
+"""The chunks of a size class, and the large ones, by their headers."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.asan.engine import DAMAGED, Chunks, read_chunks, settled
+from findleaks.allocators.asan.layout import ALLOCATED, HEADER, LARGE_HEADER, MAGIC, PAGE, QUARANTINED, UNUSED, state_of, used_size
+from findleaks.allocators.base import MAX_PROBLEMS, Problem
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
+from findleaks.errors import Interrupted
+from findleaks.target.base import Piece, Range
+
+STEP = 4 << 20  # bytes of chunks that are read at once: a millisecond; of the twin some 100
+
+LOWER = 0xFFFFFFFF
+_STATES = bytes({UNUSED: State.FREE, QUARANTINED: State.FREE}.get(state, State.IN_USE) for state in range(256))
+
+
+class Region(NamedTuple):
+    """The addresses of one size class: chunks of `chunk` bytes from `start` to `carved`; memory is
+    mapped to `mapped`, and for the free array at `free_array`."""
+
+    number: int
+    start: int
+    chunk: int
+    carved: int
+    mapped: int
+    free_array: Range
+
+
+class Large(NamedTuple):
+    """A large chunk's mapping [start, end)."""
+
+    start: int
+    end: int
+
+
+class Damage:
+    """Damaged headers: the first ones as problems, the others counted."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        self.count = 0
+        self.last = 0
+
+    def add(self, memory: Memory, header: int, capacity: int) -> None:
+        """The header of a chunk, which has so much capacity for a block behind it."""
+        self.count += 1
+        self.last = header
+        if self.count <= MAX_PROBLEMS:
+            first, second = memory.words(header, 2) or (0, 0)
+            if first == MAGIC:
+                what = f"says that the chunk's is at {second:#x}, outside the chunk"
+            elif state_of(first) not in (ALLOCATED, QUARANTINED):
+                what = f"has the state {state_of(first)}, which does not exist"
+            else:
+                what = f"claims {used_size(first):,} bytes of a chunk with capacity for {capacity:,}"
+            words = f"AddressSanitizer's header at {header:#x} {what}: it was overwritten"
+            self.problems.append(Problem(header, words, damaged=Range(header, header + HEADER)))
+
+    def end(self) -> None:
+        """Say how many more there are."""
+        if self.count > MAX_PROBLEMS:
+            self.problems.append(Problem(self.last, f"and {self.count - MAX_PROBLEMS:,} more such headers"))
+
+
+def chunks(memory: Memory, engine: Engine, region: Region) -> Iterator[Chunks]:
+    """The chunks of a class that can be read, ascending. Raises Interrupted."""
+    size = region.chunk
+    step = max(STEP // size, 1) * size
+    for low in range(region.start, region.carved, step):
+        if memory.target.interrupted():
+            raise Interrupted
+        for piece in _readable(memory, low, min(low + step, region.carved), size):
+            yield read_chunks(engine, piece, size)
+
+
+def _readable(memory: Memory, low: int, high: int, size: int) -> Iterator[Piece]:
+    """Whole chunks of [low, high), without what cannot be read."""
+    whole = memory.read(low, high - low)
+    if whole:
+        yield Piece(low, memoryview(whole))
+        return
+    for piece in memory.target.pieces(low, high):
+        first = low + -(-(piece.address - low) // size) * size
+        end = low + (piece.address + len(piece.data) - low) // size * size
+        if first < end:
+            yield Piece(first, piece.data[first - piece.address : end - piece.address])
+
+
+def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> list[Large]:
+    """The mappings of large chunks by their headers, ascending and disjoint."""
+    found: list[Large] = []
+    for address in sorted(set(headers)):
+        words = memory.words(address, LARGE_HEADER)
+        start, size = words[:2] if words else (0, 0)
+        good = words is not None and start == address and start % PAGE == size % PAGE == 0 and size > PAGE
+        if not good or (found and start < found[-1].end):
+            problems.append(
+                Problem(address, f"AddressSanitizer's header of a large chunk at {address:#x} is damaged: its block is not seen")
+            )
+        else:
+            found.append(Large(start, start + size))
+    return found
+
+
+def large_chunk(memory: Memory, one: Large) -> Optional[Chunks]:
+    """The chunk in a mapping, as the only one; None where it cannot be read."""
+    header = begin = one.start + PAGE
+    words, good = memory.words(begin, 3), True
+    if words is not None and words[0] == MAGIC:
+        good = words[1] % HEADER == 0 and begin < words[1] < one.end - HEADER
+        header = words[1] if good else begin
+        words = memory.words(header, 3)
+    if words is None:
+        return None
+    size, state = settled(words[0], one.end - header - HEADER, good)
+    freed = words[2] & LOWER if state == QUARANTINED and size >= 8 else 0
+    columns = array("Q", [header + HEADER]), array("Q", [size]), bytearray([state]), array("I", [words[1] & LOWER]), array("I", [freed])
+    return Chunks(*columns)
+
+
+def append(memory: Memory, read: Chunks, blocks: Blocks, damage: Damage) -> int:
+    """Append chunks: those in use, and the others as free. A damaged header's chunk is in use:
+    nothing in it must be missed. Returns how many are in the quarantine."""
+    at = read.states.find(DAMAGED)
+    while at >= 0:
+        damage.add(memory, read.blocks[at] - HEADER, read.sizes[at])
+        at = read.states.find(DAMAGED, at + 1)
+    blocks.append(read.blocks, read.sizes, read.states.translate(_STATES))
+    return read.states.count(QUARANTINED)
+
+
+def append_region(memory: Memory, engine: Engine, region: Region, blocks: Blocks, damage: Damage) -> int:
+    """`append` the chunks of a class."""
+    return sum(append(memory, read, blocks, damage) for read in chunks(memory, engine, region))
+
+
+def append_large(memory: Memory, one: Large, blocks: Blocks, damage: Damage) -> int:
+    """`append` a large chunk, unless it is being made or given back."""
+    read = large_chunk(memory, one)
+    return append(memory, read, blocks, damage) if read is not None and read.states[0] != UNUSED else 0

@@ -1,0 +1,71 @@
+"""Fake stacks: mappings in which functions keep their variables, instead of on the thread's stack,
+so that uses after their return are caught (detect_stack_use_after_return; clang's default since
+15).
+
+What a frame that has returned left there is read by no code again: only frames in use are roots.
+Source: asan/asan_fake_stack.h of LLVM 12 to 19 (FakeStack): a page with the positions of eleven
+size classes and the logarithm of their bytes; a byte for each frame, 1 while in use; the
+frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.errors import Interrupted
+from findleaks.target.base import Range
+from findleaks.target.ranges import nonzero_pieces
+
+PAGE = 4096
+SIZES = 11  # classes of frames, of 2^6 to 2^16 bytes
+LEAST_FRAME = 6  # base-2 logarithm
+SMALLEST, LARGEST = 16, 24
+"""Base-2 logarithms of the bytes of a class (kMinStackSizeLog, kMaxStackSizeLog)."""
+BITS = 8 * SIZES  # offset of the logarithm; behind it is needs_gc_
+
+_UNUSED = re.compile(rb"\0+")
+
+
+def dead_frames(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iterator[Range]:
+    """The parts of the fake stacks in these ranges, anonymous memory, that no frame in use has."""
+    for start, end in ranges:
+        reached = start
+        for piece in nonzero_pieces(memory.target, start, end):
+            if memory.target.interrupted():
+                raise Interrupted
+            for address in engine.search(piece, SMALLEST, LARGEST + 1):
+                base = address - BITS
+                if base % PAGE == 0 and base >= reached:
+                    parts = _unused(memory, base, end)
+                    yield from parts
+                    reached = max(reached, parts[-1].end if parts else base)
+
+
+def _unused(memory: Memory, base: int, end: int) -> Sequence[Range]:
+    """The unused parts of the fake stack at `base`; [] if there is none."""
+    words = memory.words(base, SIZES + 2)
+    if words is None or words[-1] & 0xFF > 1:
+        return []
+    bits = words[SIZES]
+    flags = base + PAGE
+    frames = flags + (1 << bits + 1 - LEAST_FRAME)
+    if frames + (SIZES << bits) > end:
+        return []
+    data = memory.read(flags, frames - flags)
+    if not data or data.strip(b"\0\1"):
+        return []
+    found = [Range(base, frames)]
+    for number in range(SIZES):
+        size = LEAST_FRAME + number
+        start, count = frames + (number << bits), 1 << bits - size
+        first = _first_flag(bits, number)
+        for match in _UNUSED.finditer(data, first, first + count):
+            found.append(Range(start + (match.start() - first << size), start + (match.end() - first << size)))
+    return found
+
+
+def _first_flag(bits: int, number: int) -> int:
+    """The offset of a class's flags: half of all are the first class's, a quarter the second's …"""
+    return (1 << bits + 1 - LEAST_FRAME) - (1 << bits + 1 - LEAST_FRAME - number)

@@ -1,0 +1,189 @@
+"""AddressSanitizer's allocator as an Allocator: size classes, large chunks, the quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.asan import NAME, depot
+from findleaks.allocators.asan.chunks import Damage, Large, Region, append_large, append_region, large
+from findleaks.allocators.asan.depot import Depot
+from findleaks.allocators.asan.fake_stacks import dead_frames
+from findleaks.allocators.asan.layout import HEADER, REGION, SHADOW, SPACE
+from findleaks.allocators.asan.locate import Found, locate, older
+from findleaks.allocators.asan.sites import recordings
+from findleaks.allocators.asan.thread_caches import caches
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
+from findleaks.allocators.images import Image
+from findleaks.allocators.mappings import MMAPPED, unclaimed
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.sites import Recording
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State, Totals
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import intersection
+
+LARGE = "large"
+
+
+class Unread(Allocator):
+    """An AddressSanitizer whose chunk headers have another layout: it is reported, and not read."""
+
+    name = NAME
+    version = "another layout"
+    granule = HEADER
+
+    def __init__(self, image: Image, address: int) -> None:
+        self.where = image.name
+        what = (
+            f"AddressSanitizer in {image.name} has the chunk headers of LLVM 11, GCC 10 or an older one: its blocks are not seen; "
+            "those of GCC 11, LLVM 12 and newer ones are"
+        )
+        self.problems = [Problem(address, what, False)]
+
+    def heaps(self) -> list[Heap]:
+        return []
+
+
+def make(target: Target, engine: Engine) -> list[Allocator]:
+    """The AddressSanitizers of a process: as a rule one."""
+    found: list[Allocator] = []
+    for one in locate(target, engine):
+        known = not older(Memory(target), one.regions)
+        found.append(Asan(target, engine, one) if known else Unread(one.image, one.address))
+    return found
+
+
+class Asan(Allocator):
+    """See allocators.base.Allocator. Quarantined chunks are free."""
+
+    name = NAME
+    version = ""
+    granule = HEADER
+    release_call = "__sanitizer_purge_allocator()"
+    release_settings = ("ASAN_OPTIONS=quarantine_size_mb=16", "ASAN_OPTIONS=allocator_release_to_os_interval_ms=0")
+    site_settings = ("ASAN_OPTIONS=malloc_context_size=30",)
+    retention_note = "AddressSanitizer keeps freed blocks in a quarantine, of 256 MiB by default, to catch uses of them"
+
+    def __init__(self, target: Target, engine: Engine, found: Found) -> None:
+        self.target = target
+        self.engine = engine
+        self.memory = Memory(target)
+        self.found = found
+        self.where = found.image.name
+        self.problems = found.problems
+        self.regions = found.regions
+        headers = self.memory.words(found.headers.start, (found.headers.end - found.headers.start) // 8) or ()
+        self.large = large(self.memory, headers, self.problems)
+        self.damage = Damage(self.problems)
+        self.quarantined: dict[str, int] = {}  # chunks by their class, once walked
+        self._heaps: list[Heap] = []
+
+    def heaps(self) -> list[Heap]:
+        if not self._heaps:
+            self._heaps = [Heap(one.start, one.mapped, "", self._walk(one)) for one in self.regions]
+            self._heaps += [Heap(one.start, one.end, MMAPPED, self._walk_large(one)) for one in self.large]
+        return self._heaps
+
+    def _walk(self, region: Region) -> Callable[[Blocks], None]:
+        def run(blocks: Blocks) -> None:
+            self.quarantined[str(region.chunk)] = append_region(self.memory, self.engine, region, blocks, self.damage)
+
+        return run
+
+    def _walk_large(self, one: Large) -> Callable[[Blocks], None]:
+        def run(blocks: Blocks) -> None:
+            self.quarantined[LARGE] = self.quarantined.get(LARGE, 0) + append_large(self.memory, one, blocks, self.damage)
+
+        return run
+
+    def sealed(self, blocks: Blocks) -> None:
+        self.damage.end()
+
+    def metadata(self) -> list[Range]:
+        """See Allocator: records of classes, free arrays, the large chunks' table, the shadow, the
+        stack depot, threads' caches, and what returned functions left on fake stacks."""
+        shadow = [Range(region.start, region.end) for region in self.target.regions() if region.start < SHADOW.end]
+        return [
+            self.found.infos,
+            *(region.free_array for region in self.regions),
+            self.found.headers,
+            *intersection([SHADOW], shadow),
+            *self.own,
+            *(self.depot.ranges() if self.depot is not None else ()),
+        ]
+
+    @cached_property
+    def own(self) -> list[Range]:
+        """Threads' caches, and parts of fake stacks that no frame uses."""
+        heaps = [Range(heap.start, heap.end) for heap in self.heaps()]
+        others = unclaimed(self.target, [*heaps, SHADOW])
+        found = list(dead_frames(self.memory, self.engine, others))
+        return [*found, *caches(self.memory, self.engine, [*others, *self.found.image.data])]
+
+    @cached_property
+    def depot(self) -> Optional[Depot]:
+        """The stacks of allocations and frees; None where no depot is found."""
+        return depot.find(self.memory, self.engine, self.found.image)
+
+    def reserved(self) -> list[Range]:
+        """See Allocator: the rest of the space, and the gap in the shadow."""
+        return [Range(self.found.space, self.found.space + SPACE), SHADOW]
+
+    def locate(self, address: int) -> str:
+        region = self.region(address)
+        if region is not None:
+            if address in range(*region.free_array):
+                return f"free array of the {region.chunk}-byte chunks"
+            number = (address - region.start) // region.chunk
+            return f"redzone of the {region.chunk}-byte chunk {region.start + number * region.chunk:#x}" if address < region.carved else ""
+        if any(one.start <= address < one.end for one in self.large):
+            return "redzone of a large chunk"
+        if address in range(*self.found.infos):
+            return "records of the size classes"
+        return "shadow" if address in range(*SHADOW) else ""
+
+    def region(self, address: int) -> Optional[Region]:
+        """The size class that has these addresses."""
+        number = (address - self.found.space) // REGION if address >= self.found.space else -1
+        return next((region for region in self.regions if region.number == number), None)
+
+    def recordings(self, blocks: Blocks) -> Sequence[Recording]:
+        if self.depot is None:
+            return ()
+        return recordings(self.memory, self.engine, self.depot, self.regions, self.large, self.found.image)
+
+    def caches(self, blocks: Blocks) -> list[Cache]:
+        """See Allocator. A class is named by the size of its chunks; those of blocks differ."""
+        rows = [self._cache(blocks, str(region.chunk), [Range(region.start, region.mapped)]) for region in self.regions]
+        rows.append(self._cache(blocks, LARGE, [Range(one.start, one.end) for one in self.large]))
+        return [row for row in rows if row.total]
+
+    def _cache(self, blocks: Blocks, name: str, parts: Sequence[Range]) -> Cache:
+        used, cached, free = (
+            Totals.sum_of(blocks.totals(state, *part) for part in parts) for state in (State.IN_USE, State.CACHED, State.FREE)
+        )
+        memory = sum(end - start for start, end in parts)
+        counts = (used.blocks, cached.blocks, free.blocks, used.bytes, cached.bytes, free.bytes)
+        return Cache("", name, 0, *counts, memory, own={"quarantined": self.quarantined.get(name, 0)})
+
+    def arenas(self, blocks: Blocks) -> list[Arena]:
+        rows = self.caches(blocks)
+        mapped = sum(heap.end - heap.start for heap in self.heaps()) + sum(
+            end - start for start, end in (r.free_array for r in self.regions)
+        )
+        spare = sum(region.mapped - region.carved for region in self.regions)
+        return [
+            Arena(
+                "",
+                sum(r.in_use_bytes for r in rows),
+                sum(r.cached_bytes for r in rows),
+                sum(r.free_bytes for r in rows),
+                mapped,
+                spare=spare,
+            )
+        ]
+
+    def summary(self) -> dict[str, object]:
+        return {"quarantined": sum(self.quarantined.values()), "large": len(self.large)}

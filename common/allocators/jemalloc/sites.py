@@ -1,0 +1,156 @@
+"""Allocation stacks of jemalloc's heap profiler (prof:true), with the figures of prof.dump.
+Sources: prof_structs.h, prof_data.c and edata.h (5.2: prof.c, extent_structs.h)."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.base import Problem, first_problems
+from findleaks.allocators.environment import setting
+from findleaks.allocators.jemalloc.layout import NOT_SAMPLED, UNBIASED_SHIFT, Profile
+from findleaks.allocators.jemalloc.profile import Found
+from findleaks.allocators.jemalloc.view import JemallocView
+from findleaks.allocators.sites import Recording, Site, in_use, own_file, recording, represented
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import Totals
+from findleaks.errors import Interrupted
+
+DEEPEST = 1024  # frames of a stack at most; PROF_BT_MAX is 128, 5.3.1 can be set to more
+USUAL_INTERVAL = 19  # base-2 logarithm: LG_PROF_SAMPLE_DEFAULT
+WIDEST_INTERVAL = 50  # base-2 logarithm of the largest interval looked for
+UNKNOWN, DAMAGED = -1, -2  # in place of a site: no record of the profiler, or a damaged stack
+POLL = 1 << 12  # steps between two checks for Ctrl-C
+SETTING = re.compile("lg_prof_sample:([0-9]{1,2})")
+
+
+def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
+    """The profiler's recording; [] if it is off."""
+    found = allocator.profiler
+    if found.row is None:
+        return []
+    problems: list[Problem] = []
+    stacks = _stacks(allocator, found, problems)
+    interval = _interval(allocator)
+    numbers = {context: i for i, context in enumerate(stacks)}
+    sites = [_site(frames, counts, found.row, interval) for frames, counts in zip(stacks.values(), _counts(allocator, found, stacks))]
+    target = allocator.memory.target
+    sampled = list(in_use(target, blocks, _blocks(allocator, found, numbers, interval)))
+    lacking = (address for address, site, _ in sampled if site == UNKNOWN)
+    first_problems(problems, (_of_no_record(address) for address in lacking), "blocks like that")
+    sampled = [one for one in sampled if one[1] >= 0]
+    warnings = [problem.what for problem in problems]
+    warnings += _unaccounted(sites, Counter(site for _, site, _ in sampled))
+    return [
+        recording(target, "jemalloc's heap profiler", sites, sampled, interval, own_file(allocator.parts.image.name, "jemalloc"), warnings)
+    ]
+
+
+def _stacks(allocator: JemallocView, found: Found, problems: list[Problem]) -> dict[int, tuple[int, ...]]:
+    """The stack of each prof_gctx_t, ascending by address; damaged ones are left out."""
+    memory, stacks, bad = allocator.memory, {}, []
+    for count, (context, offset) in enumerate(sorted(found.contexts.items())):
+        if count % POLL == 0 and memory.target.interrupted():
+            raise Interrupted
+        # prof_bt_t is {vec, len}; the frames follow it.
+        head = memory.words(context + offset, 2)
+        length = head[1] & 0xFFFFFFFF if head is not None else 0
+        frames: Optional[tuple[int, ...]] = None
+        if head is not None and head[0] == context + offset + 16 and length <= DEEPEST:
+            frames = memory.words(head[0], length) if length else ()
+        if frames is None:
+            bad.append(Problem(context, f"the profiler's stack at {context:#x} is damaged: blocks allocated there have none"))
+        else:
+            stacks[context] = frames
+    first_problems(problems, bad, "stacks like that")
+    return stacks
+
+
+def _counts(allocator: JemallocView, found: Found, stacks: dict[int, tuple[int, ...]]) -> Iterator[list[int]]:
+    """For each stack the sums of its threads' counters, without those that prof.reset expired."""
+    assert found.row is not None
+    row, memory, fields = found.row, allocator.memory, 8 if found.row.unbiased else 4
+    expired = {thread for thread in found.threads if memory.read(thread + row.expired, 1) == b"\1"}
+    sums = {context: [0] * fields for context in stacks}
+    for words in found.counts.values():
+        sum_ = sums.get(words[row.context // 8])
+        counters = words[row.counters // 8 :][:fields]
+        if sum_ is not None and words[0] not in expired:
+            sum_[:] = [a + b for a, b in zip(sum_, counters)]
+    # An unbiased sum may have gone below zero: prof.reset changes what freed samples count.
+    return ([value if value < 1 << 63 else 0 for value in sum_] for sum_ in sums.values())
+
+
+def _site(frames: tuple[int, ...], counts: Sequence[int], row: Profile, interval: int) -> Site:
+    """`counts`: prof_cnt_t: blocks and bytes that are live, and that were ever allocated."""
+    blocks, bytes_, all_blocks, all_bytes = counts[::2] if row.unbiased else counts
+    live, allocated = Totals(blocks, bytes_), Totals(all_blocks, all_bytes) if all_blocks else None
+    if interval == 1:
+        return Site(frames, live, allocated)
+    if row.unbiased:
+        return Site(frames, live, allocated, Totals(round(counts[1] / UNBIASED_SHIFT), counts[3]))
+    scale = represented(bytes_ / blocks, interval) if blocks else 0.0
+    return Site(frames, live, allocated, Totals(round(blocks * scale), round(bytes_ * scale)))
+
+
+def _blocks(allocator: JemallocView, found: Found, numbers: dict[int, int], interval: int) -> Iterator[tuple[int, int, float]]:
+    """Address, site (UNKNOWN or DAMAGED: none) and weight of the blocks that were sampled, also of
+    those since freed into thread caches. Each has an extent of its own, whose descriptor points to
+    the prof_tctx_t."""
+    assert found.row is not None
+    seen, row = allocator.parts.extents, found.row
+    contexts = {at: words[row.context // 8] for at, words in found.counts.items()}
+    column = memoryview(seen.raw).cast("Q")[row.tctx // 8 :: seen.length // 8].tolist()
+    for count, i in enumerate(seen.blocks):
+        if count % POLL == 0 and allocator.memory.target.interrupted():
+            raise Interrupted
+        at = 0 if seen.slab[i] else column[seen.record[i]]
+        if at <= NOT_SAMPLED:
+            continue
+        site = numbers.get(contexts[at], DAMAGED) if at in contexts else UNKNOWN
+        yield seen.address[i], site, represented(seen.classes.sizes[seen.szind[i]], interval)
+
+
+def _of_no_record(address: int) -> Problem:
+    return Problem(address, f"the block at {address:#x} was sampled by the profiler, and refers to no record of it: it has no stack")
+
+
+def _unaccounted(sites: Sequence[Site], found: Counter[int]) -> Iterator[str]:
+    """Whether the profiler counts more blocks than there are."""
+    missing = sum(max(site.live.blocks - found[i], 0) for i, site in enumerate(sites))
+    if missing:
+        yield f"jemalloc's profile counts {missing:,} blocks in use more than were found: their descriptors, or its counts, are damaged"
+
+
+def _interval(allocator: JemallocView) -> int:
+    """Bytes from one sample to the next, on average: a power of two."""
+    found = _by_table(allocator)
+    return 1 << (found if found is not None else _by_settings(allocator))
+
+
+def _by_table(allocator: JemallocView) -> Optional[int]:
+    """lg_prof_sample, by prof_shifted_unbiased_cnt (from 5.3 on): what a sampled block counts, by
+    size class. Computed as in prof_unbias_map_init, to the same last bit."""
+    memory, sizes = allocator.memory, allocator.parts.classes.sizes
+    tables = []
+    for logarithm in range(WIDEST_INTERVAL + 1):
+        shares = [1.0 - math.exp(-size / (1 << logarithm)) for size in sizes]
+        tables.append(array("Q", [round(UNBIASED_SHIFT / share) for share in shares]).tobytes())
+    for piece in allocator.parts.image.pieces(memory.target):
+        data = bytes(piece.data)
+        for logarithm, table in enumerate(tables):
+            if memory.target.interrupted():
+                raise Interrupted
+            if table in data:
+                return logarithm
+    return None
+
+
+def _by_settings(allocator: JemallocView) -> int:
+    """lg_prof_sample by MALLOC_CONF in the environment."""
+    match = SETTING.search(setting(allocator.memory, "MALLOC_CONF") or "")
+    return min(int(match[1]), WIDEST_INTERVAL) if match else USUAL_INTERVAL

@@ -1,0 +1,79 @@
+"""Allocation stacks that gperftools recorded: by its heap profiler (HEAPPROFILE=…), and of the
+blocks that it sampled (TCMALLOC_SAMPLE_PARAMETER=…)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from findleaks.allocators.base import Problem, first_problems
+from findleaks.allocators.bulk import records
+from findleaks.allocators.environment import setting
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.sites import Recording, Site, in_use, recording, represented
+from findleaks.allocators.tcmalloc.heap_profile import HeapProfile, read
+from findleaks.allocators.tcmalloc.layout import IN_USE, STACK
+from findleaks.allocators.tcmalloc.spans import Span
+from findleaks.allocators.tcmallocs.page_map import WORD
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import Totals
+
+DEEPEST = STACK // WORD - 2  # frames of a sampled block's stack
+PERIOD = "_ZN61FLAG__namespace_do_not_use_directly_use_DECLARE_int64_instead31FLAGS_tcmalloc_sample_parameterE"
+USUAL_PERIOD = 512 << 10  # bytes, as the manual recommends; there is none unless it is set
+
+
+def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blocks, own: str) -> Recording:
+    """What the heap profiler has: every allocation since it was started."""
+    found, target = read(memory, engine, profile), memory.target
+    numbers = {address: number for number, address in enumerate(found.buckets)}
+    sites = [
+        Site(one.frames, Totals(one.allocs - one.frees, one.alloc_size - one.free_size), Totals(one.allocs, one.alloc_size))
+        for one in found.buckets.values()
+    ]
+    known = ((key, numbers[bucket], 1.0) for key, _, bucket in found.entries if bucket in numbers)
+    warnings = [one.what for one in found.problems]
+    return recording(target, "gperftools' heap profiler", sites, in_use(target, blocks, known), own=own, warnings=warnings)
+
+
+def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Blocks, own: str) -> list[Recording]:
+    """What was sampled: a block with a span of its own, which points to {size, depth, frames}.
+    [] if nothing was."""
+    sampled = sorted((span for span in spans if span.sampled and span.location == IN_USE), key=lambda span: span.objects)
+    if not sampled:
+        return []
+    period = _period(memory)
+    data, missing = records(memory.target, engine, [span.objects for span in sampled], STACK)
+    words = memoryview(data).cast("Q")
+    stacks: dict[tuple[int, ...], list[int]] = {}
+    found, problems, bad = [], list[Problem](), []
+    numbers: dict[tuple[int, ...], int] = {}
+    for i, span in enumerate(sampled):
+        size, depth, *frames = words[i * (DEEPEST + 2) : (i + 1) * (DEEPEST + 2)]
+        if i in missing or depth > DEEPEST or size > span.end - span.start:
+            bad.append(Problem(span.objects, f"the stack of the sampled block at {span.start:#x} is damaged, at {span.objects:#x}"))
+            continue
+        stack = tuple(frames[:depth])
+        number = numbers.setdefault(stack, len(numbers))
+        stacks.setdefault(stack, []).append(size)
+        found.append((span.start, number, represented(size, period)))
+    first_problems(problems, bad, "stacks like that")
+    sites = [_site(stack, sizes, period) for stack, sizes in stacks.items()]
+    warnings = [problem.what for problem in problems]
+    used = in_use(memory.target, blocks, found)
+    return [recording(memory.target, "gperftools' sampling", sites, used, max(period, 2), own, warnings)]
+
+
+def _site(stack: tuple[int, ...], sizes: list[int], period: int) -> Site:
+    weights = [represented(size, period) for size in sizes]
+    estimated = Totals(round(sum(weights)), round(sum(weight * size for weight, size in zip(weights, sizes))))
+    return Site(stack, Totals(len(sizes), sum(sizes)), None, estimated)
+
+
+def _period(memory: Memory) -> int:
+    """Bytes from one sample to the next: the flag, if the library exports it, else the setting."""
+    symbol = memory.target.symbol(PERIOD)
+    value = memory.word(symbol.address) if symbol is not None else None
+    if not value or value >> 58:
+        text = setting(memory, "TCMALLOC_SAMPLE_PARAMETER") or ""
+        value = int(text) if text.isdecimal() else 0
+    return value or USUAL_PERIOD

@@ -1,0 +1,102 @@
+"""The allocation stacks behind each size class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from findleaks.allocators.base import Cache
+from findleaks.arg_types import SizeRange
+from findleaks.audit.caches import AllocatorCaches
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State, Totals
+from findleaks.session import Session
+
+BATCH = 1 << 16  # recorded blocks looked up between two checks for Ctrl-C
+_BAND = re.compile(r"([0-9]+)-([0-9]+)")  # a band of sizes: lowest and highest size in bytes
+
+
+@dataclass
+class _Sum:
+    blocks: int = 0
+    bytes: int = 0
+    estimated: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+
+@dataclass(frozen=True)
+class ClassSite:
+    """The blocks in use of one size class of an allocator (`instance` in `holdings`) that were
+    allocated by one stack. `size`: usable bytes, 0 if they differ; `estimated`: what they represent
+    if they were sampled."""
+
+    instance: int
+    name: str
+    size: int
+    site: int
+    live: Totals
+    estimated: Optional[Totals]
+
+    @property
+    def weight(self) -> Totals:
+        return self.estimated or self.live
+
+
+def class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Optional[SizeRange] = None) -> list[ClassSite]:
+    """Of all size classes, ascending by size; in each the sites with most bytes first. `sizes`:
+    only of blocks of these usable sizes."""
+    low, high = sizes or (0, 1 << 64)
+    instances = {id(holding.allocator): (i, _classes(holding.caches)) for i, holding in enumerate(holdings)}
+    directory, sites = session.directory, session.sites
+    sums: dict[tuple[int, int, str, int], _Sum] = {}
+    for recording in sites.recordings:
+        for start in range(0, len(recording.addresses), BATCH):
+            session.report_progress("looking up who allocated what", start / len(recording.addresses))
+            addresses = recording.addresses[start : start + BATCH]
+            for address, index, size in zip(addresses, *directory.blocks.find_all(addresses)):
+                # The size is 0 where there is no block.
+                if not max(low, 1) <= size <= high or not _in_use(directory.blocks, index, address):
+                    continue
+                owned = directory.owner(address)
+                known = instances.get(id(owned.allocator)) if owned is not None else None
+                if known is None:
+                    continue
+                number, weight = sites.weighted(address)
+                sum_ = sums.setdefault((known[0], *known[1](size), number), _Sum())
+                sum_.blocks, sum_.bytes = sum_.blocks + 1, sum_.bytes + size
+                sum_.estimated[0] += weight
+                sum_.estimated[1] += weight * size
+    found = [_made(session, *key, sum_) for key, sum_ in sums.items()]
+    return sorted(found, key=lambda one: (one.instance, one.size or _lowest(one.name), -one.weight.bytes, one.site))
+
+
+def _in_use(blocks: Blocks, index: int, address: int) -> bool:
+    return blocks.state(index) == State.IN_USE and blocks.address(index) == address
+
+
+def _made(session: Session, instance: int, size: int, name: str, number: int, sum_: _Sum) -> ClassSite:
+    sampled = session.sites[number].recording.sampled
+    estimated = Totals(round(sum_.estimated[0]), round(sum_.estimated[1])) if sampled else None
+    return ClassSite(instance, name, size, number, Totals(sum_.blocks, sum_.bytes), estimated)
+
+
+def _lowest(name: str) -> int:
+    """The lowest size of a band; other classes without a size are of large blocks."""
+    band = _BAND.fullmatch(name)
+    return int(band[1]) if band else 1 << 64
+
+
+def _classes(caches: Sequence[Cache]) -> Callable[[int], tuple[int, str]]:
+    """From a block's size to the size (0: they differ) and name of its class."""
+    exact = {cache.size: (cache.size, cache.name) for cache in caches if cache.size}
+    bands = [(int(band[1]), int(band[2]), cache.name) for cache in caches for band in (_BAND.fullmatch(cache.name),) if band]
+    others = [cache.name for cache in caches if not cache.size and not _BAND.fullmatch(cache.name)]
+
+    def class_of(size: int) -> tuple[int, str]:
+        if size in exact:
+            return exact[size]
+        name = next((name for low, high, name in bands if low <= size <= high), "")
+        return (0, name) if name else (0, others[0]) if others else (size, str(size))
+
+    return class_of

@@ -1,0 +1,145 @@
+"""Lost blocks grouped by the stack that allocated them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Optional
+
+from findleaks.allocators.sites import STEP
+from findleaks.audit.leak_groups import EXAMPLES, LEADING, Leak, hint_of
+from findleaks.audit.site_stacks import SiteNames
+from findleaks.audit.suppressions import Suppressions
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Kind, Totals
+from findleaks.formatting import printable
+from findleaks.session import Session
+
+_LEADS = (Kind.POSSIBLE, Kind.DEFINITE)
+
+
+@dataclass
+class _Group:
+    """Leaks of one kind and site, as they are found."""
+
+    examples: list[int] = field(default_factory=list)
+    blocks: int = 0
+    bytes: int = 0
+    smallest: int = 1 << 64
+    largest: int = 0
+    cycles: set[int] = field(default_factory=set)
+    indirect_blocks: int = 0
+    indirect_bytes: int = 0
+    least_indirect: int = 1 << 64
+    most_indirect: int = 0
+    estimated_blocks: float = 0.0
+    estimated_bytes: float = 0.0
+
+    def add(self, start: int, size: int, cycle: int, hanging: Totals, weight: float) -> None:
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(start)
+        self.blocks += 1
+        self.bytes += size
+        if size < self.smallest:
+            self.smallest = size
+        if size > self.largest:
+            self.largest = size
+        self.cycles.add(cycle)
+        blocks = hanging.blocks
+        if blocks:
+            self.indirect_blocks += blocks
+            self.indirect_bytes += hanging.bytes
+        if blocks < self.least_indirect:
+            self.least_indirect = blocks
+        if blocks > self.most_indirect:
+            self.most_indirect = blocks
+        self.estimated_blocks += weight
+        self.estimated_bytes += weight * size
+
+
+def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions] = None) -> list[Leak]:
+    """Groups of DEFINITE and POSSIBLE blocks by kind and site, the largest first. Blocks without a
+    site make a group of each kind: the last ones where samples represent them. `suppressions`
+    counts the blocks that it leaves out."""
+    kinds, names = graph.kinds(), SiteNames(session)
+    rest = bytearray(kinds)
+    groups: dict[tuple[int, int], _Group] = {}
+    nothing, hangs = Totals(0, 0), graph.totals(Kind.INDIRECT).blocks > 0
+    for index, start, size, number, weight in chain(_sited(session, kinds, rest), _unsited(session, rest)):
+        kind = kinds[index]
+        hanging = graph.indirect_totals(index) if hangs and kind == Kind.DEFINITE else nothing
+        if suppressions is not None and _suppressed(session, suppressions, names, start, size, number, hanging):
+            continue
+        cycle = graph.cycle(index) if hanging.blocks else 1
+        groups.setdefault((kind, number), _Group()).add(start, size, cycle, hanging, weight)
+    found = [_leak(session, Kind(kind), number, group) for (kind, number), group in groups.items()]
+    sampled = any(one.sampled for one in session.sites.recordings)
+    return sorted(found, key=lambda leak: (sampled and not leak.site, leak.weight))
+
+
+_Lost = tuple[int, int, int, int, float]
+"""Index, address and size of a lost block that leads; its site (0: unknown) and weight."""
+
+
+def _sited(session: Session, kinds: memoryview, rest: bytearray) -> Iterator[_Lost]:
+    """The lost blocks whose sites are known; their kinds in `rest` become UNKNOWN."""
+    for part, number_of, first, recording in session.sites.batches():
+        session.report_progress("looking up who allocated the lost", part)
+        addresses = recording.addresses[first : first + STEP]
+        for i, (start, index, size) in enumerate(zip(addresses, *session.directory.blocks.find_all(addresses)), first):
+            if size and rest[index] in _LEADS:
+                rest[index] = Kind.UNKNOWN
+                yield index, start, size, number_of[recording.site_of[i]], recording.weights[i] if recording.weights else 1.0
+
+
+def _unsited(session: Session, rest: bytearray) -> Iterator[_Lost]:
+    """The lost blocks that are left."""
+    blocks = session.directory.blocks
+    for count, match in enumerate(LEADING.finditer(rest)):
+        if count % 1024 == 0:
+            session.report_progress("looking up who allocated the lost", match.start() / len(rest))
+        index = match.start()
+        yield index, blocks.address(index), blocks.size(index), 0, 0.0
+
+
+def _suppressed(
+    session: Session, suppressions: Suppressions, names: SiteNames, start: int, size: int, number: int, hanging: Totals
+) -> bool:
+    name = printable(session.types.of_block(start, size))
+    hint = "" if name else hint_of(session, start, size)
+    rule = suppressions.match(name, size, hint, "", names.searched(number) if number else "")
+    if rule is not None:
+        suppressions.add(rule, 1 + hanging.blocks, size + hanging.bytes)
+    return rule is not None
+
+
+def _leak(session: Session, kind: Kind, number: int, group: _Group) -> Leak:
+    """The type is what all examples have in common; the hint is the first one's."""
+    blocks = session.directory.blocks
+    sizes = [blocks.size(blocks.find(start)) for start in group.examples]
+    types = {printable(session.types.of_block(start, size)) for start, size in zip(group.examples, sizes)}
+    type_name = types.pop() if len(types) == 1 else ""
+    return Leak(
+        kind=kind,
+        type=type_name,
+        hint="" if type_name else hint_of(session, group.examples[0], sizes[0]),
+        smallest=group.smallest,
+        largest=group.largest,
+        cycle=group.cycles.pop() if len(group.cycles) == 1 else 0,
+        blocks=group.blocks,
+        bytes=group.bytes,
+        indirect_blocks=group.indirect_blocks,
+        indirect_bytes=group.indirect_bytes,
+        least_indirect=group.least_indirect,
+        most_indirect=group.most_indirect,
+        examples=tuple(group.examples),
+        site=number,
+        estimated=_estimated(session, number, group),
+    )
+
+
+def _estimated(session: Session, number: int, group: _Group) -> Optional[Totals]:
+    if not number or not session.sites[number].recording.sampled:
+        return None
+    return Totals(round(group.estimated_blocks), round(group.estimated_bytes))

@@ -1,0 +1,104 @@
+"""Stacks of allocation sites with their functions named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Union
+
+from findleaks.allocators.base import Allocator
+from findleaks.allocators.sites import SourceFrame
+from findleaks.session import Session
+from findleaks.unwind.frames import Frame, Unwinder
+from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
+
+StackFrame = Union[NamedFrame, SourceFrame]
+
+
+DEEPEST = 8  # frames among which functions that allocate are looked for
+ALLOCATES = re.compile(
+    r"(?:_+|_?rjem_|_*je_|tc_|_*libc_|_*interceptor_)?"
+    r"(?:malloc|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|valloc|pvalloc|mallocx|rallocx)(?:_default)?"
+    r"|do_rallocx|do_realloc\w*|operator new(?:\[\])?|TCMallocInternal\w+"
+)
+"""Functions that allocate, with the prefixes that libraries give them."""
+
+
+class SiteNames:
+    """Names the frames of a session's sites, cached."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._searched: dict[int, str] = {}
+
+    @cached_property
+    def _namer(self) -> Namer:
+        return Namer(self._session.target, Unwinder(self._session.target), self._session.sources)
+
+    def frames(self, number: int) -> list[StackFrame]:
+        """All frames as recorded, innermost first, with the functions inlined in them."""
+        return [named for frame in self._session.sites[number].site.frames for named in self._named(frame)]
+
+    def callers(self, number: int) -> list[StackFrame]:
+        """`frames` without the innermost ones that are the recorder's own, or functions that
+        allocate for whoever calls them, if others are left."""
+        frames, own = self.frames(number), self._session.sites[number].recording.own
+        first = 0
+        while own and first < len(frames) and _module(frames[first]) == own:
+            first += 1
+        for i, frame in enumerate(frames[first : first + DEEPEST], first):
+            if not isinstance(frame, SourceFrame) and ALLOCATES.fullmatch(without_parameters(frame.function)):
+                first = i + 1
+        return frames[first:] or frames
+
+    def brief(self, number: int, most: int = 3) -> str:
+        """ "parse_header ← on_request ← worker": the innermost callers on one line."""
+        labels = [label(frame) for frame in self.callers(number)]
+        return " ← ".join([*labels[:most], *(["…"] if len(labels) > most else [])]) or "an empty stack"
+
+    def searched(self, number: int) -> str:
+        """Names of functions and files on the stack, for suppressions."""
+        if number not in self._searched:
+            self._searched[number] = "\n".join(_names(self.frames(number)))
+        return self._searched[number]
+
+    def _named(self, frame: Union[int, SourceFrame]) -> Sequence[StackFrame]:
+        if isinstance(frame, SourceFrame):
+            return (frame,)
+        # A return address is named by the call before it.
+        return self._namer.names(Frame(frame, max(frame - 1, 0), 0, "return address"))
+
+
+def _module(frame: StackFrame) -> str:
+    return "" if isinstance(frame, SourceFrame) else frame.module
+
+
+def label(frame: StackFrame) -> str:
+    """A frame in a few words: "uv_run+0x164", "shop/orders.py:41"."""
+    if isinstance(frame, SourceFrame):
+        place = f"{frame.file}:{frame.line}" if frame.line else frame.file
+        return f"{frame.function} ({place})" if frame.function else place
+    return frame._replace(function=without_parameters(frame.function)).label()
+
+
+def _names(frames: list[StackFrame]) -> Iterator[str]:
+    for frame in frames:
+        yield from (frame.function, frame.file if isinstance(frame, SourceFrame) else frame.module)
+
+
+def how_to_record(session: Session) -> list[str]:
+    """For each allocator with blocks, how a process is started so that stacks are recorded."""
+    return [f"{one.title}: {' or '.join(one.site_settings or _OTHERWISE)}" for one in _used(session)]
+
+
+_OTHERWISE = ("records no stacks itself; LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=prof:true,lg_prof_sample:0 does",)
+
+
+def _used(session: Session) -> list[Allocator]:
+    directory = session.directory
+    return [
+        one
+        for one in directory.allocators
+        if any(directory.blocks.at_or_after(part.start) < directory.blocks.at_or_after(part.end) for part in directory.of(one))
+    ]

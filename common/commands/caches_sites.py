@@ -1,0 +1,82 @@
+"""`caches --sites`: the allocation stacks behind each size class, as JSON and text."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from findleaks.arg_types import size_range
+from findleaks.audit.cache_sites import ClassSite, class_sites
+from findleaks.audit.caches import AllocatorCaches
+from findleaks.audit.site_stacks import SiteNames
+from findleaks.commands import Invocation
+from findleaks.commands.caches_text import headline, size_name
+from findleaks.commands.limits import first, in_text
+from findleaks.commands.result import fields
+from findleaks.commands.site_text import amounts, recorders_json, sampling_lines, site_json, unrecorded_lines
+from findleaks.formatting import counted, table, wrapped
+from findleaks.session import Session
+
+STACKS = 5  # stacks of a size class printed as text without --limit
+HEAD = ("SIZE", "BLOCKS", "BYTES", "SITE", "ALLOCATED BY")
+
+
+def sites_of_classes(session: Session, found: Sequence[AllocatorCaches], args: argparse.Namespace) -> list[ClassSite]:
+    """The sites to show: of all size classes, or of those that --size asks for."""
+    return class_sites(session, found, size_range(args.size) if args.size else None)
+
+
+def sites_body(session: Session, found: Sequence[AllocatorCaches], sites: Sequence[ClassSite], limit: int | None) -> Mapping[str, object]:
+    """`recorders` and `sites` of the JSON object; `limit` sites of each class."""
+    names = SiteNames(session)
+    rows = []
+    for _, group in groupby(sites, key=_class):
+        for one in first(list(group), limit):
+            who = {"allocator": found[one.instance].allocator.name, "instance": one.instance}
+            estimated = one.estimated._asdict() if one.estimated is not None else None
+            amount = {**one.live._asdict(), "estimated": estimated}
+            rows.append({**who, **fields(one, "name", "size"), **amount, "site": site_json(session, names, one.site)})
+    return {"recorders": recorders_json(session), "sites": rows}
+
+
+def _class(one: ClassSite) -> tuple[int, int, str]:
+    return one.instance, one.size, one.name
+
+
+def sites_text(
+    session: Session,
+    found: Sequence[AllocatorCaches],
+    sites: Sequence[ClassSite],
+    args: argparse.Namespace,
+    width: int,
+    invocation: Invocation,
+) -> Iterator[str]:
+    """All lines of the text."""
+    if not len(session.sites):
+        yield from unrecorded_lines(session, width)
+        yield from invocation.next(width, "caches")
+        return
+    names = SiteNames(session)
+    for instance, group in groupby(sites, key=lambda one: one.instance):
+        yield from wrapped(headline(found[instance]), width)
+        yield ""
+        rows, more = [], 0
+        for _, alike in groupby(group, key=_class):
+            listed = list(alike)
+            shown = first(listed, in_text(args.limit, STACKS))
+            more += len(listed) - len(shown)
+            rows += [_row(names, one, not i) for i, one in enumerate(shown)]
+        yield from table(HEAD, rows, (0, 1, 2, 3), width, cut=4)
+        if more:
+            yield f"  … {counted(more, 'more stack')} (--limit 0)"
+        yield ""
+    if not sites:
+        yield "no block in use of such a size has a recorded stack"
+    yield from sampling_lines(session, width)
+    largest = max(sites, key=lambda one: one.weight.bytes, default=None)
+    yield from invocation.next(width, *([f"blocks --site {largest.site}"] if largest is not None else []), "find --by site")
+
+
+def _row(names: SiteNames, one: ClassSite, leads: bool) -> tuple[str, ...]:
+    return size_name(one.name, one.size) if leads else "", *amounts(one.live, one.estimated), str(one.site), names.brief(one.site, 6)

@@ -1,0 +1,114 @@
+"""Profiles of what the commands found: lost blocks, blocks, stacks, retained trees, growth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from findleaks.audit.leak_groups import Leak
+from findleaks.audit.retained_tree import RetainedNode
+from findleaks.engine.terms import Totals
+from findleaks.formatting import number, printable
+from findleaks.report.profile import BYTES, COUNT, Frame, Measure, Profile, Sample, frame_name
+from findleaks.session import Session
+from findleaks.unwind.stacks import NamedFrame, without_parameters
+
+NO_TYPE = "no type"
+"""The step of blocks that no type is known of."""
+HANGING = "hanging from these"
+"""The step of blocks that only lost ones of a group lead to."""
+
+
+def blocks_measures(word: str = "") -> tuple[Measure, Measure]:
+    """Blocks and bytes. `word`: what they are: "lost"."""
+    what, before = (f"{word.capitalize()} ", f"{word}_") if word else ("", "")
+    return Measure(f"{before}blocks", COUNT, f"{what}blocks".capitalize()), Measure(f"{before}bytes", BYTES, f"{what}bytes".capitalize())
+
+
+def call_frame(frame: NamedFrame) -> Frame:
+    """A function without its parameters; code without a symbol by its place in its file."""
+    name = without_parameters(frame.function) if frame.function else frame.label()
+    return Frame(frame_name(name), frame.address, printable(frame.module), printable(frame.file), frame.line, frame.inlined)
+
+
+def of_stacks(title: str, what: str, stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Profile:
+    """Stacks, the innermost frame first, with a number each: of `what`, "threads"."""
+    known: dict[NamedFrame, Frame] = {}
+    samples = []
+    for frames, count in stacks:
+        stack = tuple(known.get(one) or known.setdefault(one, call_frame(one)) for one in reversed(frames))
+        samples.append(Sample(stack, (count,)))
+    return Profile(title, (Measure(what, COUNT, what.capitalize()),), samples)
+
+
+def of_leaks(session: Session, leaks: Sequence[Leak]) -> Profile:
+    """Lost blocks: kind, allocator, type, size; below that, blocks that hang from them."""
+    samples = []
+    for leak in leaks:
+        steps = [leak.kind.name.lower(), _allocators(session, leak), leak.type or NO_TYPE, _size(leak)]
+        stack = tuple(Frame(frame_name(step)) for step in steps)
+        samples.append(Sample(stack, (leak.blocks, leak.bytes)))
+        if leak.indirect_blocks:
+            samples.append(Sample((*stack, Frame(HANGING)), (leak.indirect_blocks, leak.indirect_bytes)))
+    return Profile(f"Lost blocks: {session.target.description}", blocks_measures("lost"), samples)
+
+
+def _allocators(session: Session, leak: Leak) -> str:
+    """The allocator of a group; of one that has blocks of several, those of its examples."""
+    owners = (session.directory.owner(address) for address in leak.examples)
+    names = dict.fromkeys(owned.allocator.title for owned in owners if owned is not None)
+    return " and ".join(names) or "unknown allocator"
+
+
+def _size(leak: Leak) -> str:
+    size = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
+    cycle = f", cycle of {leak.cycle}" if leak.cycle > 1 else ""
+    return f"{size}{cycle}" + (f", e.g. {leak.hint}" if leak.hint else "")
+
+
+def of_blocks(session: Session, rows: Iterable[Mapping[str, Any]]) -> Profile:
+    """Blocks in their JSON: kind or state, allocator, type, size."""
+    blocks: Counter[tuple[str, str, str, int]] = Counter()
+    for row in rows:
+        blocks[row["kind"] or row["state"], row["allocator"] or "unknown allocator", row["type"] or NO_TYPE, row["size"]] += 1
+    samples = [
+        Sample((*map(Frame, map(frame_name, steps)), Frame(f"{number(size)} B")), (count, count * size))
+        for (*steps, size), count in blocks.items()
+    ]
+    return Profile(f"Blocks: {session.target.description}", blocks_measures(), samples)
+
+
+def of_retained(title: str, rows: Sequence[RetainedNode], rest: Totals) -> Profile:
+    """Retained trees: a root, its fields, and what they lead to, as the last step what a row is
+    said to hold, with all that no row below it has. `rest`: what no row has."""
+    samples = list(_retained(rows))
+    if rest.blocks:
+        samples.append(Sample((Frame("others"),), (rest.blocks, rest.bytes)))
+    return Profile(title, blocks_measures("retained"), samples)
+
+
+def _retained(rows: Sequence[RetainedNode]) -> Iterator[Sample]:
+    waiting: list[tuple[tuple[Frame, ...], RetainedNode]] = [((), row) for row in reversed(rows)]
+    while waiting:
+        above, row = waiting.pop()
+        stack = (*above, Frame(frame_name(row.name)))
+        parts = [child.totals for child in row.fields]
+        for name, totals in ((f"{number(row.left)} more fields", row.more), ("held by several fields", row.shared)):
+            own = _least(totals, _rest(row.totals, parts))
+            if own.blocks:
+                parts.append(own)
+                yield Sample((*stack, Frame(name)), (own.blocks, own.bytes))
+        rest = _rest(row.totals, parts)
+        if rest.blocks or rest.bytes:
+            yield Sample((*stack, Frame(frame_name(row.what))) if row.what else stack, (rest.blocks, rest.bytes))
+        waiting += [(stack, child) for child in reversed(row.fields)]
+
+
+def _rest(whole: Totals, parts: Iterable[Totals]) -> Totals:
+    listed = Totals.sum_of(parts)
+    return Totals(max(whole.blocks - listed.blocks, 0), max(whole.bytes - listed.bytes, 0))
+
+
+def _least(one: Totals, other: Totals) -> Totals:
+    return Totals(min(one.blocks, other.blocks), min(one.bytes, other.bytes))

@@ -1,0 +1,267 @@
+"""`triage`: many cores in one table."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Any, NoReturn, Optional, TextIO
+
+from findleaks import __version__
+from findleaks.arg_types import count_word, seconds_word, size_word
+from findleaks.commands import SCHEMA, Invocation, command, emit_result, triage_text
+from findleaks.errors import FindleaksError, UsageError
+from findleaks.formatting import counted
+from findleaks.progress import Bar
+from findleaks.report.files import write_file
+from findleaks.session import Session
+from findleaks.triage import coredumpctl
+from findleaks.triage import store as files
+from findleaks.triage.examine import Source
+from findleaks.triage.fleet import examined_by
+from findleaks.triage.groups import LeakGroup, grouped
+from findleaks.triage.pool import Limits, ctrl_c_later, default_limits, examined
+from findleaks.triage.row import FAILED, OK, PARTIAL, Row, utf8
+from findleaks.triage.sources import COREDUMPS, Sources, sources
+
+TOP = 20  # groups of text without --top
+INTERRUPTED = 130
+_DATABASES = (".sqlite", ".sqlite3", ".db")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("cores", nargs="*", metavar="CORE|DIR|@LIST|-", help="cores, folders with all below them, lists of names; - reads names")
+    add("--coredumpctl", action="store_true", help=f"the cores that systemd keeps, in {COREDUMPS}")
+    what = "also write a database (.sqlite, .db), a table (.parquet) or a page (.html); may be given again"
+    add("-o", "--output", metavar="FILE", action="append", default=[], help=what)
+    add("--resume", action="store_true", help="go on with the database of -o: cores that are in it are not read again")
+    add("--baseline", metavar="DB", default="", help="an earlier database: leaks that are not in it are marked as new")
+    add("--fail-over", metavar="BYTES", help="exit status 1 if a core has lost more than this for sure, e.g. 0 or 64k")
+    add("--top", metavar="N", type=count_word, help=f"groups to print (text: {TOP}; JSON: all); 0: all")
+    add("-j", "--jobs", metavar="N", type=count_word, default=0, help="cores read at a time (as many as processors and memory allow)")
+    add("--memory", metavar="BYTES", help="memory for all of them, and the most for one (four fifths of what is free)")
+    add("--scheduler", metavar="ADDRESS", default="", help="have the workers of a dask scheduler read them: tcp://host:8786")
+    add("--timeout", metavar="SECONDS", type=seconds_word, default=0.0, help="longest time for a core (no limit)")
+
+
+@command(arguments=_arguments)
+def triage(session: Session, args: argparse.Namespace) -> NoReturn:
+    """Read many cores: a row for each, whatever is wrong with it, and the same leak in many of them
+    as one group, by what was lost: its type, its size, what hangs from it and what it begins with,
+    which is the same at other addresses and in other builds of a program.
+
+    Each core is read in a process of its own, several at a time. With --json one object a core
+    (JSON Lines), as they are done, then one with the groups. -o FILE.sqlite keeps the rows as they
+    are made: ended at any moment, --resume goes on, and has the same in the end. Exit status 1 if a
+    core has lost more than --fail-over; 2 if none has, but some could not be read in whole, or if
+    no core could be read."""
+    raise UsageError("triage takes no process: name cores or folders")
+
+
+class RowResult:
+    """One core, as soon as it is done."""
+
+    status = 0
+
+    def __init__(self, row: Row, head: bool, names: Names) -> None:
+        self.row, self.head, self.names = row, head, names
+
+    def json(self) -> Iterable[Mapping[str, object]]:
+        return [self.row.json()]
+
+    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
+        return triage_text.row_lines(self.row, self.names(self.row.core), self.head, width)
+
+
+class Names:
+    """Shows cores without the folder that all are in."""
+
+    def __init__(self, cores: Sequence[str]) -> None:
+        folders = {os.path.dirname(core) for core in cores}
+        try:
+            self.common = os.path.commonpath(folders) if folders else ""
+        except ValueError:  # absolute and relative ones
+            self.common = ""
+
+    def __call__(self, core: str) -> str:
+        return core[len(self.common) :].lstrip("/") if self.common and core.startswith(self.common) else core
+
+
+class Groups:
+    """All cores: what they have in common. `left`: cores that were not read, after Ctrl-C; `known`:
+    signatures of the baseline; `written`: files and their bytes."""
+
+    def __init__(self, rows: Sequence[Row], args: argparse.Namespace, left: int = 0, known: Optional[set[str]] = None) -> None:
+        self.rows, self.left = rows, left
+        self.groups: list[LeakGroup] = grouped(rows, known)
+        self.top: Optional[int] = args.top
+        self.counts = {status: sum(row.status == status for row in rows) for status in (OK, PARTIAL, FAILED)}
+        self.status = self._status(size_word(args.fail_over) if args.fail_over else None)
+        self.seconds, self.jobs = 0.0, 1
+        self.notes: list[str] = []
+        self.written: list[tuple[str, int]] = []
+        self.database = ""
+
+    def _status(self, fail_over: Optional[int]) -> int:
+        """Exit status: 130 after Ctrl-C; 1 if a core has lost more than --fail-over allows; 2 if
+        none has but not all is known, or if no core could be read; else 0."""
+        if self.left:
+            return INTERRUPTED
+        if self.counts[FAILED] == len(self.rows):
+            return 2
+        if fail_over is None:
+            return 0
+        if any(row.lost_bytes is not None and row.lost_bytes > fail_over for row in self.rows):
+            return 1
+        return 0 if self.counts[OK] == len(self.rows) else 2
+
+    def json(self) -> Iterable[Mapping[str, Any]]:
+        shown = self.groups[: self.top] if self.top else self.groups
+        yield {
+            "schema": SCHEMA,
+            "command": "triage",
+            "cores": len(self.rows),
+            "left": self.left,
+            **self.counts,
+            "lost_bytes": sum(row.lost_bytes or 0 for row in self.rows),
+            "seconds": round(self.seconds, 3),
+            "groups": [group.json() for group in shown],
+            "written": [{"file": file, "bytes": count} for file, count in self.written],
+            "warnings": self.notes,
+        }
+
+    def text(self, width: int, invocation: Invocation) -> Iterator[str]:
+        return triage_text.summary_lines(self, TOP if self.top is None else self.top, width, invocation)
+
+
+class _Outputs:
+    """The files of -o: a database, which is written to as rows are made, and others at the end."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        kinds = [(file, os.path.splitext(file)[1].lower()) for file in args.output]
+        databases = [file for file, kind in kinds if kind in _DATABASES]
+        for file, kind in kinds:
+            if kind not in (*_DATABASES, ".parquet", ".html"):
+                raise UsageError(f"-o {file}: end its name in .sqlite, .parquet or .html")
+        if len(databases) > 1:
+            raise UsageError("one database, please: -o is given several")
+        if args.resume and not databases:
+            raise UsageError("--resume needs -o FILE.sqlite, the database to go on with")
+        self.database = databases[0] if databases else ""
+        self.tables = [file for file, kind in kinds if kind == ".parquet"]
+        self.pages = [file for file, kind in kinds if kind == ".html"]
+        if self.tables:
+            from findleaks.triage.parquet import require
+
+            require()  # before any core is read
+
+
+def run(args: argparse.Namespace, out: TextIO, prog: str, width: int) -> int:
+    """Read the cores that the arguments name, and print their rows and groups; the exit status."""
+    outputs = _Outputs(args)
+    known = files.signatures(args.baseline) if args.baseline else None
+    if args.fail_over:
+        size_word(args.fail_over)  # before any core is read
+    found = _sources(args, outputs.database)
+    limits = default_limits(args.jobs or None, size_word(args.memory) if args.memory else None, args.timeout, args.sysroot)
+    began = time.monotonic()
+    bar = Bar(sys.stderr)
+    rows: list[Row] = []
+    left = 0
+    names = Names([source.core for source in found.cores])
+    invocation = Invocation(prog, "")
+    try:
+        for row in _rows(found.cores, limits, args, outputs, bar):
+            bar.clear()
+            with ctrl_c_later():  # so that the rows that are printed are those that are counted
+                emit_result(RowResult(row, not rows, names), args.json, out, invocation, width)
+                rows.append(row)
+            out.flush()
+    except KeyboardInterrupt:
+        left = len(found.cores) - len(rows)
+    finally:
+        bar.clear()
+    final = Groups(rows, args, left, known)
+    final.seconds, final.jobs = time.monotonic() - began, min(limits.jobs, max(len(found.cores), 1))
+    final.database = outputs.database
+    if args.coredumpctl:
+        final.notes += filter(None, [coredumpctl.absent()])
+    if found.links:
+        final.notes.append(f"{counted(found.links, 'symbolic link')} in folders not followed")
+    _write(final, outputs)
+    return emit_result(final, args.json, out, invocation, width)
+
+
+def _sources(args: argparse.Namespace, database: str) -> Sources:
+    words = [*args.cores, *([COREDUMPS] if args.coredumpctl else [])]
+    if not words:
+        raise UsageError("name cores, or folders of cores: findleaks triage /var/crash")
+    own = [*args.output, *([f"{database}{end}" for end in ("-journal", "-wal", "-shm")] if database else []), args.baseline]
+    found = sources(words, sys.stdin.buffer if "-" in words else None, [file for file in own if file])
+    if not found.cores:
+        raise FindleaksError(f"no files in {', '.join(words)}")
+    return found
+
+
+def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, outputs: _Outputs, bar: Bar) -> Iterator[Row]:
+    """The rows, those of an earlier run first; each is in the database before it is shown."""
+    with ExitStack() as stack:
+        base: Optional[files.Store] = None
+        left = list(cores)
+        if outputs.database:
+            base = (files.resume if args.resume else files.create)(outputs.database, __version__)
+            stack.callback(base.close)
+            done = base.done()
+            finished = {source.core for source in cores if done.get(utf8(source.core)) == (source.size, source.changed)}
+            left = [source for source in cores if source.core not in finished]
+            kept = {utf8(core): core for core in finished}
+            yield from (row for row in files.rows(outputs.database) if row.core in kept)
+        progress = _Progress(bar, left)
+        if args.scheduler:
+            memory = limits.memory if args.memory else None  # else as each worker has
+            found = examined_by(args.scheduler, left, memory, limits.timeout, limits.sysroot, progress.show)
+        else:
+            found = examined(left, limits, progress.show)
+        for source, row in stack.enter_context(closing(found)):
+            if base is not None:
+                base.add(source, row)
+            progress.done(source)
+            yield row
+
+
+class _Progress:
+    """How much is left: by bytes, as cores differ in size."""
+
+    def __init__(self, bar: Bar, left: Sequence[Source]) -> None:
+        self._bar, self._began = bar, time.monotonic()
+        self._cores, self._bytes = len(left), sum(source.size + 1 for source in left)
+        self._read = self._read_bytes = 0
+
+    def done(self, source: Source) -> None:
+        self._read += 1
+        self._read_bytes += source.size + 1
+
+    def show(self) -> None:
+        part = self._read_bytes / max(self._bytes, 1)
+        spent = time.monotonic() - self._began
+        left = f", about {triage_text.lasting(spent * (1 - part) / part)}" if part > 0.02 else ""
+        unread = triage_text.bytes_of(self._bytes - self._read_bytes)
+        said = f"{counted(self._cores, 'core')}, {self._cores - self._read:,} left ({unread}){left}"
+        self._bar(said, part)
+
+
+def _write(final: Groups, outputs: _Outputs) -> None:
+    for file in outputs.tables:
+        from findleaks.triage.parquet import table
+
+        write_file(file, table(final.rows))
+    for file in outputs.pages:
+        from findleaks.report.fleet.html import render_html
+
+        page = render_html(final.rows, final.groups, triage_text.headline(final), final.notes)
+        write_file(file, page.encode("utf-8", "backslashreplace"))
+    final.written = [(file, os.path.getsize(file)) for file in (outputs.database, *outputs.tables, *outputs.pages) if os.path.isfile(file)]

@@ -1,0 +1,139 @@
+"""The functions of a unit by their code, and what is inlined in them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+from findleaks.debuginfo.dwarf import DebugFile
+from findleaks.debuginfo.entries import (
+    AT_CALL_FILE,
+    AT_CALL_LINE,
+    AT_HIGH_PC,
+    AT_RANGES,
+    TAG_CATCH,
+    TAG_INLINED,
+    TAG_LEXICAL_BLOCK,
+    TAG_SUBPROGRAM,
+    TAG_TRY,
+    Entry,
+    Unit,
+    Values,
+)
+from findleaks.debuginfo.ranges import CodeRanges, opened, work_of
+
+MAX_FUNCTIONS = 1 << 18  # of a unit
+MAX_INLINED = 256  # functions inlined in each other at one address
+_LOOK_BACK = 8  # functions before an address that are tried
+
+# Entries whose children may have code in their ranges.
+_WITH_CODE = frozenset((TAG_SUBPROGRAM, TAG_INLINED, TAG_LEXICAL_BLOCK, TAG_TRY, TAG_CATCH))
+# Types, whose entries have no code but, in some languages, that of functions declared in them.
+_TYPES = frozenset((0x01, 0x02, 0x04, 0x13, 0x15, 0x17, 0x38, 0x52))
+
+
+class Inlined(NamedTuple):
+    """A function inlined into another: the offset of its entry, and the file's number and the line
+    of the call."""
+
+    offset: int
+    call_file: int
+    call_line: int
+
+
+class Functions:
+    """The functions of the unit at an offset of .debug_info."""
+
+    def __init__(self, file: DebugFile, at: int) -> None:
+        work = work_of(file)
+        self._unit, top = opened(file, at, work)
+        self._ranges = CodeRanges(file, self._unit.head, top, work)
+        self._index = self._indexed(False)
+        self._deep = False
+
+    def at(self, address: int) -> Optional[tuple[int, list[Inlined]]]:
+        """The offset of the entry of the function at this address of the file, and what is inlined
+        there, the innermost first; None if no function is there."""
+        found = self._function(address)
+        if found is None and not self._deep:
+            # In another function, or in a type.
+            self._index, self._deep = self._indexed(True), True
+            found = self._function(address)
+        return (found, self._inlined(found, address)[::-1]) if found is not None else None
+
+    def _function(self, address: int) -> Optional[int]:
+        last = bisect_right(self._index, (address, 1 << 65, 0))
+        for low, high, offset in self._index[max(last - _LOOK_BACK, 0) : last][::-1]:
+            if low <= address < high:
+                return offset
+        return None
+
+    def _indexed(self, deep: bool) -> list[tuple[int, int, int]]:
+        """Start, end and entry of each range of each function. Not `deep`: only of those that are
+        in no other function, and in no type whose end is known."""
+        unit = self._unit
+        index: list[tuple[int, int, int]] = []
+
+        def past(entry: Entry) -> Optional[int]:
+            skipped = entry.shape.tag in _WITH_CODE or entry.shape.tag in _TYPES
+            return unit.sibling(entry) if skipped and not deep else None
+
+        for entry in unit.entries(unit.head.first, past):
+            if entry.shape.tag == TAG_SUBPROGRAM and _may_have_code(entry):
+                index += [(low, high, entry.offset) for low, high in self._ranges.of(unit.values(entry)) or ()]
+                if len(index) > MAX_FUNCTIONS:
+                    break
+        index.sort()
+        return index
+
+    def _inlined(self, function: int, address: int) -> list[Inlined]:
+        """What is inlined in the function at an address, the outermost first."""
+        found: list[Inlined] = []
+        for entry, values in self._covering(function, address):
+            if entry.shape.tag == TAG_INLINED:
+                call = (values.get(name, (0, 0))[1] for name in (AT_CALL_FILE, AT_CALL_LINE))
+                found.append(Inlined(entry.offset, *call))
+                if len(found) == MAX_INLINED:
+                    break
+        return found
+
+    def _covering(self, function: int, address: int) -> Iterator[tuple[Entry, Values]]:
+        """The entries within a function whose code includes the address, the outer first."""
+        unit: Unit = self._unit
+        inside = -1  # depth of the last entry that covers the address
+        verdicts: dict[int, bool] = {}
+
+        def past(entry: Entry) -> Optional[int]:
+            if entry.shape.tag in _WITH_CODE and verdicts.get(entry.offset, True):
+                return None
+            return unit.sibling(entry)
+
+        rest = unit.entries(function, past)
+        skipped = 1 << 30  # depth below which nothing counts: within what is elsewhere
+        for entry in rest:
+            if entry.depth <= skipped:
+                skipped = 1 << 30
+            if entry.depth > skipped:
+                continue
+            if entry.depth <= inside or (entry.depth == 0 and entry.offset != function):
+                return
+            if entry.offset == function or entry.shape.tag not in _WITH_CODE:
+                if entry.offset != function:
+                    skipped = entry.depth if entry.shape.children else skipped
+                continue
+            values = unit.values(entry) if _may_have_code(entry) else {}
+            ranges = self._ranges.of(values) if values else None
+            if ranges is None and entry.shape.tag in (TAG_LEXICAL_BLOCK, TAG_TRY, TAG_CATCH):
+                continue  # a block without code of its own may have inner ones
+            covers = ranges is not None and any(low <= address < high for low, high in ranges)
+            verdicts[entry.offset] = covers
+            if covers and entry.shape.tag != TAG_SUBPROGRAM:
+                inside = entry.depth
+                yield entry, values
+            else:
+                skipped = entry.depth
+
+
+def _may_have_code(entry: Entry) -> bool:
+    return any(one.name in (AT_HIGH_PC, AT_RANGES) for one in entry.shape.attributes)

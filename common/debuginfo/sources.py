@@ -1,0 +1,120 @@
+"""The source of code: files, lines and inlined functions, by address.
+
+It is read from the debug files found here, and those of debuginfod servers, where the environment
+names some. A debugger that has loaded the same file is asked where these say nothing, or leave out
+what is in .dwo files: not before, so that frames are the same with and without one. (Of lines with
+one address GDB takes one that is marked as a statement's, binutils and LLDB the last; LLDB knows no
+files of dwz, and no linkage names of inlined functions.) What reads DWARF is imported where there
+is some: importing it takes longer than most stacks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.errors import Interrupted
+from findleaks.target.base import Module, SourcePlace, Target
+from findleaks.target.ranges import holding
+from findleaks.target.separate import has_debug_info
+
+if TYPE_CHECKING:
+    from findleaks.debuginfo.debuginfod import Client
+    from findleaks.debuginfo.files import DebugFiles
+    from findleaks.debuginfo.located import Located
+
+Progress = Callable[[str, float], None]
+"""Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
+
+
+class Sources:
+    """Looks up the source of a target's code. `warnings`: what could not be read, a line each."""
+
+    def __init__(self, target: Target, files: Optional[Callable[[], DebugFiles]] = None, progress: Optional[Progress] = None) -> None:
+        """`files`: the target's debug files, if they are open already, or will be used further."""
+        self._target, self._files, self._progress = target, files, progress or self._poll
+        self._modules: Optional[list[Module]] = None
+        self._known: dict[int, Sequence[SourcePlace]] = {}
+        self._located: dict[int, Sequence[Located]] = {}
+        self._client: Optional[Client] = None
+        self._unread: dict[int, str] = {}  # by start of a module: what of it is not read, and why
+        self._by_debugger: set[int] = set()  # modules that the debugger knows sources of
+
+    @property
+    def warnings(self) -> list[str]:
+        unread = (text for start, text in self._unread.items() if start not in self._by_debugger)
+        return [*dict.fromkeys(unread), *(self._client.warnings if self._client is not None else ())]
+
+    def at(self, address: int) -> Sequence[SourcePlace]:
+        """The functions at an address: those inlined there, the innermost first, then the one whose
+        code it is; () if nothing is known. Of a caller, the address is one inside the call."""
+        if address not in self._known:
+            self._known[address] = self._look_up(address)
+        return self._known[address]
+
+    def _look_up(self, address: int) -> Sequence[SourcePlace]:
+        if self._modules is None:
+            self._modules = sorted(self._target.modules(), key=lambda module: module.start)
+        module = holding(self._modules, address)
+        if module is None or not module.path.startswith("/"):
+            return ()
+        debugger = self._target.debugger if module.build_id else None
+        found = self._read(module, address)
+        if debugger is not None and (not found or module.start in self._unread):
+            known = debugger.places(address, module.build_id)
+            if known:
+                self._by_debugger.add(module.start)
+                return known
+        return found
+
+    def _read(self, module: Module, address: int) -> Sequence[SourcePlace]:
+        """By the module's debug files."""
+        if module.start not in self._located:
+            self._located[module.start] = self._open(module)
+        known = (located.at(address - module.bias) for located in self._located[module.start])
+        return next((found for found in known if found), ())
+
+    def _open(self, module: Module) -> Sequence[Located]:
+        name = os.path.basename(module.path)
+        if not any(map(has_debug_info, self._target.debug_data(module))) and not self._downloaded(module, name):
+            return ()
+        from findleaks.debuginfo.located import Located
+
+        files = self._debug_files()
+        found = [Located(file) for file in files.of(module)]
+        if files.unreadable:
+            from findleaks.debuginfo.elftools_loader import ELFTOOLS_MISSING
+
+            self._unread[module.start] = f"lines and inlined functions are not shown: {ELFTOOLS_MISSING}"
+        for one in found:
+            if one.file.ask(one.file.split, False):
+                split = "debug information in .dwo files (-gsplit-dwarf) is not read"
+                self._unread[module.start] = f"inlined functions of {name} are not shown: {split}"
+        return found
+
+    def _debug_files(self) -> DebugFiles:
+        from findleaks.debuginfo.files import DebugFiles
+
+        if self._files is None:
+            made = DebugFiles(self._target, self._progress)
+            self._files = lambda: made
+        return self._files()
+
+    def _downloaded(self, module: Module, name: str) -> bool:
+        """Whether a server named in the environment gave the module's debug file, which is used."""
+        if not os.environ.get("DEBUGINFOD_URLS") or not module.build_id:
+            return False
+        if self._client is None:
+            from findleaks.debuginfo.debuginfod import Client
+
+            self._client = Client()
+        return self._client.debug_file(
+            module.build_id,
+            name,
+            lambda path: self._target.add_debug_file(module, path),
+            lambda part: self._progress(f"asking debuginfod for {name}", part),
+        )
+
+    def _poll(self, phase: str, part: float) -> None:
+        if self._target.interrupted():
+            raise Interrupted

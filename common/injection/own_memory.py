@@ -1,0 +1,42 @@
+"""Memory that findleaks itself has put into a process: code in front of functions, and its tables.
+
+It begins with a page that names it, in a private mapping of code without a file. What its tables
+say of the program's blocks holds none of them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from findleaks.target.base import Region
+
+PAGE = 4096
+MAGIC = b"findleaks stub\0\1"
+HEAD = struct.Struct("<16s4Q")  # MAGIC, bytes of code, bytes in all, the table's address, patches
+_MAX_BYTES = 1 << 28
+
+Read = Callable[[int, int], bytes]
+
+
+class OwnMemory(NamedTuple):
+    """`size` bytes at `address`, the first `code` of them executable; `head`: the first page."""
+
+    address: int
+    code: int
+    size: int
+    patches: int
+    head: bytes
+
+
+def own_memory(regions: Iterable[Region], read: Read) -> Iterator[OwnMemory]:
+    """Such memory. `read` returns fewer bytes, or b"", where none can be read."""
+    for region in regions:
+        if not (region.executable and region.private and not region.writable and not region.name and region.size >= 2 * PAGE):
+            continue
+        head = read(region.start, PAGE)
+        if len(head) < PAGE or not head.startswith(MAGIC):
+            continue
+        _, code, size, table, patches = HEAD.unpack_from(head)
+        if table == region.start + code and code == region.size and code < size <= _MAX_BYTES:
+            yield OwnMemory(region.start, code, size, patches, head)

@@ -1,0 +1,107 @@
+"""The tree of a profile's stacks: stacks that begin alike share the nodes of their beginning."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from findleaks.report.profile import Profile
+
+Label = tuple[str, str]
+"""Name and module of a function; frames of one function are one node, wherever in it they are."""
+
+
+class Tree(NamedTuple):
+    """Nodes in preorder, children by what they and those below them have, the most first. Node 0 is
+    the root, without a label (0) and at depth 0. `own`: of each measure, and where two moments are
+    compared of each moment (before, after), the values of the nodes themselves. `left_out`: nodes
+    too small to be kept; what they had is their parent's."""
+
+    labels: Sequence[Label]
+    label: array[int]
+    depth: array[int]
+    own: Sequence[array[int]]
+    left_out: int
+
+
+def tree(profile: Profile, most: int) -> Tree:
+    """The tree, with about `most` nodes at most: the largest by the profile's main measure, as
+    parents are no smaller than their children."""
+    grown = _Growing(profile)
+    rank = grown.ranks(profile)
+    least = _least(rank, most)
+    return _preorder(grown, rank, least)
+
+
+class _Growing:
+    """The tree as it grows: nodes are numbered as they come, parents before children."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.labels: dict[Label, int] = {("", ""): 0}
+        self.label, self.parent = array("I", [0]), array("I", [0])
+        columns = len(profile.measures) * (1 + profile.compared)
+        self.own: list[list[int]] = [[0] for _ in range(columns)]
+        children: dict[int, int] = {}  # node and label -> node
+        known: dict[int, int] = {}  # id of a frame, which many stacks share -> label
+        for sample in profile.samples:
+            node = 0
+            for frame in sample.stack:
+                label = known.get(id(frame), 0)
+                if not label:
+                    label = known[id(frame)] = self.labels.setdefault((frame.name, frame.module), len(self.labels))
+                child = children.get(node << 32 | label)
+                if child is None:
+                    child = children[node << 32 | label] = len(self.label)
+                    self.label.append(label)
+                    self.parent.append(node)
+                    for column in self.own:
+                        column.append(0)
+                node = child
+            values: Iterable[int] = sample.values
+            if profile.compared:
+                values = [value for pair in zip(sample.before, sample.values) for value in pair]
+            for column, value in zip(self.own, values):
+                column[node] += value
+
+    def ranks(self, profile: Profile) -> list[int]:
+        """Of each node and those below it: the main measure, the larger of two moments for each."""
+        if profile.compared:
+            at = 2 * profile.main
+            rank = list(map(max, self.own[at], self.own[at + 1]))
+        else:
+            rank = list(self.own[profile.main])
+        for node in range(len(rank) - 1, 0, -1):
+            rank[self.parent[node]] += rank[node]
+        return rank
+
+
+def _least(rank: Sequence[int], most: int) -> int:
+    """The smallest rank that is kept."""
+    return 0 if len(rank) <= most else sorted(rank, reverse=True)[most] + 1
+
+
+def _preorder(grown: _Growing, rank: Sequence[int], least: int) -> Tree:
+    below: dict[int, list[int]] = {}
+    left_out = 0
+    for node in range(len(rank) - 1, 0, -1):
+        parent = grown.parent[node]
+        if rank[node] >= least:
+            below.setdefault(parent, []).append(node)
+        else:
+            left_out += 1
+            for column in grown.own:
+                column[parent] += column[node]
+    label, depth = array("I"), array("I")
+    own = [array("Q") for _ in grown.own]
+    waiting = [(0, 0)]
+    while waiting:
+        node, level = waiting.pop()
+        label.append(grown.label[node])
+        depth.append(level)
+        for made, values in zip(own, grown.own):
+            made.append(min(values[node], (1 << 64) - 1))
+        # The last one pushed comes first; equal ones by their names, the same in each run.
+        children = below.get(node, [])
+        waiting += sorted(((child, level + 1) for child in children), key=lambda one: (rank[one[0]], -one[0]))
+    return Tree(list(grown.labels), label, depth, own, left_out)

@@ -1,0 +1,82 @@
+"""Many cores as one HTML page, from page.html, page.css and page.js: the groups of leaks, when and
+in which builds they occur, and each core. What is embedded is bounded, however many there are."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.escaping import visible
+from findleaks.formatting import printable
+from findleaks.report.page import assembled, script_json
+from findleaks.triage.groups import LeakGroup
+from findleaks.triage.row import Row
+
+MAX_ROWS, MAX_GROUPS = 20_000, 2_000
+"""Cores and groups on the page, at most: those that lost most."""
+MAX_LEAKS, MAX_LINES = 30, 10  # leaks of a core, at most; findings and warnings
+_NAME, _LINE = 300, 600  # characters of a name and of a sentence, at most
+_LAST_DATE = 8e12  # seconds since 1970
+
+
+class _Numbered:
+    """Different texts, each with a number: most cores share theirs."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, text: str, limit: int = _NAME) -> int:
+        return self._numbers.setdefault(printable(text, limit), len(self._numbers))
+
+    def texts(self) -> list[str]:
+        return list(self._numbers)
+
+
+def render_html(rows: Sequence[Row], groups: Sequence[LeakGroup], headline: str, notes: Sequence[str] = (), command: str = "") -> str:
+    """The page. `groups` are those of the rows; `command`: what suggested commands begin with."""
+    text = _Numbered()
+    shown = groups[:MAX_GROUPS]
+    number = {group.signature: at for at, group in enumerate(shown)}
+    kept = sorted(rows, key=lambda row: (-(row.lost_bytes or 0), row.core))[:MAX_ROWS]
+    title = f"{len(rows):,} core{'' if len(rows) == 1 else 's'}"
+    meta = {
+        "title": title,
+        "headline": printable(headline, _LINE),
+        "notes": [printable(note, _LINE) for note in notes[:50]],
+        "command": command or "findleaks",
+        "left_out": [len(rows) - len(kept), len(groups) - len(shown)],
+        "compared": any(group.new is not None for group in groups),
+        "groups": [_group(group, text) for group in shown],
+        "rows": [_row(row, number, text) for row in kept],
+        "texts": [],
+    }
+    meta["texts"] = text.texts()
+    made = {"TITLE": html.escape(visible(f"Cores: {title}")), "META": script_json(meta)}
+    return assembled(os.path.dirname(os.path.abspath(__file__)), made)
+
+
+def _group(group: LeakGroup, text: _Numbered) -> list[object]:
+    """Signature, program, what, hint, cores, leaks, blocks, bytes, first, last, new, example."""
+    words = group.signature, text(group.program), text(group.what), text(group.hint)
+    counts = group.cores, group.leaks, group.blocks, group.bytes
+    return [*words, *counts, _date(group.first), _date(group.last), bool(group.new), text(group.example, 2000)]
+
+
+def _row(row: Row, number: dict[str, int], text: _Numbered) -> list[object]:
+    """Core, status, program, build-id, signal, frame, time, size, lost bytes, seconds, error,
+    findings (title, bytes), leaks (group, leaks, blocks, bytes, example), warnings."""
+    words = [text(word) for word in (row.status, row.program, row.build_id, row.signal, row.frame)]
+    findings = [[text(one.title, _LINE), one.bytes] for one in row.findings[:MAX_LINES]]
+    leaks = [
+        [number[one.signature], one.leaks, one.blocks, one.bytes, hex(one.example)] for one in row.signatures if one.signature in number
+    ]
+    warnings = [text(one, _LINE) for one in row.warnings[:MAX_LINES]]
+    about = [_date(row.time), row.size, row.lost_bytes, round(row.seconds, 2), text(row.error, _LINE)]
+    return [printable(row.core, 2000), *words, *about, findings, leaks[:MAX_LEAKS], warnings]
+
+
+def _date(time: Optional[float]) -> Optional[float]:
+    """A time of day that a script can show: JSON has no infinity, dates end in the year 275760."""
+    return round(time, 3) if time is not None and abs(time) < _LAST_DATE else None

@@ -1,0 +1,1 @@
+"""Profiles as files, a module for each format; each has `render(profile) -> bytes`."""

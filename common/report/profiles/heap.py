@@ -1,0 +1,56 @@
+"""Heap profiles as text, for `jeprof`, gperftools' `pprof` and `go tool pprof`, in the form that
+gperftools writes (2.10, src/heap-profile-table.cc, FillOrderedProfile): a line of totals; of each
+stack a line with its blocks and bytes; the mappings as /proc/PID/maps has them, by which the
+readers find the programs that they take names from.
+
+Of a recorder that samples these are the estimates, not the samples, and the header does not say
+heap_v2, by which readers would scale them by the mean size of a stack's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from findleaks.errors import UsageError
+from findleaks.report.profile import BYTES, COUNT, Profile
+from findleaks.target.base import Region
+
+
+def check(profile: Profile) -> None:
+    """UsageError for a profile that the format cannot hold."""
+    units = [measure.unit for measure in profile.measures]
+    if units[:2] != [COUNT, BYTES] or profile.compared:
+        raise UsageError("a heap profile has blocks and bytes of one moment: choose another format for this, such as FILE.pb.gz")
+    if not any(frame.address for sample in profile.samples for frame in sample.stack):
+        raise UsageError("a heap profile has stacks of addresses, and these are names: choose another format, such as FILE.pb.gz")
+
+
+def render(profile: Profile) -> bytes:
+    """The first two measures, blocks and bytes, of the stacks that have addresses."""
+    check(profile)
+    sums: dict[tuple[int, ...], tuple[int, int]] = {}
+    for sample in profile.samples:
+        # Innermost first; inlined frames have their caller's address.
+        stack = tuple(frame.address for frame in reversed(sample.stack) if frame.address and not frame.inlined)
+        if not stack:
+            continue
+        blocks, size = sums.get(stack, (0, 0))
+        sums[stack] = blocks + sample.values[0], size + sample.values[1]
+    return "".join(_lines(profile, sums)).encode("utf-8", "surrogateescape")
+
+
+def _lines(profile: Profile, sums: dict[tuple[int, ...], tuple[int, int]]) -> Iterator[str]:
+    blocks, size = (sum(column) for column in zip((0, 0), *sums.values()))
+    yield f"heap profile: {blocks:6}: {size:8} [{blocks:6}: {size:8}] @ heapprofile\n"
+    for stack, (blocks, size) in sorted(sums.items(), key=lambda item: (-item[1][1], item[0])):
+        addresses = " ".join(map(hex, stack))
+        yield f"{blocks:6}: {size:8} [{blocks:6}: {size:8}] @ {addresses}\n"
+    yield "\nMAPPED_LIBRARIES:\n"
+    for region in profile.regions:
+        yield _mapping(region)
+
+
+def _mapping(region: Region) -> str:
+    flags = f"{'r' if region.readable else '-'}{'w' if region.writable else '-'}{'x' if region.executable else '-'}"
+    name = region.name.replace("\n", "\\012")  # as the kernel writes it
+    flags += "p" if region.private else "s"
+    return f"{region.start:x}-{region.end:x} {flags} {region.file_offset:08x} 00:00 0 {name}".rstrip() + "\n"

@@ -1,0 +1,36 @@
+"""Loads protobuf, if this Python has it; inside GDB and LLDB `findleaks.bootstrap` finds it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from findleaks.errors import TargetError
+from findleaks.libraries import in_working_folder
+
+PROTOBUF_MISSING = (
+    "FILE.pb.gz needs Python's package protobuf, 4.25 or newer: pip install 'findleaks[pprof]', or make venv in a checkout; "
+    "other formats need nothing"
+)
+
+
+class ProtobufMissing(TargetError):
+    """Profiles of pprof cannot be written; the message is PROTOBUF_MISSING."""
+
+    def __init__(self) -> None:
+        super().__init__(PROTOBUF_MISSING)
+
+
+def require_protobuf() -> tuple[ModuleType, ModuleType, ModuleType]:
+    """The modules `descriptor_pb2`, `descriptor_pool` and `message_factory`. ProtobufMissing if it
+    is missing, too old, in the working folder, or fails to load."""
+    try:
+        if in_working_folder("google") or in_working_folder("google.protobuf"):
+            raise ProtobufMissing
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+        message_factory.GetMessageClass  # noqa: B018  # since 4.22
+    except ProtobufMissing:
+        raise
+    except Exception:  # a broken install raises ImportError, TypeError, SyntaxError…
+        raise ProtobufMissing from None
+    return descriptor_pb2, descriptor_pool, message_factory

@@ -1,0 +1,83 @@
+"""The modules of a minidump: by their ELF headers in memory, or by its list and their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Optional
+
+from findleaks.target import elf
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Module, Region
+from findleaks.target.layout import VDSO
+from findleaks.target.minidump.records import Listed
+from findleaks.target.module_files import ModuleFiles
+from findleaks.target.modules import FileSource, Image, headers, images, mapped_files, unnamed
+from findleaks.target.ranges import holding
+
+_VDSO_NAMES = ("linux-gate", "linux-vdso", "[vdso]")  # Breakpad's, Crashpad's, LLDB's
+
+
+def found_images(
+    read: Callable[[int, int], bytes],
+    listed: Sequence[Listed],
+    regions: Sequence[Region],
+    memory: Sequence[Region],
+    entry: int,
+    search: ModuleFiles,
+) -> tuple[list[Image], dict[int, Optional[FileSource]]]:
+    """The modules, sorted and disjoint, and their files by start. `regions` are the dump's
+    mappings, [] if it has none, `memory` what it holds, `entry` an address in the program, or 0."""
+    mappings = mapped_files(regions) if regions else unnamed(read, ((part.start, part.end, part.size >= 64) for part in memory))
+    paths = {one.start: one.path for one in listed}
+    in_memory = images(read, mappings, X86_64.machine, X86_64.page)
+    known = [one._replace(module=replace(one.module, path=one.module.path or paths.get(one.module.start, ""))) for one in in_memory]
+    modules = [one.module for one in known]
+    known += [_bare(one, regions) for one in listed if holding(modules, one.start) is None]
+    known.sort(key=lambda one: one.module.start)
+    kept: list[Image] = []
+    files: dict[int, Optional[FileSource]] = {}
+    for index, one in enumerate(known):
+        module = one.module
+        if kept and module.start < kept[-1].module.end:
+            continue
+        file = None
+        if module.path != VDSO:
+            is_main = entry in range(module.start, module.end) if entry else not index
+            file = search.find(one, module, is_main)
+        if file is not None and one.head is None:
+            one = _by_file(one, file)
+        if index + 1 < len(known) and one.module.end > known[index + 1].module.start:
+            one = one._replace(module=replace(one.module, end=known[index + 1].module.start))
+        if one.module.start < one.module.end:
+            kept.append(one)
+            files[module.start] = file
+    return kept, files
+
+
+def _bare(one: Listed, regions: Sequence[Region]) -> Image:
+    """A module that is listed only. Its end is that of its mappings: the size that LLDB gives is of
+    some sections."""
+    first = holding(regions, one.start)
+    path, end = one.path, one.start + max(one.size, 1)
+    if path.startswith(_VDSO_NAMES):
+        path = VDSO
+    if first is not None and first.name:
+        path = first.name
+        end = max([first.end, *(region.end for region in regions if region.name == path and region.start > one.start)])
+    return Image(Module(path, one.start, one.start, end, one.build_id), None, (), b"")
+
+
+def _by_file(one: Image, file: FileSource) -> Image:
+    """The module with the headers of its file, which give its bias and its end."""
+    view = file.view()
+    found = headers(lambda at, size: bytes(view[at : at + size]), 0, len(view))
+    loads = [s for s in found[1] if s.type == elf.PT_LOAD and s.memsz] if found is not None else []
+    if found is None or not loads:
+        return one
+    page, module = X86_64.page, one.module
+    bias = module.start - min(s.vaddr for s in loads) // page * page
+    end = max(-(-(s.vaddr + s.memsz) // page) * page for s in loads) + bias
+    if not module.start < end < 1 << 64:
+        return one
+    return Image(replace(module, bias=bias, end=end), found[0], found[1], found[2])

@@ -1,0 +1,201 @@
+"""What a minidump says of its process: memory, threads, modules, mappings.
+
+Layouts: Microsoft's minidumpapiset.h (MINIDUMP_MEMORY_LIST, _MEMORY64_LIST, _THREAD_LIST, _MODULE_
+LIST, _MEMORY_INFO_LIST, _EXCEPTION_STREAM, _MISC_INFO, _THREAD_NAME_LIST); Linux' streams are files
+of /proc, copied (Breakpad src/google_breakpad/common/minidump_format.h)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple, Optional
+
+from findleaks.errors import TargetError
+from findleaks.target import maps
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Region, Thread
+from findleaks.target.layout import top_of
+from findleaks.target.minidump import contexts, streams
+from findleaks.target.minidump.streams import File, items
+from findleaks.target.notes import FAULTS, SI_TKILL, SIGABRT, auxiliary, called
+
+_RANGE, _RANGE64, _RANGES64 = struct.Struct("<Q2I"), struct.Struct("<2Q"), struct.Struct("<2Q")
+_THREAD = struct.Struct("<4I2Q4I")
+_MODULE = struct.Struct("<Q4I52x2I2I16x")  # base, size, checksum, time, name; CodeView, misc
+_EXCEPTION = struct.Struct("<2I2I2Q2I120x2I")
+_INFO = struct.Struct("<2QI4xQ3I4x")  # start, allocation …, size, state, protection, type
+_NAME = struct.Struct("<IQ")
+_BUILD_ID = b"LEpB"  # MD_CVINFOELF_SIGNATURE, "BpEL"
+_MACHINES = {0: "i386", 5: "ARM", 9: "x86-64", 12: "AArch64", 0x8003: "AArch64", 0x8001: "SPARC", 0x8002: "PowerPC64"}
+_SYSTEMS = {2: "Windows", 0x8101: "macOS", 0x8102: "iOS", 0x8202: "Solaris"}
+_LINUX = (0x8201, 0x8203)  # and Android
+_COMMITTED = 0x1000
+_READABLE, _WRITABLE, _EXECUTABLE, _PRIVATE = 0xEE, 0xCC, 0xF0, 0x20000
+
+
+class Memory(NamedTuple):
+    """[start, start + size) was written at `offset` of the file."""
+
+    start: int
+    size: int
+    offset: int
+
+
+class Listed(NamedTuple):
+    """A module as the dump lists it; `size` may be anything, `build_id` is "" if it has none."""
+
+    start: int
+    size: int
+    path: str
+    build_id: str
+
+
+class Dump(NamedTuple):
+    memory: list[Memory]
+    threads: list[Thread]  # the main one first
+    vectors: bool  # of all threads, the low halves of the vector registers are there
+    modules: list[Listed]
+    regions: list[Region]  # sorted, disjoint; [] where the dump has no list of mappings
+    auxv: dict[int, int]
+    pid: Optional[int]
+    name: str  # the kernel's 15-character name
+    called: str
+    crashed: int
+    names: dict[int, str]  # of threads
+    started: Optional[int]
+
+
+def decoded(file: File, name: str) -> Dump:
+    """The records of a dump; TargetError if it is of another system or machine."""
+    _check_system(file.stream(streams.SYSTEM), f"{name}: truncated" if file.cut else name)
+    status = _status(file.stream(streams.STATUS))
+    pid = _pid(file, status)
+    threads, vectors = _threads(file)
+    threads.sort(key=lambda thread: (thread.tid != pid, thread.tid))
+    words = bytes(file.stream(streams.COMMAND_LINE)).decode("utf-8", "surrogateescape")
+    return Dump(
+        _memory(file),
+        threads,
+        vectors,
+        _modules(file),
+        _regions(file),
+        auxiliary(X86_64, bytes(file.stream(streams.AUXV))),
+        pid,
+        status.get("Name", ""),
+        called(status.get("Name", ""), words),
+        _crashed(file),
+        {tid: file.text(offset) for tid, offset in items(file.stream(streams.NAMES), _NAME)},
+        _started(file.stream(streams.STAT)),
+    )
+
+
+def _check_system(system: memoryview, name: str) -> None:
+    machine, platform = (int.from_bytes(part, "little") for part in (system[:2], system[20:24]))
+    if len(system) < 24:
+        raise TargetError(f"{name}: the system information of the minidump is missing")
+    if platform not in _LINUX:
+        raise TargetError(f"{name}: a minidump of {_SYSTEMS.get(platform, f'system {platform:#x}')}: only Linux is supported")
+    if machine != 9:
+        raise TargetError(f"{name}: a minidump of {_MACHINES.get(machine, f'machine {machine:#x}')}; only x86-64 is supported for now")
+
+
+def _status(text: memoryview) -> dict[str, str]:
+    """The fields of /proc/PID/status."""
+    lines = (line.partition(":") for line in bytes(text).decode("utf-8", "surrogateescape").split("\n"))
+    return {key: value.strip() for key, _, value in lines}
+
+
+def _pid(file: File, status: dict[str, str]) -> Optional[int]:
+    misc = file.stream(streams.MISC)
+    flags, pid = (int.from_bytes(part, "little") for part in (misc[4:8], misc[8:12]))
+    if flags & 1 and 0 < pid < 1 << 31:
+        return pid
+    written = status.get("Tgid", status.get("Pid", ""))
+    return int(written) if written.isascii() and written.isdigit() and len(written) < 11 else None
+
+
+def _memory(file: File) -> list[Memory]:
+    """The memory of all lists, each once: threads' stacks are often in two."""
+    found = {Memory(start, size, offset): None for start, size, offset in items(file.stream(streams.MEMORY), _RANGE)}
+    for row in items(file.stream(streams.THREADS), _THREAD):
+        found[Memory(row[5], row[6], row[7])] = None
+    whole = file.stream(streams.MEMORY64)
+    if len(whole) >= _RANGES64.size:
+        count, offset = _RANGES64.unpack_from(whole)
+        fit = min(count, len(whole) // _RANGE64.size - 1)
+        for start, size in _RANGE64.iter_unpack(whole[_RANGES64.size : (fit + 1) * _RANGE64.size]):
+            found[Memory(start, size, offset)] = None
+            offset += size
+    return [memory for memory in found if memory.size]
+
+
+def _threads(file: File) -> tuple[list[Thread], bool]:
+    """The threads, the first of each id, and whether the vector registers of all are known. That of
+    the exception has its context at the fault; in Crashpad's dumps its own one is later."""
+    crash = _EXCEPTION.unpack_from(found) if len(found := file.stream(streams.EXCEPTION)) >= _EXCEPTION.size else (0,) * 10
+    threads: dict[int, Thread] = {}
+    every = True
+    for row in items(file.stream(streams.THREADS), _THREAD):
+        tid, pointer, at = row[0], row[4], (row[9], row[8])
+        if tid not in threads:
+            made, vectors = contexts.thread(tid, file.at(*at), pointer)
+            if tid == crash[0]:
+                fault, known = contexts.thread(tid, file.at(crash[9], crash[8]), made.thread_pointer)
+                made, vectors = (fault, known) if fault.sp else (made, vectors)
+            threads[tid] = made
+            every = every and vectors
+    return list(threads.values()), every
+
+
+def _crashed(file: File) -> int:
+    """The thread that its own fault or abort() ended, as of cores; si_code is in the flags."""
+    found = file.stream(streams.EXCEPTION)
+    if len(found) < _EXCEPTION.size:
+        return 0
+    tid, _, number, code = _EXCEPTION.unpack_from(found)[:4]
+    code -= (code >> 31) << 32
+    return tid if (number in FAULTS and code > 0) or (number == SIGABRT and code == SI_TKILL) else 0
+
+
+def _modules(file: File) -> list[Listed]:
+    found = []
+    for start, size, _, _, name, length, record, _, _ in items(file.stream(streams.MODULES), _MODULE):
+        identity = bytes(file.at(record, min(length, 68)))
+        build_id = identity[4:].hex() if identity[:4] == _BUILD_ID and any(identity[4:]) else ""
+        found.append(Listed(start, size, file.text(name), build_id))
+    return sorted(one for one in found if one.start < top_of(8))
+
+
+def _regions(file: File) -> list[Region]:
+    """The mappings by /proc/PID/maps, or else by the list of the dump's own, which has no names."""
+    found = maps.regions_of(bytes(file.stream(streams.MAPS))) or _listed_regions(file.stream(streams.MEMORY_INFO))
+    return _disjoint(region for region in found if region.start < region.end <= top_of(8))
+
+
+def _listed_regions(stream: memoryview) -> list[Region]:
+    if len(stream) < 16:
+        return []
+    head, size, count = struct.unpack_from("<2IQ", stream)
+    if size < _INFO.size or head < 16:
+        return []
+    found = []
+    for index in range(min(count, max(len(stream) - head, 0) // size)):
+        start, _, _, length, state, protection, kind = _INFO.unpack_from(stream, head + index * size)
+        mode = bool(protection & _READABLE), bool(protection & _WRITABLE), bool(protection & _EXECUTABLE)
+        if state & _COMMITTED:
+            found.append(Region(start, start + length, *mode, private=kind == _PRIVATE or bool(protection & _WRITABLE)))
+    return found
+
+
+def _disjoint(regions: Iterable[Region]) -> list[Region]:
+    found: list[Region] = []
+    for region in sorted(regions, key=lambda region: region.start):
+        if not found or region.start >= found[-1].end:
+            found.append(region)
+    return found
+
+
+def _started(stat: memoryview) -> Optional[int]:
+    """When the process started: field 22 of /proc/PID/stat, in clock ticks."""
+    fields = bytes(stat).rpartition(b")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() and len(fields[19]) < 20 else None

@@ -1,0 +1,200 @@
+"""A minidump as a target. What was written to memory is read from the dump; code and constants that
+it lacks come from the modules' files, if these are proven the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Optional
+
+from findleaks.formatting import size as human
+from findleaks.target import elf
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Range, Region, Thread
+from findleaks.target.image_target import ImageTarget
+from findleaks.target.layout import STACK, loads_of
+from findleaks.target.minidump import records, streams
+from findleaks.target.minidump.modules import found_images
+from findleaks.target.module_files import ModuleFiles
+from findleaks.target.modules import FileSource, Image
+from findleaks.target.notes import AT_ENTRY, AT_PHDR
+from findleaks.target.ranges import gaps, holding, merged, subtract
+from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
+from findleaks.target.thread_pointers import completed
+
+ENOUGH = 0.5
+"""Share of the writable memory, stacks aside, without which nothing is said of the heap."""
+LIBRARY_FOLDERS = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/usr/local/lib")
+_MOST_FOLDERS = 64  # modules whose folders are looked into
+COMPLETE = "a core has it (gcore PID), or LLDB's `process save-core --style full --plugin-name=minidump FILE`"
+
+
+class MinidumpTarget(ExtentReader, ImageTarget):
+    """A minidump. `unread`: writable memory that was mapped and is not in it."""
+
+    live = False
+
+    def __init__(self, view: memoryview, path: str, exe: str, sysroot: str, remedy: str) -> None:
+        ImageTarget.__init__(self)
+        self.path = path
+        self._name = os.path.basename(path) or path
+        self._sysroot = sysroot.rstrip("/") or sysroot[:1]
+        file = streams.opened(view, self._name)
+        self._dump = dump = records.decoded(file, self._name)
+        self._source = Source(view)
+        self.truncated = file.cut or any(memory.offset + memory.size > len(view) for memory in dump.memory)
+        ExtentReader.__init__(self, X86_64, self._written(len(view)))
+        self.pid: Optional[int] = dump.pid
+        self.crashed = dump.crashed
+        self.unknown_registers = "the vector registers beyond 128 bits" if dump.vectors else "the vector registers"
+        self.taken_at, self.start_time = float(file.written) or None, dump.started
+        mapped = [Region(e.start, e.end, True, True, False) for e in self._extents]
+        search = ModuleFiles(exe, self._sysroot, remedy, "the minidump", self._folders())
+        entry = dump.auxv.get(AT_PHDR, 0) or dump.auxv.get(AT_ENTRY, 0)
+        self._images, self._files = found_images(self.read, dump.modules, dump.regions, mapped, entry, search)
+        self._modules = [image.module for image in self._images]
+        self._set_regions(self._with_stack(dump.regions or self._derived(mapped)))
+        main = holding(self._modules, entry) or next(iter(self._modules), None)
+        self.exe_path, self.called = main.path if main is not None else dump.name, dump.called
+        self.unread = list(self._absent())
+        self.lacks = self._lacks()
+        self.warnings += [*self._problems(), *search.warnings()]
+        self.set_extents(disjoint([*self._extents, *self._backing()]))
+        self.description = self._described()
+
+    def _folders(self) -> list[str]:
+        """Where libraries are that the dump names without a folder, as Crashpad's: the dynamic
+        linker's own places, and those of the other modules. A build-id proves which one it is."""
+        named = (os.path.dirname(module.path) for module in self._dump.modules[:_MOST_FOLDERS] if module.path.startswith("/"))
+        return list(dict.fromkeys([*LIBRARY_FOLDERS, *named]))
+
+    def _written(self, size: int) -> list[Extent]:
+        """The memory in the dump. Its headers may claim any number of ranges of the same bytes."""
+        ranges = self._dump.memory
+        flags = elf.PF_R | elf.PF_W
+        loads = loads_of([elf.Segment(elf.PT_LOAD, flags, m.offset, m.start, m.size, m.size, 0) for m in ranges], size, X86_64.word)
+        return disjoint([Extent(d.start, d.start + d.there, d.offset, self._source) for d in loads])
+
+    def _derived(self, mapped: Sequence[Region]) -> list[Region]:
+        """The regions where the dump has no list of mappings: the segments of modules whose headers
+        are known, and the other memory that it has, which counts as writable."""
+        known = [
+            Region(
+                max(s.vaddr // self.arch.page * self.arch.page + image.module.bias, image.module.start),
+                min(-(-(s.vaddr + s.memsz) // self.arch.page) * self.arch.page + image.module.bias, image.module.end),
+                bool(s.flags & elf.PF_R),
+                bool(s.flags & elf.PF_W),
+                bool(s.flags & elf.PF_X),
+                image.module.path,
+                s.offset // self.arch.page * self.arch.page,
+            )
+            for image in self._images
+            for s in image.segments
+            if s.type == elf.PT_LOAD and s.memsz
+        ]
+        kept: list[Region] = []
+        for region in sorted(known, key=lambda region: region.start):
+            if region.start < region.end and (not kept or region.start >= kept[-1].end):
+                kept.append(region)
+        others = subtract([Range(r.start, r.end) for r in mapped], [Range(r.start, r.end) for r in kept])
+        return sorted([*kept, *(Region(start, end, True, True, False) for start, end in others)], key=lambda region: region.start)
+
+    def _with_stack(self, regions: Sequence[Region]) -> list[Region]:
+        """The regions with the main thread's stack named, as only Linux's own list has it."""
+        main = next((thread.sp for thread in self._dump.threads if thread.tid == self.pid), 0)
+        return [replace(region, name=STACK) if main in region and region.writable and not region.name else region for region in regions]
+
+    def _backing(self) -> Iterator[Extent]:
+        """Of modules' files, what the dump lacks of segments that are never written to."""
+        page = self.arch.page
+        for image in self._images:
+            file, module = self._files.get(image.module.start), image.module
+            if file is None:
+                continue
+            for s in image.segments:
+                if s.type == elf.PT_LOAD and s.filesz and not s.flags & elf.PF_W:
+                    low = s.vaddr // page * page
+                    start, offset = low + module.bias, s.offset - (s.vaddr - low)
+                    end = min(-(-(s.vaddr + s.filesz) // page) * page + module.bias, start + max(0, file.size - offset), module.end)
+                    for gap in gaps(max(start, module.start), end, self._extents, self._starts):
+                        yield Extent(gap.start, gap.end, offset + gap.start - start, file)
+
+    # -- what is missing
+
+    def _absent(self) -> Iterator[Range]:
+        """Writable memory that the dump lacks, less what lies below the stack pointers."""
+        writable = [Range(r.start, r.end) for r in self._regions if r.writable and r.readable]
+        yield from subtract(subtract(writable, [Range(e.start, e.end) for e in self._extents]), self._dead_ends())
+
+    def _dead_ends(self) -> list[Range]:
+        """The parts of stacks that no thread uses, which LLDB leaves out: below the lowest stack
+        pointer, in a mapping with a guard below it, or none (the main thread's)."""
+        lowest: dict[int, int] = {}
+        for thread in self._dump.threads:
+            region = self._region_at(thread.sp)
+            if region is not None and region.writable:
+                lowest[region.start] = min(thread.sp, lowest.get(region.start, thread.sp))
+        found = []
+        for start, sp in lowest.items():
+            region, below = self._region_at(start), self._region_at(start - 1)
+            if region is not None and (region.name == STACK or (below is not None and not below.readable)):
+                found.append(Range(start, max(start, sp - self.arch.red_zone)))
+        return merged(found)
+
+    def _lacks(self) -> str:
+        """Why the heap cannot be looked at: the dump has little beside the stacks, as Breakpad's,
+        Crashpad's, and LLDB's default kind."""
+        stacks = [Range(r.start, r.end) for r in {self._region_at(thread.sp) for thread in self._dump.threads} if r is not None]
+        there = [Range(e.start, e.end) for e in self._extents]
+        if self._dump.regions:
+            heap = subtract([Range(r.start, r.end) for r in self._regions if r.writable and r.readable], stacks)
+        else:  # whole pages, which are of whole mappings
+            heap = subtract([part for part in there if not (part.start | part.end) % self.arch.page], stacks)
+        wanted = _bytes(heap)
+        held = wanted - _bytes(subtract(heap, there))
+        if held > ENOUGH * wanted:
+            return ""
+        which = f"{human(held)} of {human(wanted)} of the other writable memory" if wanted and held else "no other writable memory"
+        return (
+            f"{self._name}: this minidump has the threads' stacks and {which}: "
+            f"only `whatis` and `stacks` can be answered. The rest takes all memory: {COMPLETE}"
+        )
+
+    def _problems(self) -> Iterator[str]:
+        if self.truncated:
+            there = f"{self._name}: truncated: the minidump names memory or records behind the end of the file"
+            yield f"{there}. What is found lost may be referred to from the missing part."
+        if not self._dump.threads:
+            yield f"{self._name}: there are no threads: registers and stacks are unknown, so that what only they refer to looks lost"
+        if self.unread and not self.lacks:
+            yield f"{human(_bytes(self.unread))} of writable memory is not in the minidump: pointers in it are not seen."
+
+    def _described(self) -> str:
+        n = len(self._dump.threads)
+        pid = f" (pid {self.pid})" if self.pid is not None else ""
+        return f"minidump of {self.exe_path or 'an unnamed program'}{pid}, {n} thread{'' if n == 1 else 's'}"
+
+    # -- the protocol
+
+    @cached_property
+    def _threads(self) -> Sequence[Thread]:
+        return completed(self, self._dump.threads)
+
+    def threads(self) -> Sequence[Thread]:
+        return self._threads
+
+    def thread_names(self) -> Mapping[int, str]:
+        return self._dump.names
+
+    @property
+    def auxv(self) -> Mapping[int, int]:
+        return self._dump.auxv
+
+    def _file(self, image: Image) -> Optional[FileSource]:
+        return self._files.get(image.module.start)
+
+
+def _bytes(ranges: Sequence[Range]) -> int:
+    return sum(end - start for start, end in ranges)

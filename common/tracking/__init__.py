@@ -1,0 +1,1 @@
+"""Records the blocks that a running process allocates, with their stacks."""

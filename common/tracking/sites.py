@@ -1,0 +1,198 @@
+"""What became of recorded blocks: each joined with the heap as it is now, and added up by stack."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from findleaks.arg_types import SizeRange
+from findleaks.audit.holders import Holders
+from findleaks.counting.stack_names import StackNames
+from findleaks.counting.table import DEEPEST, Node
+from findleaks.engine.dominators import SHARED, node_root
+from findleaks.engine.terms import Kind, State
+from findleaks.session import Session
+from findleaks.tracking.record_table import LIVE, RECORD, TAKEN, UNPLACED, Record, RecordTable, Sampling, records
+from findleaks.unwind.stacks import NamedFrame
+
+FULL = "the table of stacks was full"
+MAX_HOLDERS = 3  # named for each stack
+MAX_ASKED = 500  # held blocks of a stack whose holder is looked for
+FAR = 1 << 20  # steps from a block to its root, at most
+_NO_BLOCK = 0xFFFFFFFF
+
+
+@dataclass
+class Tally:
+    """Blocks, and the bytes that were asked for; estimates if only some blocks were recorded."""
+
+    blocks: float = 0.0
+    bytes: float = 0.0
+
+    def add(self, weight: float, size: int) -> None:
+        self.blocks += weight
+        self.bytes += weight * size
+
+    def json(self) -> dict[str, int]:
+        return {"blocks": round(self.blocks), "bytes": round(self.bytes)}
+
+
+@dataclass
+class Site:
+    """The blocks of one stack. Allocated ones are freed, held or lost. `possible`: those held by
+    interior pointers only. `end`: why the stack is incomplete; "": it is complete."""
+
+    frames: tuple[NamedFrame, ...] = ()
+    end: str = ""
+    allocated: Tally = field(default_factory=Tally)
+    freed: Tally = field(default_factory=Tally)
+    held: Tally = field(default_factory=Tally)
+    possible: Tally = field(default_factory=Tally)
+    lost: Tally = field(default_factory=Tally)
+    examples: list[int] = field(default_factory=list)  # addresses of lost blocks, else of held ones
+    holders: list[tuple[str, int]] = field(default_factory=list)  # with recorded blocks, most first
+    blocks: list[int] = field(default_factory=list)  # indices of held ones
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        return -self.lost.bytes, -self.held.bytes, -self.allocated.bytes
+
+
+class Recorded(NamedTuple):
+    """What the table says: its records, `missed` calls that there was no space for, and stacks."""
+
+    records: Sequence[Record]
+    missed: int
+    nodes: Mapping[int, Node]
+
+
+def read_records(session: Session, table: RecordTable) -> Recorded:
+    """The records, as they were at the moment that the session's heaps are of."""
+    read = session.target.read
+    taken = int.from_bytes(read(table.address + TAKEN, 8), "little")
+    count = min(taken, table.records)
+    found = [one for one in records(read(table.address + table.records_at, RECORD.size * count)) if one.state] if count else []
+    nodes = table.read(read(table.address + table.nodes_at, 32 * table.nodes))
+    return Recorded(found, taken - count, nodes)
+
+
+def sites(session: Session, recorded: Recorded, sampling: Sampling, sizes: Optional[SizeRange], names: StackNames) -> list[Site]:
+    """The sites, those with the most lost bytes first, then by what is held."""
+    graph, blocks = session.graph(), session.directory.blocks
+    kinds = graph.kinds()
+    last = {one.address: number for number, one in enumerate(recorded.records)}
+    indices, usable = blocks.find_all([one.address for one in recorded.records])
+    live = [
+        one.state in (LIVE, UNPLACED)
+        and index != _NO_BLOCK
+        and last[one.address] == number
+        and blocks.address(index) == one.address
+        and blocks.state(index) == State.IN_USE
+        for number, (one, index) in enumerate(zip(recorded.records, indices))
+    ]
+    wanted = _Wanted(sizes, ((one.size, size) for one, size, lives in zip(recorded.records, usable, live) if lives))
+    found: dict[int, Site] = {}
+    for number, (one, index, size, lives) in enumerate(zip(recorded.records, indices, usable, live)):
+        if number % 65536 == 0:
+            session.report_progress("joining records with blocks", number / len(recorded.records))
+        if not (wanted.usable(size) if lives else wanted.asked(one.size)):
+            continue
+        site = found.setdefault(one.stack, Site())
+        weight = sampling.weight(one)
+        site.allocated.add(weight, one.size)
+        kind = Kind(kinds[index]) if lives else None
+        if kind is None:
+            site.freed.add(weight, one.size)
+        elif kind in (Kind.DEFINITE, Kind.INDIRECT):
+            site.lost.add(weight, one.size)
+            site.examples.append(one.address)
+        else:
+            site.held.add(weight, one.size)
+            site.blocks.append(index)
+            if kind == Kind.POSSIBLE:
+                site.possible.add(weight, one.size)
+    return sorted(_named(found, recorded.nodes, names), key=lambda site: site.order)
+
+
+class _Wanted:
+    """Whether blocks are of the wanted sizes: `find` shows usable sizes, and only of a live block
+    is that known. A freed one's is what a live one has that was asked for with the same size."""
+
+    def __init__(self, sizes: Optional[SizeRange], pairs: Iterable[tuple[int, int]]) -> None:
+        self._sizes = sizes
+        self._usable = dict(pairs) if sizes is not None else {}
+
+    def usable(self, size: int) -> bool:
+        return self._sizes is None or self._sizes.low <= size <= self._sizes.high
+
+    def asked(self, size: int) -> bool:
+        known = self._usable.get(size)
+        if known is None and self._sizes is not None:
+            known = min((usable for asked, usable in self._usable.items() if asked >= size), default=size)
+            self._usable[size] = known
+        return known is None or self.usable(known)
+
+
+def _named(found: Mapping[int, Site], nodes: Mapping[int, Node], names: StackNames) -> list[Site]:
+    """The sites with their stacks' frames; those whose stacks look alike are one."""
+    made: dict[tuple[tuple[int, ...], str], Site] = {}
+    for stack, site in found.items():
+        keys = _keys(stack & ~1, nodes)
+        key = names.followed(keys, bool(stack & 1)) if keys else ((), FULL)
+        if key in made:
+            _merge(made[key], site)
+            continue
+        made[key] = site
+        site.frames, site.end = names.named(key[0]), key[1]
+    return list(made.values())
+
+
+def _keys(address: int, nodes: Mapping[int, Node]) -> tuple[int, ...]:
+    """The keys of a stack's frames, innermost first; () if it is not in the table."""
+    keys: list[int] = []
+    while address and len(keys) <= DEEPEST:
+        node = nodes.get(address)
+        if node is None:
+            return ()
+        keys.append(node.key)
+        address = node.parent
+    return tuple(reversed(keys))
+
+
+def _merge(into: Site, other: Site) -> None:
+    for name in ("allocated", "freed", "held", "possible", "lost"):
+        one, more = getattr(into, name), getattr(other, name)
+        one.blocks += more.blocks
+        one.bytes += more.bytes
+    into.examples += other.examples
+    into.blocks += other.blocks
+
+
+def name_holders(session: Session, found: Sequence[Site], holders: Holders) -> None:
+    """Find out who holds the held blocks of these sites."""
+    roots: dict[int, str] = {}
+    for site in found:
+        counts: Counter[str] = Counter()
+        for index in site.blocks[:MAX_ASKED]:
+            session.report_progress("who holds what", 0.0)
+            counts[_holder(index, holders, roots)] += 1
+        site.holders = [(label, count) for label, count in counts.most_common() if label][:MAX_HOLDERS]
+
+
+def _holder(index: int, holders: Holders, roots: dict[int, str]) -> str:
+    """The label of the root that alone leads to a block; "" if none does."""
+    passed: list[int] = []
+    node: Optional[int] = index
+    while node is not None and node >= 0 and node not in roots and len(passed) < FAR:
+        passed.append(node)
+        node = holders.tree.idom(node)
+    if node is None:
+        label = ""
+    elif node == SHARED:
+        label = "several roots"
+    else:
+        label = roots[node] if node >= 0 else holders.named.all[node_root(node)].label
+    roots.update(dict.fromkeys(passed, label))
+    return label

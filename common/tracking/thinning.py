@@ -1,0 +1,48 @@
+"""Thins what is recorded where a program allocates too often: one block in so many, at random.
+
+Recording a block costs some hundred nanoseconds, so that a program that allocates millions of them
+a second would be slowed down, and fill the table at once. Each record says what it was thinned by:
+sums of such records are estimates."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+FREE_RECORDS = 1 << 16  # are never thinned
+RECORDS_A_SECOND = 20_000  # beyond those
+LOOK_SECONDS = 0.02  # between looks
+LASTING_SECONDS = 60.0  # for which the table is to last where nothing says how long
+
+
+class Thinning:
+    """Called often, while a table of `capacity` records is filled. `taken` returns their number,
+    `thin` sets how many blocks one record is made of (1: each). `seconds`: for how long; 0: not
+    known."""
+
+    def __init__(self, taken: Callable[[], int], capacity: int, thin: Callable[[int], None], seconds: float) -> None:
+        self._taken, self._capacity, self._thin = taken, capacity, thin
+        self._end = time.monotonic() + seconds if seconds else math.inf
+        self._mean, self._before, self._looked = 1, 0, time.monotonic()
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        taken = self._taken()
+        mean = self.mean(self._mean, taken, (taken - self._before) / (now - self._looked), self._end - now)
+        self._before, self._looked = taken, now
+        if mean != self._mean:
+            self._mean = mean
+            self._thin(mean)
+
+    def mean(self, mean: int, taken: int, rate: float, left: float) -> int:
+        """The next mean, after records were made at this rate (a second)."""
+        if taken < FREE_RECORDS or taken >= self._capacity:
+            return mean
+        lasting = max(1.0, LASTING_SECONDS if math.isinf(left) else left)
+        limit = max(1.0, min(RECORDS_A_SECOND, (self._capacity - taken) / lasting))
+        if rate > limit:
+            return math.ceil(mean * rate / limit)
+        return max(1, mean // 2) if rate < limit / 3 else mean

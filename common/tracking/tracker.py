@@ -1,0 +1,110 @@
+"""Records the blocks that a process allocates while stubs are in front of its allocators."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple, Optional
+
+from findleaks.counting.patcher import Stub
+from findleaks.counting.relocate import Patch
+from findleaks.counting.running_stub import RunningStub
+from findleaks.counting.stack_names import StackNames
+from findleaks.counting.table import EXACT
+from findleaks.counting.unwind_rules import Step
+from findleaks.debuginfo.sources import Sources
+from findleaks.errors import TargetError
+from findleaks.injection.own_memory import PAGE
+from findleaks.target.base import Target
+from findleaks.target.control import InjectionHost, Outcome
+from findleaks.tracking.hooks import Hook, TrackingCode, hooks
+from findleaks.tracking.record_table import MEAN, TAKEN, RecordTable, Sampling, draws
+from findleaks.tracking.thinning import Thinning
+from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.stacks import Namer
+
+
+class Span(NamedTuple):
+    """How long blocks were recorded, and why that ended."""
+
+    seconds: float
+    outcome: Outcome
+
+
+class Tracker:
+    """Tracks one process. `start` it, `wait`, read the process, then `remove` the stubs. `close`
+    must be called, and removes them if that was not done. `lines`: of frames' source are read."""
+
+    def __init__(self, host: InjectionHost, sampling: Sampling, lines: bool = False) -> None:
+        self.host, self.sampling, self._lines = host, sampling, lines
+        self.hooks: list[Hook] = []
+        self.notes: list[str] = []
+        self.names: Optional[StackNames] = None
+        self._running: Optional[RunningStub[RecordTable]] = None
+        self._began = 0.0
+        self._outcome = Outcome("stop")
+
+    @property
+    def running(self) -> RunningStub[RecordTable]:
+        assert self._running is not None
+        return self._running
+
+    def _namer(self, target: Target, unwinder: Unwinder) -> Namer:
+        return Namer(target, unwinder, Sources(target) if self._lines else None)
+
+    def start(self, until_full: bool, seconds: float = 0.0) -> None:
+        """Put the stubs in; TargetError says why not, in one line. Unless the table is to be filled
+        (`until_full`), it is made to last for so many `seconds` (0: not known)."""
+        self.host.begin()
+        running: RunningStub[RecordTable] = RunningStub(self.host)
+        self._running, self.names = running, StackNames(running.rules, self._namer)
+        target = running.target
+        if target.arch.name != "x86-64":
+            raise TargetError(f"track knows x86-64 only, not {target.arch.name}")
+        found, notes = hooks(target, self._patch)
+        self.notes += notes
+        self.hooks = [hook for hook, _ in found]
+        code = TrackingCode(found)
+
+        def settings(layout: RecordTable) -> bytes:
+            return layout.recording(self.sampling, layout.address - (code.size + PAGE - 1 & -PAGE))
+
+        def seeds(stub: Stub) -> dict[int, int]:
+            running.write(running.layout.draws_at, draws())
+            own = code.rules(stub.address + PAGE)
+            running.rules.steps.update({key: Step(value) for key, value in own.items()})
+            return {**own, **{key: running.rules.step(key).value for key in (hook.address | EXACT for hook in self.hooks)}}
+
+        def thin(mean: int) -> None:
+            running.memory.write(running.layout.address + MEAN, mean.to_bytes(8, "little"))
+
+        layout = RecordTable(0)
+        thinning = Thinning(lambda: running.counter(TAKEN), layout.records, thin, seconds)
+        exact = until_full or bool(self.sampling.mean)
+        running.start(code, layout, settings, seeds, layout.records if until_full else 0, (lambda: None) if exact else thinning)
+        self._began = time.monotonic()
+
+    def _patch(self, address: int, name: str) -> Patch:
+        return self.running.patch(address, name)
+
+    def wait(self, seconds: float) -> Span:
+        """Let the process run for so many seconds (0: no limit), until it is full, or Ctrl-C."""
+        self._outcome = self.running.run(seconds or None)
+        return Span(time.monotonic() - self._began, self._outcome)
+
+    def remove(self) -> None:
+        """Take the stubs out. The table can be read until `close`."""
+        running = self.running
+        if running.stub is not None:
+            if self._outcome.why != "ended":
+                self.host.hold()
+            running.remove(self._outcome)
+            self.notes += running.notes
+
+    def close(self) -> None:
+        if self._running is None:
+            self.host.close()
+            return
+        try:
+            self.remove()
+        finally:
+            self._running.close()

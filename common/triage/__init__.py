@@ -1,0 +1,1 @@
+"""Many cores: a row for each, and the same leak in many of them as one group."""

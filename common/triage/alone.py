@@ -1,0 +1,21 @@
+"""One core, read by a process of its own on a worker: JSON on standard input says which, and its
+row is written to standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from findleaks.triage.examine import Source
+from findleaks.triage.fleet import end_with_parent
+from findleaks.triage.pool import default_limits, examined
+
+
+def main() -> None:
+    end_with_parent()
+    asked = json.load(sys.stdin)
+    limits = default_limits(1, asked["memory"], asked["timeout"], asked["sysroot"])
+    ((_, row),) = examined([Source(*asked["source"])], limits)
+    with os.fdopen(1, "w", encoding="ascii") as out:
+        json.dump(row.packed(), out)

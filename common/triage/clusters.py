@@ -1,0 +1,214 @@
+"""Lost blocks of one size sorted into clusters, one for each leak.
+
+Not all blocks that one line of code loses look alike: a pointer of some of them is null, and words
+that the program never wrote hold remains of former blocks. What distinguishes leaks is that words
+differ together: where one has a function, the next has a string. Remains differ each on their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from math import sqrt
+from typing import NamedTuple, Optional
+
+from findleaks.triage.shapes import DATA, HELD, LOST, OWN, TEXT_LABEL, ZERO, Shape
+
+LEAST = 4  # fewest leaders of a cluster that is split off by how its words go together
+TOGETHER = 0.6  # distance between distributions of a word's classes from which on they go together
+CHANCE = 1.0
+"""Factor of sqrt((classes - 1) · (1/m + 1/n)), some twice the distance that chance gives samples of
+m and n leaders: many are compared, and the largest counts."""
+ALONE = 0.2  # share of the leaders of either side where only a single word differs
+MIXED = 0.05  # share of the leaders from which on a word is a pointer in some of them
+CONFLICTS = 2  # of fewer leaders, one in so many of the words that both have may contradict
+AGREED = 2 / 3  # share of a cluster's leaders with a word that is not zero that agree on its class
+PRESENT = 0.1  # share of a cluster's leaders in which a word is not zero, for it to count
+TOKEN = 0.1  # share of the texts that begin with one word, for it to be named
+LARGER = 16
+"""Bytes by which some blocks of a size are larger: glibc gives a chunk whole where the rest would
+be no chunk (malloc/malloc.c, MINSIZE)."""
+LARGER_PART = 0.2  # share of such blocks, at most
+
+
+class Leader(NamedTuple):
+    """A lost block that leads: its shape, and how many leaders, blocks and bytes it represents."""
+
+    shape: Shape
+    size: int
+    start: int
+    leaks: float
+    blocks: float
+    bytes: float
+
+
+class Cluster:
+    """Leaders of one leak. `size`: of the blocks; 0: they vary. `words`: the class of each of their
+    first words, DATA where they do not agree on one."""
+
+    def __init__(self, size: int, members: Sequence[Leader]) -> None:
+        shape = members[0].shape
+        self.size, self.members, self.label, self.ring = size, list(members), shape.label, shape.ring
+        self.weight = sum(leader.leaks for leader in members)
+        self.words = _words(members, self.weight)
+
+    def joined(self, other: Cluster) -> Cluster:
+        """Both, with the size and the words of this one."""
+        made = Cluster(self.size, [*self.members, *other.members])
+        made.words = self.words
+        return made
+
+
+def clusters(leaders: Sequence[Leader]) -> list[Cluster]:
+    """All leaders in clusters."""
+    alike: dict[tuple[str, bool, int], list[Leader]] = {}
+    for leader in _common_tokens(leaders):
+        size = 0 if leader.shape.strong else leader.size
+        alike.setdefault((leader.shape.label, leader.shape.ring, size), []).append(leader)
+    found = [Cluster(size, members) for (_, _, size), several in alike.items() for members in _split(several)]
+    return _with_larger(found)
+
+
+# -- different leaks of one size
+
+
+def _split(leaders: list[Leader]) -> Iterator[list[Leader]]:
+    """The leaders of each leak."""
+    left = [leaders]
+    while left:
+        several = left.pop()
+        parts = _halves(several) if len(several) >= 2 * LEAST else None
+        if parts is not None:
+            left += parts
+        elif len(several) >= 2 * LEAST:
+            yield several
+        else:
+            yield from _of_few(several)
+
+
+def _halves(leaders: list[Leader]) -> Optional[list[list[Leader]]]:
+    """The leaders with one class of some word, and the others, if that is another leak; None if all
+    are of one leak."""
+    best, chosen = TOGETHER, None
+    width = max(len(leader.shape.words) for leader in leaders)
+    columns = [[_broad(leader.shape.words[at]) if at < len(leader.shape.words) else ZERO for leader in leaders] for at in range(width)]
+    # Where remains are, they are in several words; and blocks that all have one pointer are alike.
+    parts = [_pointers(column) for column in columns]
+    mixed = [at for at, part in enumerate(parts) if part >= MIXED]
+    lone = mixed if len(mixed) == 1 and parts[mixed[0]] <= 1 - MIXED else []
+    for at, column in enumerate(columns):
+        for word, count in sorted(Counter(column).items()):
+            if word in (ZERO, DATA) or count < LEAST or column.count(ZERO) + count > len(column) - LEAST:
+                continue
+            inside = [one == word for one in column]
+            others = [one not in (word, ZERO) for one in column]
+            apart = max((_distance(other, inside, others) for index, other in enumerate(columns) if index != at), default=0.0)
+            if lone == [at] and word not in (HELD, OWN) and min(sum(inside), sum(others)) >= ALONE * len(leaders):
+                apart = max(apart, TOGETHER + 0.01)
+            if apart > best:
+                best, chosen = apart, (at, word)
+    if chosen is None:
+        return None
+    at, word = chosen
+    has = [leader for leader, one in zip(leaders, columns[at]) if one == word]
+    rest = [leader for leader, one in zip(leaders, columns[at]) if one != word]
+    return [has, rest]
+
+
+def _pointers(column: Sequence[str]) -> float:
+    """Share of a word that is a pointer to a lost block, or into a module, where it is not zero."""
+    present = [word for word in column if word != ZERO]
+    return sum(word not in (DATA, HELD, OWN) for word in present) / max(len(present), 1)
+
+
+def _broad(word: str) -> str:
+    """All lost blocks are of one class: what one pointer points to may vary in size."""
+    return LOST if word.startswith(LOST) else word
+
+
+def _distance(column: Sequence[str], inside: Sequence[bool], others: Sequence[bool]) -> float:
+    """Total variation between a word's classes in the leaders of two sides; zeros say nothing. 0 if
+    it may be chance: of few leaders and many classes, it is large for no reason."""
+    sides = [Counter(word for word, is_in in zip(column, side) if is_in and word != ZERO) for side in (inside, others)]
+    totals = [sum(side.values()) for side in sides]
+    if min(totals) < LEAST:
+        return 0.0
+    classes = {*sides[0], *sides[1]}
+    apart = sum(abs(sides[0][word] / totals[0] - sides[1][word] / totals[1]) for word in classes) / 2
+    return apart if apart > CHANCE * sqrt((len(classes) - 1) * (1 / totals[0] + 1 / totals[1])) else 0.0
+
+
+def _of_few(leaders: Sequence[Leader]) -> Iterator[list[Leader]]:
+    """The leaders of each leak where they are too few to see what goes together."""
+    found: list[list[Leader]] = []
+    for leader in sorted(leaders, key=lambda one: (one.shape.words.count(ZERO), one.shape.words, one.start)):
+        near = next((several for several in found if _alike(several[0].shape.words, leader.shape.words)), None)
+        if near is None:
+            found.append([leader])
+        else:
+            near.append(leader)
+    yield from found
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> bool:
+    both = [(_broad(a), _broad(b)) for a, b in zip(one, other) if ZERO not in (a, b)]
+    return CONFLICTS * sum(a != b for a, b in both) <= len(both)
+
+
+# -- what a cluster is
+
+
+def _words(members: Sequence[Leader], weight: float) -> tuple[str, ...]:
+    width = max(len(leader.shape.words) for leader in members)
+    counts: list[dict[str, float]] = [{} for _ in range(width)]
+    for leader in members:
+        for at, word in enumerate(leader.shape.words):
+            counts[at][word] = counts[at].get(word, 0) + leader.leaks
+    found = [_agreed(one, weight) for one in counts]
+    while found and found[-1] == DATA:
+        found.pop()
+    return tuple(found)
+
+
+def _agreed(counts: dict[str, float], weight: float) -> str:
+    present = {word: count for word, count in counts.items() if word != ZERO}
+    total = sum(present.values())
+    if not present or total < PRESENT * weight:
+        return DATA
+    word = max(present, key=lambda one: (present[one], one))
+    if present[word] >= AGREED * total:
+        return word
+    lost = sum(count for one, count in present.items() if one.startswith(LOST))
+    return LOST + "blocks" if lost >= AGREED * total else DATA
+
+
+def _with_larger(found: Iterable[Cluster]) -> list[Cluster]:
+    """Clusters joined with those of blocks that are LARGER."""
+    left = {(one.label, one.ring, one.size, at): one for at, one in enumerate(sorted(found, key=lambda one: (-one.weight, one.words)))}
+    for key, small in sorted(left.items(), key=lambda item: item[1].weight):
+        if not small.size:
+            continue
+        near = [
+            (len(set(enumerate(one.words)) ^ set(enumerate(small.words))), other)
+            for other, one in left.items()
+            if (one.label, one.ring, one.size) == (small.label, small.ring, small.size - LARGER)
+            and small.weight <= LARGER_PART * one.weight
+            and (_alike(one.words, small.words) or small.weight < LEAST)
+        ]
+        if near:
+            _, other = min(near)
+            left[other] = left[other].joined(small)
+            del left[key]
+    return list(left.values())
+
+
+def _common_tokens(leaders: Sequence[Leader]) -> list[Leader]:
+    """The leaders; texts that begin with a word that few others do are "text" only: texts of one
+    origin may be names, each with a beginning of its own."""
+    counts: dict[str, float] = {}
+    for leader in leaders:
+        if leader.shape.label.startswith(TEXT_LABEL) and leader.shape.strong:
+            counts[leader.shape.label] = counts.get(leader.shape.label, 0) + leader.leaks
+    total = sum(counts.values())
+    rare = {label for label, count in counts.items() if count < TOKEN * total}
+    return [leader._replace(shape=leader.shape._replace(label=TEXT_LABEL)) if leader.shape.label in rare else leader for leader in leaders]

@@ -1,0 +1,35 @@
+"""What systemd's journal says of crashes whose cores are not there any more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from typing import Any
+
+LONGEST = 30.0  # seconds for coredumpctl to answer
+
+
+def absent() -> str:
+    """One line on the crashes that coredumpctl lists and that have no core to read, by why; "" for
+    none, and where there is no coredumpctl. `coredumpctl list --json=short` (systemd 248 and later)
+    has the state of each as "corefile": "present", "missing" (removed by age or size),
+    "truncated", "inaccessible", "journal" (inside it), "none" (never kept)."""
+    program = shutil.which("coredumpctl")
+    if program is None:
+        return ""
+    command = [program, "list", "--json=short", "--no-pager", "--quiet"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LONGEST)
+        entries: Any = json.loads(done.stdout) if done.stdout.strip() else []
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return f"coredumpctl gave no list ({type(error).__name__}): only cores that are files are read"
+    states = (
+        Counter(str(entry.get("corefile", "none")) for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else {}
+    )
+    left = {state: count for state, count in sorted(states.items()) if state not in ("present", "truncated")}
+    if not left:
+        return ""
+    said = ", ".join(f"{count:,} {state}" for state, count in left.items())
+    return f"coredumpctl lists {sum(left.values()):,} more crashes whose cores cannot be read: {said}"

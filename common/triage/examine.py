@@ -1,0 +1,156 @@
+"""One core, examined: from its file to its row."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import NamedTuple, Optional
+
+from findleaks.audit.accounting import Store, account
+from findleaks.audit.diagnostics import result_warnings, trusted
+from findleaks.audit.findings import findings
+from findleaks.audit.residency import residency
+from findleaks.engine.terms import Kind, State
+from findleaks.errors import FindleaksError, Interrupted
+from findleaks.formatting import printable
+from findleaks.session import Progress, Session
+from findleaks.target.base import Target, Thread
+from findleaks.target.core import open_core
+from findleaks.target.modules import DELETED
+from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, Row
+from findleaks.triage.signature import leak_sums
+from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.stacks import Namer, without_parameters
+
+FINDINGS, WARNINGS = 20, 50  # of a row, at most
+FRAMES = 64  # of the stack of the thread that crashed, at most
+
+_LIBRARIES = ("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.", "libgcc_s.", "libc++", "linux-vdso", "[vdso]")
+"""Beginnings of the names of libraries whose functions a process crashes in for others' faults."""
+
+Opened = Callable[[Target], None]
+"""Called once the core is open, before its heaps are read."""
+
+
+class Source(NamedTuple):
+    """A file to examine: `path` opens it, `core` names it. What is known before it is read:
+    `size`, in bytes, `changed`, when it was written to (nanoseconds since 1970), and by systemd's
+    name for it `program` and `time`."""
+
+    path: str
+    core: str
+    size: int = 0
+    changed: int = 0
+    program: str = ""
+    time: Optional[float] = None
+
+
+def examine(source: Source, sysroot: str = "", progress: Optional[Progress] = None, opened: Opened = lambda target: None) -> Row:
+    """The row of a core: whatever is wrong with the file, there is one. Interrupted if the user
+    asks to stop."""
+    began = time.perf_counter()
+    row = _row(source, sysroot, progress, opened)
+    return replace(row, seconds=time.perf_counter() - began)
+
+
+def failed(source: Source, why: str) -> Row:
+    """The row of a core that could not be read."""
+    when = source.time if source.time is not None else source.changed / 1e9 or None
+    return Row(source.core, FAILED, program=source.program, time=when, error=printable(why, 600), size=source.size)
+
+
+def _row(source: Source, sysroot: str, progress: Optional[Progress], opened: Opened) -> Row:
+    try:
+        mode = os.stat(source.path).st_mode
+        if not stat.S_ISREG(mode):
+            return failed(source, f"{kind_of_file(mode)}, not a core file")
+        report = progress or (lambda phase, part: None)
+        with closing(open_core(source.path, sysroot=sysroot, progress=report)) as target:
+            opened(target)
+            return _of_session(source, Session(target, progress=progress))
+    except Interrupted:
+        raise
+    except FindleaksError as error:
+        # The row says which core it is.
+        return failed(source, str(error).removeprefix(f"{source.path}: ").removeprefix(f"{os.path.basename(source.path)}: "))
+    except (OSError, ValueError) as error:
+        return failed(source, getattr(error, "strerror", None) or str(error))
+    except MemoryError:
+        return failed(source, "out of memory: examine it alone, or with a larger --memory")
+    except Exception as error:
+        return failed(source, f"internal error: {type(error).__name__}: {error}")
+
+
+def _of_session(source: Source, session: Session) -> Row:
+    from findleaks.audit.pages import measure_free  # only needed where an allocator keeps much
+
+    target = session.target
+    pages = residency(session, "")
+    accounting = account(session, pages)
+
+    def measure(store: Store):  # type: ignore[no-untyped-def]
+        return measure_free(session, store.allocator, store.arenas, pages)
+
+    found = findings(session, accounting, measure)
+    name, build_id = _program(target)
+    name = name or source.program
+    known = session.directory.blocks.totals(State.IN_USE).blocks > 0
+    lost = [session.latest.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)]
+    warnings = [*target.warnings, *result_warnings(session), *accounting.warnings]
+    return Row(
+        source.core,
+        OK if trusted(session) else PARTIAL,
+        program=name,
+        build_id=build_id,
+        signal=_signal(target.signal),
+        frame=_frame(target),
+        time=source.time if source.time is not None else target.taken_at or source.changed / 1e9 or None,
+        lost_blocks=sum(one.blocks for one in lost) if known else None,
+        lost_bytes=sum(one.bytes for one in lost) if known else None,
+        findings=tuple(FindingLine(one.kind, one.bytes, one.title) for one in found[:FINDINGS]),
+        signatures=tuple(leak_sums(session, name)),
+        warnings=tuple(dict.fromkeys(printable(one, 600) for one in warnings[:WARNINGS])),
+        size=source.size,
+    )
+
+
+def _program(target: Target) -> tuple[str, str]:
+    """The program's name and build-id; "" where one is unknown."""
+    path = target.exe_path.removesuffix(DELETED)
+    build_id = next((module.build_id for module in target.modules() if module.path.removesuffix(DELETED) == path), "")
+    name = os.path.basename(path)
+    return name if name.startswith(target.called) else target.called, build_id
+
+
+def _signal(number: int) -> str:
+    """ "SIGSEGV"; "" for none."""
+    if not number:
+        return ""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _frame(target: Target) -> str:
+    """The function in which the process ended: the innermost that is none of the C library's."""
+    threads = target.threads()
+    thread: Optional[Thread] = next((one for one in threads if one.tid == target.crashed), None)
+    if thread is None:
+        return ""
+    unwinder = Unwinder(target)
+    namer = Namer(target, unwinder)
+    frames = [namer.name(frame) for frame in unwinder.trace_with_registers(thread, [], FRAMES).frames]
+    own = next((frame for frame in frames if not frame.module.startswith(_LIBRARIES)), frames[0])
+    return printable(without_parameters(own.function) if own.function else own.label(), 200)
+
+
+def kind_of_file(mode: int) -> str:
+    """What a file that is not regular is."""
+    kinds = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"), (stat.S_ISCHR, "a device"))
+    return next((name for test, name in (*kinds, (stat.S_ISDIR, "a folder")) if test(mode)), "no regular file")

@@ -1,0 +1,96 @@
+"""What triage keeps of one core: a row, with the leaks that were found by their signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Optional
+
+OK, PARTIAL, FAILED = "ok", "partial", "failed"
+
+
+class LeakSum(NamedTuple):
+    """The leaks of one signature in one core. `blocks` and `bytes` are with what hangs from them;
+    `leaks`: leaders; `hint`: text in one of them, or ""; `example`: the address of one."""
+
+    signature: str
+    what: str
+    hint: str
+    leaks: int
+    blocks: int
+    bytes: int
+    example: int
+
+
+class FindingLine(NamedTuple):
+    """A finding of `verdict`, in short."""
+
+    kind: str
+    bytes: int
+    title: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A core. `status`: OK; PARTIAL where memory is missing or corrupt, so that what is called lost
+    may be held there; FAILED where nothing could be read, for which `error` is why. `lost_bytes`
+    are definite leaks and what hangs from them; None where no block was found. `signal` and
+    `frame`: why the process ended ("SIGSEGV"), and in which function of its own; "" where that is
+    not known. `time`: when, in seconds since 1970; None: not known. `seconds`: of work."""
+
+    core: str
+    status: str
+    program: str = ""
+    build_id: str = ""
+    signal: str = ""
+    frame: str = ""
+    time: Optional[float] = None
+    lost_blocks: Optional[int] = None
+    lost_bytes: Optional[int] = None
+    findings: Sequence[FindingLine] = ()
+    signatures: Sequence[LeakSum] = ()
+    warnings: Sequence[str] = ()
+    seconds: float = 0.0
+    error: str = ""
+    size: int = field(default=0)  # bytes of the file
+
+    def json(self) -> dict[str, Any]:
+        """The row as the object that --json prints."""
+        return {
+            "core": self.core,
+            "status": self.status,
+            "program": self.program or None,
+            "build_id": self.build_id or None,
+            "signal": self.signal or None,
+            "frame": self.frame or None,
+            "time": self.time,
+            "size": self.size,
+            "lost_blocks": self.lost_blocks,
+            "lost_bytes": self.lost_bytes,
+            "findings": [finding._asdict() for finding in self.findings],
+            "signatures": [{**leak._asdict(), "hint": leak.hint or None, "example": hex(leak.example)} for leak in self.signatures],
+            "warnings": list(self.warnings),
+            "seconds": round(self.seconds, 3),
+            "error": self.error or None,
+        }
+
+    def packed(self) -> dict[str, Any]:
+        """The row as JSON that `unpacked` reads, for another process."""
+        return asdict(self)
+
+
+def unpacked(packed: Mapping[str, Any]) -> Row:
+    """The row that `Row.packed` made. KeyError, TypeError where it is none."""
+    parts = dict(packed)
+    parts["findings"] = tuple(FindingLine(*one) for one in parts["findings"])
+    parts["signatures"] = tuple(LeakSum(*one) for one in parts["signatures"])
+    parts["warnings"] = tuple(parts["warnings"])
+    return Row(**parts)
+
+
+def utf8(text: str) -> str:
+    """Text for files in UTF-8: bytes of a name that are none are \\xNN."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # surrogates that are no bytes
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,129 @@
+"""Shapes of lost blocks: what they hold, said without an address, so that it is the same wherever
+the process was loaded and however its code was compiled."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Kind, State
+from findleaks.formatting import number
+from findleaks.session import Session
+from findleaks.target.ranges import holding, inside
+
+WORDS = 8  # of a block that are looked at
+TEXT = 64  # bytes of a block that are looked at for text
+LONGEST = 4096  # bytes of a block that are looked at for the end of its text
+REST = 40  # bytes behind a text that may hold remains: what a block is larger than was asked for
+
+ZERO, DATA, HELD, OWN, LOST = "0", ".", "held", "itself", "→ "
+"""Classes of words, beside "libfoo:data": zero; no pointer that says anything; pointers to a block
+that is held; to the block itself; to a lost one, followed by what that is."""
+TEXT_LABEL, ZEROS_LABEL = "text", "zeros"
+
+_ADDRESS = re.compile(r"\+0x[0-9a-f]+$")
+_COUNT = re.compile(r"\[\d+\]$")
+_CLONE = re.compile(r"\.(?:constprop|part|isra|cold|lto_priv|llvm)(?:\.\d+)*$|\s*\[clone [^\]]*\]")
+_VERSION = re.compile(r"\.so(?:\.[\w.]+)?$|(?:-\d[\w.]*)\.so$")
+_TOKEN = re.compile(rb"[^0-9A-Za-z\x00-\x1f\x7f-\xff]{0,2}([A-Za-z]{2,16})(?![A-Za-z])")
+_WEAK = ("code in ", "class ", "table ", "function ")
+"""Beginnings of names that are none of a C++ class: other blocks may begin alike."""
+
+
+class Shape(NamedTuple):
+    """`label`: the type's name, "text", 'text "GET"', "zeros" or ""; `strong`: a type that says all
+    there is to say, so that there are no `words`; else their classes; `ring`: whether the block
+    leads a cycle."""
+
+    label: str
+    strong: bool
+    ring: bool
+    words: tuple[str, ...]
+
+
+class _Text(NamedTuple):
+    """'text "GET"', "text" or "zeros", and where the text ends in the block."""
+
+    label: str
+    end: int
+
+
+class Shapes:
+    """Shapes of the blocks of one core."""
+
+    def __init__(self, session: Session, graph: Graph) -> None:
+        self._types, self._memory = session.types, Memory(session.target)
+        self._target, self._graph, self._blocks = session.target, graph, session.directory.blocks
+        self._tables = session.types.ranges()
+        self._modules = sorted(session.target.modules(), key=lambda module: module.start)
+        self._regions = session.target.regions()
+
+    def of(self, start: int, size: int, ring: bool, leads: bool) -> Shape:
+        """The shape of the lost block at `start`. `leads`: other lost blocks hang from it."""
+        name = stable_name(self._types.of_block(start, size))
+        if name and not name.startswith(_WEAK):
+            return Shape(name, True, ring, ())
+        text = self._text(start, size) if not name else None
+        if text is not None and (not leads or text.end >= size - REST):
+            return Shape(text.label, text.label != ZEROS_LABEL, False, ())
+        count = min(size // self._memory.size, WORDS)
+        values = self._memory.words(start, count) if count else ()
+        return Shape(name, False, ring, tuple(self._class(value, start) for value in values or ()))
+
+    def _text(self, start: int, size: int) -> Optional[_Text]:
+        """The text that a block begins with, None if it begins with none; or its zeros."""
+        data = self._memory.read(start, min(size, LONGEST))
+        if data and not data.strip(b"\0"):
+            return _Text(ZEROS_LABEL, 0)
+        hint = self._types.hint(data[:TEXT])
+        if not hint.startswith('"') or data[0] < 0x20:
+            return None
+        token = _TOKEN.match(data)
+        label = f'{TEXT_LABEL} "{token[0].decode("ascii")}"' if token is not None else TEXT_LABEL
+        end = data.find(b"\0")
+        return _Text(label, size if end < 0 else end + 1)
+
+    def _class(self, value: int, start: int) -> str:
+        if not value:
+            return ZERO
+        found = self._blocks.lookup(value)
+        if found is not None:
+            index, address, size, state = found
+            if address == start:
+                return OWN
+            if state != State.IN_USE:
+                return DATA  # freed since: what is left of it differs from run to run
+            if self._graph.kind(index) in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE):
+                return LOST + self._child(address, size)
+            return HELD
+        module = holding(self._modules, value)
+        if module is None:
+            return DATA
+        region = holding(self._regions, value)
+        part = "data" if region is None or region.writable else "code" if region.executable else "constants"
+        return f"{library_name(module.path)} {part}"
+
+    def _child(self, start: int, size: int) -> str:
+        """What a lost block is that another points to: its type, "text", or its size."""
+        words = self._memory.words(start, 1) if size >= self._memory.size else None
+        name = stable_name(self._types.name(words[0])) if words and inside(self._tables, words[0]) else ""
+        if name:
+            return name
+        text = self._text(start, size)
+        return TEXT_LABEL if text is not None and text.label != ZEROS_LABEL else f"{number(size)} B"
+
+
+def stable_name(name: str) -> str:
+    """A type's name without what differs between builds: addresses, counts, compilers' clones."""
+    if not name:
+        return ""
+    name = _CLONE.sub("", _COUNT.sub("[]", _ADDRESS.sub("", name)))
+    words = name.split(" ")
+    return " ".join([*words[:-1], library_name(words[-1])]) if name.startswith(_WEAK) else name
+
+
+def library_name(path: str) -> str:
+    """ "libfoo" of /usr/lib/libfoo.so.1.2.3; the program's own name."""
+    return _VERSION.sub("", path.removesuffix(" (deleted)").rsplit("/", 1)[-1]) or "module"

@@ -1,0 +1,224 @@
+"""The rows of triage as a file: an SQLite database that any SQLite reads, and that --resume and
+--baseline do.
+
+Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7431, "flt1"):
+
+    triage      one row: findleaks (the version that began it), began (seconds since 1970)
+    cores       one row a core: core (its file; bytes that are no UTF-8 are \\xNN), size (bytes of
+                the file), changed (when it was written to, nanoseconds since 1970), status (ok,
+                partial, failed), program, build_id, signal, frame (the function it ended in), time
+                (seconds since 1970), lost_blocks, lost_bytes, seconds (of work), error; NULL where
+                one is not known
+    leaks       the leaks of each core: core, signature, what, hint (text in one of them), leaks
+                (blocks that lead), blocks, bytes (with what hangs from them), example (an address,
+                "0x…")
+    findings    of `verdict`, each core's first is rank 0: core, rank, kind, bytes, title
+    warnings    core, text
+
+The groups of all cores are
+
+    SELECT signature, min(what), count(*), sum(blocks), sum(bytes), min(time), max(time)
+    FROM leaks JOIN cores USING (core) GROUP BY signature ORDER BY 3 DESC, 5 DESC;
+
+Each core's rows are one transaction, written when the core is done: whenever triage is ended, also
+by SIGKILL, a core is in the file with all that was found of it, or not at all.
+
+A file is hostile input: its tables must be those above to the letter, no views, whose rows may
+never end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Optional
+
+from findleaks.errors import FindleaksError, TargetError
+from findleaks.triage.examine import Source
+from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, LeakSum, Row, utf8
+
+APPLICATION, VERSION = 0x666C7431, 1
+LARGEST = (1 << 63) - 1
+
+_TABLES = """
+CREATE TABLE triage (findleaks TEXT NOT NULL, began REAL NOT NULL);
+CREATE TABLE cores (core TEXT PRIMARY KEY, size INTEGER NOT NULL, changed INTEGER NOT NULL, status TEXT NOT NULL, program TEXT,
+                    build_id TEXT, signal TEXT, frame TEXT, time REAL, lost_blocks INTEGER, lost_bytes INTEGER, seconds REAL NOT NULL,
+                    error TEXT);
+CREATE TABLE leaks (core TEXT NOT NULL, signature TEXT NOT NULL, what TEXT NOT NULL, hint TEXT, leaks INTEGER NOT NULL,
+                    blocks INTEGER NOT NULL, bytes INTEGER NOT NULL, example TEXT NOT NULL, PRIMARY KEY (core, signature));
+CREATE TABLE findings (core TEXT NOT NULL, rank INTEGER NOT NULL, kind TEXT NOT NULL, bytes INTEGER NOT NULL, title TEXT NOT NULL,
+                       PRIMARY KEY (core, rank));
+CREATE TABLE warnings (core TEXT NOT NULL, text TEXT NOT NULL);
+CREATE INDEX leaks_by_signature ON leaks (signature);
+CREATE INDEX warnings_by_core ON warnings (core);
+"""
+_SCHEMA = {re.split(r"\W+", sql)[2]: sql for sql in (part.strip() for part in _TABLES.split(";")) if sql}
+"""The SQL of each table and index as sqlite_master has it, by name."""
+_CORE = "INSERT INTO cores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Store:
+    """A triage's file, open to be added to. FindleaksError where it cannot be written."""
+
+    def __init__(self, base: sqlite3.Connection, path: str) -> None:
+        self._base, self.path = base, path
+
+    def done(self) -> dict[str, tuple[int, int]]:
+        """Size and time of change of each file that has a row, by name."""
+        return {core: (size, changed) for core, size, changed in self._base.execute("SELECT core, size, changed FROM cores")}
+
+    def add(self, source: Source, row: Row) -> None:
+        """Add a core, in place of its row of before, if any."""
+        core = utf8(row.core)
+        try:
+            with self._base as base:
+                for table in ("cores", "leaks", "findings", "warnings"):
+                    base.execute(f"DELETE FROM {table} WHERE core = ?", (core,))
+                base.execute(_CORE, _columns(core, source, row))
+                leaks = [(core, *map(utf8, leak[:3]), *map(_whole, leak[3:6]), hex(leak.example)) for leak in row.signatures]
+                base.executemany("INSERT INTO leaks VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?)", leaks)
+                found = [(core, rank, one.kind, _whole(one.bytes), utf8(one.title)) for rank, one in enumerate(row.findings)]
+                base.executemany("INSERT INTO findings VALUES (?, ?, ?, ?, ?)", found)
+                base.executemany("INSERT INTO warnings VALUES (?, ?)", [(core, utf8(text)) for text in row.warnings])
+        except sqlite3.Error as error:
+            raise _unwritable(self.path, error) from None
+
+    def close(self) -> None:
+        self._base.close()
+
+
+def create(path: str, version: str) -> Store:
+    """A new file. FindleaksError where there is one, or it cannot be written."""
+    if os.path.lexists(path):
+        raise FindleaksError(f"{path} is there: --resume goes on with it, if it is a triage; else name another, or remove it")
+    try:
+        return _begun(sqlite3.connect(path), path, version)
+    except sqlite3.Error as error:
+        raise _unwritable(path, error) from None
+
+
+def resume(path: str, version: str) -> Store:
+    """A file that was begun before, or a new one. FindleaksError as `create`, and where it is no
+    triage."""
+    if not os.path.lexists(path):
+        return create(path, version)
+    if not os.path.isfile(path):
+        raise FindleaksError(f"{path}: no regular file: name the triage to go on with")
+    try:
+        base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=rw", uri=True)
+        if not base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            return _begun(base, path, version)  # ended before it was made
+        _check(base, path)
+        base.execute("PRAGMA synchronous = NORMAL")
+        return Store(base, path)
+    except sqlite3.DatabaseError as error:
+        raise _unwritable(path, error) from None
+
+
+def _begun(base: sqlite3.Connection, path: str, version: str) -> Store:
+    """The file with all tables, made in one transaction."""
+    numbers = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}"
+    row = f"INSERT INTO triage VALUES ('{version}', {time.time():.6f})"
+    base.executescript(f"PRAGMA synchronous = NORMAL; BEGIN; {numbers}; {_TABLES} {row}; COMMIT")
+    return Store(base, path)
+
+
+def rows(path: str) -> Iterator[Row]:
+    """The rows of a file, by core. TargetError where it is none, or damaged."""
+    base = _opened(path)
+    try:
+        _check(base, path)
+        for core, size, _, *columns in base.execute("SELECT * FROM cores ORDER BY core"):
+            yield _row(base, core, size, columns)
+    except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
+        raise TargetError(f"{path}: the triage is damaged: {error}") from None
+    finally:
+        base.close()
+
+
+def signatures(path: str) -> set[str]:
+    """The signatures of a file's leaks. TargetError where it is none, or damaged."""
+    base = _opened(path)
+    try:
+        _check(base, path)
+        return {str(one) for (one,) in base.execute("SELECT DISTINCT signature FROM leaks")}
+    except sqlite3.Error as error:
+        raise TargetError(f"{path}: the triage is damaged: {error}") from None
+    finally:
+        base.close()
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    if not os.path.isfile(path):
+        raise TargetError(f"{path}: " + ("no regular file" if os.path.lexists(path) else "no such file"))
+    try:
+        base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro", uri=True)
+        base.execute("PRAGMA trusted_schema = OFF")
+    except sqlite3.Error as error:
+        raise TargetError(f"{path}: cannot be read: {error}") from None
+    return base
+
+
+def _check(base: sqlite3.Connection, path: str) -> None:
+    try:
+        (kind,), (version,) = base.execute("PRAGMA application_id").fetchone(), base.execute("PRAGMA user_version").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise TargetError(f"{path}: no triage of findleaks: {error}") from None
+    if kind != APPLICATION:
+        raise TargetError(f"{path}: an SQLite database, but no triage of findleaks")
+    if version > VERSION:
+        raise TargetError(f"{path}: written by a newer findleaks: version {version} of the format, where this one reads up to {VERSION}")
+    made = dict(base.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 100"))
+    if made != _SCHEMA:
+        raise TargetError(f"{path}: the triage is damaged: its tables are not those of this format")
+
+
+def _columns(core: str, source: Source, row: Row) -> tuple[object, ...]:
+    texts = [utf8(text) or None for text in (row.program, row.build_id, row.signal, row.frame)]
+    lost = [None if count is None else _whole(count) for count in (row.lost_blocks, row.lost_bytes)]
+    return core, source.size, source.changed, row.status, *texts, row.time, *lost, row.seconds, utf8(row.error) or None
+
+
+def _row(base: sqlite3.Connection, core: str, size: int, columns: list[object]) -> Row:
+    status, program, build_id, signal, frame, when, blocks, lost, seconds, error = columns
+    if status not in (OK, PARTIAL, FAILED):
+        raise ValueError(f"the status {str(status)[:40]!r} is none")
+    found = base.execute("SELECT signature, what, ifnull(hint, ''), leaks, blocks, bytes, example FROM leaks WHERE core = ?", (core,))
+    leaks = [LeakSum(str(a), str(b), str(c), _int(d), _int(e), _int(f), int(g, 16)) for a, b, c, d, e, f, g in found]
+    lines = base.execute("SELECT kind, bytes, title FROM findings WHERE core = ? ORDER BY rank", (core,))
+    return Row(
+        str(core),
+        str(status),
+        program=str(program or ""),
+        build_id=str(build_id or ""),
+        signal=str(signal or ""),
+        frame=str(frame or ""),
+        time=None if when is None else float(str(when)),
+        lost_blocks=None if blocks is None else _int(blocks),
+        lost_bytes=None if lost is None else _int(lost),
+        findings=tuple(FindingLine(str(kind), _int(held), str(title)) for kind, held, title in lines),
+        signatures=tuple(sorted(leaks, key=lambda leak: (-leak.bytes, leak.signature))),
+        warnings=tuple(str(text) for (text,) in base.execute("SELECT text FROM warnings WHERE core = ? ORDER BY rowid", (core,))),
+        seconds=float(str(seconds)),
+        error=str(error or ""),
+        size=_int(size),
+    )
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError("a count was expected")
+    return value
+
+
+def _whole(count: int) -> int:
+    return min(count, LARGEST)
+
+
+def _unwritable(path: str, why: Optional[BaseException]) -> FindleaksError:
+    return FindleaksError(f"{path}: the triage cannot be written: {str(why).lower()}")

@@ -1,0 +1,195 @@
+"""By how much `track` slows programs down, beside heaptrack (attached) and jemalloc's profile, in the same run.
+
+usage: python tests/bench/track.py
+Figures are of the processor's time that the program uses for a command (redis), or a pair of malloc and free (allocs.c): other work on the
+machine disturbs them less than the clock's. Rounds with and without a tool alternate; the medians are compared.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from findleaks.counting.traced_process import TracedProcess
+from findleaks.tracking.record_table import Sampling
+from findleaks.tracking.tracker import Tracker
+
+HERE = Path(__file__).resolve().parent
+JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
+ROUNDS, SECONDS, START_SECONDS = 15, 1.0, 4.0
+SAMPLINGS = {
+    "--size 100-128": Sampling(75, 128),
+    "--sample 512k": Sampling(mean=512 << 10, by_bytes=True),
+    "--size 5000-5100 (none)": Sampling(3750, 5100),
+}
+LOADS = (("redis, one command at a time", ["-P", "1"]), ("redis, 16 commands at a time", ["-P", "16"]))
+
+
+def main() -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would the tools
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        print(f"{'':60} {'WITHOUT':>9} {'WITH':>9} {'SLOWDOWN':>9}")
+        for what, options in LOADS:
+            redis(folder, what, options)
+        loops(folder)
+    return 0
+
+
+# -- redis
+
+
+def redis(folder: Path, what: str, options: Sequence[str]) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    server = ["redis-server", "--port", port, "--save", "", "--appendonly", "no", "--dir", str(folder)]
+    load = [
+        "redis-benchmark",
+        "-p",
+        port,
+        "-l",
+        "-q",
+        "-n",
+        "100000",
+        "-r",
+        "100000",
+        "-d",
+        "100",
+        "-c",
+        "20",
+        "-t",
+        "set,get,lpush,lpop,hset",
+    ]
+    with ended(subprocess.Popen(server, stdout=subprocess.DEVNULL)) as running:
+        until(lambda: asked(port, "PING").startswith("PONG"))
+        with ended(subprocess.Popen([*load, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)):
+            time.sleep(2)
+            for what_is, sampling in SAMPLINGS.items():
+                ratios, plain = [], []
+                for _ in range(ROUNDS):
+                    plain.append(per_command(running.pid, port))
+                    with tracker(running.pid, sampling):
+                        ratios.append(per_command(running.pid, port) / plain[-1])
+                before = statistics.median(plain)
+                line(f"{what}, track {what_is}", before, before * statistics.median(ratios))
+
+
+def per_command(pid: int, port: str) -> float:
+    """Nanoseconds of the server's time for a command."""
+    before, commands = spent(pid), processed(port)
+    time.sleep(SECONDS)
+    return (spent(pid) - before) / max(1, processed(port) - commands)
+
+
+def spent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
+
+
+def processed(port: str) -> int:
+    return next(int(row.split(":")[1]) for row in asked(port, "INFO", "stats").splitlines() if row.startswith("total_commands_processed"))
+
+
+def asked(port: str, *words: str) -> str:
+    return subprocess.run(["redis-cli", "-p", port, *words], capture_output=True, text=True).stdout
+
+
+# -- malloc and free in a loop
+
+
+def loops(folder: Path) -> None:
+    program = folder / "allocs"
+    subprocess.run(["gcc", "-O1", "-o", str(program), str(HERE / "allocs.c")], check=True)
+    for depth in ("4", "20"):
+        plain = pairs(folder, [str(program), depth], "", {})
+        what = f"malloc and free, stacks of {int(depth) + 5}"
+        for words in ([], ["--size", "48"], ["--sample", "512k"], ["--size", "5000"]):
+            line(f"{what}, track {' '.join(words)}", plain, pairs(folder, [str(program), depth], "track", {}, words))
+        line(f"{what}, heaptrack", plain, pairs(folder, [str(program), depth], "heaptrack", {}))
+        base = pairs(folder, [str(program), depth], "", {"LD_PRELOAD": JEMALLOC})
+        for sample in ("19", "12", "0"):
+            options = {"LD_PRELOAD": JEMALLOC, "MALLOC_CONF": f"prof:true,lg_prof_sample:{sample}"}
+            line(f"{what}, jemalloc prof, lg_prof_sample:{sample}", base, pairs(folder, [str(program), depth], "", options))
+
+
+def pairs(folder: Path, command: Sequence[str], tool: str, variables: dict[str, str], words: Sequence[str] = ()) -> float:
+    """Nanoseconds of the processor's time for a pair, with this tool attached."""
+    out = folder / "out"
+    with open(out, "wb") as output, ended(subprocess.Popen(command, stdout=output, env={**os.environ, **variables})) as running:
+        until(lambda: len(out.read_text().splitlines()) > 3)
+        if tool == "track":
+            with tracking(running.pid, words):
+                return median_of_lines(out)
+        if tool == "heaptrack":
+            attached = ["heaptrack", "-o", str(folder / "heap"), "-p", str(running.pid)]
+            with subprocess.Popen(attached, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as heaptrack:
+                time.sleep(2 * START_SECONDS)
+                found = median_of_lines(out)
+                os.killpg(heaptrack.pid, signal.SIGINT)
+                return found
+        return median_of_lines(out)
+
+
+def median_of_lines(out: Path) -> float:
+    lines = len(out.read_text().splitlines())
+    limit = time.monotonic() + 30 * SECONDS
+    while time.monotonic() < limit and len(out.read_text().splitlines()) < lines + 8:
+        time.sleep(0.1)
+    found = [float(row) for row in out.read_text().splitlines()[lines + 1 : -1]]
+    return statistics.median(found) if found else float("nan")
+
+
+# -- what both need
+
+
+@contextmanager
+def tracker(pid: int, sampling: Sampling) -> Iterator[None]:
+    """Stubs without the command, which are in and out within a second."""
+    made = Tracker(TracedProcess(pid), sampling)
+    try:
+        made.start(False)
+        made.host.release()  # type: ignore[attr-defined]
+        time.sleep(3 * SECONDS)  # the first blocks of each stack wait for its rules
+        yield
+    finally:
+        made.close()
+
+
+@contextmanager
+def tracking(pid: int, words: Sequence[str]) -> Iterator[None]:
+    command = [sys.executable, "-m", "findleaks", "track", *words, "--json", "--limit", "3", "--pid", str(pid)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        time.sleep(START_SECONDS)
+        yield
+        running.send_signal(signal.SIGINT)
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(condition) -> None:  # type: ignore[no-untyped-def]
+    while not condition():
+        time.sleep(0.05)
+
+
+def line(what: str, plain: float, tracked: float) -> None:
+    print(f"{what:60} {plain:7.1f} ns {tracked:6.1f} ns {tracked / plain - 1:+9.1%}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

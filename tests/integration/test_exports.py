@@ -1,0 +1,216 @@
+"""The files of `-o` beside the commands' JSON, read by others' programs: the same figures, whichever door wrote them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import doors
+import profilefiles
+import pytest
+import truth
+from counts import Counting, by_command_line, by_gdb, places
+from debuggers import findleaks, gdb, lldb, objects, ran
+from profilefiles import Stack, Values
+
+from cores import Running
+
+FORMS = ("lost.folded", "lost.pb.gz", "lost.speedscope.json", "lost.html", "lost.csv", "lost.db")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return doors.build(tmp_path_factory.mktemp("exports"))
+
+
+@pytest.fixture(scope="module")
+def core(program: Path) -> Iterator[Path]:
+    with Running([str(program), "40"], program.parent / "run") as running:
+        yield running.gcore()
+
+
+def asked(*words: object) -> dict[str, Any]:
+    (line,) = objects(ran(*map(str, words), "--json", check=True).stdout)
+    made: dict[str, Any] = json.loads(line)
+    return made
+
+
+def rows(core: Path, *words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in objects(ran("blocks", *words, "--json", str(core), check=True).stdout)]
+
+
+def lost(core: Path) -> dict[Stack, Values]:
+    """What `find` says, as stacks."""
+    found: dict[Stack, Values] = {}
+    answer = asked("find", core)
+    for group in answer["groups"]:
+        size = f"{group['size']:,} B" + (f", cycle of {group['cycle']}" if group["cycle"] > 1 else "")
+        size += f", e.g. {group['hint']}" if group["hint"] else ""
+        allocator = answer["allocators"][0]
+        stack = (group["kind"], f"{allocator['name']} {allocator['version']}", group["type"] or "no type", size)
+        found[stack] = group["blocks"], group["bytes"]
+        if group["indirect_blocks"]:
+            found[(*stack, "hanging from these")] = group["indirect_blocks"], group["indirect_bytes"]
+    return found
+
+
+def read(file: Path) -> Any:
+    """What a file has, by its reader."""
+    if file.name.endswith(".folded"):
+        return profilefiles.folded(file)
+    if file.name.endswith(".pb.gz"):
+        return profilefiles.pprof_samples(file)[1]
+    if file.name.endswith(".json"):
+        return profilefiles.speedscope(file)
+    if file.name.endswith(".html"):
+        nodes = profilefiles.flamegraph(file)[1]
+        return {tuple(name for name, _ in path): values for path, values in nodes.items() if any(values)}
+    if file.name.endswith(".csv"):
+        with open(file, newline="", encoding="utf-8") as table:
+            return list(csv.DictReader(table))
+    done = subprocess.run(["sqlite3", "-json", file, "SELECT * FROM blocks ORDER BY address"], capture_output=True, text=True, check=True)
+    return [{**row, "address": hex(row["address"])} for row in json.loads(done.stdout)]
+
+
+@pytest.fixture(scope="module")
+def written(core: Path) -> dict[str, Any]:
+    """By name: what the command line wrote."""
+    found = {}
+    for name in FORMS:
+        answer = asked("find", "-o", core.parent / name, core)
+        assert answer["written"] == {
+            "file": str(core.parent / name),
+            "bytes": (core.parent / name).stat().st_size,
+            "format": answer["written"]["format"],
+            "notes": [],
+        }
+        found[name] = read(core.parent / name)
+    return found
+
+
+def test_lost_blocks_are_those_of_find(core: Path, written: dict[str, Any]) -> None:
+    expected = lost(core)
+    assert len(expected) >= 4 and {stack[0] for stack in expected} == {"definite", "possible"}
+    assert written["lost.folded"] == {stack: values[1:] for stack, values in expected.items()}
+    assert written["lost.pb.gz"] == written["lost.html"] == expected
+    assert written["lost.speedscope.json"] == {
+        title: {stack: values[at] for stack, values in expected.items()} for at, title in enumerate(("Lost blocks", "Lost bytes"))
+    }
+    blocks = rows(core, "--kind", "lost,possible")
+    assert {block["kind"] for block in blocks} == {"definite", "indirect", "possible"}
+    assert written["lost.db"] == blocks
+    assert written["lost.csv"] == [{key: "" if value is None else str(value) for key, value in block.items()} for block in blocks]
+    totals = asked("find", core)["totals"]
+    assert sum(values[1] for values in expected.values()) == sum(totals[kind]["bytes"] for kind in ("definite", "indirect", "possible"))
+
+
+def test_every_door_writes_the_same(program: Path, core: Path, written: dict[str, Any]) -> None:
+    for door, debugger, arguments in (("gdb", gdb, (str(program), str(core))), ("lldb", lldb, (str(program), "-c", str(core)))):
+        folder = core.parent / door
+        folder.mkdir()
+        said = debugger([f"leaks find -o {folder / name}" for name in FORMS], *arguments)
+        assert said.count("written to") == len(FORMS), said
+        assert {name: read(folder / name) for name in FORMS} == written
+        assert sorted(path.name for path in folder.iterdir()) == sorted(FORMS)
+
+
+def test_blocks_are_summed(core: Path, tmp_path: Path) -> None:
+    sums: Counter[Stack] = Counter()
+    for block in rows(core):
+        sums[block["kind"], block["allocator"], block["type"] or "no type", f"{block['size']:,} B"] += 1
+    answers = objects(ran("blocks", "-o", str(tmp_path / "a.pb.gz"), "--json", str(core), check=True).stdout)
+    assert json.loads(answers[-1])["written"]["file"] == str(tmp_path / "a.pb.gz")
+    found = profilefiles.pprof_samples(tmp_path / "a.pb.gz")[1]
+    assert {stack: values[0] for stack, values in found.items()} == sums
+    assert all(values[1] == values[0] * int(stack[-1].split()[0].replace(",", "")) for stack, values in found.items())
+    findleaks("blocks", "--sort", "size", "--limit", "3", "-o", str(tmp_path / "few.csv"), str(core))
+    largest = [row["address"] for row in rows(core, "--sort", "size", "--limit", "3")]
+    assert [row["address"] for row in read(tmp_path / "few.csv")] == largest
+
+
+def test_retained_trees_add_up(core: Path, tmp_path: Path) -> None:
+    answer = asked("roots", "--limit", 0, "-o", tmp_path / "all.pb.gz", core)
+    samples = profilefiles.pprof_samples(tmp_path / "all.pb.gz")[1]
+    held: Counter[str] = Counter()
+    for stack, values in samples.items():
+        held[stack[0]] += values[1]
+    expected = {root["name"]: root["retained_bytes"] for root in answer["roots"]}
+    if answer["shared"]["retained_bytes"]:
+        expected["held by several roots"] = answer["shared"]["retained_bytes"]
+    assert held == expected and sum(held.values()) == answer["total"]["bytes"]
+    assert any(len(stack) > 2 for stack in samples)
+    one = max(expected, key=lambda name: expected[name])
+    alone = asked("roots", one, "-o", tmp_path / "one.folded", core)
+    assert sum(values[0] for values in profilefiles.folded(tmp_path / "one.folded").values()) == alone["roots"][0]["retained_bytes"]
+    leaders = asked("roots", "--lost", "-o", tmp_path / "lost.folded", core)
+    assert sum(values[0] for values in profilefiles.folded(tmp_path / "lost.folded").values()) == leaders["total"]["bytes"]
+
+
+def test_stacks(core: Path, tmp_path: Path) -> None:
+    answer = asked("stacks", "-o", tmp_path / "a.pb.gz", core)
+    names, samples, addresses = profilefiles.pprof_samples(tmp_path / "a.pb.gz")
+    assert names == ["threads/count"]
+    expected = {}
+    for stack in answer["stacks"]:
+        frames = [frame["function"] or f"{frame['module']}+{frame['offset']:#x}" for frame in reversed(stack["frames"])]
+        expected[tuple(name.partition("(")[0] for name in frames)] = (stack["count"],)
+    assert samples == expected
+    known = {frame["address"] for stack in answer["stacks"] for frame in stack["frames"]}
+    assert set(addresses.values()) <= known
+
+
+@pytest.mark.parametrize("door", [by_command_line, by_gdb], ids=["command line", "gdb"])
+def test_counted_stacks(door: Any, tmp_path: Path) -> None:
+    program = tmp_path / "counting"
+    subprocess.run(["gcc", "-O2", "-g", "-o", program, truth.PROGRAMS / "counting.c", "-pthread"], check=True)
+    with Running([str(program), "4"], tmp_path / "run") as running:
+        at = places(running.pid, program, ["event"])
+        counting = Counting(door, ["event", "--events", "40", "-o", str(tmp_path / "a.pb.gz"), "--json"], running, at)
+        (running.folder / "go").touch()
+        said = counting.finish()
+    (table,) = [json.loads(line) for line in objects(said)]
+    names, samples, _ = profilefiles.pprof_samples(tmp_path / "a.pb.gz")
+    counts: Counter[Stack] = Counter()
+    for stack in table["stacks"]:
+        counts[tuple(frame["function"] or f"{frame['module']}+{frame['offset']:#x}" for frame in reversed(stack["frames"]))] += stack[
+            "count"
+        ]
+    assert names == ["calls/count"] and sum(counts.values()) == table["matched"] >= 40
+    assert {stack: values[0] for stack, values in samples.items()} == counts
+    assert table["written"]["format"] == "pprof"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            ["find", "-o", "a.txt"],
+            "-o a.txt: end its name in .html, .folded, .pb.gz, .speedscope.json, .heap, .csv or .sqlite, or add --format",
+        ),
+        (["find", "--format", "csv"], "--format is that of a file: name one with -o FILE"),
+        (["find", "-o", "none/a.csv"], "none/a.csv: cannot be written: no such file or directory"),
+        (["find", "-o", "/dev/full", "--format", "csv"], "/dev/full: cannot be written: no space left on device"),
+        (["find", "-o", "/dev/full", "--format", "sqlite"], "/dev/full: cannot be written: no space left on device"),
+        (["find", "-o", "a.csv", "--suppressions", "/dev/null"], "such a file has blocks: give one of the two"),
+        (["find", "-o", "a.heap"], "a heap profile has the stacks that allocated the blocks: add --by site"),
+        (["find", "--by", "site", "-o", "a.heap"], "no stacks of allocations were recorded in this process"),
+        (["stacks", "-o", "a.csv"], "end its name in .html, .folded, .pb.gz or .speedscope.json, or add --format"),
+    ],
+)
+def test_refusals(core: Path, words: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = ran(*words, str(core))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert why in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_format_may_be_named(core: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    assert f"written to {file}" in " ".join(findleaks("find", "-o", str(file), "--format", "folded", str(core)).split())
+    assert profilefiles.folded(file)

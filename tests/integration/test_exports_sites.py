@@ -1,0 +1,120 @@
+"""Blocks by the stacks that allocated them, written for others' programs: jeprof and `go tool pprof` print of our files what they print of
+jemalloc's own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import mallocs_jemalloc
+import profilefiles
+import pytest
+import recorded
+from debuggers import ran
+
+PATIENCE = 180
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded.compile_(tmp_path_factory.mktemp("exports") / "sites")
+
+
+def take(program: Path, folder: Path, sampling: int) -> recorded.Picture:
+    library = str(mallocs_jemalloc.get("5.3.0").library)
+    conf = f"prof:true,lg_prof_sample:{sampling}"
+    return recorded.take(program, folder, 3, 100 if not sampling else 400, LD_PRELOAD=library, MALLOC_CONF=conf)
+
+
+@pytest.fixture(scope="module")
+def every(program: Path, tmp_path_factory: pytest.TempPathFactory) -> recorded.Picture:
+    return take(program, tmp_path_factory.mktemp("every"), 0)
+
+
+def top(program: Path, file: Path) -> list[str]:
+    """What jeprof prints of a profile, to the byte."""
+    words = ["jeprof", "--text", "--show_bytes", str(program), str(file)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.splitlines()
+
+
+def listed(lines: list[str]) -> dict[str, tuple[int, int]]:
+    """Function -> bytes of its own, and with what it called."""
+    found = {}
+    for line in lines[1:]:
+        own, _, _, cumulative, _, name = line.split(None, 5)
+        found[name] = int(own), int(cumulative)
+    return found
+
+
+def test_jeprof_and_pprof_as_of_the_allocators_own(program: Path, every: recorded.Picture, tmp_path: Path) -> None:
+    ours = tmp_path / "ours.heap"
+    ran("blocks", "-o", str(ours), str(every.core), check=True)
+    own = top(program, every.folder / "account")
+    assert top(program, ours) == own and len(own) > 10
+    theirs = {stack: figures[:2] for stack, figures in recorded.heap_text((every.folder / "account").read_text()).items() if figures[0]}
+    found = {stack: figures[:2] for stack, figures in recorded.heap_text(ours.read_text()).items()}
+    inner = Counter[tuple[recorded.Stack, int]]()
+    for stack, (blocks, size) in theirs.items():
+        inner[stack, blocks] += size
+    assert Counter({(stack, blocks): size for stack, (blocks, size) in found.items()}) == inner
+    # pprof's own format has the functions' names: the same sums by function.
+    ran("blocks", "-o", str(tmp_path / "ours.pb.gz"), str(every.core), check=True)
+    names, samples, _ = profilefiles.pprof_samples(tmp_path / "ours.pb.gz")
+    assert names == ["blocks/count", "bytes/bytes"]
+    assert sum(values[1] for stack, values in samples.items() if stack != ("stack not recorded",)) == sum(
+        size for _, size in theirs.values()
+    )
+    functions = {made.functions[0] for made in every.made}
+    sums = dict.fromkeys(functions, (0, 0))
+    for stack, (_, size) in samples.items():
+        for name in functions & set(stack):
+            sums[name] = sums[name][0] + size * (stack[-1] == name), sums[name][1] + size
+    printed = listed(own)
+    assert {name: values[1] for name, values in sums.items()} == {name: printed[name][1] for name in functions}
+
+
+def test_lost_blocks_by_stack(every: recorded.Picture, tmp_path: Path) -> None:
+    expected: Counter[str] = Counter()
+    for made in every.made:
+        if made.kind == "lost":
+            expected[made.functions[0]] += made.size
+    for name in ("lost.pb.gz", "lost.folded", "lost.html"):
+        ran("find", "--by", "site", "--kind", "definite", "-o", str(tmp_path / name), str(every.core), check=True)
+    _, samples, addresses = profilefiles.pprof_samples(tmp_path / "lost.pb.gz")
+    found: Counter[str] = Counter()
+    for stack, (_, size) in samples.items():
+        found[stack[-1]] += size
+    assert {name: found[name] for name in expected} == expected
+    assert profilefiles.folded(tmp_path / "lost.folded") == {stack: values[1:] for stack, values in samples.items()}
+    nodes = profilefiles.flamegraph(tmp_path / "lost.html")[1]
+    assert {tuple(name for name, _ in path): values for path, values in nodes.items() if any(values)} == samples
+    assert any(int(address, 16) for address in addresses.values())
+
+
+def test_blocks_name_their_sites(every: recorded.Picture, tmp_path: Path) -> None:
+    ran("blocks", "-o", str(tmp_path / "a.db"), str(every.core), check=True)
+    sql = "SELECT blocks.address, function FROM blocks JOIN sites USING (site)"
+    sql += " WHERE module NOT LIKE 'libjemalloc%' ORDER BY blocks.address, frame"
+    done = subprocess.run(["sqlite3", "-separator", " ", tmp_path / "a.db", sql], capture_output=True, text=True, check=True)
+    stacks: dict[int, list[str]] = {}
+    for line in done.stdout.splitlines():
+        address, _, name = line.partition(" ")
+        stacks.setdefault(int(address), []).append(name)
+    wrong = [made for made in every.made if tuple(stacks.get(made.address, ())[: len(made.functions)]) != made.functions]
+    assert wrong == [] and len(every.made) > 100
+
+
+def test_samples_are_scaled_once(program: Path, tmp_path: Path) -> None:
+    """jeprof comes to the same estimates from our file, which has estimates, as from jemalloc's samples, which it scales."""
+    picture = take(program, tmp_path / "run", 12)
+    ours = tmp_path / "ours.heap"
+    answer = ran("blocks", "-o", str(ours), "--json", str(picture.core), check=True).stdout
+    assert "estimates of a recorder that takes a sample in 4.0 KiB on average" in answer
+    own, found = listed(top(program, picture.folder / "account")), listed(top(program, ours))
+    large = {name for name, (_, size) in own.items() if size > 20_000}
+    assert len(large) > 3
+    for name in large:
+        assert found[name][1] == pytest.approx(own[name][1], rel=0.02)
+    assert re.match(r"heap profile: .* @ heapprofile", ours.read_text())

@@ -1,0 +1,77 @@
+"""Minidumps by their other writers, made anew: Breakpad's, Crashpad's, and LLDB's of several versions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import debuggers_matrix
+import doors
+import minidump_writers
+import pytest
+import truth
+from debuggers import findleaks, objects, ran
+
+from cores import Running
+
+pytestmark = pytest.mark.matrix
+
+
+def in_use(image: Path) -> dict[str, str]:
+    return {block["address"]: block["kind"] for block in truth.ask(str(image))[0] if block["state"] == "in-use"}
+
+
+def test_breakpads_of_the_truth_program(tmp_path: Path) -> None:
+    """All writable memory is there: what differs from the core's answer is what the upper parts of vector registers alone hold."""
+    program = tmp_path / "truth"
+    subprocess.run(["gcc", "-std=gnu11", "-g", "-O1", "-o", program, truth.PROGRAMS / "truth.c", "-pthread"], check=True)
+    dumps = {"all": tmp_path / "all.dmp", "": tmp_path / "stacks.dmp"}
+    with Running([str(program), "5", "12", "1"], tmp_path / "run") as run:
+        for what, path in dumps.items():
+            subprocess.run([minidump_writers.breakpad(), str(run.pid), path, *what.split()], check=True)
+        records, core = truth.parse(run.output), run.kernel_core()
+    of_core, of_dump = in_use(core), in_use(dumps["all"])
+    other = {address for address in of_core if of_dump.get(address) != of_core[address]}
+    assert of_dump.keys() == of_core.keys()
+    assert other <= {hex(record.address) for record in records if record.category == "register"}
+    stacks = [json.loads(ran("stacks", "--json", str(image), check=True).stdout) for image in (core, *dumps.values())]
+    assert stacks[0]["stacks"] == [{**one, "names": stacks[0]["stacks"][0]["names"]} for one in stacks[1]["stacks"]]
+    assert stacks[1]["stacks"] == stacks[2]["stacks"]
+    assert "only `whatis` and `stacks`" in ran("find", str(dumps[""])).stderr
+
+
+def test_crashpads(tmp_path: Path) -> None:
+    """It names libraries without folders, and has no list of mappings."""
+    program, database = tmp_path / "crashing", tmp_path / "database"
+    subprocess.run(
+        ["gcc", "-std=gnu11", "-g", "-O1", "-pthread", "-o", program, doors.ROOT / "tests" / "programs" / "crashpad.c"], check=True
+    )
+    database.mkdir()
+    done = subprocess.run([program, minidump_writers.crashpad(), database], capture_output=True, text=True, timeout=180)
+    tid, block = done.stdout.split()
+    assert done.returncode == 0, done.stderr
+    (dump,) = database.glob("pending/*.dmp")
+    body = json.loads(ran("stacks", "--json", str(dump), check=True).stdout)
+    names = {stack["threads"][0]: [frame["function"] for frame in stack["frames"]] for stack in body["stacks"]}
+    assert names.pop(int(tid)) == ["fault", "main", "__libc_start_call_main", "__libc_start_main", "_start"]
+    assert [[name for name in found if name in ("other", "start_thread")] for found in names.values()] == [["other", "start_thread"]]
+    assert all(stack["complete"] for stack in body["stacks"])
+    (answer,) = json.loads(ran("whatis", "--json", block, str(dump), check=True).stdout)["answers"]
+    assert answer["is"] == "unmapped"
+    assert "only `whatis` and `stacks`" in ran("find", str(dump)).stderr
+
+
+@pytest.mark.parametrize("name", debuggers_matrix.LLDBS)
+def test_lldbs(tmp_path: Path, name: str) -> None:
+    """Each writes what findleaks reads, inside of it as well where it opens its own: 19 refuses its dumps of several threads."""
+    lldb, dump = debuggers_matrix.get(name), tmp_path / "full.dmp"
+    with Running([str(doors.build(tmp_path))], tmp_path / "run") as run:
+        at = doors.placed(run.output)
+        reported = objects(findleaks("blocks", "--json", "--pid", str(run.pid)))
+        lldb.run([f"process save-core --style full --plugin-name=minidump {dump}"], pid=run.pid)
+    kinds = {block["address"]: block["kind"] for block in map(json.loads, reported) if "address" in block}
+    assert in_use(dump) == {**kinds, at["vector"]: "definite"}
+    printed = lldb.run(["leaks blocks --json"], core=str(dump))
+    inside = {block["address"]: block["kind"] for block in map(json.loads, objects(printed)) if "address" in block}
+    assert inside == in_use(dump) or "error: Duplicate stream type" in printed

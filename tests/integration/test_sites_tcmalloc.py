@@ -1,0 +1,45 @@
+"""gperftools' heap profile and samples out of a core: every block's stack, and the figures that the profiler wrote at the same stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mallocs_tcmalloc
+import pytest
+import recorded
+
+from findleaks.session import Session
+from findleaks.target.core import open_core
+
+OWN = recorded.in_library("libtcmalloc")
+
+
+def take(version: str, folder: Path, link: str = "", **environment: str) -> recorded.Picture:
+    tcmalloc = mallocs_tcmalloc.get(version)
+    program = tcmalloc.compile(recorded.SOURCE, folder / "sites", recorded.FLAGS, link, full=True)
+    return recorded.take(program, folder / "run", 3, 100, **tcmalloc.environment(full=True, preload=not link), **environment)
+
+
+@pytest.mark.parametrize("version", ["2.10", *(pytest.param(v, marks=pytest.mark.matrix) for v in ("2.8.1", "2.16", "2.18.1"))])
+def test_profiled(tmp_path: Path, version: str) -> None:
+    picture = take(version, tmp_path, HEAPPROFILE=str(tmp_path / "profile"))
+    recorded.check_every_block(picture, OWN)
+    (found,) = Session(open_core(str(picture.core))).sites.recordings
+    assert not found.warnings and found.interval == 1
+    (written,) = tmp_path.glob("profile.*.heap")
+    figures = {site.frames: (*site.live, *(site.allocated or (0, 0))) for site in found.sites}
+    assert figures == recorded.heap_text(written.read_text())
+
+
+def test_sampled(tmp_path: Path) -> None:
+    """Every block that was sampled has the stack that the program says; they are scaled."""
+    picture = take("2.10", tmp_path, TCMALLOC_SAMPLE_PARAMETER="2000")
+    (found,) = Session(open_core(str(picture.core))).sites.recordings
+    assert not found.warnings and found.interval == 2000
+    made = {one.address: one.functions for one in picture.made}
+    names = {row["site"]["number"]: recorded.functions(row["site"], OWN) for row in picture.ask("caches", "--sites")["sites"]}
+    rows = [row for row in picture.rows() if row["site"]]
+    assert len(rows) == len(found.addresses) > 100
+    compared = [(tuple(names[row["site"]]), made[int(row["address"], 16)]) for row in rows if int(row["address"], 16) in made]
+    assert len(compared) > 100 and all(names[: len(functions)] == functions for names, functions in compared)
+    assert "≈ " in picture.text("find", "--by", "site")

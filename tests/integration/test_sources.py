@@ -1,0 +1,232 @@
+"""Files, lines and inlined functions: what a program says its stack is, GDB's backtrace, and binutils' addr2line, from all three doors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debuggers import findleaks, gdb, lldb, objects
+from inlined import (
+    PROGRAM,
+    SOURCE,
+    Seen,
+    Stopped,
+    addr2lines,
+    build_id,
+    by_command_line,
+    by_gdb,
+    by_lldb,
+    check,
+    frames,
+    gdbs_own,
+    last,
+    objcopy,
+    own_frames,
+    plain,
+    seen,
+    split,
+    stopped,
+)
+
+from cores import Running
+
+BUILDS = [(compiler, version) for compiler in ("g++", "clang++-19") for version in ("-gdwarf-4", "-gdwarf-5")]
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=["".join(build) for build in BUILDS])
+def test_the_three_doors_see_what_the_program_says(build: tuple[str, str], tmp_path: Path) -> None:
+    one = stopped(tmp_path, *build)
+    answer = by_command_line(one.program, one.core)
+    found = frames(answer)
+    check(found, one)
+    assert answer["warnings"] == []
+    assert gdbs_own(one.program, one.core) == [frame[:3] for frame in found]
+    assert addr2lines(one.program, answer) == [(last(frame.function), frame.file, frame.line) for frame in found]
+    assert by_gdb(one.program, one.core)["stacks"] == by_lldb(one.program, one.core)["stacks"] == answer["stacks"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """A program with debug information of its own."""
+    return stopped(tmp_path_factory.mktemp("built"), "g++", "-gdwarf-5")
+
+
+def in_place(debug: Path, program: Path, folder: Path) -> str:
+    """Put a debug file where its build-id says, below a folder for debug files, which is returned."""
+    found = build_id(program)
+    place = folder / ".build-id" / found[:2] / f"{found[2:]}.debug"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(debug, place)
+    return str(folder)
+
+
+Form = tuple[Path, str]
+"""A form of the program: its file, and the folder of debug files, if any."""
+
+
+def compressed(how: str) -> Callable[[Path, Path], Form]:
+    def made(program: Path, folder: Path) -> Form:
+        objcopy(f"--compress-debug-sections={how}", program, folder / PROGRAM)
+        return folder / PROGRAM, ""
+
+    return made
+
+
+def by_build_id(program: Path, folder: Path) -> Form:
+    stripped, debug = split(program, folder)
+    return stripped, in_place(debug, program, folder / "debug")
+
+
+def linked(below: str) -> Callable[[Path, Path], Form]:
+    def made(program: Path, folder: Path) -> Form:
+        stripped, debug = split(program, folder)
+        objcopy(f"--add-gnu-debuglink={debug}", stripped)
+        (folder / below).mkdir(exist_ok=True)
+        shutil.move(debug, folder / below / debug.name)
+        return stripped, ""
+
+    return made
+
+
+def dwz(program: Path, folder: Path) -> Form:
+    """What two files have in common is in a third, which both refer to."""
+    whole, other = folder / PROGRAM, folder / "other"
+    shutil.copy(program, whole)
+    shutil.copy(program, other)
+    subprocess.run(["dwz", "-m", folder / "common.debug", "-M", folder / "common.debug", whole, other], check=True)
+    return whole, ""
+
+
+def dwz_alone(program: Path, folder: Path) -> Form:
+    subprocess.run(["dwz", "-o", folder / PROGRAM, program], check=True)
+    return folder / PROGRAM, ""
+
+
+FORMS: dict[str, Callable[[Path, Path], Form]] = {
+    "zlib": compressed("zlib"),
+    "zlib-gnu": compressed("zlib-gnu"),
+    "zstd": compressed("zstd"),
+    "build-id": by_build_id,
+    "debuglink": linked(""),
+    "debuglink below .debug": linked(".debug"),
+    "dwz": dwz_alone,
+    "dwz with a common file": dwz,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_debug_files(form: str, built: Stopped, tmp_path: Path) -> None:
+    """All give the same frames; those in a folder for debug files in the debuggers, where it can be set."""
+    program, folder = FORMS[form](built.program, tmp_path)
+    if folder:
+        check(frames(by_gdb(program, built.core, folder)), built)
+        check(frames(by_lldb(program, built.core, folder)), built)
+        return
+    answer = by_command_line(program, built.core)
+    check(frames(answer), built)
+    assert answer["warnings"] == []
+    assert gdbs_own(program, built.core) == [frame[:3] for frame in frames(answer)]
+    assert by_gdb(program, built.core)["stacks"] == by_lldb(program, built.core)["stacks"] == answer["stacks"]
+
+
+def test_split_dwarf_is_said_to_be_left_out(tmp_path: Path) -> None:
+    """(GDB and LLDB read .dwo files, and so what they know is used.)"""
+    one = stopped(tmp_path, "g++", "-gdwarf-5", "-gsplit-dwarf")
+    answer = by_command_line(one.program, one.core)
+    (warning,) = answer["warnings"]
+    assert warning == "inlined functions of inlined are not shown: debug information in .dwo files (-gsplit-dwarf) is not read"
+    assert [(frame.function, frame.inlined) for frame in frames(answer)] == [(name, False) for name in ("wait_here", "outer", "main")]
+    check(frames(by_gdb(one.program, one.core)), one)
+    by_lldbs_own = by_lldb(one.program, one.core)
+    assert by_lldbs_own["warnings"] == []
+    assert len(frames(by_lldbs_own)) == len(one.truth) + 1
+
+
+def test_a_stripped_file_with_compressed_symbols(built: Stopped, tmp_path: Path) -> None:
+    """.gnu_debugdata, as Fedora has it: names of functions, and no lines."""
+    symbols, packed, program = tmp_path / "symbols", tmp_path / "symbols.xz", tmp_path / PROGRAM
+    objcopy("--strip-debug", "-j", ".symtab", "-j", ".strtab", "-j", ".note.gnu.build-id", "--keep-section=.text", built.program, symbols)
+    packed.write_bytes(subprocess.run(["xz", "-c", symbols], capture_output=True, check=True).stdout)
+    objcopy("--strip-all", f"--add-section=.gnu_debugdata={packed}", built.program, program)
+    for answer in (by_command_line(program, built.core), by_gdb(program, built.core), by_lldb(program, built.core)):
+        assert frames(answer) == [Seen(name, "", 0, False) for name in ("wait_here", "outer", "main")]
+
+
+def test_a_debug_file_of_another_build_is_not_used(built: Stopped, tmp_path: Path) -> None:
+    """Neither by its name, nor below the folder of its build-id."""
+    stripped, _ = split(built.program, tmp_path)
+    (tmp_path / "other").mkdir()
+    subprocess.run(["g++", "-O1", "-g", "-o", tmp_path / "other" / PROGRAM, SOURCE], check=True)
+    debug = tmp_path / f"{PROGRAM}.debug"
+    objcopy("--only-keep-debug", tmp_path / "other" / PROGRAM, debug)
+    objcopy(f"--add-gnu-debuglink={debug}", stripped)
+    assert not any(frame.line for frame in frames_or_none(by_command_line(stripped, built.core)))
+    in_place(debug, stripped, tmp_path / "debug")
+    assert not any(frame.line for frame in frames_or_none(by_gdb(stripped, built.core, str(tmp_path / "debug"))))
+
+
+def frames_or_none(answer: Mapping[str, Any]) -> list[Seen]:
+    """The program's frames, also those without a name."""
+    (stack,) = answer["stacks"]
+    return [seen({**frame, "function": frame["function"] or "?"}) for frame in stack["frames"] if frame["module"] == PROGRAM]
+
+
+WITHOUT = "import sys; sys.modules['elftools'] = None"
+
+
+def test_the_debuggers_know_sources_too(built: Stopped) -> None:
+    """Where pyelftools is missing; their lines and names are nearly those that findleaks reads."""
+    expected = [frame[1:] for frame in frames(by_command_line(built.program, built.core))]
+    asked = "leaks stacks --json"
+    for output in (
+        gdb([f"python {WITHOUT}", asked], str(built.program), str(built.core)),
+        lldb([f"script {WITHOUT}", asked], str(built.program), "-c", str(built.core)),
+    ):
+        found = json.loads(objects(output)[0])
+        assert [frame[1:] for frame in frames(found)] == expected
+        assert not any(PROGRAM in warning for warning in found["warnings"])
+
+
+def test_whatis_says_where_code_is_from(built: Stopped) -> None:
+    (stack,) = by_command_line(built.program, built.core)["stacks"]
+    place = next(frame for frame in stack["frames"] if frame["function"] == "outer")
+    where = hex(int(place["address"], 16) - 1)
+    (line,) = objects(findleaks("whatis", "--json", where, str(built.core)))
+    (said,) = json.loads(line)["answers"]
+    expected = [*built.truth[:-2]]
+    assert [(plain(one["function"]), one["line"]) for one in said["source"]["inlined"]] == expected
+    assert (Path(said["source"]["file"]), said["source"]["line"]) == (SOURCE, built.truth[-2][1])
+    text = findleaks("whatis", where, str(built.core))
+    assert f"outer+{place['offset'] - 1:#x} at programs/inlined.cpp:{built.truth[-2][1]}, in stepwise (inlined) at programs/" in text
+    for output in (gdb([f"leaks whatis --json {where}"], str(built.program), str(built.core)),):
+        assert json.loads(objects(output)[0])["answers"] == [said]
+
+
+def test_folded_stacks_and_filters_have_inlined_functions(built: Stopped) -> None:
+    folded = findleaks("stacks", "--folded", str(built.core)).splitlines()
+    (line,) = folded
+    assert ";main;outer;stepwise;" in line and ";deep::Parser::feed(int);wait_here;" in line
+    assert findleaks("stacks", "-c", "feed", str(built.core)).startswith("1 thread in 1 stack")
+    assert findleaks("stacks", "--no-lines", "-c", "feed", str(built.core)).startswith("0 of 1 thread")
+
+
+@pytest.mark.parametrize("how", ["breakpoints", "inject", "lldb"])
+def test_count(how: str, built: Stopped, tmp_path: Path) -> None:
+    with Running([str(built.program), "on"], tmp_path) as running:
+        words = ["count", "wait_here", "--events", "3", "--json"]
+        if how == "lldb":
+            output = lldb([f"leaks {' '.join(words)}"], "-p", str(running.pid))
+        else:
+            output = findleaks(*words, *(["--inject"] if how == "inject" else []), "--pid", str(running.pid))
+    found = json.loads(objects(output)[-1])
+    assert found["warnings"] == []
+    for stack in found["stacks"]:
+        top, *rest = own_frames(stack)
+        assert top.function == "wait_here"
+        assert [(one.function, one.line) for one in rest] == list(built.truth)
+        assert [frame.inlined for frame in rest] == [True] * 4 + [False] * 2

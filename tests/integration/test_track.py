@@ -1,0 +1,83 @@
+"""`track` beside a program that says what it allocated where, and what became of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from counts import until
+from patched import mappings, stubs
+from tracking import JEMALLOC, Note, Tracked, built, by_line, finished, recording, through, tracked
+
+
+class Run(NamedTuple):
+    """A program that was tracked over one round."""
+
+    program: Tracked
+    notes: list[Note]
+    report: dict[str, Any]
+    mappings: int
+
+
+@pytest.fixture(scope="module", params=["", JEMALLOC], ids=["glibc", "jemalloc"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    with tracked([str(built(tmp_path_factory.mktemp("tracked")))], request.param) as program:
+        before = mappings(program.pid)
+        program.round()  # threads' arenas and stacks are made
+        working = recording(by_line(program.pid, "--json"), program.pid)
+        notes = program.round()
+        working.send_signal(signal.SIGINT)
+        yield Run(program, notes, finished(working), before)
+
+
+def test_every_site_has_its_blocks(run: Run) -> None:
+    """Numbers and bytes of what was freed, is held, and was lost, as the program says."""
+    truth: dict[str, Counter[str]] = {}
+    for note in run.notes:
+        truth.setdefault(note.site, Counter()).update({note.fate: 1, f"{note.fate} bytes": note.size})
+    assert len(truth) == 14
+    for site, counts in truth.items():
+        stacks = through(run.report, site)
+        if site in ("by_realloc", "fails"):  # these allocate others besides: one that is moved, exceptions
+            stacks = [one for one in stacks if one["held"]["blocks"]]
+        found: Counter[str] = Counter()
+        for stack in stacks:
+            for fate in ("freed", "held", "lost"):
+                found.update({fate: stack[fate]["blocks"], f"{fate} bytes": stack[fate]["bytes"]})
+        assert +found == +counts, site
+    (moved,) = [one for one in through(run.report, "by_realloc") if not one["held"]["blocks"]]
+    assert moved["freed"] == {"blocks": 90, "bytes": 720}
+
+
+def test_blocks_that_are_lost_are_those(run: Run) -> None:
+    fates = {note.address: (note.site, note.fate) for note in run.notes}
+    seen = 0
+    for stack in run.report["stacks"]:
+        for address in stack["examples"]:
+            assert fates[int(address, 16)][1] == "lost"
+            assert through({"stacks": [stack]}, fates[int(address, 16)][0])
+            seen += 1
+    assert seen >= 30
+
+
+def test_stacks_are_whole(run: Run) -> None:
+    for stack in run.report["stacks"]:
+        assert stack["complete"]
+        assert any(frame["function"] == "start_thread" or frame["function"] == "main" for frame in stack["frames"])
+        total = sum(stack[fate]["blocks"] for fate in ("freed", "held", "lost"))
+        assert stack["allocated"]["blocks"] == total
+    assert {holder["name"] for stack in through(run.report, "one") for holder in stack["holders"]} == {"kept (tracked, data)"}
+    assert (run.report["not_recorded"], run.report["estimated"], run.report["warnings"]) == (0, False, [])
+    assert run.report["recorded"] == run.report["totals"]["allocated"]["blocks"]
+
+
+def test_nothing_is_left(run: Run) -> None:
+    assert not stubs(run.program.pid)
+    until(lambda: Path(f"/proc/{run.program.pid}/stat").exists(), "the program")
+    assert len(run.program.round()) == len(run.notes)
+    assert os.path.exists(f"/proc/{run.program.pid}")

@@ -1,0 +1,152 @@
+"""The stubs of `track` put in and taken out under load, with findleaks killed; and what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from counts import until
+from debuggers import PATIENCE, environment, lldb
+from patched import ended, guardians, held, mappings, stubs
+from tracking import JEMALLOC, built, by_line, finished, recording, tracked
+
+from findleaks.counting.traced_process import TracedProcess
+from findleaks.tracking.record_table import TAKEN, Sampling
+from findleaks.tracking.tracker import Tracker
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("busy"), "tracked_busy")
+
+
+class Busy:
+    """Threads that allocate, fork and get signals all the time."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process, self.pid, self.output = process, process.pid, output
+
+    def goes_on(self) -> None:
+        """It does, and all that its threads and children looked at was right."""
+        lines = len(self.output.read_text().splitlines())
+        until(lambda: self.process.poll() is not None or len(self.output.read_text().splitlines()) > lines + 2, "the program to go on")
+        assert self.process.poll() is None
+
+
+@pytest.fixture(params=["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
+def busy(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Iterator[Busy]:
+    variables = {**os.environ, **({"LD_PRELOAD": request.param} if request.param else {})}
+    output = tmp_path / "stdout"
+    with open(output, "wb") as file, subprocess.Popen([str(program), "2"], stdout=file, env=variables) as process:
+        try:
+            until(lambda: len(output.read_text().splitlines()) > 2, "the program")
+            yield Busy(process, output)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.matrix)])
+def test_put_in_and_taken_out_again_and_again(times: int, busy: Busy) -> None:
+    """Under load: threads are in the stubs, exceptions fly and children are forked all the time."""
+    for number in range(times):
+        sampling = Sampling(mean=4096, by_bytes=True) if number % 2 else Sampling()
+        tracker = Tracker(TracedProcess(busy.pid), sampling)
+        try:
+            tracker.start(False)
+            while tracker.running.counter(TAKEN) < 100:
+                assert tracker.wait(0.02).outcome.why == "time"
+            tracker.remove()
+        finally:
+            tracker.close()
+        assert tracker.notes == []
+        assert stubs(busy.pid) == []
+    busy.goes_on()
+
+
+@pytest.mark.parametrize("guardian", [False, True], ids=["findleaks", "guardian too"])
+def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
+    """Its guardian takes the stubs out; or, if that is killed as well, the next `track` does."""
+    working = recording(by_line(busy.pid), busy.pid)
+    (beside,) = guardians(working.pid)
+    if guardian:
+        os.kill(beside, signal.SIGKILL)
+    working.kill()
+    working.communicate()
+    until(lambda: not held(busy.pid), "the kernel to let go")
+    until(lambda: ended(beside), "the guardian to have done its work")
+    if guardian:
+        (left,) = stubs(busy.pid)
+        busy.goes_on()
+        words = by_line(busy.pid, "--json", "--for", "0.1", "--sample", "64k", "--limit", "1")
+        report = finished(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()))
+        assert f"an earlier count --inject or track was killed: its stub at 0x{left.split('-')[0]} is taken out" in report["warnings"][-1]
+        assert report["recorded"] > 0
+        assert report["estimated"]
+    assert stubs(busy.pid) == []
+    busy.goes_on()
+
+
+def test_the_process_ends_meanwhile(tmp_path: Path) -> None:
+    with tracked([str(built(tmp_path))]) as made:
+        working = recording(by_line(made.pid), made.pid)
+        assert made.end() == 0
+        _, errors = working.communicate(timeout=PATIENCE)
+        assert (working.returncode, errors.count("\n")) == (2, 1)
+        assert "the process has ended" in errors
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP])
+def test_findleaks_is_ended(by: signal.Signals, tmp_path: Path) -> None:
+    """By a signal that a terminal or an administrator sends: it takes out what it put in, first."""
+    with tracked([str(built(tmp_path))]) as made:
+        before = mappings(made.pid)
+        working = recording(by_line(made.pid, "--json"), made.pid)
+        working.send_signal(by)
+        working.communicate(timeout=PATIENCE)
+        assert working.returncode == -by
+        assert (stubs(made.pid), mappings(made.pid)) == ([], before)
+        assert made.round()
+
+
+def refused(*words: str) -> str:
+    done = subprocess.run([*by_line(0)[:4], *words], capture_output=True, text=True, env=environment(), timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    return done.stderr
+
+
+def test_refused(tmp_path: Path) -> None:
+    """With the reason, in one line, and with nothing changed."""
+    with tracked([str(built(tmp_path))]) as running:
+        pid = str(running.pid)
+        assert "--json or --folded" in refused("--pid", pid, "--json", "--folded")
+        assert "is not a size" in refused("--pid", pid, "--size", "many")
+        assert "write 1 to 1G" in refused("--pid", pid, "--sample", "0")
+        assert "already held by" in _held_refusal(running.pid)
+        assert "detach" in lldb(["leaks track --for 1", "detach"], "-p", pid)
+        assert stubs(running.pid) == []
+
+
+def _held_refusal(pid: int) -> str:
+    with subprocess.Popen(["gdb", "-nx", "-q", "-p", str(pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as debugger:
+        until(lambda: bool(held(pid)), "GDB")
+        try:
+            return refused("--pid", str(pid))
+        finally:
+            debugger.communicate(b"detach\nquit\n", timeout=PATIENCE)
+
+
+def test_without_an_allocator(tmp_path: Path) -> None:
+    """A static program that has no malloc."""
+    source = tmp_path / "still.c"
+    source.write_text('void _start(void) { for (;;) __asm__ volatile("syscall" : : "a"(34) : "rcx", "r11", "memory"); }\n')
+    subprocess.run(["gcc", "-nostdlib", "-static", "-o", str(tmp_path / "still"), str(source)], check=True)
+    with subprocess.Popen([str(tmp_path / "still")]) as process:
+        try:
+            assert "no module of the process has malloc and free" in refused("--pid", str(process.pid))
+            assert process.poll() is None
+        finally:
+            process.kill()

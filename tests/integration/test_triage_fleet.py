@@ -1,0 +1,149 @@
+"""`triage --scheduler`: the workers of a real dask.distributed cluster read the cores, and are killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import commandline
+import pytest
+import triaged
+
+SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
+CORES = 24
+
+
+class Cluster:
+    """A scheduler and two workers with a nanny, which starts a worker anew that has ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.address = self._wait(
+            self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"), rb"Scheduler at:\s+(tcp://\S+)"
+        )
+        for number in range(2):
+            words = ("--nthreads", "1", "--no-dashboard", "--nanny", "--local-directory", str(folder / f"worker{number}"))
+            self._wait(self._start("worker", self.address, *words), rb"Registered to:\s+(tcp://\S+)")
+
+    def _start(self, *words: str) -> Path:
+        log = self.folder / f"log{len(self.processes)}"
+        with log.open("wb") as out:
+            command = [sys.executable, "-m", "distributed.cli.dask_" + words[0], *words[1:]]
+            self.processes.append(subprocess.Popen(command, stdout=out, stderr=out, cwd=self.folder, start_new_session=True))
+        return log
+
+    def _wait(self, log: Path, pattern: bytes) -> str:
+        limit = time.monotonic() + commandline.PATIENCE
+        while time.monotonic() < limit and self.processes[-1].poll() is None:
+            found = re.search(pattern, log.read_bytes())
+            if found:
+                return found[1].decode()
+            time.sleep(0.05)
+        raise RuntimeError(log.read_text())
+
+    def workers(self) -> list[int]:
+        """The workers' processes: children of the nannies that have the cluster's address of the scheduler open."""
+        return [child for nanny in self.processes[1:] for child in _children(nanny.pid) if b"spawn_main" in _command(child)]
+
+    def end(self) -> None:
+        for process in self.processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("cores")
+    for number in range(CORES - 2):
+        os.link(SAMPLE, made / f"core.{number:02}") if os.stat(SAMPLE).st_dev == os.stat(made).st_dev else (
+            made / f"core.{number:02}"
+        ).write_bytes(SAMPLE.read_bytes())
+    (made / "empty").touch()
+    os.mkfifo(made / "pipe")
+    return made
+
+
+def local(folder: Path) -> list[dict[str, object]]:
+    done = commandline.run(["triage", "--json", str(folder)], os.environ)
+    assert done.returncode == 0, done.stderr
+    return triaged.table(triaged.parsed(done.stdout)[0].values())
+
+
+def test_workers_that_are_killed_lose_no_core_and_count_none_twice(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "findleaks", "triage", "--json", "--scheduler", cluster.address, "-o", tmp_path / "a.db", folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        lines = []
+        for number, line in enumerate(process.stdout):
+            lines.append(line)
+            if number in (3, 9):
+                workers = _waited(cluster)
+                os.kill(workers[number % len(workers)], signal.SIGKILL)
+        errors = process.stderr.read()
+    assert process.returncode == 0, errors
+    assert errors == ""
+    rows, last = triaged.parsed("".join(lines))
+    assert len(rows) == CORES and last["left"] == 0
+    assert triaged.table(rows.values()) == local(folder)
+    assert len(triaged.tables(tmp_path / "a.db")["cores"]) == CORES
+
+
+def _waited(cluster: Cluster) -> list[int]:
+    """The workers, once there is one."""
+    limit = time.monotonic() + commandline.PATIENCE
+    while not (found := cluster.workers()) and time.monotonic() < limit:
+        time.sleep(0.05)
+    return found
+
+
+def test_ctrl_c_leaves_the_cluster_as_it_was(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
+    """What is left is cancelled, and the next run is whole."""
+    words = ["--json", "--scheduler", cluster.address, "-o", str(tmp_path / "a.db")]
+    with open(tmp_path / "errors", "w+") as errors:
+        command = [sys.executable, "-m", "findleaks", "triage", *words, str(folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            os.kill(process.pid, signal.SIGINT)
+            output = process.stdout.read()
+        errors.seek(0)
+        assert process.returncode == 130 and not errors.read()
+    rows, last = triaged.parsed(first + output)
+    assert last["left"] == CORES - len(rows) > 0
+    done = commandline.run(["triage", *words, "--resume", str(folder)], os.environ)
+    assert done.returncode == 0, done.stderr
+    assert triaged.table(triaged.parsed(done.stdout)[0].values()) == local(folder)
+
+
+def test_no_scheduler_is_one_line() -> None:
+    done = commandline.run(["triage", "--scheduler", "tcp://127.0.0.1:9", str(SAMPLE)], os.environ)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "no scheduler answers" in done.stderr

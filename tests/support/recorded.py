@@ -1,0 +1,133 @@
+"""The program that knows who allocated its blocks (tests/programs/sites.c), what findleaks says of it, and what heap profilers write."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import debuggers
+import truth
+
+import cores
+
+SOURCE = truth.PROGRAMS / "sites.c"
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1")
+
+Stack = tuple[int, ...]
+Figures = tuple[int, int, int, int]
+"""Blocks and bytes in use, blocks and bytes ever allocated."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A block of the program in use: its usable size, "lost" or "held", and the functions that called the allocator, innermost first."""
+
+    address: int
+    size: int
+    kind: str
+    functions: tuple[str, ...]
+
+
+def parse(output: str) -> list[Made]:
+    made = []
+    for line in output.splitlines()[:-1]:
+        address, size, kind, *functions = line.split()
+        made.append(Made(int(address, 16), int(size), kind, tuple(functions)))
+    return made
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A core of the program, its own list of blocks, and the folder it ran in."""
+
+    core: Path
+    made: Sequence[Made]
+    folder: Path
+
+    def ask(self, *words: str) -> Any:
+        return json.loads(debuggers.ran(*words, "--json", str(self.core), check=True).stdout)
+
+    def rows(self, *words: str) -> list[Any]:
+        out = debuggers.ran("blocks", *words, "--limit", "0", "--json", str(self.core), check=True).stdout
+        return [row for row in map(json.loads, out.splitlines()) if "address" in row]
+
+    def text(self, *words: str) -> str:
+        return debuggers.ran(*words, str(self.core), check=True).stdout
+
+
+def compile_(output: Path, *extra: str) -> Path:
+    subprocess.run(["gcc", *FLAGS, "-o", str(output), str(SOURCE), *extra, "-pthread"], check=True)
+    return output
+
+
+def take(program: Path, folder: Path, threads: int, scale: int, file: str = "account", **environment: str) -> Picture:
+    """Run the program, have the kernel write its core."""
+    with cores.Running([str(program), str(threads), str(scale), file], folder, {**os.environ, **environment}) as running:
+        return Picture(running.kernel_core(), parse(running.output), folder)
+
+
+def functions(site: Mapping[str, Any], own: Callable[[Mapping[str, Any]], bool]) -> list[str]:
+    """Names on the stack, innermost first, without the allocator's own frames at its beginning."""
+    frames = list(site["frames"])
+    while frames and own(frames[0]):
+        frames.pop(0)
+    return [frame["function"] or "" for frame in frames]
+
+
+def in_library(name: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda frame: bool(frame["module"]) and frame["module"].startswith(name)
+
+
+def check_every_block(picture: Picture, own: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Each block of the program has the stack that it says, and lost ones are grouped by it."""
+    listed = {row["site"]["number"]: functions(row["site"], own) for row in picture.ask("caches", "--sites")["sites"]}
+    rows = {int(row["address"], 16): row for row in picture.rows()}
+    wrong = [
+        (made, row and listed.get(row["site"]))
+        for made in picture.made
+        for row in (rows.get(made.address),)
+        if row is None or row["size"] != made.size or tuple(listed.get(row["site"], ())[: len(made.functions)]) != made.functions
+    ]
+    assert wrong == []
+    check_groups(picture, own)
+
+
+def check_groups(picture: Picture, own: Callable[[Mapping[str, Any]], bool]) -> None:
+    """`find --by site`: the program's lost blocks by the functions that allocated them, exactly."""
+    expected: Counter[tuple[str, ...]] = Counter()
+    for made in picture.made:
+        if made.kind == "lost":
+            expected[made.functions] += 1
+    found: Counter[tuple[str, ...]] = Counter()
+    for group in picture.ask("find", "--by", "site", "--kind", "definite")["groups"]:
+        names = functions(group["site"], own) if group["site"] else []
+        match = [wanted for wanted in expected if tuple(names[: len(wanted)]) == wanted]
+        found[match[0] if match else tuple(names)] += group["blocks"]
+    assert found == expected
+
+
+def heap_text(text: str) -> dict[Stack, Figures]:
+    """A profile as jemalloc (heap_v2) and gperftools write it: figures by stack."""
+    found: dict[Stack, Figures] = {}
+    stack: Stack = ()
+    for line in text.partition("MAPPED_LIBRARIES")[0].splitlines():
+        numbers = re.match(r"\s*(?:t\*:)?\s*(\d+):\s*(\d+) \[\s*(\d+):\s*(\d+)\] ?@?(.*)", line)
+        if line.startswith("@"):
+            stack = tuple(int(word, 16) for word in line[1:].split())
+        elif numbers and line.lstrip().startswith("t*") and stack:
+            found[stack] = (int(numbers[1]), int(numbers[2]), int(numbers[3]), int(numbers[4]))
+        elif numbers and not line.lstrip().startswith("t"):
+            found[tuple(int(word, 16) for word in numbers[5].split())] = (
+                int(numbers[1]),
+                int(numbers[2]),
+                int(numbers[3]),
+                int(numbers[4]),
+            )
+    return found

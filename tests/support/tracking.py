@@ -1,0 +1,115 @@
+"""Programs that are tracked: started, let do a round of work while `track` records, and asked for the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import truth
+from counts import until
+from debuggers import PATIENCE, environment
+from patched import stubs
+
+JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
+
+
+def built(folder: Path, name: str = "tracked", *options: str) -> Path:
+    output = folder / name
+    words = ["g++", "-O2", "-std=c++17", "-Wall", "-Wextra", "-Werror", *options, "-o", str(output), str(truth.PROGRAMS / f"{name}.cpp")]
+    subprocess.run([*words, "-pthread"], check=True)
+    return output
+
+
+class Note(NamedTuple):
+    """A block that the program allocated."""
+
+    site: str
+    fate: str
+    address: int
+    size: int
+
+
+class Tracked:
+    """A program that does a round of work for each line that it reads."""
+
+    def __init__(self, words: Sequence[str], preload: str = "") -> None:
+        variables = {**os.environ, **({"LD_PRELOAD": preload} if preload else {})}
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables)
+        self.pid = self.process.pid
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def round(self) -> list[Note]:
+        """What the program says of one."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        found = []
+        while (line := self._line()) != "done":
+            site, fate, address, size = line.split()
+            found.append(Note(site, fate, int(address, 16), int(size)))
+        return found
+
+    def end(self) -> int:
+        """Its exit status, when its input ends."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def tracked(words: Sequence[str], preload: str = "") -> Iterator[Tracked]:
+    """Killed on leaving."""
+    made = Tracked(words, preload)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.communicate()
+
+
+def by_line(pid: int, *words: str) -> list[str]:
+    return [sys.executable, "-m", "findleaks", "track", *words, "--pid", str(pid)]
+
+
+def recording(command: Sequence[str], pid: int) -> subprocess.Popen[str]:
+    """`track` at work: its stubs are in the process."""
+    working = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    until(lambda: enabled(pid) or working.poll() is not None, "the stubs")
+    return working
+
+
+def enabled(pid: int) -> bool:
+    """Whether there are stubs that record: the first word of their table is 1."""
+    for where in stubs(pid):
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            try:
+                if os.pread(memory.fileno(), 8, int(where.split("-")[1], 16))[0] == 1:
+                    return True
+            except (OSError, IndexError):
+                continue
+    return False
+
+
+def finished(working: subprocess.Popen[str]) -> dict[str, Any]:
+    """The JSON object that `track` prints."""
+    output, errors = working.communicate(timeout=PATIENCE)
+    assert working.returncode == 0, errors
+    made = json.loads(output)
+    assert isinstance(made, dict)
+    return made
+
+
+def through(report: dict[str, Any], function: str) -> list[dict[str, Any]]:
+    """The stacks that this function is on."""
+    return [one for one in report["stacks"] if any((frame["function"] or "").split("(")[0] == function for frame in one["frames"])]

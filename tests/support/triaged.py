@@ -1,0 +1,93 @@
+"""What the tests of `triage` share: cores of a program that loses blocks in six ways, and what triage says of them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cores import Running
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+WAYS = ("texts", "objects", "records", "cycles", "callbacks", "samples")
+
+
+class Lost(NamedTuple):
+    """A leader as the program knows it: the way it was lost, and blocks and bytes with what hangs from it."""
+
+    way: str
+    blocks: int
+    bytes: int
+
+
+class Core(NamedTuple):
+    """A core, and all leaders in it by address."""
+
+    path: Path
+    truth: dict[int, Lost]
+
+
+def build(folder: Path, *flags: str, compiler: str = "g++") -> Path:
+    """The program, always of one name."""
+    folder.mkdir(parents=True)
+    words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", *flags, "-o", folder / "orders", PROGRAMS / "triage_leaks.cpp"]
+    subprocess.run(words, check=True)
+    return folder / "orders"
+
+
+def core(program: Path, folder: Path, seed: int, *ways: str) -> Core:
+    """The kernel's core of a run that loses blocks in these ways, or in all."""
+    with Running([str(program), str(seed), *ways], folder) as process:
+        truth = {}
+        for line in process.output.splitlines()[:-1]:
+            way, address, blocks, held = line.split()
+            truth[int(address, 16)] = Lost(way, int(blocks), int(held))
+        return Core(process.kernel_core(), truth)
+
+
+def parsed(output: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """The rows by core, and the object with the groups."""
+    *rows, last = [json.loads(line) for line in output.splitlines()]
+    by_core = {row["core"]: row for row in rows}
+    assert len(by_core) == len(rows), "a core is there twice"
+    return by_core, last
+
+
+def table(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without what differs from run to run."""
+    return sorted(({**row, "seconds": 0} for row in rows), key=lambda row: str(row["core"]))
+
+
+def tables(database: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of a database, without times of work."""
+    with closing(sqlite3.connect(database)) as base:
+        names = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'triage'")]
+        found = {name: sorted(base.execute(f"SELECT * FROM {name}").fetchall(), key=str) for name in names}
+    found["cores"] = [(*row[:11], *row[12:]) for row in found["cores"]]
+    return found
+
+
+def check_groups(rows: dict[str, dict[str, Any]], cores: Sequence[Core], ways: Sequence[str] = WAYS) -> dict[str, str]:
+    """Each way of losing is one signature, the same in all cores, and no two ways have one. Returns signatures by way."""
+    found: dict[str, set[str]] = {way: set() for way in ways}
+    for one in cores:
+        row = rows[str(one.path)]
+        assert row["status"] == "ok", row
+        seen = []
+        for leak in row["signatures"]:
+            lost = one.truth.get(int(leak["example"], 16))
+            assert lost is not None, f"{one.path}: {leak} is no leader"
+            found[lost.way].add(leak["signature"])
+            seen.append(lost.way)
+        here = {lost.way for lost in one.truth.values()}
+        assert sorted(seen) == sorted(here), (one.path, row["signatures"])
+        assert sum(leak["bytes"] for leak in row["signatures"]) == row["lost_bytes"]
+        assert sum(leak["blocks"] for leak in row["signatures"]) == row["lost_blocks"]
+    assert {way: len(several) for way, several in found.items()} == dict.fromkeys(ways, 1)
+    by_way = {way: several.pop() for way, several in found.items()}
+    assert len(set(by_way.values())) == len(ways)
+    return by_way

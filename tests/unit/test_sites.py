@@ -1,0 +1,47 @@
+"""Allocation sites of several recorders: numbers, weights, and what blocks say of them."""
+
+from __future__ import annotations
+
+import fake
+import pytest
+
+from findleaks.allocators.sites import Site, Sites, SourceFrame, recording, represented
+from findleaks.engine.terms import Totals
+
+TARGET = fake.FakeTarget({})
+SMALL, LARGE = Site((0x10, 0x20), Totals(3, 30)), Site((0x11, 0x20), Totals(2, 500))
+SAMPLED = Site((SourceFrame("shop.py", 41, "order"),), Totals(1, 100), None, Totals(40, 4000))
+
+
+def both() -> Sites:
+    first = recording(TARGET, "first", [SMALL, LARGE], [(0x3000, 1, 1.0), (0x1000, 0, 1.0), (0x1000, 1, 1.0)])
+    return Sites([first, recording(TARGET, "second", [SAMPLED], [(0x1000, 0, 40.0), (0x2000, 0, 40.0)], interval=512)])
+
+
+def test_most_bytes_first() -> None:
+    sites = both()
+    assert [(one.number, one.site) for one in sites] == [(1, SAMPLED), (2, LARGE), (3, SMALL)]
+    assert sites[1].recording.sampled and not sites[2].recording.sampled
+    for number in (0, 4):
+        with pytest.raises(KeyError):
+            sites[number]
+
+
+def test_of_blocks() -> None:
+    """Of an address that a recorder names twice, its first record counts; of two recorders, the first one's."""
+    sites = both()
+    assert [sites.of(address) for address in (0x1000, 0x1001, 0x2000, 0x3000, 0)] == [3, 0, 1, 2, 0]
+    assert [sites.weighted(address) for address in (0x2000, 0x3000, 0x4000)] == [(1, 40.0), (2, 1.0), (0, 0.0)]
+    assert [one.number for one in sites.all_of(0x1000)] == [3, 1]
+    assert [list(sites.blocks(number)) for number in (1, 2, 3)] == [[0x1000, 0x2000], [0x3000], [0x1000]]
+
+
+def test_samples_represent_others() -> None:
+    assert represented(100, 1) == 1.0 and represented(0, 512) == 1.0
+    assert represented(1, 1 << 19) == pytest.approx((1 << 19) + 0.5)
+    assert represented(1 << 30, 1 << 10) == pytest.approx(1.0)
+
+
+def test_nothing_recorded() -> None:
+    sites = Sites([])
+    assert len(sites) == 0 and sites.of(0x1000) == 0 and sites.all_of(0x1000) == [] and sites.warnings == []

@@ -1,0 +1,110 @@
+"""Lost blocks sorted into leaks: what differs together is another leak; remains and null pointers are none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from findleaks.triage.clusters import Leader, clusters
+from findleaks.triage.shapes import DATA, HELD, LOST, ZERO, Shape, library_name, stable_name
+from findleaks.triage.signature import described
+
+REMAINS = (ZERO, DATA, HELD, f"{LOST}40 B", "libc data", f"{LOST}text")
+
+
+def leaders(count: int, words: Sequence[Sequence[str]], size: int = 56, label: str = "", start: int = 0, seed: int = 1) -> list[Leader]:
+    """Blocks whose words are each drawn from those given for it."""
+    draw = random.Random(seed)
+    made = [Shape(label, False, False, tuple(draw.choice(list(several)) for several in words)) for _ in range(count)]
+    return [Leader(shape, size, start + 64 * at, 1, 1, size) for at, shape in enumerate(made)]
+
+
+def found(*several: list[Leader]) -> list[tuple[int, tuple[str, ...]]]:
+    return sorted((round(cluster.weight), cluster.words) for cluster in clusters([one for part in several for one in part]))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_remains_make_no_leaks(seed: int) -> None:
+    some = leaders(150, [[DATA], [DATA, ZERO], REMAINS, REMAINS, REMAINS, REMAINS], seed=seed)
+    assert found(some) == [(150, ())]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("count", [10, 100])
+def test_leaks_of_one_size_are_apart(seed: int, count: int) -> None:
+    code, next_ = "shop code", f"{LOST}56 B"
+    callbacks = leaders(count, [[HELD], [code], ["shop constants"], ["shop data"], [DATA], REMAINS], seed=seed)
+    records = leaders(2 * count, [[next_], [f"{LOST}text"], [HELD], [ZERO, ZERO, f"{LOST}text"], [DATA], REMAINS], seed=seed + 100)
+    samples = leaders(3 * count, [[DATA], [DATA], [DATA, ZERO], REMAINS, REMAINS, REMAINS], seed=seed + 200)
+    assert [weight for weight, _ in found(callbacks, records, samples)] == [count, 2 * count, 3 * count]
+    words = [one for _, one in found(callbacks, records, samples)]
+    assert words[0][:4] == (HELD, code, "shop constants", "shop data")
+    assert words[1][:4] == (next_, f"{LOST}text", HELD, f"{LOST}text")
+    assert words[2][:3] in ((), (DATA, DATA, DATA))
+
+
+def test_leaks_that_differ_in_one_word_only() -> None:
+    """By the kind of what it points to, and where enough of both are there."""
+    named, plain = leaders(40, [[f"{LOST}text"], [DATA], [DATA]]), leaders(60, [[DATA], [DATA], [DATA]])
+    assert found(named, plain) == [(40, (f"{LOST}text",)), (60, ())]
+
+
+def test_null_pointers_make_no_leaks() -> None:
+    trees = leaders(200, [[DATA], [ZERO, f"{LOST}56 B"], [ZERO, f"{LOST}56 B", f"{LOST}72 B"], [HELD]])
+    assert found(trees) == [(200, (DATA, f"{LOST}56 B", f"{LOST}blocks", HELD))] or len(found(trees)) == 1
+
+
+def test_few_blocks() -> None:
+    one = leaders(1, [[HELD], ["shop code"], [DATA]])
+    assert found(one) == [(1, (HELD, "shop code"))]
+    assert found(one, leaders(1, [[HELD], ["shop code"], [ZERO]])) == [(2, (HELD, "shop code"))]
+    assert len(found(one, leaders(1, [[DATA], [DATA], [f"{LOST}text"]]))) == 2
+
+
+def test_blocks_a_little_larger_belong_to_those_of_their_size() -> None:
+    usual = leaders(100, [[HELD], ["shop code"], [DATA]])
+    larger = leaders(7, [[HELD], ["shop code"], [DATA]], size=72)
+    many = leaders(50, [[HELD], ["shop code"], [DATA]], size=72)
+    assert [weight for weight, _ in found(usual, larger)] == [107]
+    assert [weight for weight, _ in found(usual, many)] == [50, 100]
+    assert [weight for weight, _ in found(usual, leaders(7, [[DATA], [f"{LOST}text"], [DATA]], size=72))] == [7, 100]
+    assert [weight for weight, _ in found(usual, leaders(7, [[HELD], ["shop code"], [DATA]], size=88))] == [7, 100]
+
+
+def test_texts_by_the_word_they_begin_with() -> None:
+    def texts(word: str, count: int) -> list[Leader]:
+        return [Leader(Shape(f'text "{word}"' if word else "text", True, False, ()), 24 + at, at, 1, 1, 24) for at in range(count)]
+
+    every = clusters([*texts("GET", 50), *texts("session", 40), *(one for at in range(12) for one in texts(f"name{at}", 1))])
+    assert sorted((round(one.weight), one.label) for one in every) == [(12, "text"), (40, 'text "session"'), (50, 'text "GET"')]
+
+
+@pytest.mark.parametrize(
+    ("name", "stable"),
+    [
+        ("osgeo::proj::Ellipsoid", "osgeo::proj::Ellipsoid"),
+        ("Foo[17]", "Foo[]"),
+        ("class libx.so.1+0x3d20", "class libx"),
+        ("table libpj-2.5.so+0x10", "table libpj"),
+        ("function handle.constprop.0", "function handle"),
+        ("function handle(int) [clone .isra.0]", "function handle(int)"),
+        ("code in shop", "code in shop"),
+        ("", ""),
+    ],
+)
+def test_names_are_the_same_in_all_builds(name: str, stable: str) -> None:
+    assert stable_name(name) == stable
+
+
+def test_names_of_files() -> None:
+    names = ["/usr/lib/libc.so.6", "/x/libstdc++.so.6.0.30", "/x/shop (deleted)", "/x/libjemalloc.so", "/opt/libfoo-1.2.3.so", ""]
+    assert [library_name(name) for name in names] == ["libc", "libstdc++", "shop", "libjemalloc", "libfoo", "module"]
+
+
+def test_what_a_reader_sees() -> None:
+    assert described("", 56, False, (f"{LOST}56 B", f"{LOST}text", HELD, DATA, f"{LOST}text")) == "56 B → 56 B, text; refers to held"
+    assert described("Foo", 0, True, ()) == "cycle of Foo"
+    assert described("zeros", 4096, False, ()) == "4,096 B of zeros"
+    assert described("", 0, False, ()) == "blocks of varying size"

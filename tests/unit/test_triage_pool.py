@@ -1,0 +1,115 @@
+"""Processes that examine cores: whatever becomes of one, the others' rows are there, and nothing is left of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from findleaks.triage import pool
+from findleaks.triage.examine import Source
+from findleaks.triage.pool import Limits, default_limits, estimated, examined
+from findleaks.triage.row import OK, Row
+
+PLENTY = 1 << 40
+
+
+def sources(*names: str) -> list[Source]:
+    return [Source(name, name) for name in names]
+
+
+@pytest.fixture
+def acting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examining does what the name says, instead."""
+
+    def examine(source: Source, *_: object, **__: object) -> Row:
+        if source.core.startswith("signal "):
+            os.kill(os.getpid(), int(source.core.split()[1]))
+        if source.core == "exit":
+            os._exit(3)
+        if source.core == "for ever":
+            while True:
+                time.sleep(1)
+        if source.core == "raise":
+            raise RuntimeError
+        return Row(source.core, OK, warnings=("x" * 1_000_000,) if source.core == "long" else ())
+
+    monkeypatch.setattr(pool, "examine", examine)
+
+
+@pytest.mark.usefixtures("acting")
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_each_has_a_row(jobs: int) -> None:
+    names = ["a", "signal 11", "exit", "long", "signal 9", "raise", "b"]
+    rows = {row.core: row for _, row in examined(sources(*names), Limits(jobs, PLENTY, 0))}
+    assert sorted(rows) == sorted(names)
+    assert {name for name, row in rows.items() if row.status == OK} == {"a", "b", "long"}
+    assert len(rows["long"].warnings[0]) == 1_000_000
+    assert rows["signal 11"].error == "the process that read it was ended by SIGSEGV"
+    assert "SIGKILL" in rows["signal 9"].error and "memory" in rows["signal 9"].error
+    assert rows["exit"].error == rows["raise"].error == "the process that read it ended without a result"
+
+
+@pytest.mark.usefixtures("acting")
+def test_one_that_takes_for_ever_is_ended() -> None:
+    rows = {row.core: row for _, row in examined(sources("for ever", "a"), Limits(1, PLENTY, 0.5))}
+    assert rows["a"].status == OK and "not done after 0.5 s" in rows["for ever"].error
+    assert rows["for ever"].seconds > 0.5
+
+
+@pytest.mark.usefixtures("acting")
+def test_closing_ends_all_at_once() -> None:
+    def children() -> set[str]:
+        return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+    before = children()
+    every = examined(sources("a", "for ever", "for ever 2", "for ever"), Limits(4, PLENTY, 0))
+    assert next(every)[1].core == "a"
+    assert len(children() - before) >= 2
+    every.close()
+    assert children() == before
+
+
+@pytest.mark.usefixtures("acting")
+def test_children_leave_a_ctrl_c_to_their_parent() -> None:
+    rows = [row for _, row in examined(sources(f"signal {int(signal.SIGINT)}"), Limits(1, PLENTY, 0))]
+    assert [row.status for row in rows] == [OK]
+
+
+def test_memory_bounds_what_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the files have on the disk: a hole takes nothing."""
+    full, hole, packed = tmp_path / "full", tmp_path / "hole", tmp_path / "packed.zst"
+    full.write_bytes(b"x" * (8 << 20))
+    packed.write_bytes(b"x" * (8 << 20))
+    with hole.open("wb") as file:
+        file.truncate(1 << 40)
+    least = pool.LEAST_MEMORY
+    assert estimated(Source(str(full), "")) == pytest.approx(least + (4 << 20), rel=0.01)
+    assert estimated(Source(str(packed), "")) == pytest.approx(least + (16 << 20), rel=0.01)
+    assert estimated(Source(str(hole), "")) < least + (1 << 20)
+    assert estimated(Source("/no/such/file", "")) == least
+    most = []
+    start = pool._start
+
+    def counted(source: Source, limits: Limits):  # type: ignore[no-untyped-def]
+        job, descriptor = start(source, limits)
+        most.append(job.memory)
+        return job, descriptor
+
+    monkeypatch.setattr(pool, "_start", counted)
+    running = []
+    monkeypatch.setattr(pool, "_fits", lambda source, now, limits, fits=pool._fits: running.append(len(now)) or fits(source, now, limits))
+    files = [Source(str(full), str(at)) for at in range(6)]
+    assert len(list(examined(files, Limits(6, 2 * least + (9 << 20), 0)))) == 6
+    assert max(running) == 2 and len(most) == 6
+
+
+def test_the_number_of_processes_follows_from_the_machine() -> None:
+    processors = len(os.sched_getaffinity(0))
+    assert default_limits(None, 1 << 40, 0).jobs == processors
+    assert default_limits(None, 1, 0).jobs == 1
+    assert default_limits(7, 1, 0).jobs == 7
+    assert default_limits(None, None, 0).memory > 0

@@ -1,0 +1,127 @@
+"""The database of triage: what is added is read back, it can be gone on with, and one that is damaged is refused in a line."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from findleaks.errors import FindleaksError
+from findleaks.triage import store
+from findleaks.triage.examine import Source
+from findleaks.triage.groups import grouped
+from findleaks.triage.parquet import table
+from findleaks.triage.row import FAILED, OK, FindingLine, LeakSum, Row, unpacked
+
+LEAK = LeakSum("9f3a01c2", "64 B", '"GET …"', 10, 20, 1 << 70, (1 << 64) - 16)
+GOOD = Row(
+    *("/a/core", OK, "shop", "ab" * 20, "SIGSEGV", "crash_here", 1700000000.5, 20, 640),
+    findings=(FindingLine("lost", 640, "Lost: 640 B."), FindingLine("kept", 9, "Kept.")),
+    signatures=(LEAK._replace(bytes=640), LEAK._replace(signature="0000", hint="", bytes=1)),
+    warnings=("one", "two", "one"),
+    seconds=0.25,
+    size=4096,
+)
+BAD = Row("/a/\udcff\n'\"", FAILED, error="empty \udcfe", time=None)
+
+
+def made(path: Path, *rows: Row) -> None:
+    with closing(store.create(str(path), "1")) as base:
+        for row in rows:
+            base.add(Source(row.core, row.core, row.size, 77), row)
+
+
+def test_rows_come_back(tmp_path: Path) -> None:
+    made(tmp_path / "a.db", GOOD, BAD)
+    good, bad = sorted(store.rows(str(tmp_path / "a.db")), key=lambda row: row.status, reverse=True)
+    assert good == GOOD
+    assert bad == dataclasses.replace(BAD, core="/a/\\xff\n'\"", error="empty \\xfe")
+    assert store.signatures(str(tmp_path / "a.db")) == {"9f3a01c2", "0000"}
+    assert unpacked(GOOD.packed()) == GOOD
+    with closing(store.resume(str(tmp_path / "a.db"), "1")) as base:
+        assert base.done() == {"/a/core": (4096, 77), "/a/\\xff\n'\"": (0, 77)}
+        base.add(Source("/a/core", "/a/core", 1, 2), dataclasses.replace(GOOD, status=FAILED, signatures=(), findings=(), warnings=()))
+        assert base.done()["/a/core"] == (1, 2)
+    (again,) = [row for row in store.rows(str(tmp_path / "a.db")) if row.core == "/a/core"]
+    assert (again.signatures, again.findings, again.warnings) == ((), (), ())
+
+
+def test_the_documented_query(tmp_path: Path) -> None:
+    rows = [dataclasses.replace(GOOD, core=f"/{at}", time=100.0 + at) for at in range(3)]
+    made(tmp_path / "a.db", *rows, BAD)
+    query = re.search(r"^    (SELECT signature.*?;)$", store.__doc__ or "", re.M | re.S)
+    assert query
+    with closing(sqlite3.connect(tmp_path / "a.db")) as base:
+        found = base.execute(query[1]).fetchall()
+    expected = [(one.signature, one.what, one.cores, one.blocks, one.bytes, one.first, one.last) for one in grouped(rows)]
+    assert found == expected == [("9f3a01c2", "64 B", 3, 60, 1920, 100.0, 102.0), ("0000", "64 B", 3, 60, 3, 100.0, 102.0)]
+
+
+def test_it_replaces_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.write_text("precious")
+    with pytest.raises(FindleaksError, match="is there: --resume goes on with it"):
+        store.create(str(path), "1")
+    assert path.read_text() == "precious"
+    with pytest.raises(FindleaksError):
+        store.resume(str(path), "1")
+    assert path.read_text() == "precious"
+    with pytest.raises(FindleaksError, match="unable to open database file"):
+        store.create(str(tmp_path / "none" / "a.db"), "1")
+
+
+def test_one_that_was_hardly_begun_is_gone_on_with(tmp_path: Path) -> None:
+    for at, begin in enumerate((lambda path: None, lambda path: path.touch(), lambda path: made(path))):
+        path = tmp_path / str(at)
+        begin(path)
+        with closing(store.resume(str(path), "1")) as base:
+            base.add(Source("/a/core", "/a/core"), GOOD)
+        assert len(list(store.rows(str(path)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("PRAGMA user_version = 2", "written by a newer findleaks"),
+        ("PRAGMA application_id = 1", "no triage of findleaks"),
+        ("DROP TABLE leaks", "its tables are not those of this format"),
+        ("DROP TABLE leaks; CREATE VIEW leaks AS SELECT 1", "its tables are not those of this format"),
+        ("UPDATE cores SET status = 'x'", "the status 'x' is none"),
+        ("UPDATE cores SET time = 'soon'", "damaged"),
+        ("UPDATE leaks SET example = 'x'", "damaged"),
+        ("UPDATE leaks SET bytes = -1", "a count was expected"),
+    ],
+)
+def test_another_database_is_refused(tmp_path: Path, change: str, why: str) -> None:
+    path = tmp_path / "a.db"
+    made(path, GOOD)
+    with closing(sqlite3.connect(path)) as base, base:
+        base.executescript(change)
+    with pytest.raises(FindleaksError, match=why):
+        list(store.rows(str(path)))
+
+
+def test_any_byte_may_be_wrong(tmp_path: Path) -> None:
+    made(tmp_path / "a.db", *(dataclasses.replace(GOOD, core=f"/{at}") for at in range(20)))
+    data = (tmp_path / "a.db").read_bytes()
+    for at in range(0, len(data), 997):
+        (tmp_path / "b.db").write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            assert len(list(store.rows(str(tmp_path / "b.db")))) <= 20
+        except FindleaksError as error:
+            assert "\n" not in str(error)
+
+
+def test_parquet_has_the_rows(tmp_path: Path) -> None:
+    import pyarrow.parquet as parquet
+
+    (tmp_path / "a.parquet").write_bytes(table([GOOD, BAD]))
+    good, bad = parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    expected = GOOD.json()
+    assert good.pop("time").timestamp() == expected.pop("time")
+    assert good == expected
+    assert bad["core"] == "/a/\\xff\n'\"" and bad["status"] == FAILED and bad["signatures"] == [] and bad["time"] is None
