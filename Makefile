@@ -14,7 +14,7 @@ SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv kernel bytecode demo test all-tests test-matrix lint bench fuzz clean test-tools
+.PHONY: help venv kernel bytecode demo test all-tests test-matrix lint bench fuzz fuzz-guided clean test-tools
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
@@ -57,6 +57,13 @@ bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 
 
 fuzz: venv kernel ## 10,000 damaged cores of every allocator and runtime; what goes wrong is shrunk and kept in build/fuzz
 	$(BIN)/python tests/fuzz/fuzz.py
+	$(BIN)/python tests/fuzz/images.py
+
+fuzz-guided: venv kernel ## each reader of files and the kernel's loops for a minute, led by coverage (atheris, libFuzzer)
+	$(BIN)/pip install -q 'atheris>=2.3'
+	$(BIN)/python tests/fuzz/kernel.py 60
+	for reader in core image frames expression debug packed snapshot note suppressions names; do \
+		$(BIN)/python tests/fuzz/guided.py $$reader --seconds 60 || exit 1; done
 
 venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable, and what the tests need
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jvmimage
 import pytest
 from fake import FakeTarget
@@ -9,8 +11,10 @@ from heaps import ListAllocator, Listed, session
 from jvmimage import HEAP, HEAP_SIZE, OBJECTS, Image
 
 from findleaks.audit.references import references_to
+from findleaks.engine.contract import Engine
 from findleaks.engine.terms import Kind
 from findleaks.runtimes.base import Runtime
+from findleaks.runtimes.jvm import spaces
 from findleaks.runtimes.jvm.spaces import REGION
 
 SPACES = [
@@ -124,3 +128,19 @@ def test_the_name_of_a_free_region() -> None:
     found = jvm(Image("G1", REGIONS, BUFFERS).target())
     assert found.describe(HEAP + 0x10000) == f"Java heap of the JVM, in {REGION} that is free: dead"
     assert found.describe(HEAP + 0x900).endswith("in a region of G1's, what a thread has not used of its buffer: dead")
+
+
+def test_fields_far_inside_structures_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much would be read of each region, of which a core of some megabytes may list a million."""
+    image = Image("G1", REGIONS)
+    image.fields["HeapRegion", "_top"] = 0xFFF8
+    asked: list[int] = []
+    records = spaces.records
+
+    def counted(target: FakeTarget, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
+        asked.append(size)
+        return records(target, engine, addresses, size)
+
+    monkeypatch.setattr(spaces, "records", counted)
+    dead(image)
+    assert max(asked, default=0) <= 256

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 
 import pytest
 from umemimage import DATA, DEBUG, HEAP, UmemImage, read
 
 from findleaks.allocators import umem
+from findleaks.allocators.umem.layout import MALLOC_MAGIC, OVERSIZE_MAGIC
 from findleaks.engine import load as engine
 from findleaks.engine.terms import State
 
@@ -225,3 +227,39 @@ def test_random_damage_never_ends_the_reading(debug: int, pure: bool) -> None:
                 umem_.stack(block)
         made.target.write(place, old)
     assert made.said() == []
+
+
+def _segments_of(made: Made, start: int) -> list[int]:
+    """The addresses of arenas' records {start, end, …} of the segment that begins at `start`."""
+    found = []
+    for base, data in made.target._memory.items():
+        at = bytes(data).find(start.to_bytes(8, "little"))
+        while at >= 0:
+            if start < made.word(base + at + 8) < start + (1 << 20):
+                found.append(base + at)
+            at = bytes(data).find(start.to_bytes(8, "little"), at + 1)
+    return found
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_large_block_smaller_than_its_tags(pure: bool) -> None:
+    """Its segment has 8 bytes, as the tag of 16 bytes says, which is in them only in part."""
+    made = Made()
+    start = made.large[0] - 16
+    for record in _segments_of(made, start):
+        made.target.write_word(record + 8, start + 8)
+    made.target.write(start, struct.pack("<4I", 0, MALLOC_MAGIC, 8, (OVERSIZE_MAGIC - 8) % (1 << 32)))
+    _, blocks = read(made.target, pure)
+    assert blocks.size(blocks.find(start)) == 8
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_segment_that_begins_between_two_words(pure: bool) -> None:
+    made = Made()
+    records = _segments_of(made, made.large[0] - 16)
+    for record in records:
+        made.target.write_word(record, made.word(record) + 3)
+    found, blocks = read(made.target, pure)
+    named = [problem.address for problem in found.problems if "is corrupt" in problem.what]
+    assert records and set(named) == set(records)
+    assert blocks.find(made.large[1]) >= 0

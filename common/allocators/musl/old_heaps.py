@@ -29,7 +29,7 @@ from findleaks.target.ranges import nonzero_pieces
 
 PAGE = 4096
 _RESYNC = 1 << 20  # bytes behind a chunk of corrupt size searched for the next chunk
-LOOKED_AT = 64  # pages whose first words are read at once: most are inside what one before begins
+LOOKED_AT = 64  # pages behind a header whose size reaches beyond the mapping
 PAGES = 256  # pages whose first words are read at once: most are inside what an earlier one begins
 _SURE = 16  # consecutive sound chunks that rule out an accident
 MAX_BLOCKS_READ = 1 << 13  # blocks that one call reads at most

@@ -27,6 +27,7 @@ from findleaks.target.ranges import merged
 MAX_ARENAS = 4096
 MAX_SPANS = 1 << 20
 MAX_SEGMENTS = 1 << 28
+QUANTUM = 8  # of every arena with memory, in bytes, at least
 
 OWN = frozenset(
     (
@@ -182,7 +183,7 @@ def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: lis
         kind &= 0xFF
         if kind in (SEG_ROTOR, SEG_WALKER) or address == arena.seg0:
             continue
-        if kind not in (SEG_ALLOC, SEG_FREE, SEG_SPAN) or start >= end:
+        if kind not in (SEG_ALLOC, SEG_FREE, SEG_SPAN) or start >= end or start % QUANTUM:
             what = f"libumem: segment {address:#x} of arena {arena.name} is corrupt ([{start:#x}, {end:#x}), type {kind:#x}): left out"
             problems.append(Problem(address, what))
         else:

@@ -35,7 +35,7 @@ def large_blocks(engine: Engine, pieces: Sequence[Piece], arena: Vmem, found: Se
         start, size = segment.start, segment.end - segment.start
         state = State.IN_USE if segment.kind == SEG_ALLOC else State.FREE
         skip, stated = _large_tag(tags[4 * number : 4 * number + 4], word) if state == State.IN_USE else (0, size)
-        if skip and stated == size:
+        if 0 < skip < size == stated:
             start, size = start + skip, size - skip
         blocks.append(Large(arena, segment, start, size, state))
     return blocks

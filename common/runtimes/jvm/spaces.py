@@ -22,6 +22,7 @@ from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
 
 MAX_REGIONS = 1 << 20  # regions of a plausible G1 heap
+FIELDS = 256  # bytes from a region's or a buffer's start in which its bounds lie
 MAX_RESERVE = 1 << 9  # upper limit of a TLAB's reserve in words, several times what it ever is
 FILLER = 2  # lower limit of the reserve in words: the smallest array that can fill a gap
 
@@ -89,10 +90,11 @@ def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Sp
 
 
 def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: Sequence[Optional[Field]]) -> Iterator[tuple[int, ...]]:
-    """These fields, a word each, of structures at ascending addresses; zeros if unreadable."""
+    """These fields, a word each, of structures at ascending addresses; zeros if unreadable, or if
+    a field lies farther in than in any version: as much is read of each structure."""
     word = tables.memory.size
     offsets = [field.offset for field in fields if field is not None]
-    if not addresses or len(offsets) < len(fields) or max(offsets) >= 1 << 16 or any(offset % word for offset in offsets):
+    if not addresses or len(offsets) < len(fields) or max(offsets) >= FIELDS or any(offset % word for offset in offsets):
         return iter([(0,) * len(fields)] * len(addresses))
     count = max(offsets) // word + 1
     data, _ = records(tables.target, engine, addresses, count * word)
