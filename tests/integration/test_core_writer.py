@@ -92,7 +92,8 @@ def plain(found: Any) -> Any:
 
 
 def excluded(answer: Any) -> Any:
-    """An answer of the copy as it must be of the core, which lacks what the process excluded from dumps: not trusted, and why."""
+    """An answer of the copy as it must be of the core, which lacks what the process excluded from dumps: not trusted, and why. A core
+    is not tracked."""
     why = "64 KiB of memory is not in the core, as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen."
     made = json.loads(json.dumps(answer))
     if len(made) > 1 and "command" not in made[-1]:
@@ -103,6 +104,7 @@ def excluded(answer: Any) -> Any:
         if "trusted" in one:
             one["trusted"] = False
         for finding in one.get("findings", ()):
+            finding["next"] = [words for words in finding["next"] if not words.startswith("track ")]
             if finding.get("evidence", {}).get("trusted"):
                 finding["evidence"]["trusted"] = False
                 finding["text"] += " Memory is missing or corrupt: what is called lost may be held there."

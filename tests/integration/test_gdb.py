@@ -93,7 +93,7 @@ def test_completion() -> None:
     assert complete("findleaks bl") == ["findleaks blocks"]
     assert complete("leaks find --ki") == ["leaks find --kind"]
     assert "leaks find --kind definite --json" in complete("leaks find --kind definite --")
-    assert complete("leaks find --by si") == ["leaks find --by size"]
+    assert complete("leaks find --by si") == ["leaks find --by site", "leaks find --by size"]
 
 
 def test_completion_of_addresses(program: Path) -> None:
