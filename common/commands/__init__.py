@@ -202,9 +202,8 @@ def execute(
     if args is None:
         return 0
     if cmd.entry.shell:
-        raise UsageError(
-            f"{cmd.name} reads files on its own, without a debugger: in a shell, type: findleaks {' '.join(map(shell_quoted, words))}"
-        )
+        line = " ".join([shell_quoted(word) for word in words])  # `map` is a submodule of this one
+        raise UsageError(f"{cmd.name} reads files on its own, without a debugger: in a shell, type: findleaks {line}")
     return emit(cmd, session(), args, out, Invocation(prog, target), width)
 
 

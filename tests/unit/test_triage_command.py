@@ -28,6 +28,8 @@ def no_session() -> NoReturn:
 
 
 def test_debuggers_say_what_to_type_in_a_shell() -> None:
+    """Also once the command `map` is loaded, a submodule of `commands`."""
+    assert commands.named("map") is not None
     out = io.StringIO()
     with pytest.raises(UsageError, match=r"in a shell, type: findleaks triage '/a core' -o x\.db$"):
         commands.execute(no_session, ["triage", "/a core", "-o", "x.db"], out)
