@@ -23,7 +23,7 @@ def row_lines(row: Row, name: str, head: bool, width: int) -> Iterator[str]:
     """A core on one line; the columns are as wide for all, as the next are not known."""
     if head:
         yield _line("CORE", "STATUS", "PROGRAM", "SIGNAL", "LOST", "FINDING", width)
-    said = row.error if row.status == FAILED else row.findings[0].title if row.findings else ""
+    said = row.error or (row.findings[0].title if row.findings else "")
     lost = size(row.lost_bytes) if row.lost_bytes is not None else "–"
     yield _line(name, row.status, row.program, row.signal, lost, said, width)
 

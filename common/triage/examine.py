@@ -76,14 +76,18 @@ def _row(source: Source, sysroot: str, progress: Optional[Progress], opened: Ope
     except Interrupted:
         raise
     except FindleaksError as error:
-        # The row says which core it is.
-        return failed(source, str(error).removeprefix(f"{source.path}: ").removeprefix(f"{os.path.basename(source.path)}: "))
+        return failed(source, _why(source, str(error)))
     except (OSError, ValueError) as error:
         return failed(source, getattr(error, "strerror", None) or str(error))
     except MemoryError:
         return failed(source, "out of memory: examine it alone, or with a larger --memory")
     except Exception as error:
         return failed(source, f"internal error: {type(error).__name__}: {error}")
+
+
+def _why(source: Source, text: str) -> str:
+    """A message without the file's name, which the row has."""
+    return text.removeprefix(f"{source.path}: ").removeprefix(f"{os.path.basename(source.path)}: ")
 
 
 def _of_session(source: Source, session: Session) -> Row:
@@ -96,7 +100,7 @@ def _of_session(source: Source, session: Session) -> Row:
     def measure(store: Store):  # type: ignore[no-untyped-def]
         return measure_free(session, store.allocator, store.arenas, pages)
 
-    found = findings(session, accounting, measure)
+    found = findings(session, accounting, measure) if not target.lacks else []
     name, build_id = _program(target)
     name = name or source.program
     known = session.directory.blocks.totals(State.IN_USE).blocks > 0
@@ -104,7 +108,7 @@ def _of_session(source: Source, session: Session) -> Row:
     warnings = [*target.warnings, *result_warnings(session), *accounting.warnings]
     return Row(
         source.core,
-        OK if trusted(session) else PARTIAL,
+        OK if trusted(session) and not target.lacks else PARTIAL,
         program=name,
         build_id=build_id,
         signal=_signal(target.signal),
@@ -115,6 +119,7 @@ def _of_session(source: Source, session: Session) -> Row:
         findings=tuple(FindingLine(one.kind, one.bytes, one.title) for one in found[:FINDINGS]),
         signatures=tuple(leak_sums(session, name)),
         warnings=tuple(dict.fromkeys(printable(one, 600) for one in warnings[:WARNINGS])),
+        error=printable(_why(source, target.lacks), 600),
         size=source.size,
     )
 

@@ -33,10 +33,11 @@ class FindingLine(NamedTuple):
 @dataclass(frozen=True)
 class Row:
     """A core. `status`: OK; PARTIAL where memory is missing or corrupt, so that what is called lost
-    may be held there; FAILED where nothing could be read, for which `error` is why. `lost_bytes`
-    are definite leaks and what hangs from them; None where no block was found. `signal` and
-    `frame`: why the process ended ("SIGSEGV"), and in which function of its own; "" where that is
-    not known. `time`: when, in seconds since 1970; None: not known. `seconds`: of work."""
+    may be held there; FAILED where nothing could be read. `error`: why that, or why nothing can be
+    said of the heap. `lost_bytes` are definite leaks and what hangs from them; None where no block
+    was found. `signal` and `frame`: why the process ended ("SIGSEGV"), and in which function of its
+    own; "" where that is not known. `time`: when, in seconds since 1970; None: not known.
+    `seconds`: of work."""
 
     core: str
     status: str
