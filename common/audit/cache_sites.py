@@ -63,6 +63,8 @@ def class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Op
                 if known is None:
                     continue
                 number, weight = sites.weighted(address)
+                if sites[number].recording is not recording:
+                    continue  # counted where it was found first
                 sum_ = sums.setdefault((known[0], *known[1](size), number), _Sum())
                 sum_.blocks, sum_.bytes = sum_.blocks + 1, sum_.bytes + size
                 sum_.estimated[0] += weight

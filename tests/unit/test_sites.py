@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import fake
 import pytest
 
 from findleaks.allocators.sites import Site, Sites, SourceFrame, recording, represented
-from findleaks.engine.terms import Totals
+from findleaks.audit.cache_sites import class_sites
+from findleaks.engine.load import load
+from findleaks.engine.terms import State, Totals
+from findleaks.target.arch import X86_64
 
 TARGET = fake.FakeTarget({})
 SMALL, LARGE = Site((0x10, 0x20), Totals(3, 30)), Site((0x11, 0x20), Totals(2, 500))
@@ -45,3 +51,18 @@ def test_samples_represent_others() -> None:
 def test_nothing_recorded() -> None:
     sites = Sites([])
     assert len(sites) == 0 and sites.of(0x1000) == 0 and sites.all_of(0x1000) == [] and sites.warnings == []
+
+
+def test_a_block_of_two_recorders_is_counted_once() -> None:
+    blocks = load(X86_64).blocks(X86_64, 16)
+    blocks.append([0x1000, 0x2000, 0x3000], [48, 48, 48], [State.IN_USE, State.IN_USE, State.FREE])
+    blocks.seal()
+    allocator = object()
+    directory = SimpleNamespace(blocks=blocks, owner=lambda address: SimpleNamespace(allocator=allocator))
+    session: Any = SimpleNamespace(directory=directory, sites=both(), report_progress=lambda phase, part: None)
+    holding: Any = SimpleNamespace(allocator=allocator, caches=())
+    found = class_sites(session, [holding])
+    assert {one.site: (one.size, one.live, one.estimated) for one in found} == {
+        1: (48, Totals(1, 48), Totals(40, 40 * 48)),
+        3: (48, Totals(1, 48), None),
+    }
