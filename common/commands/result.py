@@ -22,8 +22,8 @@ def warnings_of(session: Session) -> list[str]:
     """Warnings on what limits the result, printable."""
     computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
     recorded = session.sites.warnings if "sites" in vars(session) else []
-    computed = [*filter(None, computed), *recorded, *source_warnings(session)]
-    found = [*target_warnings(session), *result_warnings(session), *computed, *_slow(session)]
+    found = [*target_warnings(session), *result_warnings(session), *filter(None, computed), *recorded]
+    found += [*source_warnings(session), *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 

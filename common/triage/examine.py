@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from findleaks.audit.accounting import Store, account
-from findleaks.audit.diagnostics import result_warnings, trusted
+from findleaks.audit.diagnostics import result_warnings, target_warnings, trusted
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import residency
 from findleaks.engine.terms import Kind, State
@@ -105,7 +105,7 @@ def _of_session(source: Source, session: Session) -> Row:
     name = name or source.program
     known = session.directory.blocks.totals(State.IN_USE).blocks > 0
     lost = [session.latest.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)]
-    warnings = [*target.warnings, *result_warnings(session), *accounting.warnings]
+    warnings = [*target_warnings(session), *result_warnings(session), *accounting.warnings]
     return Row(
         source.core,
         OK if trusted(session) and not target.lacks else PARTIAL,
