@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Buffer = Union[bytes, bytearray, memoryview]
 
-PIECE = 16 << 20
+PIECE = 64 << 20
 """Bytes of the longest piece of `Target.pieces`: one kernel call on it takes well under 200 ms."""
 
 
