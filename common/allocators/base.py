@@ -229,6 +229,11 @@ class Allocator:
 
         return explain_retention(free, self)
 
+    @property
+    def recorded(self) -> bool:
+        """Whether there may be `recordings`; known without reading them."""
+        return False
+
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:
         """Allocation stacks that it, or a profiler that is part of it, recorded. Damaged records
         are left out, and are problems of the recording. Raises Interrupted."""

@@ -67,6 +67,7 @@ def test_every_stack(stopped: Stopped) -> None:
     """Also those of freed blocks, by whom they were freed."""
     freed = [block for block in stopped.blocks.values() if block.state == "freed"]
     rows = {int(row["address"], 16): row for row in stopped.rows()}
+    assert "find --by site" in stopped.ask("find")["next"]
     groups = stopped.ask("find", "--by", "site", "--limit", "0")["groups"]
     sites = {group["site"]["number"]: group["site"]["frames"] for group in groups}
     lost = [block for block in stopped.blocks.values() if block.state == "lost"]

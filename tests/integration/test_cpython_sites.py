@@ -51,6 +51,7 @@ def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str)
             if "address" in row
         }
         groups = json.loads(ran("find", "--by", "site", "--limit", "0", "--json", *where).stdout)["groups"]
+        assert "find --by site" in json.loads(ran("find", "--json", *where).stdout)["next"]
         some = [[address, frames] for address, frames in (*said["held"][::70], *said["lists"][::70])]
         asked = [hex(address) for address, _ in some]
         answers = json.loads(ran("whatis", "--json", *asked, *where).stdout)["answers"]

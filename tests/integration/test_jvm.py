@@ -143,6 +143,7 @@ def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
         before = malloc_sites(running.pid, version)
         with CopiedProcess(running.pid) as target:
             (runtime,) = (runtime for runtime in Session(target).runtimes if runtime.name == "JVM")
+            assert runtime.recorded
             (recording,) = runtime.recordings()
             sizes = [target.word(address) for address in recording.addresses]
         after = malloc_sites(running.pid, version)

@@ -74,3 +74,4 @@ def test_sampled(tmp_path: Path) -> None:
     compared = [(tuple(names[row["site"]]), made[int(row["address"], 16)]) for row in rows if int(row["address"], 16) in made]
     assert len(compared) > 100 and all(names[: len(functions)] == functions for names, functions in compared)
     assert "≈ " in picture.text("find", "--by", "site")
+    assert "find --by site" in picture.ask("find")["next"]

@@ -257,6 +257,7 @@ def test_sites(debug: int, pure: bool) -> None:
     target = image.target()
     target.write_word(slab.bufctls[index] + 64, 1 << 30)
     found, index_of = read(target, pure)
+    assert found.recorded
     (recorded,) = found.recordings(index_of)
     assert list(recorded.addresses) == sorted([*blocks[3:], own])
     assert [(site.frames, site.live.blocks) for site in recorded.sites] == [(STACK, 4)]
@@ -269,4 +270,4 @@ def test_no_sites_without_audit() -> None:
     image = UmemImage(debug=2 | 4)
     image.malloc(100)
     found, blocks = read(image.target())
-    assert found.recordings(blocks) == []
+    assert found.recordings(blocks) == [] and not found.recorded

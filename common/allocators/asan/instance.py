@@ -149,6 +149,10 @@ class Asan(Allocator):
         number = (address - self.found.space) // REGION if address >= self.found.space else -1
         return next((region for region in self.regions if region.number == number), None)
 
+    @property
+    def recorded(self) -> bool:
+        return self.depot is not None
+
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:
         if self.depot is None:
             return ()

@@ -300,6 +300,10 @@ class Umem(Allocator):
         frames = self.memory.words(bufctl + (at + 4) * word, depth) if 0 < depth <= MAX_FRAMES else ()
         return stamp, head[at], list(frames or ())
 
+    @property
+    def recorded(self) -> bool:
+        return any(cache.audited and not cache.own for cache in self.kept)
+
     def recordings(self, blocks: Blocks) -> list[Recording]:
         # few commands ask for stacks
         from findleaks.allocators.umem.sites import recordings
