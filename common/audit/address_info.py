@@ -183,7 +183,7 @@ class Describer:
             return self._in_block(address, index, region)
         owned = self.session.directory.owner(address)
         if owned is not None:
-            where = owned.allocator.locate(address) or f"{owned.heap.arena}: its own data, or free"
+            where = owned.allocator.locate(address) or ": ".join(filter(None, (owned.heap.arena, "its own data, or free")))
             return Answer(address, "allocator", f"{owned.allocator.name}, {where}", region=region)
         for allocator in self.session.directory.allocators:
             if any(start <= address < end for start, end in allocator.metadata()):
@@ -202,7 +202,8 @@ class Describer:
         offset = address - block.address
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
-        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena}){self._managed(address)}"
+        owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
+        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){self._managed(address)}"
         holds = holder(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
         sites = [one.number for one in self.session.sites.all_of(block.address)]
