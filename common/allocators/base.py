@@ -229,6 +229,11 @@ class Allocator:
 
         return explain_retention(free, self)
 
+    def class_of(self, address: int) -> str:
+        """The name in `caches` of the class of a block at this address, where its size does not
+        show it; "" where it does."""
+        return ""
+
     @property
     def recorded(self) -> bool:
         """Whether there may be `recordings`; known without reading them."""

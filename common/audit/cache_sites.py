@@ -60,12 +60,13 @@ def class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Op
                     continue
                 owned = directory.owner(address)
                 known = instances.get(id(owned.allocator)) if owned is not None else None
-                if known is None:
+                if known is None or owned is None:
                     continue
                 number, weight = sites.weighted(address)
                 if sites[number].recording is not recording:
                     continue  # counted where it was found first
-                sum_ = sums.setdefault((known[0], *known[1](size), number), _Sum())
+                name = owned.allocator.class_of(address)
+                sum_ = sums.setdefault((known[0], *((0, name) if name else known[1](size)), number), _Sum())
                 sum_.blocks, sum_.bytes = sum_.blocks + 1, sum_.bytes + size
                 sum_.estimated[0] += weight
                 sum_.estimated[1] += weight * size
@@ -84,9 +85,10 @@ def _made(session: Session, instance: int, size: int, name: str, number: int, su
 
 
 def _lowest(name: str) -> int:
-    """The lowest size of a band; other classes without a size are of large blocks."""
+    """The lowest size of a band, or what a class of chunks is named by; other classes without a
+    size are of large blocks."""
     band = _BAND.fullmatch(name)
-    return int(band[1]) if band else 1 << 64
+    return int(band[1]) if band else int(name) if name.isdecimal() else 1 << 64
 
 
 def _classes(caches: Sequence[Cache]) -> Callable[[int], tuple[int, str]]:

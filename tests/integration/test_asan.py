@@ -84,6 +84,16 @@ def test_every_stack(stopped: Stopped) -> None:
     assert any(block.freed for block in some)
 
 
+def test_stacks_of_each_class(stopped: Stopped) -> None:
+    """As many blocks of as many bytes as the class has in use: each has a stack."""
+    classes = {row["name"]: (row["in_use"], row["in_use_bytes"]) for row in stopped.ask("caches")["caches"] if row["in_use"]}
+    found: dict[str, list[int]] = {}
+    for row in stopped.ask("caches", "--sites", "--limit", "0")["sites"]:
+        sums = found.setdefault(row["name"], [0, 0])
+        sums[0], sums[1] = sums[0] + row["blocks"], sums[1] + row["bytes"]
+    assert len(classes) > 3 and {name: tuple(sums) for name, sums in found.items()} == classes
+
+
 def test_lost_as_leaksanitizer_says(stopped: Stopped) -> None:
     groups = stopped.ask("find", "--by", "site", "--limit", "0")["groups"]
     ours = sorted(
