@@ -73,8 +73,8 @@ class Map(NamedTuple):
 
 class HeapProfile(NamedTuple):
     """A profile that is being taken: where its table of buckets is, 0 if that is damaged. `memory`:
-    of its map, whose keys are no references; `damaged`: not all of it is known; `problems`: of
-    that."""
+    of that table, and of the map, whose keys are no references; `damaged`: not all of it is known;
+    `problems`: of that."""
 
     layout: Layout
     table: int
@@ -154,11 +154,12 @@ def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mappe
         map_, at = Map(0, 0, 0, 0, 0), address + layout.map
         what = "no block has a stack, and those that it has the address of may be called reachable"
         problems.append(Problem(at, f"the heap profiler's map, which {at:#x} leads to, is damaged: {what}"))
-    found = HeapProfile(layout, table, map_, pieces, bool(problems), problems)
+    heads = [Range(table, table + WORD * BUCKETS)] if table else []
+    found = HeapProfile(layout, table, map_, merged(sorted([*pieces, *heads])), bool(problems), problems)
     if not problems:
         return found
     entries = [Range(entry.address, entry.address + ENTRY) for entry in read(memory, engine, found).entries]
-    return found._replace(memory=merged(sorted([*pieces, *entries])))
+    return found._replace(memory=merged(sorted([*found.memory, *entries])))
 
 
 def _frames(memory: Memory, bucket: int, layout: Layout) -> Optional[tuple[int, ...]]:
