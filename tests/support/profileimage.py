@@ -12,6 +12,7 @@ from findleaks.allocators.tcmalloc.heap_profile import BUCKETS, HEADER, LAYOUTS,
 from findleaks.target.base import Module, Range
 
 IMAGE, TABLE, HEADS, OWN, HEAP = 0x7F0000000000, 0x200000000000, 0x210000000000, 0x220000000000, 0x230000000000
+CODE = IMAGE + 0x1000
 FUNCTIONS = (IMAGE + 0x1000, IMAGE + 0x2000)
 STACKS = [tuple(IMAGE + 0x3000 + 0x100 * number + frame for frame in range(3 + number)) for number in range(4)]
 BLOCK = 64
@@ -76,13 +77,21 @@ class Profile:
         self.at[f"entry {number}"], self.at[f"list of {number}"] = at, head
 
     def target(self) -> FakeTarget:
-        sizes = {IMAGE: 0x8000, TABLE: 0x8000, HEADS: 8 * BUCKETS + 4095 & -4096, OWN: self.top - OWN + 4095 & -4096, HEAP: 0x4000}
+        sizes = {
+            IMAGE: 0x1000,
+            CODE: 0x7000,
+            TABLE: 0x8000,
+            HEADS: 8 * BUCKETS + 4095 & -4096,
+            OWN: self.top - OWN + 4095 & -4096,
+            HEAP: 0x4000,
+        }
         memory = {start: bytearray(size) for start, size in sizes.items()}
         for address, value in self.words.items():
             base = max(start for start in memory if start <= address)
             struct.pack_into("<Q", memory[base], address - base, value)
-        module = Module("/lib/libtcmalloc.so.4", IMAGE, IMAGE, IMAGE + sizes[IMAGE])
-        return FakeTarget({start: bytes(data) for start, data in memory.items()}, names={IMAGE: module.path}, modules=[module])
+        module = Module("/lib/libtcmalloc.so.4", IMAGE, IMAGE, IMAGE + 0x8000)
+        names, whole = dict.fromkeys((IMAGE, CODE), module.path), {start: bytes(data) for start, data in memory.items()}
+        return FakeTarget(whole, names=names, permissions={CODE: "r-x"}, modules=[module])
 
     def image(self, target: FakeTarget) -> Image:
         (module,) = target.modules()

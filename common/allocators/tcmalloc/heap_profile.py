@@ -125,18 +125,22 @@ def _layouts(memory: Memory, image: Image, address: int) -> Iterator[tuple[Layou
         return
     for layout in LAYOUTS:
         map_ = memory.words(memory.word(address + layout.map) or 0, 5)
-        marks = map_ is not None and map_[2:4] == functions, _fits(memory, address, layout)
+        mapped = map_ is not None and map_[2:4] == functions
+        # Without the map, what looks like stacks has to be made of code.
+        marks = mapped, _fits(memory, address, layout, code=not mapped)
         if any(marks):
             yield layout, marks
 
 
-def _fits(memory: Memory, address: int, layout: Layout) -> bool:
-    """Whether most of the first buckets have a stack in this layout; there are buckets wherever a
-    profile is taken."""
+def _fits(memory: Memory, address: int, layout: Layout, code: bool) -> bool:
+    """Whether most of the first buckets have a stack in this layout, of addresses of `code` if that
+    is set; there are buckets wherever a profile is taken."""
     table = memory.word(address + layout.table) or 0
     heads = (word for _, words in memory.scan(table, table + WORD * BUCKETS) for word in words if word)
-    tried = [bool(one and one.frames) for one in (_bucket(memory, head, layout) for head in islice(heads, TRIED))]
-    return 2 * sum(tried) > len(tried)
+    tried = [one.frames if one is not None else () for one in (_bucket(memory, head, layout) for head in islice(heads, TRIED))]
+    regions = [Range(one.start, one.end) for one in memory.target.regions() if one.executable] if code else []
+    fitting = [frames for frames in tried if frames and (not code or all(inside(regions, frame) for frame in frames))]
+    return 2 * len(fitting) > len(tried)
 
 
 def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mapped: bool, listed: bool) -> HeapProfile:
