@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+BEGINNING = 4096  # bytes of zeros kept around data: after a header at the end of a page
 SLICE = 1 << 20  # blocks the C kernel visits between two checks for Ctrl-C: some 50 ms
 PURE_SLICE = 1 << 15  # the same for the engine in Python
 MAX_READS = 5  # most reads of a live process while allocator data is inconsistent
@@ -274,7 +275,7 @@ class Session:
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
-            for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end):
+            for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
                 self.report_progress(phase, (done + piece.address - start) / total)
                 yield piece if dead else blanked(piece, self.dead)
             done += end - start

@@ -124,6 +124,7 @@ class _Code(NamedTuple):
     high: int
     whole: bool
     named: bool  # its functions have names; otherwise any function of the module may belong to it
+    known: dict[int, bool]  # places already judged: thousands of threads wait at the same few
 
     @property
     def module_range(self) -> range:
@@ -135,14 +136,14 @@ def _code(target: Target, allocator: Allocator) -> Optional[_Code]:
     if module is None:
         return None
     if OWN_FILE.search(allocator.where):
-        return _Code(allocator, module, module.start, module.end, True, True)
+        return _Code(allocator, module, module.start, module.end, True, True, {})
     symbols = [target.symbol(name, allocator.where) for name in ENTRIES]
     there = [symbol for symbol in symbols if symbol is not None and symbol.address in range(module.start, module.end)]
     if not there:
-        return _Code(allocator, module, module.start, module.end, False, False)
+        return _Code(allocator, module, module.start, module.end, False, False, {})
     low = min(symbol.address for symbol in there) - AROUND
     high = max(symbol.address + symbol.size for symbol in there) + AROUND
-    return _Code(allocator, module, max(low, module.start), min(high, module.end), False, True)
+    return _Code(allocator, module, max(low, module.start), min(high, module.end), False, True, {})
 
 
 def _file(target: Target, where: str) -> Optional[Range]:
@@ -166,10 +167,12 @@ def _belongs(target: Target, code: _Code, address: int) -> bool:
         return False
     if code.whole:
         return True
-    symbol = target.symbolize(address)
-    if symbol is None:
-        return code.named and code.low <= address < code.high
-    return FUNCTION.search(symbol.name) is not None
+    found = code.known.get(address)
+    if found is None:
+        symbol = target.symbolize(address)
+        in_code = code.named and code.low <= address < code.high
+        found = code.known[address] = in_code if symbol is None else FUNCTION.search(symbol.name) is not None
+    return found
 
 
 def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> Optional[Inside]:

@@ -11,6 +11,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.engine.contract import Blocks, Engine
@@ -65,6 +66,8 @@ class Unread:
         self.warning = ""  # why all words count as live, or ""
         # by the names of words (the tuple's identity) and what is read again
         self.known: dict[tuple[int, int], frozenset[str]] = {}
+        # by the names of words and those that are dead: whether each word is read again
+        self._read: dict[tuple[int, frozenset[str]], list[bool]] = {}
 
     def ranges(self) -> list[Range]:
         return [Range(place.start, place.end) for place in self.places]
@@ -83,9 +86,17 @@ class Unread:
 
     def live(self, thread: Thread) -> Iterable[int]:
         """The live words of a thread's registers."""
-        if thread.tid not in self.registers:
+        dead = self.registers.get(thread.tid)
+        if dead is None:
             return thread.words or thread.registers.values()
-        return (value for _, value, read in self.words(thread) if read)
+        if len(thread.names) < len(thread.words):
+            return (value for _, value, read in self.words(thread) if read)
+        # most threads have words of the same names, and the same ones dead
+        key = id(thread.names), dead
+        read = self._read.get(key)
+        if read is None:
+            read = self._read[key] = [name not in dead for name in thread.names]
+        return compress(thread.words, read)
 
     def what(self, address: int) -> str:
         """Description of the dead words at an address; "" if there are none."""
@@ -114,7 +125,10 @@ def _all_dead(target: Target, threads: Iterable[Thread]) -> Unread:
     """As `unread`, if all words of these threads that may be dead were."""
     found = Unread()
     for thread in threads:
-        found.registers[thread.tid] = frozenset(name for name in thread.names if name and name not in KEPT)
+        key = id(thread.names), 0
+        if key not in found.known:
+            found.known[key] = frozenset(name for name in thread.names if name and name not in KEPT)
+        found.registers[thread.tid] = found.known[key]
         if thread.sp % target.arch.word == 0:
             found.places.append(Place(*_red_zone(target, thread), "below the stack pointer"))
     found.places.sort()

@@ -114,6 +114,9 @@ class Thread:
     names: Sequence[str] = field(default=(), repr=False)  # of the words; "" or no entry: not known
 
 
+MARGIN = 64 << 10  # bytes
+
+
 class Piece(NamedTuple):
     """Bytes of the target in findleaks' own memory: a contiguous memoryview of format 'B'.
     Writable only so that ctypes takes its address without a copy: a write would not reach the
@@ -186,9 +189,10 @@ class Target(Mapped, Protocol):
         """The parts of [start, end) that can be read, ascending, each at most PIECE long."""
         ...
 
-    def nonzero(self, start: int, end: int) -> Iterator[Range]:
+    def nonzero(self, start: int, end: int, margin: int = MARGIN) -> Iterator[Range]:
         """The parts of [start, end) that may hold anything but zeros, ascending, for searches.
-        Leaves out what a core lacks, and long holes of its file (zeros), without reading bytes."""
+        Leaves out what a core lacks, and long holes of its file (zeros), without reading bytes.
+        `margin` bytes of zeros around data are kept: structures start or end so."""
         return iter((Range(start, end),))
 
     def resident(self, start: int, end: int) -> Optional[int]:

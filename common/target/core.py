@@ -394,7 +394,8 @@ def _made(fd: int, size: int, path: str, exe: str, sysroot: str, remedy: str, pa
 
         return MinidumpTarget(map_file(fd, size), path, exe, sysroot, remedy)
     parts = holes.data_parts(fd, size)
-    target = CoreTarget(map_file(fd, size), path, exe, sysroot, parts, remedy)
+    view = map_file(fd, size, parts is not None and holes.scattered(parts, size))
+    target = CoreTarget(view, path, exe, sysroot, parts, remedy)
     if not packed and parts is not None:
         target.keep_holes(parts)
     return target

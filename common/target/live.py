@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.errors import TargetError
-from findleaks.target.base import Piece, Range, Region, Thread
+from findleaks.target.base import MARGIN, Piece, Range, Region, Thread
 from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.moment import moment
@@ -87,7 +87,7 @@ class LiveTarget(PagedReader, LocalProcess):
             elif region.readable:
                 yield from self._readable_pieces(low, high, PIECE, self._read_piece)
 
-    def nonzero(self, start: int, end: int) -> Iterator[Range]:
+    def nonzero(self, start: int, end: int, margin: int = MARGIN) -> Iterator[Range]:
         """See Target. Very long runs of never-touched anonymous memory are left out."""
         for region, low, high in overlapping(self._regions, self._region_starts, start, end):
             if self._pagemap is not None and high - low >= SKIP and region.readable and region.writable and region.anonymous:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional, Protocol, TypeVar
 
-from findleaks.target.base import Piece, Range, Target
+from findleaks.target.base import MARGIN, Piece, Range, Target
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
@@ -61,9 +61,9 @@ def intersection(ranges: Sequence[Range], others: Iterable[Range]) -> list[Range
     return subtract(merged(others), subtract(merged(others), ranges))
 
 
-def nonzero_pieces(target: Target, start: int, end: int) -> Iterator[Piece]:
+def nonzero_pieces(target: Target, start: int, end: int, margin: int = MARGIN) -> Iterator[Piece]:
     """`Target.pieces` for searches: long runs of known zeros are left out."""
-    for part in target.nonzero(start, end):
+    for part in target.nonzero(start, end, margin):
         yield from target.pieces(*part)
 
 

@@ -6,11 +6,12 @@ import mmap
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import Arch
-from findleaks.target.base import PIECE, Piece, Range
+from findleaks.target.base import MARGIN, PIECE, Piece, Range
 from findleaks.target.ranges import gaps, overlapping
 from findleaks.target.runs import Runs
 
@@ -18,19 +19,22 @@ MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 SKIP = 256 << 20  # least bytes of known zeros that `pieces` leaves out, as for a live process
 PAGE = 4096  # bytes
-_MARGIN = 64 << 10  # zeros that `nonzero` keeps around data, in bytes: structures start or end so
 
 
-def map_file(fd: int, size: int) -> memoryview:
-    """`size` bytes of an open file, mapped copy-on-write.
+def map_file(fd: int, size: int, scattered: bool = False) -> memoryview:
+    """`size` bytes of an open file, mapped copy-on-write; read page by page if `scattered`.
     So ctypes takes addresses in it (which it refuses for read-only memory), and no write reaches
     the file. The mapping does not count against the overcommit limit, which a big core would
     exceed. Where it counts all the same, the mapping is read-only, and `pieces` copies."""
     flags = mmap.MAP_PRIVATE | MAP_NORESERVE
     try:
-        return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+        made = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     except OSError:
-        return memoryview(mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ))
+        made = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ)
+    if scattered and hasattr(made, "madvise"):
+        with suppress(OSError):  # advice only
+            made.madvise(mmap.MADV_RANDOM)
+    return memoryview(made)
 
 
 def zeros(size: int) -> memoryview:
@@ -200,7 +204,7 @@ class ExtentReader:
                 yield from self._sliced(extent, low, high)
             else:
                 following = low  # start of what was not yielded yet
-                for part in self._nonzero(extent, low, high):
+                for part in self._nonzero(extent, low, high, MARGIN):
                     if part.start - following >= SKIP:
                         yield from self._sliced(extent, low, following)
                         low = part.start
@@ -219,18 +223,18 @@ class ExtentReader:
             yield Piece(low, data)
             low += size
 
-    def nonzero(self, start: int, end: int) -> Iterator[Range]:
+    def nonzero(self, start: int, end: int, margin: int = MARGIN) -> Iterator[Range]:
         """See Target."""
         for extent, low, high in overlapping(self._extents, self._starts, start, end):
-            yield from self._nonzero(extent, low, high)
+            yield from self._nonzero(extent, low, high, margin)
 
     @staticmethod
-    def _nonzero(extent: Extent, low: int, high: int) -> Iterator[Range]:
+    def _nonzero(extent: Extent, low: int, high: int, margin: int) -> Iterator[Range]:
         """The parts of [low, high) that may be nonzero, as whole pages with a margin."""
         move, reached = extent.start - extent.offset, low
-        for start, end in extent.source.nonzero(max(low - move - _MARGIN, extent.offset), high - move + _MARGIN):
-            start = max((start + move - _MARGIN) & -PAGE, reached)
-            reached = max(min(-(-(end + move + _MARGIN) // PAGE) * PAGE, high), reached)
+        for start, end in extent.source.nonzero(max(low - move - margin, extent.offset), high - move + margin):
+            start = max((start + move - margin) & -PAGE, reached)
+            reached = max(min(-(-(end + move + margin) // PAGE) * PAGE, high), reached)
             if start < reached:
                 yield Range(start, reached)
 

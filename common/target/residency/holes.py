@@ -36,6 +36,8 @@ _SLICE = 1 << 20  # bytes searched between two checks for Ctrl-C
 
 
 _SHORT = 1 << 20  # holes of fewer bytes are read as zeros: as fast, and fewer pieces
+_SMALL = 128 << 10  # bytes of a part at most, on average, of a file that is `scattered`
+_SHORTEST = 64 << 10  # the same where those were more than the data: pages scattered over terabytes
 
 
 def data_parts(fd: int, size: int) -> Optional[list[Range]]:
@@ -53,11 +55,21 @@ def data_parts(fd: int, size: int) -> Optional[list[Range]]:
     return data
 
 
+def scattered(data: Sequence[Range], size: int) -> bool:
+    """Whether a file of `size` bytes is mostly holes between small parts. The kernel's read-ahead
+    would then fill memory with zeros of holes: 17 s for 4,000 pages scattered over a terabyte."""
+    there = sum(end - start for start, end in data)
+    return 2 * there < size and there < _SMALL * len(data)
+
+
 def without_long_holes(data: Sequence[Range]) -> Runs:
     """The parts, joined across short holes."""
     words: array[int] = array("Q")
+    there = sum(end - start for start, end in data)
+    between = (after.start - before.end for before, after in zip(data, data[1:]))
+    short = _SHORT if sum(hole for hole in between if hole < _SHORT) <= there else _SHORTEST
     for start, end in data:
-        if words and start - words[-1] < _SHORT:
+        if words and start - words[-1] < short:
             words[-1] = end
         else:
             words.append(start)
