@@ -76,7 +76,7 @@ def check(core: Path, said: dict[int, str]) -> None:
 
 
 def check_linear(few: Path, many: Path, *commands: str) -> None:
-    """What it costs to start is in both, which only makes the ratio smaller by less than it costs to read `few`."""
+    """CPU time less what it costs to start, which does not grow."""
     empty = ask("--version").cpu
     for command in commands:
         small, large = (ask(*command.split(), str(core)).cpu - empty for core in (few, many))
