@@ -62,6 +62,7 @@ class Sampling(NamedTuple):
 class RecordTable(Layout):
     """The table at `address`, for so many `records`."""
 
+    nodes: int = 1 << 19  # stacks of a program like Node share few of their frames
     records: int = 1 << 20
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from counts import until
 from debuggers import PATIENCE, environment, lldb
-from patched import ended, guardians, held, mappings, stubs
+from patched import ended, guardians, held, stubs
 from tracking import JEMALLOC, built, by_line, finished, recording, tracked
 
 from findleaks.counting.traced_process import TracedProcess
@@ -99,17 +99,26 @@ def test_the_process_ends_meanwhile(tmp_path: Path) -> None:
         assert "the process has ended" in errors
 
 
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP])
-def test_findleaks_is_ended(by: signal.Signals, tmp_path: Path) -> None:
-    """By a signal that a terminal or an administrator sends: it takes out what it put in, first."""
-    with tracked([str(built(tmp_path))]) as made:
-        before = mappings(made.pid)
-        working = recording(by_line(made.pid, "--json"), made.pid)
-        working.send_signal(by)
-        working.communicate(timeout=PATIENCE)
-        assert working.returncode == -by
-        assert (stubs(made.pid), mappings(made.pid)) == ([], before)
-        assert made.round()
+@pytest.mark.parametrize(("by", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)])
+def test_findleaks_is_ended(by: signal.Signals, status: int, busy: Busy) -> None:
+    """By Ctrl-C, or a signal that a terminal or an administrator sends: it takes out what it put in, first."""
+    working = recording(by_line(busy.pid, "--json", "--limit", "1"), busy.pid)
+    working.send_signal(by)
+    working.communicate(timeout=PATIENCE)
+    assert working.returncode == status
+    assert stubs(busy.pid) == []
+    busy.goes_on()
+
+
+def test_ctrl_c_is_reported_once(busy: Busy) -> None:
+    """Threads that are in the stubs at that moment have time to leave them."""
+    host = TracedProcess(busy.pid)
+    host.begin()
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert [host.run(0.01).why for _ in range(3)] == ["interrupt", "time", "time"]
+    finally:
+        host.close()
 
 
 def refused(*words: str) -> str:
