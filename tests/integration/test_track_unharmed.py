@@ -32,9 +32,17 @@ class Busy:
 
     def goes_on(self) -> None:
         """It does, and all that its threads and children looked at was right."""
-        lines = len(self.output.read_text().splitlines())
-        until(lambda: self.process.poll() is not None or len(self.output.read_text().splitlines()) > lines + 2, "the program to go on")
+        rounds, children = self.counts()
+        until(
+            lambda: self.process.poll() is not None or (self.counts()[0] > rounds and self.counts()[1] > children + 1),
+            "threads and children to go on",
+        )
         assert self.process.poll() is None
+
+    def counts(self) -> tuple[int, int]:
+        """The rounds that its threads made, and its children that have ended."""
+        rounds, children = self.output.read_text().rpartition("\n")[0].splitlines()[-1].split()
+        return int(rounds), int(children)
 
 
 @pytest.fixture(params=["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
