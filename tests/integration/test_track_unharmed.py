@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from counts import until
 from debuggers import PATIENCE, environment, lldb
 from patched import ended, guardians, held, stubs
-from tracking import JEMALLOC, built, by_line, finished, recording, tracked
+from tracking import JEMALLOC, built, by_line, finished, recording, through, tracked
 
 from findleaks.counting.traced_process import TracedProcess
 from findleaks.tracking.record_table import TAKEN, Sampling
@@ -96,6 +97,24 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
         assert report["estimated"]
     assert stubs(busy.pid) == []
     busy.goes_on()
+
+
+@pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
+def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
+    """Mostly in a stub, which the child goes through to its end as well: blocks of the parent are recorded, each once."""
+    with tracked([str(built(tmp_path, "tracked_forks"))], preload) as program:
+        working = recording(by_line(program.pid, "--json", "--until-full"), program.pid)
+        notes = program.round()
+        working.send_signal(signal.SIGINT)
+        report = finished(working)
+        assert stubs(program.pid) == []
+        assert program.round()
+        assert program.end() == 0
+    for site in ("by_malloc", "by_realloc"):
+        (stack,) = through(report, site)
+        counts = Counter(note.fate for note in notes if note.site == site)
+        assert {fate: stack[fate]["blocks"] for fate in counts} == counts
+        assert stack["allocated"]["blocks"] == sum(counts.values())
 
 
 def test_the_process_ends_meanwhile(tmp_path: Path) -> None:

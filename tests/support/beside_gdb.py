@@ -26,7 +26,7 @@ from findleaks.injection.remote_syscall import mapped
 from findleaks.target.live import LiveTarget
 from findleaks.tracking.hooks import hooks
 
-RECORD = 0xD0  # in the table: where the routine is that records a block
+RECORD = 0x98  # in the table: where the routine is that records a block
 SCRIPT = """
 import gdb, json
 from gdb.unwinder import Unwinder, register_unwinder

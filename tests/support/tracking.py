@@ -16,6 +16,8 @@ from counts import until
 from debuggers import PATIENCE, environment
 from patched import stubs
 
+from findleaks.counting.table import ENABLED
+
 JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
 
 
@@ -90,11 +92,11 @@ def recording(command: Sequence[str], pid: int) -> subprocess.Popen[str]:
 
 
 def enabled(pid: int) -> bool:
-    """Whether there are stubs that record: the first word of their table is 1."""
+    """Whether there are stubs that record."""
     for where in stubs(pid):
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
             try:
-                if os.pread(memory.fileno(), 8, int(where.split("-")[1], 16))[0] == 1:
+                if os.pread(memory.fileno(), 8, int(where.split("-")[1], 16) + ENABLED)[0] == 1:
                     return True
             except (OSError, IndexError):
                 continue
