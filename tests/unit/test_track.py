@@ -16,6 +16,7 @@ from stubs import address
 from findleaks.arg_types import SizeRange
 from findleaks.counting.relocate import plan
 from findleaks.counting.table import ENABLED, EXACT, OWN, SERVED, pack
+from findleaks.disasm.x86 import instructions
 from findleaks.tracking import trackcode
 from findleaks.tracking.hooks import FUNCTIONS, Hook, TrackingCode
 from findleaks.tracking.record_table import (
@@ -167,6 +168,16 @@ def test_threads_at_once() -> None:
     found = machine.records()
     assert len({one.address for one in found}) == len(found) == 8000
     assert all(one.state == (FREED if one.address >> 4 & 1 else LIVE) for one in found)
+
+
+def test_calls_that_are_not_recorded_take_few_instructions() -> None:
+    """From where a stub is entered to the function's own instructions: no call, nothing pushed, one write at most."""
+    for kind in stub.STUBS:
+        blob = getattr(trackcode, kind.upper())
+        entered = list(instructions(blob[trackcode.ENTRY[kind] :], 0))
+        assert {one.name for one in entered} <= {"mov", "imul", "shr", "shl", "and", "or", "add", "sub", "cmp", "ja", "jle", "jne"}
+        assert entered[-1].end == len(blob) - trackcode.ENTRY[kind]
+        assert len(entered) <= {"freeing": 5, "product": 23, "moving": 26}.get(kind, 22), kind
 
 
 def test_switched_off() -> None:
