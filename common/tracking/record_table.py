@@ -95,7 +95,7 @@ class RecordTable(Layout):
         """Settings and switches, with recording not enabled yet; `routines` is their address."""
         base = self.address
         words = [0, 0, PATIENCE, GOLDEN, base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1]
-        words += [base + self.threads_at, self.threads - 1, sampling.mean, (1 << 64) - 1 if sampling.by_bytes else 0]
+        words += [base + self.threads_at, _THREAD * (self.threads - 1), sampling.mean, (1 << 64) - 1 if sampling.by_bytes else 0]
         words += [base + self.filter_at, base + self.index_at, 2 * self.records - 1, base + self.records_at, self.records]
         words += [base + self.draws_at]
         words += [routines + at for at in (trackcode.BEGIN, trackcode.RECORD, trackcode.FORGET, trackcode.REVIVE)]

@@ -22,6 +22,7 @@
 
 # Offsets in the table, besides those of stack_walk.S. Threads have entries of 64 bytes: thread pointer,
 # what is left until the next sample (in 1/1024), the mean that this was drawn by, a random number.
+# THREADS_MASK is of offsets.
         .set MEAN, 0x50                         # one in so many is recorded; up to 1: all
         .set BY_BYTES, 0x58                     # all bits: of bytes; 0: of blocks
         .set FILTER, 0x60                       # how many live records have this hash, in two bytes each
@@ -36,7 +37,7 @@
         .set REVIVE, 0xa8
         .set LEAST, 0x1018                      # bytes that a recorded block has at least, and up to how many more
         .set SPAN, 0x1020
-        .set SMALL_FILTER, 0x1800                       # as FILTER, 1024 of them
+        .set SMALL_FILTER, 0x1800               # as FILTER, 1024 of them
         .set TAKEN, 0x2000                      # records, and what did not fit
         .set GOLDEN32, 0x9e3779b1
 
@@ -60,7 +61,6 @@
         .quad   0                               # the table
         .quad   0                               # the function's key
         .quad   0                               # a function that is called instead
-\name\()_slow:
         .endm
 
         .macro make_frame name
@@ -71,6 +71,15 @@
         cmp     qword ptr [r8 + ENABLED], 0
         je      8f
         sub     rsp, 40
+        .endm
+
+# The stub of a function that allocates, up to where it has its frame.
+        .macro allocating name
+        stub    \name
+\name\()_due:                                  # looked at again with the frame: as it was
+        add     [rax + 8], r10
+\name\()_slow:
+        make_frame \name
         .endm
 
 # Choose by the size in rax, and walk the stack; to 7 if the block is not recorded.
@@ -125,11 +134,9 @@
 # supplement 1.0, 3.4.2.
         .macro find_thread table
         mov     rax, fs:[0]
-        shr     rax, 12
         imul    eax, eax, GOLDEN32
-        shr     eax, 20
+        shr     eax, 14
         and     rax, [\table + THREADS_MASK]
-        shl     eax, 6
         add     rax, [\table + THREADS]
         .endm
 
@@ -151,9 +158,8 @@
         mov     r11, fs:[0]
         cmp     [rax], r11
         jne     \name\()_slow
-        cmp     [rax + 8], r10
-        jle     \name\()_slow
         sub     [rax + 8], r10
+        jle     \name\()_due
 \name\()_end:
         .endm
 
@@ -171,22 +177,19 @@
         enter   \name
         .endm
 
-        stub    first                           # f(size)
-        make_frame first
+        allocating first                # f(size)
         mov     rax, rdi
         allocate first
         mov     r10, rdi
         decide  first
 
-        stub    second                          # f(alignment, size)
-        make_frame second
+        allocating second               # f(alignment, size)
         mov     rax, rsi
         allocate second
         mov     r10, rsi
         decide  second
 
-        stub    product                         # f(count, size); where the product is no number, it fails
-        make_frame product
+        allocating product              # f(count, size); where the product is no number, it fails
         mov     rax, rdi
         imul    rax, rsi
         allocate product
@@ -194,8 +197,7 @@
         imul    r10, rsi
         decide  product
 
-        stub    stored                          # f(where to store the block, alignment, size): an error number
-        make_frame stored
+        allocating stored               # f(where to store the block, alignment, size): an error number
         mov     rax, rdx
         mov     [rbp + FIRST], rdi
         choose  stored
@@ -214,8 +216,7 @@
         mov     r10, rdx
         decide  stored
 
-        stub    throwing                        # f(size, …), that throws where it fails
-        make_frame throwing
+        allocating throwing             # f(size, …), that throws where it fails
         mov     rax, rdi
         mov     [rbp + FIRST], rdi
         mov     [rbp + SECOND], rsi
@@ -234,8 +235,7 @@
         mov     r10, rdi
         decide  throwing
 
-        stub    moving                          # realloc(block, size)
-        make_frame moving
+        allocating moving               # realloc(block, size)
         call    [r8 + FORGET]
         mov     [rbp + FIRST], rax              # its record, or 0
         mov     [rbp + SECOND], rsi
@@ -267,6 +267,7 @@
         decide  moving
 
         stub    freeing                         # f(block, …)
+freeing_slow:
         mov     rax, [r11 + GOLDEN]
         imul    rax, rdi
         shr     rax, 47
@@ -380,8 +381,7 @@ thread:
         je      4f
 3:      add     rsi, 64
         mov     rax, [r8 + THREADS_MASK]        # the last entry is followed by the first
-        inc     rax
-        shl     rax, 6
+        add     rax, 64
         add     rax, [r8 + THREADS]
         cmp     rsi, rax
         jb      5f
