@@ -100,11 +100,10 @@ def test_stacks_of_servers_under_load(load: Callable[[Path], contextmanager[int]
     with load(tmp_path) as pid:
         working = recording(by_line(pid, "--json", "--limit", "1"), pid)
         with compared(pid, tmp_path, frame_pointers=load in (node, newest_node)) as calls:
-            until(lambda: len(calls) >= 3000, "3,000 calls")
+            until(lambda: len(calls) >= 3000 and calls.distinct() >= least, f"3,000 calls by {least} stacks")
         working.send_signal(signal.SIGINT)
         report = finished(working)
         assert stubs(pid) == []
     assert calls.differing() == []
-    assert len({call.gdb for call in calls}) >= least
     assert report["recorded"] >= 3000
     assert report["warnings"] == []

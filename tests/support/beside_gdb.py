@@ -115,7 +115,13 @@ class Calls:
         self._output = output
 
     def __len__(self) -> int:
-        return self._output.read_bytes().count(b"\n") if self._output.exists() else 0
+        return len(self._lines())
+
+    def distinct(self) -> int:
+        return len(set(self._lines()))
+
+    def _lines(self) -> list[bytes]:
+        return self._output.read_bytes().splitlines() if self._output.exists() else []
 
     def __iter__(self) -> Iterator[Call]:
         for theirs, ours in map(json.loads, self._output.read_text().splitlines()):
