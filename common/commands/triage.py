@@ -22,7 +22,7 @@ from findleaks.triage import coredumpctl
 from findleaks.triage import store as files
 from findleaks.triage.examine import Source
 from findleaks.triage.fleet import examined_by
-from findleaks.triage.groups import LeakGroup, grouped
+from findleaks.triage.groups import grouped
 from findleaks.triage.pool import Limits, ctrl_c_later, default_limits, examined
 from findleaks.triage.row import FAILED, OK, PARTIAL, Row, utf8
 from findleaks.triage.sources import COREDUMPS, Sources, sources
@@ -92,12 +92,12 @@ class Names:
 
 
 class Groups:
-    """All cores: what they have in common. `left`: cores that were not read, after Ctrl-C; `known`:
-    signatures of the baseline; `written`: files and their bytes."""
+    """All cores: what they have in common. `left`: cores that were not read, after Ctrl-C;
+    `before`: rows of the baseline; `written`: files and their bytes."""
 
-    def __init__(self, rows: Sequence[Row], args: argparse.Namespace, left: int = 0, known: Optional[set[str]] = None) -> None:
-        self.rows, self.left = rows, left
-        self.groups: list[LeakGroup] = grouped(rows, known)
+    def __init__(self, rows: Sequence[Row], args: argparse.Namespace, left: int = 0, before: Optional[Sequence[Row]] = None) -> None:
+        self.left = left
+        self.groups, self.rows = grouped(rows, before)
         self.top: Optional[int] = args.top
         self.counts = {status: sum(row.status == status for row in rows) for status in (OK, PARTIAL, FAILED)}
         self.status = self._status(size_word(args.fail_over) if args.fail_over else None)
@@ -163,7 +163,7 @@ class _Outputs:
 def run(args: argparse.Namespace, out: TextIO, prog: str, width: int) -> int:
     """Read the cores that the arguments name, and print their rows and groups; the exit status."""
     outputs = _Outputs(args)
-    known = files.signatures(args.baseline) if args.baseline else None
+    before = list(files.rows(args.baseline)) if args.baseline else None
     if args.fail_over:
         size_word(args.fail_over)  # before any core is read
     found = _sources(args, outputs.database)
@@ -185,7 +185,7 @@ def run(args: argparse.Namespace, out: TextIO, prog: str, width: int) -> int:
         left = len(found.cores) - len(rows)
     finally:
         bar.clear()
-    final = Groups(rows, args, left, known)
+    final = Groups(rows, args, left, before)
     final.seconds, final.jobs = time.monotonic() - began, min(limits.jobs, max(len(found.cores), 1))
     final.database = outputs.database
     if args.coredumpctl:
@@ -255,6 +255,9 @@ class _Progress:
 
 
 def _write(final: Groups, outputs: _Outputs) -> None:
+    if outputs.database and os.path.isfile(outputs.database):
+        with closing(files.resume(outputs.database, __version__)) as base:
+            base.name(final.groups)
     for file in outputs.tables:
         from findleaks.triage.parquet import table
 
