@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Optional
 
 from findleaks.triage.identity import described, signature_of
-from findleaks.triage.row import LeakSum, Row
+from findleaks.triage.row import PARTIAL, LeakSum, Row
 from findleaks.triage.same import same_leaks
 
 
@@ -15,7 +15,8 @@ from findleaks.triage.same import same_leaks
 class LeakGroup:
     """A leak and the cores that have it. `blocks`, `bytes`: of all of them; `most`: of the core
     with most, which is `example`; `first`, `last`: times of cores, None if unknown; `new`: it is
-    not in the baseline; None without one. `signatures`: those that it has in single cores."""
+    not in the baseline; None without one. `signatures`: those that it has in single cores.
+    `partial`: cores that are, so that what holds the blocks may be missing there."""
 
     signature: str
     program: str
@@ -32,10 +33,17 @@ class LeakGroup:
     builds: dict[str, int] = field(default_factory=dict)
     new: Optional[bool] = None
     signatures: set[str] = field(default_factory=set)
+    partial: int = 0
+
+    @property
+    def doubtful(self) -> bool:
+        """All its cores are partial."""
+        return self.partial == self.cores
 
     def add(self, row: Row, leak: LeakSum) -> None:
         """Add the leaks of a core, all at once."""
         self.cores += 1
+        self.partial += row.status == PARTIAL
         self.leaks += leak.leaks
         self.blocks += leak.blocks
         self.bytes += leak.bytes
@@ -54,6 +62,7 @@ class LeakGroup:
             "what": self.what,
             "hint": self.hint or None,
             "cores": self.cores,
+            "partial": self.partial,
             "leaks": self.leaks,
             "blocks": self.blocks,
             "bytes": self.bytes,
@@ -67,8 +76,8 @@ class LeakGroup:
 
 
 class Grouped(NamedTuple):
-    """`groups`: those of most cores first, then of most bytes. `rows`: with the leaks of each group
-    as one, by its signature."""
+    """`groups`: those of most cores first, then of most bytes; doubtful ones last. `rows`: with the
+    leaks of each group as one, by its signature."""
 
     groups: list[LeakGroup]
     rows: list[Row]
@@ -98,7 +107,7 @@ def grouped(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grou
         for leak in row.signatures:
             groups[leak.signature].add(row, leak)
     found = [group for group in groups.values() if group.cores]
-    return Grouped(sorted(found, key=lambda group: (-group.cores, -group.bytes, group.signature)), made)
+    return Grouped(sorted(found, key=lambda group: (group.doubtful, -group.cores, -group.bytes, group.signature)), made)
 
 
 def _named(row: Row, names: Mapping[str, LeakGroup]) -> Row:

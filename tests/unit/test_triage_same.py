@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from findleaks.triage.groups import grouped
 from findleaks.triage.identity import signature_of
-from findleaks.triage.row import OK, LeakSum, Row
+from findleaks.triage.row import OK, PARTIAL, LeakSum, Row
 from findleaks.triage.same import same_leaks
 
 LIST = ("→ text", "→ 24 B", ".")
@@ -61,6 +61,13 @@ def test_words_that_few_texts_begin_with() -> None:
     names = [leak(size=0, leaks=1, label=f'text "{name}"') for name in ("anna", "bert", "carla", "dora")]
     requests = leak(size=0, leaks=9, label='text "GET"')
     assert groups([requests], *([one] for one in names)) in ([{requests}, set(names)], [set(names), {requests}])
+
+
+def test_groups_of_partial_cores_only_come_last() -> None:
+    rows = [Row(name, status, "shop", signatures=(one,)) for name, status, one in (("a", PARTIAL, leak(LIST)), ("b", OK, leak(NUMBER)))]
+    rows += [Row(name, PARTIAL, "shop", signatures=(leak(LIST), leak(NUMBER))) for name in "cd"]
+    found = grouped(rows).groups
+    assert [(one.cores, one.partial, one.doubtful) for one in found] == [(3, 2, False), (3, 3, True)]
 
 
 def test_groups_of_rows() -> None:
