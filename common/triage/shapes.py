@@ -39,9 +39,9 @@ _WEAK = ("code in ", "class ", "table ", "function ")
 
 
 class Shape(NamedTuple):
-    """`label`: the type's name, "text", 'text "GET"', "zeros" or ""; `strong`: a type that says all
-    there is to say, so that there are no `words`; else their classes; `ring`: whether the block
-    leads a cycle."""
+    """`label`: the type's name, "text", 'text "GET"', "array of text", "array of blocks", "zeros",
+    or ""; `strong`: a type that says all there is to say, so that there are no `words`, and any
+    size is the same leak; else their classes; `ring`: whether the block is a cycle's head."""
 
     label: str
     strong: bool
