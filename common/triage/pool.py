@@ -79,8 +79,9 @@ def examined(
     with selectors.DefaultSelector() as ended:
         running: dict[int, _Job] = {}
         left = list(reversed(sources))
+        done: list[tuple[Source, Row]] = []
         try:
-            while left or running:
+            while left or running or done:
                 while left and _fits(left[-1], running, limits):
                     # A Ctrl-C must find no child that is not in `running`; and no child that does
                     # not ignore it yet, which would go on as a second parent.
@@ -88,7 +89,9 @@ def examined(
                         job, descriptor = _start(left.pop(), limits)
                         running[descriptor] = job
                         ended.register(descriptor, selectors.EVENT_READ)
-                for key, _ in ended.select(WAIT):
+                yield from done  # once others run: what becomes of a row may wait for a disk
+                done = []
+                for key, _ in ended.select(WAIT if running else 0):
                     data = os.read(key.fd, 1 << 20)
                     running[key.fd].said.extend(data)
                     if not data:
@@ -96,9 +99,8 @@ def examined(
                             ended.unregister(key.fd)
                             os.close(key.fd)
                             job = running.pop(key.fd)
-                            row = _result(job)
-                        yield job.source, row
-                yield from _too_long(running, ended, limits.timeout)
+                            done.append((job.source, _result(job)))
+                done += _too_long(running, ended, limits.timeout)
                 waiting()
         finally:
             with ctrl_c_later():
