@@ -111,12 +111,18 @@ def examined(
 
 @contextmanager
 def ctrl_c_later() -> Iterator[None]:
-    """A Ctrl-C meanwhile comes afterwards."""
+    """A Ctrl-C meanwhile comes afterwards, also one that another thread gets, as dask's may.
+    Children inherit the mask."""
+    came: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
         yield
     finally:
+        signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _preload() -> None:
