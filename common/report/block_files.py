@@ -14,17 +14,23 @@ from findleaks.report.files import replacing
 COLUMNS = ("address", "size", "state", "kind", "allocator", "arena", "site", "type", "hint")
 """Keys of the JSON of `blocks`."""
 _SIGN, _WORD = 1 << 63, 1 << 64
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Row = Mapping[str, Any]
 
 
 def write_csv(path: str, rows: Iterable[Row]) -> None:
     """With a line of names first (RFC 4180). Addresses are as in JSON ("0x55d0…"); what is not
-    known is empty."""
+    known is empty. Text that a spreadsheet would take for a formula has "'" in front."""
     with replacing(path) as part, open(part, "w", encoding="utf-8", errors="replace", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(COLUMNS)
-        writer.writerows([row[name] for name in COLUMNS] for row in rows)
+        writer.writerows([_inert(row[name]) for name in COLUMNS] for row in rows)
+
+
+def _inert(value: object) -> object:
+    """Text comes from the core, and spreadsheets run formulas of files that they open."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 _TABLES = """

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import fuzz_corpus
 import trials
-from mutations import Core, Edit, Mutation, apply
-from trials import COMMANDS, Limits, Outcome
+from fuzz_files import Subject
+from mutations import Edit, Mutation, apply
+from trials import COMMANDS, OF_SAVED, Asked, Limits, Outcome
 
 READING = ("find", "caches --by-thread", "roots", "verify", "verdict", "runtime", "scopes", "stacks")
 """Commands that together read what there is to read."""
@@ -33,31 +34,51 @@ class Found(NamedTuple):
 
 
 class Case:
-    """A core of the corpus, with a copy in `folder` that is damaged and mended in turn."""
+    """A file of the corpus, with a copy in `folder` that is damaged and mended in turn."""
 
     def __init__(self, name: str, folder: Path, measured: bool = True) -> None:
         """Not `measured`: ample limits, and only what `find`, `caches` and `verify` read matters."""
         self.name, self.folder = name, folder
         self.sound = fuzz_corpus.get(name)
+        self.commands = OF_SAVED.get(name, COMMANDS)
+        self.asked, self.path = self._places(folder)
         known = self._known() if measured else self._guessed()
-        self.core = Core(self.sound, known["focus"])
+        self.core = Subject(self.sound, known["focus"])
         self.seconds: dict[str, float] = known["seconds"]
         self.memory: int = known["memory"]
-        self.path = folder / f"{name}.core"
-        clean = self.sound.with_name("clean.snapshot")
-        if not clean.exists():
-            trials.run(self.sound, [["snapshot", "-o", str(clean)]])
-        shutil.copy(clean, f"{self.path}.clean")
+        self._add_clean(self.asked)
         self.fifo = folder / "fifo"
         if not self.fifo.exists():
             os.mkfifo(self.fifo)
         self._copy()
 
+    def _places(self, folder: Path) -> tuple[Asked, Path]:
+        """What commands are about, and the file that is damaged."""
+        beside = self.sound.with_name("sound.core")
+        if self.name in fuzz_corpus.PROGRAMS:  # found in front of the one that the core names
+            program = folder / self.name / str(beside.with_name("mutated")).lstrip("/")
+            program.parent.mkdir(parents=True, exist_ok=True)
+            more = ("--sysroot", str(folder / self.name))
+            return Asked(beside, folder / f"{self.name}.page", beside, more), program
+        if self.name in fuzz_corpus.SAVED:
+            saved = folder / f"{self.name}{fuzz_corpus.SAVED[self.name]}"
+            return Asked(beside, saved, beside), saved
+        core = folder / f"{self.name}.core"
+        return Asked(core, core, self.sound), core
+
+    def _add_clean(self, asked: Asked) -> None:
+        """The snapshot that a damaged core is compared with."""
+        clean = self.sound.with_name("clean.snapshot")
+        if self.commands is COMMANDS:
+            if not clean.exists():
+                trials.run(asked._replace(core=asked.sound), [["snapshot", "-o", str(clean)]])
+            shutil.copy(clean, f"{asked.page}.clean")
+
     def trial(self, seed: int, count: int = 4) -> tuple[Outcome, Found]:
         """Damage the core, look at it, mend it."""
         mutation = Mutation(self.core, seed, (str(self.fifo), "/dev/zero", "/dev/tty", "/dev/stdin", "/dev/ptmx"))
         rng = random.Random(seed)
-        commands = trials.chosen(rng, self._addresses(mutation), count)
+        commands = trials.chosen(rng, self._addresses(mutation), count, self.commands)
         outcome = self.run(mutation.edits, commands)
         return outcome, Found(self.name, seed, outcome.problem, commands, mutation.edits)
 
@@ -65,9 +86,9 @@ class Case:
         """What commands do with the core so edited."""
         undo = apply(self.path, edits)
         try:
-            return trials.run(self.path, commands, self._limits(commands))
+            return trials.run(self.asked, commands, self._limits(commands))
         finally:
-            if undo is None:
+            if undo is None or self.commands is not COMMANDS:  # some of which write to the file
                 self._copy()
             else:
                 apply(self.path, undo)
@@ -99,7 +120,8 @@ class Case:
 
     def _limits(self, commands: Sequence[Sequence[str]]) -> Limits:
         seconds = sum(self.seconds.get(_line(words), trials.FLOOR) for words in commands)
-        return Limits(max(trials.FLOOR, trials.TIMES * seconds), trials.MEMORY * self.memory + trials.SPARE)
+        slower = trials.SLOWER if trials.SANITIZED else 1
+        return Limits(slower * max(trials.FLOOR, trials.TIMES * seconds), slower * (trials.MEMORY * self.memory + trials.SPARE))
 
     def _copy(self) -> None:
         subprocess.run(["cp", "--sparse=auto", self.sound, self.path], check=True)
@@ -110,32 +132,31 @@ class Case:
 
     def _focus(self, lines: Sequence[str]) -> list[int]:
         """What these commands read, if it is in the core."""
-        core = Core(self.sound)
-        found = [at for at in trials.Reads().of(self.sound, [line.split() for line in lines]) if core.offset(at)]
+        core = Subject(self.sound)
+        read = trials.Reads().of(self.sound, [line.split() for line in lines]) if core.parts else []
+        found = [at for at in read if core.offset(at)]
         core.close()
         return random.Random(0).sample(found, k=min(_KEPT, len(found)))
 
     def _known(self) -> dict[str, Any]:
         """What is known of the sound core, found out once."""
         kept = self.sound.with_name("known.json")
-        state = [zlib.crc32(repr((_state(self.sound), COMMANDS, READING)).encode())]
+        state = [zlib.crc32(repr((_state(self.sound), self.commands, READING)).encode())]
         if kept.exists():
             known: dict[str, Any] = json.loads(kept.read_text())
             if known["state"] == state:
                 return known
-        clean = self.sound.with_name("clean.snapshot")
-        clean.unlink(missing_ok=True)
-        trials.run(self.sound, [["snapshot", "-o", str(clean)]])
+        self.sound.with_name("clean.snapshot").unlink(missing_ok=True)
         focus = self._focus(READING)
+        self._copy()
+        self._add_clean(self.asked)
         seconds, memory = {}, 0
-        shutil.copy(clean, self.folder / "core.clean")
-        linked = self.folder / "core"
-        linked.unlink(missing_ok=True)
-        linked.symlink_to(self.sound)
-        for line in COMMANDS:
-            outcome = trials.run(linked, [trials.named(line, random.Random(0), focus)])
+        for line in self.commands:
+            outcome = trials.run(self.asked, [trials.named(line, random.Random(0), focus or [self.sound.stat().st_size])])
             if outcome.problem:
                 raise RuntimeError(f"{self.name}, a sound core: {line}: {outcome.problem}")
+            if self.commands is not COMMANDS:
+                self._copy()
             seconds[line], memory = outcome.seconds, max(memory, outcome.memory)
         known = {"state": state, "focus": focus, "seconds": seconds, "memory": memory}
         kept.write_text(json.dumps(known))

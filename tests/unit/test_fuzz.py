@@ -92,4 +92,4 @@ def test_what_goes_wrong_is_seen(wrong: Callable[[Session], None], seen: str, tm
     monkeypatch.setattr(Session, "done", wrong)
     if wrong is _sleeps:
         monkeypatch.setattr(trials, "PATIENCE", 2.0)
-    assert seen in trials.run(case.path, [["stacks"]], Limits(1.0, 200 << 20)).problem
+    assert seen in trials.run(case.asked, [["stacks"]], Limits(1.0, 200 << 20)).problem

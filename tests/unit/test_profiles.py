@@ -259,6 +259,14 @@ def test_blocks_as_csv_and_sqlite(tmp_path: Path) -> None:
     base.close()
 
 
+def test_no_text_of_a_core_is_a_formula(tmp_path: Path) -> None:
+    """A spreadsheet runs what begins with one of these, and RTTI may name a class so."""
+    texts = ["=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "a=1"]
+    write_csv(str(tmp_path / "a.csv"), [{**ROWS[0], "type": text} for text in texts])
+    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
+        assert [row["type"] for row in csv.DictReader(file)] == [*(f"'{text}" for text in texts[:-1]), "a=1"]
+
+
 def _failing() -> Iterator[dict[str, object]]:
     yield from ROWS
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
