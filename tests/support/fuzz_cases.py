@@ -10,7 +10,7 @@ import subprocess
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import fuzz_corpus
 import trials
@@ -36,16 +36,14 @@ class Found(NamedTuple):
 class Case:
     """A file of the corpus, with a copy in `folder` that is damaged and mended in turn."""
 
-    def __init__(self, name: str, folder: Path, measured: bool = True) -> None:
-        """Not `measured`: ample limits, and only what `find`, `caches` and `verify` read matters."""
+    def __init__(self, name: str, folder: Path, reading: Sequence[str] = READING) -> None:
+        """What the commands `reading` read of the sound core is what matters in it."""
         self.name, self.folder = name, folder
         self.sound = fuzz_corpus.get(name)
         self.commands = OF_SAVED.get(name, COMMANDS)
         self.asked, self.path = self._places(folder)
-        known = self._known() if measured else self._guessed()
-        self.core = Subject(self.sound, known["focus"])
-        self.seconds: dict[str, float] = known["seconds"]
-        self.memory: int = known["memory"]
+        self.core = Subject(self.sound, self._focus(reading))
+        self._known: dict[str, Limits] = {}
         self._add_clean(self.asked)
         self.fifo = folder / "fifo"
         if not self.fifo.exists():
@@ -83,10 +81,16 @@ class Case:
         return outcome, Found(self.name, seed, outcome.problem, commands, mutation.edits)
 
     def run(self, edits: Sequence[Edit], commands: Sequence[Sequence[str]]) -> Outcome:
-        """What commands do with the core so edited."""
+        """What commands do with the core so edited. How long they take with the sound one matters only where they took long."""
+        outcome = self._once(edits, commands, Limits(_slower(trials.HANGS), _slower(trials.MUCH)))
+        if outcome.seconds <= _slower(trials.FLOOR) and outcome.memory <= _slower(trials.LITTLE):
+            return outcome
+        return self._once(edits, commands, self._limits(commands))
+
+    def _once(self, edits: Sequence[Edit], commands: Sequence[Sequence[str]], limits: Limits) -> Outcome:
         undo = apply(self.path, edits)
         try:
-            return trials.run(self.asked, commands, self._limits(commands))
+            return trials.run(self.asked, commands, limits)
         finally:
             if undo is None or self.commands is not COMMANDS:  # some of which write to the file
                 self._copy()
@@ -119,48 +123,34 @@ class Case:
         return [mutation.address() for _ in range(8)] + [mutation.word(0)]
 
     def _limits(self, commands: Sequence[Sequence[str]]) -> Limits:
-        seconds = sum(self.seconds.get(_line(words), trials.FLOOR) for words in commands)
-        slower = trials.SLOWER if trials.SANITIZED else 1
-        return Limits(slower * max(trials.FLOOR, trials.TIMES * seconds), slower * (trials.MEMORY * self.memory + trials.SPARE))
+        """By what they take with the sound core."""
+        key = " ".join(word for words in commands for word in words)
+        if key not in self._known:
+            sound = trials.run(self.asked, commands)
+            if self.commands is not COMMANDS:
+                self._copy()
+            seconds = max(_slower(trials.FLOOR), trials.TIMES * sound.seconds)
+            self._known[key] = Limits(seconds, trials.MEMORY * sound.memory + _slower(trials.SPARE))
+        return self._known[key]
 
     def _copy(self) -> None:
         subprocess.run(["cp", "--sparse=auto", self.sound, self.path], check=True)
 
-    def _guessed(self) -> dict[str, Any]:
-        focus = self._focus(("find", "caches", "verify"))
-        return {"focus": focus, "seconds": {}, "memory": 256 << 20}
-
     def _focus(self, lines: Sequence[str]) -> list[int]:
-        """What these commands read, if it is in the core."""
+        """What these commands read, if it is in the core: found out once."""
+        kept = self.sound.with_name("focus.json")
+        state = zlib.crc32(repr((_state(self.sound), lines)).encode())
+        if kept.exists():
+            known: dict[str, list[int]] = json.loads(kept.read_text())
+            if str(state) in known:
+                return known[str(state)]
         core = Subject(self.sound)
         read = trials.Reads().of(self.sound, [line.split() for line in lines]) if core.parts else []
         found = [at for at in read if core.offset(at)]
         core.close()
-        return random.Random(0).sample(found, k=min(_KEPT, len(found)))
-
-    def _known(self) -> dict[str, Any]:
-        """What is known of the sound core, found out once."""
-        kept = self.sound.with_name("known.json")
-        state = [zlib.crc32(repr((_state(self.sound), self.commands, READING)).encode())]
-        if kept.exists():
-            known: dict[str, Any] = json.loads(kept.read_text())
-            if known["state"] == state:
-                return known
-        self.sound.with_name("clean.snapshot").unlink(missing_ok=True)
-        focus = self._focus(READING)
-        self._copy()
-        self._add_clean(self.asked)
-        seconds, memory = {}, 0
-        for line in self.commands:
-            outcome = trials.run(self.asked, [trials.named(line, random.Random(0), focus or [self.sound.stat().st_size])])
-            if outcome.problem:
-                raise RuntimeError(f"{self.name}, a sound core: {line}: {outcome.problem}")
-            if self.commands is not COMMANDS:
-                self._copy()
-            seconds[line], memory = outcome.seconds, max(memory, outcome.memory)
-        known = {"state": state, "focus": focus, "seconds": seconds, "memory": memory}
-        kept.write_text(json.dumps(known))
-        return known
+        found = random.Random(0).sample(found, k=min(_KEPT, len(found)))
+        kept.write_text(json.dumps({state: found}))
+        return found
 
 
 def _state(file: Path) -> tuple[int, int]:
@@ -168,8 +158,9 @@ def _state(file: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _line(words: Sequence[str]) -> str:
-    return " ".join(trials.NAMED if word.startswith(("0x", "-0x")) else word for word in words)
+def _slower(amount: int) -> int:
+    """For sanitizers' sake."""
+    return amount * (trials.SLOWER if trials.SANITIZED else 1)
 
 
 def kind(problem: str) -> str:

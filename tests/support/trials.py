@@ -33,16 +33,19 @@ from findleaks.disasm.capstone_loader import load_capstone
 from findleaks.engine.kernel import library
 from findleaks.errors import FindleaksError
 from findleaks.session import Session
+from findleaks.target import separate
 from findleaks.target.core import open_core
 from findleaks.triage import examine
 
 TIMES = 10
 """How much longer than with the sound core, in processor time."""
-FLOOR = 3.0
-"""Seconds that no core is denied."""
+FLOOR, HANGS = 3, 30
+"""Seconds of a processor: that no core is denied, and after which it is ended until it is known what the sound one takes."""
 MEMORY = 4
 SPARE = 128 << 20
 """So many times the memory that the sound core takes, and so much more."""
+LITTLE, MUCH = 192 << 20, 2 << 30
+"""Likewise, of memory."""
 SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
 """The kernel to use, built with sanitizers, which take time and memory of their own; "" for the usual one."""
 SLOWER = 6
@@ -163,6 +166,7 @@ def import_all() -> None:
     if SANITIZED:
         library.LIBRARY = SANITIZED
         os.__dict__.pop("RTLD_DEEPBIND", None)  # capstone would load its library with it, which AddressSanitizer refuses
+    separate.FOLDERS = ()  # the libraries' debug information is the same each time, and half of the work
     load_elftools()
     load_capstone()
     gc.collect()
