@@ -27,8 +27,11 @@ import trials  # noqa: E402
 from fuzz_cases import Case, Found, kind  # noqa: E402
 from mutations import Edit  # noqa: E402
 
-SHARES = {"node": 2, "node-24": 2, "java": 2, "java-g1": 2, "java-25": 2, "ruby": 3, "ruby-3.3": 3, "go": 3}
-"""Of large cores fewer mutations are tried; of others 6."""
+SHARES = {
+    **dict.fromkeys(("node", "node-24", "java", "java-g1", "java-25"), 1),
+    **dict.fromkeys(("ruby", "ruby-3.3", "python", "python-3.9", "python-3.14", "go"), 2),
+}
+"""Of large cores fewer mutations are tried; of others 8."""
 
 
 def main() -> int:
@@ -47,7 +50,7 @@ def main() -> int:
     if words.again:
         return again(words.again)
     names = words.only.split(",")
-    turns = [name for name in names for _ in range(SHARES.get(name, 6))]
+    turns = [name for name in names for _ in range(SHARES.get(name, 8))]
     random.Random(0).shuffle(turns)
     trials.import_all()
     problems: dict[str, Found] = {}
@@ -59,7 +62,7 @@ def main() -> int:
         print(f"{len(cases)} sound cores ready after {time.monotonic() - began:.0f} s", flush=True)
         for seed in range(words.seed, words.seed + words.count):
             case = cases[turns[seed % len(turns)]]
-            outcome, found = case.trial(seed, 3)
+            outcome, found = case.trial(seed, 2)
             done += 1
             tries[case.name] += 1
             if outcome.problem:
@@ -69,7 +72,7 @@ def main() -> int:
                 if one not in problems:
                     problems[one] = case.shrunk(found)
                     keep(problems[one], words.keep)
-            if done % 500 == 0:
+            if done % 100 == 0:
                 print(f"{done:,} mutations in {time.monotonic() - began:,.0f} s: {len(problems)} problems", flush=True)
             if words.minutes and time.monotonic() - began > words.minutes * 60:
                 break

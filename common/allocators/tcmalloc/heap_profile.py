@@ -93,7 +93,11 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
     """The profile that is being taken with this image's code, or None."""
     regions = memory.target.regions()
     low, high = (regions[0].start, regions[-1].end) if regions else (1, 1)
+    tried: set[int] = set()  # tables of the page heap point to the same few things again and again
     for _, address in words_between(memory.target, engine, image.data, max(low, 1), high):
+        if address in tried:
+            continue
+        tried.add(address)
         for layout in _layouts(memory, image, address):
             map_ = Map(*(memory.words(memory.word(address + layout.map) or 0, 5) or (0,) * 5))
             problems: list[Problem] = []
