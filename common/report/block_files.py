@@ -59,12 +59,16 @@ def write_sqlite(path: str, rows: Iterable[Row], about: Mapping[str, str], sites
             base.execute("BEGIN")
             base.executemany("INSERT INTO about VALUES (?, ?)", about.items())
             base.executemany(f"INSERT INTO blocks VALUES ({', '.join('?' * len(COLUMNS))})", map(_values, rows))
-            base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", sites)
+            base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (tuple(map(_signed, row)) for row in sites))
             base.execute("COMMIT")
         except sqlite3.Error as error:
             raise FindleaksError(f"{path}: cannot be written: {error}") from None
 
 
 def _values(row: Row) -> list[Any]:
-    address = int(row["address"], 16)
-    return [address - _WORD if address >= _SIGN else address, min(row["size"], _SIGN - 1), *(row[name] for name in COLUMNS[2:])]
+    return [_signed(int(row["address"], 16)), min(row["size"], _SIGN - 1), *(row[name] for name in COLUMNS[2:])]
+
+
+def _signed(value: object) -> object:
+    """An address as SQLite has it."""
+    return value - _WORD if isinstance(value, int) and value >= _SIGN else value

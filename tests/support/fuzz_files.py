@@ -49,6 +49,7 @@ class Subject:
             self._read_elf()
         elif self.form == "minidump":
             self._read_minidump()
+        self.tables = [table for table in self.tables if table.count]
         self.parts.sort()
         self._starts = [part.start for part in self.parts]
         self.data = self._data() or [(0, self.size, True)]
@@ -70,7 +71,7 @@ class Subject:
         head = self.read(0, 64)
         phoff, shoff = struct.unpack_from("<2Q", head, 32)
         kind, (phnum, _, shnum) = struct.unpack_from("<H", head, 16)[0], struct.unpack_from("<3H", head, 56)
-        self.tables = [table for table in (Table(phoff, phnum, 56), Table(shoff, shnum, 64)) if table.count]
+        self.tables = [Table(phoff, phnum, 56), Table(shoff, shnum, 64)]
         rows = [struct.unpack("<IIQQQQ", self.read(phoff + 56 * number, 40)) for number in range(phnum)]
         self.notes = [(offset, size) for kind_, _, offset, _, _, size in rows if kind_ == PT_NOTE]
         if kind == ET_CORE:

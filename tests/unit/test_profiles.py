@@ -250,11 +250,13 @@ def test_blocks_as_csv_and_sqlite(tmp_path: Path) -> None:
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     assert found == [{name: "" if row[name] is None else str(row[name]) for name in COLUMNS} for row in ROWS]
-    write_sqlite(str(tmp_path / "a.db"), ROWS, {"process": "a"})
+    top = 0xFFFFFFFFFF600000
+    write_sqlite(str(tmp_path / "a.db"), ROWS, {"process": "a"}, [(1, 0, top, "vsyscall", 0, "", None, None)])
     base = sqlite3.connect(tmp_path / "a.db")
     rows = base.execute(f"SELECT {', '.join(COLUMNS)} FROM blocks ORDER BY size, hint IS NULL").fetchall()
     assert [(hex(address % (1 << 64)), *rest) for address, *rest in rows] == [tuple(row[name] for name in COLUMNS) for row in ROWS]
     assert base.execute("SELECT blocks, bytes FROM totals WHERE kind = 'definite'").fetchall() == [(1, 48)]
+    assert base.execute("SELECT site, frame, address, function FROM sites").fetchall() == [(1, 0, top - (1 << 64), "vsyscall")]
     assert base.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     base.close()
 
