@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fuzz_outputs
 import profilefiles
 import pytest
 from hypothesis import given, settings
@@ -137,6 +138,19 @@ def test_heap(tmp_path: Path) -> None:
         expected[tuple(frame.address for frame in reversed(one.stack))] += one.values[1]
     assert samples == expected and names == "objects/count space/bytes"
     assert file.read_text().endswith("7f0000000000-7f0000200000 r-xp 00000000 00:00 0 /lib/libc.so.6\n")
+
+
+def test_no_name_acts_on_a_terminal(tmp_path: Path) -> None:
+    """Of mappings, modules and the process, in the formats that are text, or that a program prints."""
+    acting = "/x\x1b[31m\n\r\u202e\udc9b/y"
+    profile = made(3)
+    profile.title = acting
+    profile.regions = [Region(0x400000, 0x500000, True, False, True, acting, 0)]
+    profile.modules = [Module(acting, 0x400000, 0x400000, 0x500000)]
+    for form, end in (("heap", ".heap"), ("pprof", ".pb.gz"), ("folded", ".folded"), ("speedscope", ".json"), ("flamegraph", ".html")):
+        file = written(tmp_path, profile, form, f"a{end}")
+        assert fuzz_outputs.wrong_file(file) == "", form
+    assert "/x\\x1b[31m\\012\\r\\u202e\\x9b/y" in (tmp_path / "a.heap").read_text()
 
 
 def _heap(file: Path) -> tuple[str, Counter[tuple[int, ...]]]:
