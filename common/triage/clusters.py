@@ -32,6 +32,11 @@ LARGER_PART, LARGER_DATA = 0.5, 0.35
 """Such blocks for one of the usual size, at most; and where only the size is known of them."""
 
 
+MOST_WORK = 50_000_000
+"""Words of leaders that are compared in one core, at most. Of 50,000 leaders of 6 classes a tenth
+of these are; a core that has thousands of modules would have each be a leak, and be no end."""
+
+
 class Leader(NamedTuple):
     """A lost block that leads: its shape, and how many leaders, blocks and bytes it represents."""
 
@@ -60,25 +65,38 @@ class Cluster:
         return made
 
 
+class _Work:
+    """What may still be compared."""
+
+    def __init__(self) -> None:
+        self.left = MOST_WORK
+
+    def take(self, amount: int) -> bool:
+        """Whether so much may be."""
+        self.left -= amount
+        return self.left >= 0
+
+
 def clusters(leaders: Sequence[Leader]) -> list[Cluster]:
     """All leaders in clusters."""
+    work = _Work()
     alike: dict[tuple[str, bool, int], list[Leader]] = {}
     for leader in _common_tokens(leaders):
         size = 0 if leader.shape.strong else leader.size
         alike.setdefault((leader.shape.label, leader.shape.ring, size), []).append(leader)
-    found = [Cluster(size, members) for (_, _, size), several in alike.items() for members in _split(several)]
+    found = [Cluster(size, members) for (_, _, size), several in alike.items() for members in _split(several, work)]
     return _with_larger(found)
 
 
 # -- different leaks of one size
 
 
-def _split(leaders: list[Leader]) -> Iterator[list[Leader]]:
+def _split(leaders: list[Leader], work: _Work) -> Iterator[list[Leader]]:
     """The leaders of each leak."""
     left = [leaders]
     while left:
         several = left.pop()
-        parts = _halves(several) if len(several) >= 2 * LEAST else None
+        parts = _halves(several, work) if len(several) >= 2 * LEAST else None
         if parts is not None:
             left += parts
         elif len(several) >= 2 * LEAST:
@@ -87,9 +105,9 @@ def _split(leaders: list[Leader]) -> Iterator[list[Leader]]:
             yield from _of_few(several)
 
 
-def _halves(leaders: list[Leader]) -> Optional[list[list[Leader]]]:
+def _halves(leaders: list[Leader], work: _Work) -> Optional[list[list[Leader]]]:
     """The leaders with one class of some word, and the others, if that is another leak; None if all
-    are of one leak."""
+    are of one leak, or there is no more time for more."""
     best, chosen = TOGETHER, None
     width = max(len(leader.shape.words) for leader in leaders)
     columns = [[_broad(leader.shape.words[at]) if at < len(leader.shape.words) else ZERO for leader in leaders] for at in range(width)]
@@ -101,6 +119,8 @@ def _halves(leaders: list[Leader]) -> Optional[list[list[Leader]]]:
         for word, count in sorted(Counter(column).items()):
             if word in (ZERO, DATA) or count < LEAST or column.count(ZERO) + count > len(column) - LEAST:
                 continue
+            if not work.take(width * len(leaders)):
+                return None
             inside = [one == word for one in column]
             others = [one not in (word, ZERO) for one in column]
             apart = max((_distance(other, inside, others) for index, other in enumerate(columns) if index != at), default=0.0)
@@ -185,21 +205,25 @@ def _agreed(counts: dict[str, float], weight: float) -> str:
 
 def _with_larger(found: Iterable[Cluster]) -> list[Cluster]:
     """Clusters joined with those of blocks that are LARGER."""
-    left = {(one.label, one.ring, one.size, at): one for at, one in enumerate(sorted(found, key=lambda one: (-one.weight, one.words)))}
-    for key, small in sorted(left.items(), key=lambda item: item[1].weight):
+    left = dict(enumerate(sorted(found, key=lambda one: (-one.weight, one.words))))
+    alike: dict[tuple[str, bool, int], list[int]] = {}
+    for number, one in left.items():
+        alike.setdefault((one.label, one.ring, one.size), []).append(number)
+    for at in sorted(left, key=lambda number: left[number].weight):
+        small = left[at]  # with those that were joined with it
         if not small.size:
             continue
+        usual = [(other, left[other]) for other in alike.get((small.label, small.ring, small.size - LARGER), ()) if other in left]
         near = [
             (len(set(enumerate(one.words)) ^ set(enumerate(small.words))), other)
-            for other, one in left.items()
-            if (one.label, one.ring, one.size) == (small.label, small.ring, small.size - LARGER)
-            and small.weight <= (LARGER_PART if one.words else LARGER_DATA) * one.weight
+            for other, one in usual
+            if small.weight <= (LARGER_PART if one.words else LARGER_DATA) * one.weight
             and (_alike(one.words, small.words) or small.weight < LEAST)
         ]
         if near:
             _, other = min(near)
             left[other] = left[other].joined(small)
-            del left[key]
+            del left[at]
     return list(left.values())
 
 
