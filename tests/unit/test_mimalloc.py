@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import fake
@@ -314,3 +315,34 @@ def test_segments_that_all_have_another_cookie(row: layout.Segments, tmp_path: P
         assert sum(isinstance(one, Mimalloc) for one in directory.allocators) == segments.MOST
         assert any(f"{count - segments.MOST - 1} more: they are not read" in problem.what for problem in directory.problems)
     assert work[1] < 4 * work[0]
+
+
+class Counted(list[layout.Page]):
+    """Pages that count how often they are looked at."""
+
+    given = 0
+
+    def __iter__(self) -> Iterator[layout.Page]:
+        for page in super().__iter__():
+            self.given += 1
+            yield page
+
+
+def test_pages_that_all_have_another_heap() -> None:
+    """Their owners are looked up once, not for each heap."""
+    row, count = layout.SEGMENTS[0], 100
+    image = Image(row)
+    image.memory = bytearray((count + 2) * layout.SLICE)
+    records = []
+    for number in range(count):
+        start = SEGMENT + (number + 1) * layout.SLICE
+        image.fill(slice_count=1, start=start, heap=THREAD + 0x20000 + 64 * number, free=0, local=0, thread=0, used=0)
+        records.append(bytes(image.memory[image.meta - SEGMENT :][: row.page.size]))
+    for number, record in enumerate(records):
+        image.put(image.meta + number * row.page.size, record)
+    image.word(SEGMENT + row.header.offsets["slice_entries"], count + 1)
+    _, found = image.read()
+    assert len({page.heap for page in found.pages}) == count
+    found.pages = pages = Counted(found.pages)
+    found._read_delayed(row)
+    assert count <= pages.given <= 2 * count
