@@ -205,6 +205,11 @@ class Session:
             found = [one for runtime in self.runtimes for one in runtime.recordings()]
             return Sites([*found, *(one for allocator in self.directory.allocators for one in allocator.recordings(blocks))])
 
+    @property
+    def recorded(self) -> bool:
+        """Whether there may be `sites`; known without reading them."""
+        return any(one.recorded for one in self.runtimes) or any(one.recorded for one in self.directory.allocators)
+
     @cached_property
     def dead(self) -> Sequence[Range]:
         """Parts of managed heaps without live objects, sorted and disjoint."""
