@@ -55,7 +55,7 @@ bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 
 	$(BIN)/python tests/bench/exports.py
 	$(BIN)/python tests/bench/triage.py
 
-fuzz: venv kernel ## 10,000 damaged cores of every allocator and runtime; what goes wrong is shrunk and kept in build/fuzz
+fuzz: venv kernel ## 10,000 damaged cores and other files, of every allocator and runtime; what goes wrong is shrunk and kept in build/fuzz
 	$(BIN)/python tests/fuzz/fuzz.py --count 8500
 	$(BIN)/python tests/fuzz/fuzz.py --count 1500 --seed 8501 --sanitized
 	$(BIN)/python tests/fuzz/images.py

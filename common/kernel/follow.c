@@ -178,8 +178,8 @@ API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t n
 }
 
 /* The nodes of lists [first, last), at most LANES; no more than `most` in `nodes`. */
-static int follow_some(const road *whole, uint64_t most, lane *lanes, const uint64_t *heads, const range *within, uint64_t first, uint64_t last, words *nodes,
-                       uint64_t *ends, words *problems) {
+static int follow_some(const road *whole, uint64_t most, lane *lanes, const uint64_t *heads, const range *within, uint64_t first,
+                       uint64_t last, words *nodes, uint64_t *ends, words *problems) {
     road r = *whole;
     r.limit = most - nodes->count < whole->limit ? most - nodes->count : whole->limit;
     if (follow_sound(&r, lanes, heads + first, within ? within + first : NULL, last - first))

@@ -33,8 +33,8 @@ LARGER_PART, LARGER_DATA = 0.5, 0.35
 
 
 MOST_WORK = 50_000_000
-"""Words of leaders that are compared in one core, at most. Of 50,000 leaders of 6 classes a tenth
-of these are; a core that has thousands of modules would have each be a leak, and be no end."""
+"""Words of leaders that are compared in one core, at most: 50,000 leaders whose words are of 6
+classes take some 16 million. In a core of thousands of modules each could be a leak of its own."""
 
 
 class Leader(NamedTuple):

@@ -23,7 +23,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
 HEAP_BYTES = 2840  # bytes of mi_heap_t of 2.x, at least
-MAX_DELAYED = 1 << 20  # nodes of all heaps' thread_delayed_free lists, at most
+MAX_DELAYED = 1 << 24  # nodes of all heaps' thread_delayed_free lists, at most
 SHOWN = 16  # problems of one kind that are listed one by one
 
 Key = TypeVar("Key")
