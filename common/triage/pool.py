@@ -21,7 +21,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple, NoReturn, Optional
 
-from findleaks.engine.load import missing_kernel
+from findleaks.engine.load import THREADS, missing_kernel
 from findleaks.formatting import size as human
 from findleaks.target.base import Target
 from findleaks.triage.examine import Source, examine, failed
@@ -161,6 +161,8 @@ def _child(source: Source, limits: Limits, writes: int, parent: int) -> NoReturn
             os._exit(status)  # it ended before that was asked for
         with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("1000")
+        if limits.jobs > 1:  # the others use the other processors
+            os.environ.setdefault(THREADS, "1")
         row = examine(source, limits.sysroot, opened=lambda target: _bound_memory(target, limits.memory))
         with os.fdopen(writes, "wb") as out:
             out.write(json.dumps(row.packed()).encode("ascii"))
