@@ -193,7 +193,8 @@ class CoreTarget(ExtentReader, ImageTarget):
         proven the same, and zeros for a .bss never written to; the files by modules' starts."""
         files: dict[int, Optional[FileSource]] = {}
         extra: list[Extent] = []
-        search = ModuleFiles(self._exe, self._sysroot, self._remedy, "the core")
+        search = ModuleFiles(self._exe, self._sysroot, self._remedy, "the core", self.path)
+        self.separate.shunned = search.shunned
         for found, module in zip(self._images, self._modules):
             if module.path != VDSO:
                 files[module.start] = search.find(found, module, found is self._main)

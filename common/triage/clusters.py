@@ -33,6 +33,11 @@ LARGER_PART, LARGER_DATA = 0.5, 0.35
 """Such blocks for one of the usual size, at most; and where only the size is known of them."""
 
 
+MOST_WORK = 50_000_000
+"""Words of leaders that are compared in one core, at most: 50,000 leaders whose words are of 6
+classes take some 16 million. In a core of thousands of modules each could be a leak of its own."""
+
+
 class Leader(NamedTuple):
     """A lost block that leads: its shape, and how many leaders, blocks and bytes it represents."""
 
@@ -61,37 +66,54 @@ class Cluster:
         return made
 
 
+class _Work:
+    """What may still be compared."""
+
+    def __init__(self) -> None:
+        self.left = MOST_WORK
+
+    def take(self, amount: int) -> bool:
+        """Whether so much may be."""
+        self.left -= amount
+        return self.left >= 0
+
+
 def clusters(leaders: Sequence[Leader]) -> list[Cluster]:
     """All leaders in clusters."""
-    alike: dict[tuple[str, int], list[Leader]] = {}
+    work = _Work()
+    groups: dict[tuple[str, int], list[Leader]] = {}
     for leader in common_tokens(leaders):
         size = 0 if leader.shape.strong else leader.size
-        alike.setdefault((leader.shape.label, size), []).append(leader)
-    return with_larger(Cluster(size, members) for (_, size), several in alike.items() for members in _split(several))
+        groups.setdefault((leader.shape.label, size), []).append(leader)
+    return with_larger(Cluster(size, members) for (_, size), several in groups.items() for members in _split(several, work))
 
 
 # -- different leaks of one size
 
 
-def _split(leaders: list[Leader]) -> Iterator[list[Leader]]:
+def _split(leaders: list[Leader], work: _Work) -> Iterator[list[Leader]]:
     """The leaders of each leak."""
     left = [leaders]
     while left:
         several = left.pop()
-        parts = _halves(several) if len(several) >= 2 * LEAST else None
+        parts = _halves(several, work) if len(several) >= 2 * LEAST else None
         if parts is not None:
             left += parts
-        elif len(several) >= REPEATED * len({tuple(map(said, leader.shape.words)) for leader in several}):
+        elif len(several) < 2 * LEAST or _hold_no_remains(several, work):
             yield from _of_few(several)
-        elif len(several) >= 2 * LEAST:
-            yield several
         else:
-            yield from _of_few(several)
+            yield several
 
 
-def _halves(leaders: list[Leader]) -> Optional[list[list[Leader]]]:
+def _hold_no_remains(leaders: Sequence[Leader], work: _Work) -> bool:
+    """Whether each combination of words is in several; False if to compare them takes too long."""
+    combinations = len({tuple(map(said, leader.shape.words)) for leader in leaders})
+    return len(leaders) >= REPEATED * combinations and work.take(combinations * len(leaders))
+
+
+def _halves(leaders: list[Leader], work: _Work) -> Optional[list[list[Leader]]]:
     """The leaders with one class of some word, and the others, if that is another leak; None if all
-    are of one leak."""
+    are of one leak, or there is no more time for more."""
     best, chosen = TOGETHER, None
     width = max(len(leader.shape.words) for leader in leaders)
     columns = [[_broad(leader.shape.words[at]) if at < len(leader.shape.words) else ZERO for leader in leaders] for at in range(width)]
@@ -103,6 +125,8 @@ def _halves(leaders: list[Leader]) -> Optional[list[list[Leader]]]:
         for word, count in sorted(Counter(column).items()):
             if word in (ZERO, DATA) or count < LEAST or column.count(ZERO) + count > len(column) - LEAST:
                 continue
+            if not work.take(width * len(leaders)):
+                return None
             inside = [one == word for one in column]
             others = [one not in (word, ZERO) for one in column]
             apart = max((_distance(other, inside, others) for index, other in enumerate(columns) if index != at), default=0.0)
@@ -200,22 +224,25 @@ def _agreed(counts: dict[str, float], weight: float) -> str:
 
 def with_larger(found: Iterable[Cluster]) -> list[Cluster]:
     """Clusters joined with those of blocks that are LARGER."""
-    left = {(one.label, one.size, at): one for at, one in enumerate(sorted(found, key=lambda one: (-one.weight, one.words)))}
-    for key in sorted(left, key=lambda key: left[key].weight):
-        small = left[key]  # with what has joined it
+    left = dict(enumerate(sorted(found, key=lambda one: (-one.weight, one.words))))
+    groups: dict[tuple[str, int], list[int]] = {}
+    for number, one in left.items():
+        groups.setdefault((one.label, one.size), []).append(number)
+    for at in sorted(left, key=lambda number: left[number].weight):
+        small = left[at]  # with those that were joined with it
         if not small.size:
             continue
+        usual = [(other, left[other]) for other in groups.get((small.label, small.size - LARGER), ()) if other in left]
         near = [
             (len(set(enumerate(one.words)) ^ set(enumerate(small.words))), other)
-            for other, one in left.items()
-            if (one.label, one.size) == (small.label, small.size - LARGER)
-            and small.weight <= (LARGER_PART if pointers(one.words) else LARGER_DATA) * one.weight
+            for other, one in usual
+            if small.weight <= (LARGER_PART if pointers(one.words) else LARGER_DATA) * one.weight
             and (alike(one.words, small.words) or small.weight < LEAST)
         ]
         if near:
             _, other = min(near)
             left[other] = left[other].joined(small)
-            del left[key]
+            del left[at]
     return list(left.values())
 
 

@@ -32,6 +32,7 @@ never end.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sqlite3
@@ -41,6 +42,7 @@ from pathlib import Path
 from typing import Optional
 
 from findleaks.errors import FindleaksError, TargetError
+from findleaks.formatting import printable
 from findleaks.triage.examine import Source
 from findleaks.triage.groups import LeakGroup
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, LeakSum, Row, utf8
@@ -66,6 +68,8 @@ CREATE INDEX warnings_by_core ON warnings (core);
 """
 _SCHEMA = {re.split(r"\W+", sql)[2]: sql for sql in (part.strip() for part in _TABLES.split(";")) if sql}
 """The SQL of each table and index as sqlite_master has it, by name."""
+_DAMAGED = (sqlite3.Error, ValueError, TypeError, OverflowError)
+"""What reading a damaged file raises; text that is no UTF-8 is a ValueError."""
 _CORE = "INSERT INTO cores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _LEAK = "INSERT INTO leaks VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?)"
 _LEAKS = """SELECT own, what, ifnull(hint, ''), leaks, blocks, bytes, example, label, size, ring, words FROM leaks WHERE core = ?"""
@@ -78,8 +82,12 @@ class Store:
         self._base, self.path = base, path
 
     def done(self) -> dict[str, tuple[int, int]]:
-        """Size and time of change of each file that has a row, by name."""
-        return {core: (size, changed) for core, size, changed in self._base.execute("SELECT core, size, changed FROM cores")}
+        """Size and time of change of each file that has a row, by name. TargetError where the file
+        is damaged."""
+        try:
+            return {core: (size, changed) for core, size, changed in self._base.execute("SELECT core, size, changed FROM cores")}
+        except _DAMAGED as error:
+            raise TargetError(f"{self.path}: the triage is damaged: {error}") from None
 
     def add(self, source: Source, row: Row) -> None:
         """Add a core, in place of its row of before, if any."""
@@ -133,7 +141,7 @@ def resume(path: str, version: str) -> Store:
         _check(base, path)
         base.execute("PRAGMA synchronous = NORMAL")
         return Store(base, path)
-    except sqlite3.DatabaseError as error:
+    except _DAMAGED as error:
         raise _unwritable(path, error) from None
 
 
@@ -152,7 +160,7 @@ def rows(path: str) -> Iterator[Row]:
         _check(base, path)
         for core, size, _, *columns in base.execute("SELECT * FROM cores ORDER BY core"):
             yield _row(base, core, size, columns)
-    except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
+    except _DAMAGED as error:
         raise TargetError(f"{path}: the triage is damaged: {error}") from None
     finally:
         base.close()
@@ -181,6 +189,10 @@ def _check(base: sqlite3.Connection, path: str) -> None:
     made = dict(base.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 100"))
     if made != _SCHEMA:
         raise TargetError(f"{path}: the triage is damaged: its tables are not those of this format")
+    # Pages in a circle would be read for ever.
+    (found,) = base.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise TargetError(f"{path}: the triage is damaged: {printable(str(found), 200)}")
 
 
 def _columns(core: str, source: Source, row: Row) -> tuple[object, ...]:
@@ -217,13 +229,13 @@ def _row(base: sqlite3.Connection, core: str, size: int, columns: list[object]) 
         build_id=str(build_id or ""),
         signal=str(signal or ""),
         frame=str(frame or ""),
-        time=None if when is None else float(str(when)),
+        time=None if when is None else _seconds(when),
         lost_blocks=None if blocks is None else _int(blocks),
         lost_bytes=None if lost is None else _int(lost),
         findings=tuple(FindingLine(str(kind), _int(held), str(title)) for kind, held, title in lines),
         signatures=tuple(sorted(leaks, key=lambda leak: (-leak.bytes, leak.signature))),
         warnings=tuple(str(text) for (text,) in base.execute("SELECT text FROM warnings WHERE core = ? ORDER BY rowid", (core,))),
-        seconds=float(str(seconds)),
+        seconds=_seconds(seconds),
         error=str(error or ""),
         size=_int(size),
     )
@@ -233,6 +245,12 @@ def _int(value: object) -> int:
     if not isinstance(value, int) or value < 0:
         raise ValueError("a count was expected")
     return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError("a time was expected")
+    return float(value)
 
 
 def _whole(count: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
+from hostile import lines_run
 
 from findleaks.triage.clusters import Leader, clusters
 from findleaks.triage.identity import described
@@ -74,6 +76,28 @@ def test_blocks_a_little_larger_belong_to_those_of_their_size() -> None:
     assert [weight for weight, _ in found(usual, larger, largest)] == [109]
     assert [weight for weight, _ in found(usual, leaders(7, [[DATA], [f"{LOST}text"], [DATA]], size=72))] == [7, 100]
     assert [weight for weight, _ in found(usual, leaders(7, [[HELD], ["shop code"], [DATA]], size=88))] == [7, 100]
+
+
+def test_none_is_lost_where_each_is_a_little_larger_than_the_next() -> None:
+    sizes = [leaders(count, [[HELD], ["shop code"]], size) for count, size in ((100, 56), (30, 72), (8, 88))]
+    assert found(*sizes) == [(138, (HELD, "shop code"))]
+
+
+def test_work_grows_as_the_number_of_sizes() -> None:
+    work = []
+    for count in (500, 2000):
+        some = [one for number in range(count) for one in leaders(1, [[HELD], ["shop code"]], 48 + 32 * number)]
+        work.append(lines_run(partial(clusters, some)))
+    assert work[1] < 6 * work[0]
+
+
+def test_work_is_bounded_where_each_is_another_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core may claim thousands of modules, and each word may point into another."""
+    monkeypatch.setattr("findleaks.triage.clusters.MOST_WORK", 200_000)
+    some = [one for number in range(500) for one in leaders(4, [[f"lib{number} data"]] * 8)]
+    made: list[int] = []
+    assert lines_run(lambda: made.append(sum(len(cluster.members) for cluster in clusters(some))), 20_000_000) > 0
+    assert made == [2000]
 
 
 def test_texts_by_the_word_they_begin_with() -> None:

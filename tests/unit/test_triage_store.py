@@ -99,6 +99,9 @@ def test_one_that_was_hardly_begun_is_gone_on_with(tmp_path: Path) -> None:
         ("UPDATE cores SET time = 'soon'", "damaged"),
         ("UPDATE leaks SET example = 'x'", "damaged"),
         ("UPDATE leaks SET bytes = -1", "a count was expected"),
+        ("UPDATE cores SET seconds = 'nan'", "a time was expected"),
+        ("UPDATE cores SET seconds = 9e999", "a time was expected"),
+        ("UPDATE leaks SET what = CAST(x'ff' AS TEXT)", "damaged"),
     ],
 )
 def test_another_database_is_refused(tmp_path: Path, change: str, why: str) -> None:
@@ -115,10 +118,37 @@ def test_any_byte_may_be_wrong(tmp_path: Path) -> None:
     data = (tmp_path / "a.db").read_bytes()
     for at in range(0, len(data), 997):
         (tmp_path / "b.db").write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
-        try:
-            assert len(list(store.rows(str(tmp_path / "b.db")))) <= 20
-        except FindleaksError as error:
-            assert "\n" not in str(error)
+        for read in (list_of_rows, store.signatures, gone_on_with):
+            try:
+                assert len(read(str(tmp_path / "b.db"))) <= 20
+            except FindleaksError as error:
+                assert "\n" not in str(error)
+
+
+def list_of_rows(path: str) -> list[Row]:
+    return list(store.rows(path))
+
+
+def gone_on_with(path: str) -> dict[str, tuple[int, int]]:
+    with closing(store.resume(path, "1")) as base:
+        return base.done()
+
+
+def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
+    """Else a b-tree whose page is its own child would be read for ever."""
+    path = tmp_path / "a.db"
+    made(path, *(dataclasses.replace(GOOD, core=f"/{at}" + "x" * 400) for at in range(100)))
+    with closing(sqlite3.connect(path)) as base:
+        (page,) = base.execute("SELECT rootpage FROM sqlite_master WHERE name = 'cores'").fetchone()
+        (size,) = base.execute("PRAGMA page_size").fetchone()
+    data = bytearray(path.read_bytes())
+    at = (page - 1) * size
+    assert data[at] == 5  # an interior page of a table (https://www.sqlite.org/fileformat.html)
+    data[at + 8 : at + 12] = page.to_bytes(4, "big")
+    path.write_bytes(data)
+    for read in (list_of_rows, gone_on_with):
+        with pytest.raises(FindleaksError, match="damaged"):
+            read(str(path))
 
 
 def test_parquet_has_the_rows(tmp_path: Path) -> None:
