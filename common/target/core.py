@@ -63,6 +63,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             self.warnings.append(f"{self._name}: memory at the very end of the address space, where no process has any: left out")
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
         self._process = self._notes(view, head, headers)
+        self.arch = arch = arch.with_page(self._process.auxv.get(notes.AT_PAGESZ, 0))
         self._snapshot = self._own_note()
         self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
         self.pid: Optional[int] = self._process.pid

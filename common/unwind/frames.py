@@ -12,14 +12,6 @@ from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.unwind.expression import evaluate
 
 DEEPEST = 4096  # frames of one thread
-DWARF_REGISTERS = {
-    # System V ABI, AMD64 supplement 1.0, figure 3.36; 16 is the return address
-    "x86-64": (
-        *("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"),
-        *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip"),
-    ),
-}
-FRAME_POINTERS = {"x86-64": "rbp"}
 
 
 class Frame(NamedTuple):
@@ -54,13 +46,18 @@ class Unwinder:
 
     def __init__(self, target: Mapped) -> None:
         self.target = target
-        self._names = DWARF_REGISTERS.get(target.arch.name, ())
-        self._sp = self._names.index(target.arch.sp) if self._names else -1
-        self._fp = self._names.index(FRAME_POINTERS[target.arch.name]) if self._names else -1
+        self._names = target.arch.dwarf_registers
+        self._pc = len(self._names) - 1
+        self._sp, self._fp = self._names.index(target.arch.sp), self._names.index(target.arch.frame_pointer)
+        self._link = self._names.index(target.arch.link_register) if target.arch.link_register else -1
         self._modules = sorted(target.modules(), key=lambda module: module.start)
         self._starts = [module.start for module in self._modules]
         self._regions = list(target.regions())
         self._region_starts = [region.start for region in self._regions]
+        # Above the addresses of code, return addresses may have a signature (Arm's pointer
+        # authentication), in bits that no mapping has.
+        top = self._regions[-1].end - 1 if self._regions else target.arch.mask
+        self._code_mask = (1 << top.bit_length()) - 1
         self._tables: dict[int, FrameTable] = {}
         self._rows: dict[int, Optional[Row]] = {}
 
@@ -74,9 +71,6 @@ class Unwinder:
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
         exact = True  # the frame was interrupted here: pc is no return address
-        if not self._names:
-            kept.append(FrameRegisters({}, None))
-            return Trace(tuple(frames), f"stacks of {self.target.arch.name} are not unwound")
         while len(frames) < most:
             row = self.row(pc if exact else pc - 1)
             kept.append(FrameRegisters(registers, frozenset(row.rules) if row is not None else None))
@@ -90,7 +84,7 @@ class Unwinder:
                 return Trace(tuple(frames), f"nothing says who called {pc:#x}")
             caller, how = step
             signal = row is not None and row.signal
-            pc, after = caller.pop(len(self._names) - 1, 0), caller[self._sp]
+            pc, after = caller.pop(self._pc, 0), caller[self._sp]
             if not pc and how != "return address":
                 return Trace(tuple(frames), "")
             if not self.executable(pc):
@@ -146,17 +140,18 @@ class Unwinder:
             else:
                 return None
             caller = dict(registers)
-            caller.pop(len(self._names) - 1, None)
+            caller.pop(self._pc, None)
             caller[self._sp] = frame
-            returns = len(self._names) - 1
             for register, rule in row.rules.items():
                 value = self._value(rule, frame, registers)
-                place = returns if register == row.return_register else register
                 if value is None:
-                    caller.pop(place, None)
+                    caller.pop(register, None)
                 else:
-                    caller[place] = value
-            if returns not in caller:
+                    caller[register] = value
+            if row.return_register != self._pc and row.return_register in caller:  # a link register
+                caller[row.return_register] &= self._code_mask
+                caller[self._pc] = caller[row.return_register]
+            if self._pc not in caller:
                 return None
             return caller, "cfi"
         except (UnreadableMemory, Malformed):
@@ -182,16 +177,17 @@ class Unwinder:
     def _by_frame_pointer(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
         """Without call frame information. A call to an invalid address has its return address on
         top of the stack; code made at run time keeps frame pointers."""
-        word, sp = self.target.arch.word, registers[self._sp]
-        returns = len(self._names) - 1
+        word, sp, link = self.target.arch.word, registers[self._sp], self._link
         try:
             if exact and not self.executable(pc):
-                return {**registers, returns: self.target.word(sp), self._sp: sp + word}, "return address"
+                if link >= 0:
+                    return {**registers, self._pc: registers.get(link, 0) & self._code_mask}, "return address"
+                return {**registers, self._pc: self.target.word(sp), self._sp: sp + word}, "return address"
             frame = registers.get(self._fp, 0)
             stack = self._stack(sp)
             if not sp <= frame < stack.end - word or frame % word:
                 return None
-            caller = {self._fp: self.target.word(frame), self._sp: frame + 2 * word, returns: self.target.word(frame + word)}
-            return caller, "frame pointer"
+            returns = self.target.word(frame + word) & self._code_mask
+            return {self._fp: self.target.word(frame), self._sp: frame + 2 * word, self._pc: returns}, "frame pointer"
         except UnreadableMemory:
             return None

@@ -1,0 +1,105 @@
+"""Cores of other machines, looked at on this one: true ones, of Debian's kernels under qemu (tests/support/foreign.py). Every block of the
+truth program is called what it is, whatever the malloc; every door gives one answer; and the host's libc is never taken for the core's."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import foreign_truth
+import pytest
+import truth
+from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
+
+MACHINES = ("arm64",)
+NO_FILES = re.compile(r"truth, libc\.so\.6, ld-linux-[\w-]+\.so\.\d: not on this machine: .*")
+
+
+@pytest.fixture(scope="module", params=MACHINES)
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[truth.Record]]:
+    """The core in cores/, and what its program said."""
+    core, said = foreign_truth.kept(request.param, tmp_path_factory.mktemp(request.param))
+    return core, truth.parse(said)
+
+
+def check_warnings(warnings: list[str]) -> None:
+    assert len(warnings) == 1
+    assert NO_FILES.fullmatch(warnings[0]), warnings
+
+
+def test_every_block_is_called_what_it_is(kept: tuple[Path, list[truth.Record]]) -> None:
+    core, records = kept
+    blocks, warnings = truth.ask(str(core))
+    verdict = truth.compare(records, blocks)
+    assert verdict.perfect, str(verdict)
+    assert verdict.compared > 4000
+    assert truth.compare_leaders(records, core)[:5] == []
+    check_warnings(warnings)
+
+
+def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
+    """What a block's address, its holder and its heap are, asked one by one."""
+    core, records = kept
+    verified = json.loads(ran("verify", "--json", str(core), check=True).stdout)
+    assert verified["sound"] is True
+    used = {"blocks": 0, "bytes": 0}
+    for total in json.loads(ran("caches", "--json", str(core), check=True).stdout)["totals"]:
+        used["bytes"] += total["in_use"]
+    listed = [record for record in records if record.state == "in-use"]
+    assert used["bytes"] >= sum(record.usable for record in listed)
+    held = next(record for record in listed if record.category == "global")
+    by_register = next(record for record in listed if record.category == "register")
+    # Of a thread that was created: its arena is above the program break.
+    in_tls = max((record for record in listed if record.category == "tls"), key=lambda record: record.address)
+    answers = json.loads(ran("whatis", "--json", *(hex(one.address) for one in (held, by_register, in_tls)), str(core), check=True).stdout)
+    assert [one["block"]["kind"] for one in answers["answers"]] == ["reachable"] * 3
+    assert json.loads(ran("path", "--json", hex(held.address), str(core), check=True).stdout)["path"][0]["from"].startswith("truth+0x")
+    assert "thread-local" in ran("path", hex(in_tls.address), str(core), check=True).stdout
+    roots = json.loads(ran("roots", "--json", "--limit", "0", str(core), check=True).stdout)
+    assert roots["total"]["blocks"] > 900
+
+
+def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> None:
+    core, records = kept
+    some = [hex(one.address) for one in records if one.category in ("register", "stack", "tls", "chain", "cycle", "mmapped")][:24]
+    questions = [
+        ["find"],
+        ["blocks"],
+        ["caches"],
+        ["whatis", *some],
+        ["refs", some[0]],
+        ["path", some[1]],
+        ["roots"],
+        ["verify"],
+        ["stacks"],
+    ]
+    expected = [line for words in questions for line in objects(findleaks(words[0], "--json", *words[1:], str(core)))]
+    typed = [" ".join(["leaks", words[0], "--json", *words[1:]]) for words in questions]
+    assert len(expected) > 4000
+    in_gdb = ["gdb-multiarch", "-nx", "-batch", "-ex", f"source {GDB_LOADER}", "-ex", f"core-file {core}"]
+    for command in typed:
+        in_gdb += ["-ex", command]
+    done = subprocess.run(in_gdb, capture_output=True, text=True, timeout=PATIENCE, env=environment())
+    assert without_files(objects(done.stdout)) == without_files(expected)
+    assert without_files(objects(lldb(typed, "-c", str(core)))) == without_files(expected)
+
+
+def without_files(lines: list[str]) -> list[str]:
+    """The lines, less what is said of files that are not on this machine: each door has a remedy of its own."""
+    return [re.sub(r'"warnings": \[("[^"]*not on this machine[^"]*"(, )?)', '"warnings": [', line) for line in lines]
+
+
+def test_files_of_the_host_are_not_the_cores(kept: tuple[Path, list[truth.Record]], tmp_path: Path) -> None:
+    """A libc that lies where the core's did, but has another build-id, or is another machine's, is not used."""
+    core, _ = kept
+    expected = ran("blocks", "--json", str(core), check=True).stdout.splitlines()[:-1]
+    for place in ("lib/aarch64-linux-gnu/libc.so.6", "usr/lib/aarch64-linux-gnu/libc.so.6"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        shutil.copy("/lib/x86_64-linux-gnu/libc.so.6", tmp_path / place)
+    answered = ran("blocks", "--json", "--sysroot", str(tmp_path), str(core), check=True).stdout.splitlines()
+    assert answered[:-1] == expected
+    (warning, *_) = json.loads(answered[-1])["warnings"]
+    assert "is not the core's" in warning, warning
