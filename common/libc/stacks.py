@@ -281,9 +281,9 @@ def _descriptor_check(target: Target, threads: Sequence[Thread]) -> Callable[[in
     live, offset = {thread.thread_pointer for thread in threads}, _live_offset(target, threads)
 
     def check(tcb: int) -> bool:
-        if tcb in live or offset == NO_OFFSET:
-            return tcb in live or bool(tcb > 0 and _candidates(target, tcb))
-        return next(_stacks_at(target, [tcb], offset)) is not None
+        if tcb in live or offset != NO_OFFSET:
+            return tcb in live or next(_stacks_at(target, [tcb], offset)) is not None
+        return tcb > 0 and not all((start | end) % MIN_STACK for start, end in _candidates(target, tcb).values())
 
     return check
 

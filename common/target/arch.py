@@ -42,8 +42,8 @@ class Arch:
     mapping_calls: tuple[int, ...]  # mmap, munmap, brk, mremap, madvise
     page: int = 4096
     pages: tuple[int, ...] = (4096,)  # all sizes that a kernel may have been built with
-    # A signal handler returns to this code, and its stack pointer is then this many bytes below the
-    # interrupted registers, in the order of `dwarf_registers`. b"": call frame information has it.
+    # A signal handler returns to this code, with the stack pointer this many bytes below what was
+    # interrupted: registers in the order of `dwarf_registers`. b"": call frame information has it.
     signal_return: bytes = b""
     signal_registers: int = 0
 

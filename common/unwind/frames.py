@@ -71,30 +71,49 @@ class Unwinder:
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
         exact = True  # the frame was interrupted here: pc is no return address
+        interrupted = self._interrupted(pc, registers)
         while len(frames) < most:
-            row = self.row(pc if exact else pc - 1)
+            row = self.row(pc if exact else pc - 1) if interrupted is None else None
             kept.append(FrameRegisters(registers, frozenset(row.rules) if row is not None else None))
             if row is not None and row.outermost:
                 return Trace(tuple(frames), "")
-            step = self._by_row(row, registers) if row is not None else self._by_frame_pointer(registers, pc, exact)
+            if interrupted is not None:
+                step: Optional[tuple[dict[int, int], str]] = (interrupted, "cfi")
+            else:
+                step = self._by_row(row, registers) if row is not None else self._by_frame_pointer(registers, pc, exact)
             if step is None and row is None and not exact and registers.get(self._fp) == 0:
                 # System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has a frame pointer of 0
                 return Trace(tuple(frames), "")
             if step is None:
                 return Trace(tuple(frames), f"nothing says who called {pc:#x}")
             caller, how = step
-            signal = row is not None and row.signal
+            signal = interrupted is not None or (row is not None and row.signal)
             pc, after = caller.pop(self._pc, 0), caller[self._sp]
             if not pc and how != "return address":
                 return Trace(tuple(frames), "")
             if not self.executable(pc):
                 return Trace(tuple(frames), f"the caller would be {pc:#x}, which is no code")
-            if after <= registers[self._sp] and not signal:
+            # A function interrupted before it saved its caller's address has no frame of its own.
+            least = registers[self._sp] + (0 if exact and self._link >= 0 else 1)
+            if after < least and not signal:
                 return Trace(tuple(frames), f"the stack runs backwards at {after:#x}")
             exact, registers = signal, caller
-            frames.append(Frame(pc, pc if exact else pc - 1, after, how))
+            interrupted = self._interrupted(pc, registers)
+            frames.append(Frame(pc, pc if exact or interrupted is not None else pc - 1, after, how))
         kept.append(FrameRegisters(registers, frozenset()))
         return Trace(tuple(frames), f"more than {most:,} frames")
+
+    def _interrupted(self, pc: int, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
+        """The registers that a signal interrupted, if `pc` is where its handler returns to, and the
+        machine's call frame information does not describe that."""
+        arch = self.target.arch
+        try:
+            if not arch.signal_return or self.target.read(pc, len(arch.signal_return)) != arch.signal_return:
+                return None
+            saved = self.target.read(registers[self._sp] + arch.signal_registers, len(self._names) * arch.word)
+        except UnreadableMemory:
+            return None
+        return dict(enumerate(arch.unpack(saved)))
 
     def row(self, pc: int) -> Optional[Row]:
         """The call frame information at `pc`, cached."""

@@ -7,12 +7,17 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Optional
 
+import foreign
 import foreign_truth
 import pytest
 import truth
+from accuracy import FLAGS, SOURCE, Settle
 from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
+from foreign import ARM64
 
 MACHINES = ("arm64",)
 NO_FILES = re.compile(r"truth, libc\.so\.6, ld-linux-[\w-]+\.so\.\d: not on this machine: .*")
@@ -103,3 +108,68 @@ def test_files_of_the_host_are_not_the_cores(kept: tuple[Path, list[truth.Record
     assert answered[:-1] == expected
     (warning, *_) = json.loads(answered[-1])["warnings"]
     assert "is not the core's" in warning, warning
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    "flags", [(), ("-mbranch-protection=standard",), ("-fomit-frame-pointer", "-mbranch-protection=pac-ret+leaf")], ids=" ".join
+)
+def test_stacks(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Whole stacks: signed return addresses, a signal's frame, code made at run time, a call to nowhere."""
+    built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "stacks", "-O2", *flags)
+    tree = foreign_truth.tree(ARM64, "bookworm")
+    programs = {words: foreign.Program(tree, ("./stacks", *words.split()), (built,)) for words in ("", "crash")}
+    made = foreign.pictures(ARM64, {words or "waits": one for words, one in programs.items()})
+    files = ("--exe", str(built), "--sysroot", str(tree))
+    found = json.loads(ran("stacks", "--json", *files, str(made["waits"].core), check=True).stdout)
+    assert all(stack["complete"] for stack in found["stacks"])
+    begun = ["start", "start_thread", "thread_start"]
+    stacks = {stack["count"]: functions(stack) for stack in found["stacks"] if stack["count"] > 1}
+    assert stacks == {3: ["pause", "hold", "beta", "alpha", *begun], 2: ["pause", "hold", "gamma_", "alpha", *begun]}
+    single = [functions(stack) for stack in found["stacks"] if stack["count"] == 1]
+    assert ["pause", "hold", *["down"] * 101, *begun] in single
+    assert ["pause", "hold", "", "by_frame_pointer", *begun] in single
+    handled = next(names for names in single if "handler" in names)
+    assert handled[:3] == ["pause", "hold", "handler"]
+    assert handled[-5:] == ["raise", "faulty", *begun]
+    assert any(names[-4:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"] for names in single)
+    (stack,) = json.loads(ran("stacks", "--json", "-c", "main", *files, str(made["crash"].core), check=True).stdout)["stacks"]
+    assert stack["frames"][0]["address"] == "0x0"
+    assert functions(stack)[1:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
+
+
+def functions(stack: dict[str, Any]) -> list[str]:
+    return [frame["function"] or "" for frame in stack["frames"]]
+
+
+LINKS = {"dynamic": ("-O1",), "static": ("-O2", "-static"), "static-pie": ("-O1", "-static-pie")}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
+def test_glibc_of_each_release(suite: str, tmp_path: Path) -> None:
+    """Threads, ways to link, and heaps of other shapes, all in one emulated machine."""
+    programs = {}
+    for link, flags in LINKS.items():
+        built = foreign_truth.compiled(ARM64, suite, SOURCE, tmp_path / f"truth-{link}", *FLAGS, *flags)
+        programs[f"{link}, 5 threads"] = foreign_truth.program(ARM64, suite, built, 5)
+        if link == "dynamic":
+            programs["33 threads"] = foreign_truth.program(ARM64, suite, built, 33)
+            programs["1 thread"] = foreign_truth.program(ARM64, suite, built, 1)
+            for option in "hbsdtf":
+                programs[f"option {option}"] = foreign_truth.program(ARM64, suite, built, 3, option, 2)
+    check_all(programs)
+
+
+def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] = None) -> None:
+    """Every block of every program is called what it is."""
+    sentences = []
+    for name, made in foreign.pictures(ARM64, programs).items():
+        records = truth.parse(made.output)
+        blocks, _ = truth.ask(str(made.core))
+        if settle is not None:
+            records = list(settle(records, blocks))
+        verdict = truth.compare(records, blocks)
+        if not verdict.perfect:
+            sentences.append(f"{name}: {verdict}")
+    assert not sentences, "\n".join(sentences)

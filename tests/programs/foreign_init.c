@@ -1,8 +1,8 @@
-/* The first process of an emulated machine: runs programs one by one up to their line "ready", has the kernel dump a core of each, and
- * switches the machine off. tests/support/foreign.py writes what it reads, and describes it.
+/* The first process of an emulated machine: runs programs one by one up to their line "ready" (or until they crash), has the kernel dump a
+ * core of each, and switches the machine off. tests/support/foreign.py writes what it reads, and describes it.
  *
  * /modules        names of kernel modules to load, in order, which lie beside it
- * "work" (9p)     a folder a program: `command` (NUL-terminated words), `environment` (likewise); gets stdout, stderr, core or status
+ * "work" (9p)     a folder a program: `command` (NUL-terminated words), `environment` (likewise); gets stdout, stderr, core, status
  * "root" (9p)     the tree that the programs see as /, the folder above as /work */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -174,7 +174,7 @@ static void run(const char *folder) {
     kill(pid, ready ? SIGABRT : SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     close(ends[0]);
-    if (ready && WIFSIGNALED(status) && WCOREDUMP(status)) keep_core(folder);
+    if (WIFSIGNALED(status) && WCOREDUMP(status)) keep_core(folder);
     snprintf(path, sizeof path, "/work/%s/status", folder);
     FILE *file = fopen(path, "w");
     if (!file) fail("%s", path);
