@@ -50,12 +50,21 @@ def compiled_for_musl(machine: Machine, suite: str, source: Path, output: Path, 
     (gcc,) = root.glob(f"usr/lib/gcc/{machine.triplet}/*")
     command = [machine.compiler, *FLAGS, "-nostdinc", "-nostdlib", "-isystem", str(root / "usr/include" / triplet)]
     command += ["-isystem", str(gcc / "include"), *(("-O2", "-static", "-no-pie", "-fno-pie") if static else ("-O1", "-fPIE", "-pie"))]
-    command += [*flags, "-o", str(output), str(libraries / ("crt1.o" if static else "Scrt1.o")), str(libraries / "crti.o"), str(source)]
+    # Atomic operations of libgcc's ask glibc what the processor has.
+    command += [
+        "-mno-outline-atomics",
+        *flags,
+        "-o",
+        str(output),
+        str(libraries / ("crt1.o" if static else "Scrt1.o")),
+        str(libraries / "crti.o"),
+        str(source),
+    ]
     if static:
         command += [f"-L{libraries}", f"-L{gcc}", "-Wl,--start-group", "-lc", "-lgcc", "-lgcc_eh", "-Wl,--end-group"]
     else:
         linker = f"/lib/ld-musl-{machine.triplet.split('-')[0]}.so.1"
-        command += [f"-Wl,--dynamic-linker={linker}", f"-L{gcc}", str(root / linker.lstrip("/")), "-lgcc"]
+        command += [f"-Wl,--dynamic-linker={linker}", f"-L{root / 'lib' / triplet}", f"-L{libraries}", f"-L{gcc}", "-l:libc.so", "-lgcc"]
     subprocess.run([*command, str(libraries / "crtn.o")], check=True)
     return output
 
