@@ -16,6 +16,7 @@ class Arch:
     machine: int  # e_machine
     word: int  # bytes of a pointer
     byteorder: Literal["little", "big"]
+    address_bits: int  # of addresses that the kernel gives without being asked for higher ones
     red_zone: int  # bytes below the stack pointer that may be in use
     prstatus_tid: int  # offset of pr_pid in NT_PRSTATUS
     prstatus_registers: int  # offset of pr_reg
@@ -53,6 +54,11 @@ class Arch:
         return ("<" if self.byteorder == "little" else ">") + {4: "I", 8: "Q"}[self.word]
 
     @property
+    def top(self) -> int:
+        """The end of the memory that processes usually have."""
+        return 1 << self.address_bits
+
+    @property
     def mask(self) -> int:
         return (1 << (8 * self.word)) - 1
 
@@ -80,6 +86,7 @@ X86_64 = Arch(
     machine=62,
     word=8,
     byteorder="little",
+    address_bits=47,
     red_zone=128,
     prstatus_tid=32,
     prstatus_registers=112,
@@ -112,6 +119,7 @@ AARCH64 = Arch(
     machine=183,
     word=8,
     byteorder="little",
+    address_bits=48,
     red_zone=0,  # AAPCS64, 6.4.5.1: what is below the stack pointer may be overwritten at any time
     prstatus_tid=32,
     prstatus_registers=112,

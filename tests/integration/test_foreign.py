@@ -18,6 +18,7 @@ import truth
 from accuracy import FLAGS, SOURCE, Settle
 from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
 from foreign import ARM64
+from mallocs_mimalloc import settle
 
 MACHINES = ("arm64",)
 NO_FILES = re.compile(r"truth, libc\.so\.6, ld-linux-[\w-]+\.so\.\d: not on this machine: .*")
@@ -142,6 +143,8 @@ def functions(stack: dict[str, Any]) -> list[str]:
     return [frame["function"] or "" for frame in stack["frames"]]
 
 
+MIMALLOC = {"bookworm": "libmimalloc.so.2", "trixie": "libmimalloc.so.3", "sid": "libmimalloc.so.3"}
+"""By Debian suite; bullseye's is older than what findleaks knows."""
 LINKS = {"dynamic": ("-O1",), "static": ("-O2", "-static"), "static-pie": ("-O1", "-static-pie")}
 
 
@@ -191,3 +194,13 @@ def test_jemalloc_and_musl_of_each_release(suite: str, tmp_path: Path) -> None:
             "musl, static": foreign_truth.program(ARM64, suite, static, 5, "a"),
         }
     )
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
+def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> None:
+    built = foreign_truth.compiled(ARM64, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    for library, settled in (("libtcmalloc_minimal.so.4", None), *([] if suite == "bullseye" else [(MIMALLOC[suite], settle)])):
+        preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
+        threads = {f"{library}, {count} threads": foreign_truth.program(ARM64, suite, built, count, "a", **preloaded) for count in (5, 33)}
+        check_all(threads, settled)

@@ -21,8 +21,13 @@ CORES = Path(__file__).resolve().parents[2] / "cores"
 LIBCS = {"2.31": "bullseye", "2.36": "bookworm", "2.41": "trixie", "2.43": "sid"}
 """glibc by Debian suite."""
 PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1", "libstdc++6", "libjemalloc2", "libjemalloc-dev", "musl", "musl-dev")
-OF_THEIR_TIME = {"bullseye": ("libgcc-10-dev",), "bookworm": ("libgcc-12-dev",), "trixie": ("libgcc-14-dev",), "sid": ("libgcc-14-dev",)}
-"""For the parts of libgcc that static programs and musl's take."""
+OF_THEIR_TIME = {
+    "bullseye": ("libgcc-10-dev", "libtcmalloc-minimal4"),
+    "bookworm": ("libgcc-12-dev", "libtcmalloc-minimal4", "libmimalloc2.0"),
+    "trixie": ("libgcc-14-dev", "libtcmalloc-minimal4t64", "libmimalloc3"),
+    "sid": ("libgcc-14-dev", "libtcmalloc-minimal4t64", "libmimalloc3", "libatomic1"),
+}
+"""The parts of libgcc that static programs and musl's take, and mallocs."""
 
 
 @functools.cache
