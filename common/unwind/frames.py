@@ -193,6 +193,14 @@ class Unwinder:
         arch = self.target.arch
         return evaluate(expression, arch.word, arch.byteorder, registers.get, self.target.word, stack)
 
+    def _above(self, least: int, outer: int, returns: int) -> int:
+        """A caller's stack pointer, by its frame pointer. On x86 `least`, the end of what a call
+        and the function's beginning push. With a link register, a function's variables are between
+        what it saved and its caller's stack pointer; where the caller's call frame information
+        needs that, it is GCC's, which saves the frame pointer at the lower end of a frame."""
+        row = self.row(returns - 1) if self._link >= 0 else None
+        return outer if row is not None and row.register == self._sp and not row.expression and outer > least else least
+
     def _by_frame_pointer(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
         """Without call frame information. A call to an invalid address has its return address on
         top of the stack; code made at run time keeps frame pointers."""
@@ -206,7 +214,7 @@ class Unwinder:
             stack = self._stack(sp)
             if not sp <= frame < stack.end - word or frame % word:
                 return None
-            returns = self.target.word(frame + word) & self._code_mask
-            return {self._fp: self.target.word(frame), self._sp: frame + 2 * word, self._pc: returns}, "frame pointer"
+            outer, returns = self.target.word(frame), self.target.word(frame + word) & self._code_mask
+            return {self._fp: outer, self._sp: self._above(frame + 2 * word, outer, returns), self._pc: returns}, "frame pointer"
         except UnreadableMemory:
             return None

@@ -23,7 +23,7 @@ LIBCS = {"2.31": "bullseye", "2.36": "bookworm", "2.41": "trixie", "2.43": "sid"
 PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1", "libstdc++6", "libjemalloc2", "libjemalloc-dev", "musl", "musl-dev")
 OF_THEIR_TIME = {
     "bullseye": ("libgcc-10-dev", "libtcmalloc-minimal4"),
-    "bookworm": ("libgcc-12-dev", "libtcmalloc-minimal4", "libmimalloc2.0"),
+    "bookworm": ("libgcc-12-dev", "libc6-dbg", "libtcmalloc-minimal4", "libmimalloc2.0"),
     "trixie": ("libgcc-14-dev", "libtcmalloc-minimal4t64", "libmimalloc3"),
     "sid": ("libgcc-14-dev", "libtcmalloc-minimal4t64", "libmimalloc3", "libatomic1"),
 }
