@@ -41,6 +41,7 @@ class Arch:
     system_call: bytes  # the instruction
     system_call_number: str  # the register that keeps the number during the call
     mapping_calls: tuple[int, ...]  # mmap, munmap, brk, mremap, madvise
+    tag_note: int = 0  # type of the note that says whether pointers may have tags; see tags.py
     page: int = 4096
     pages: tuple[int, ...] = (4096,)  # all sizes that a kernel may have been built with
     # A signal handler returns to this code, with the stack pointer this many bytes below what was
@@ -79,7 +80,7 @@ class Arch:
 
 NT_PRFPREG = 2
 NT_X86_XSTATE = 0x202
-NT_ARM_TLS, NT_ARM_SVE = 0x401, 0x405
+NT_ARM_TLS, NT_ARM_SVE, NT_ARM_TAGGED_ADDR_CTRL = 0x401, 0x405, 0x409
 
 X86_64 = Arch(
     name="x86-64",
@@ -139,6 +140,7 @@ AARCH64 = Arch(
     system_call=b"\x01\0\0\xd4",  # svc #0
     system_call_number="x8",
     mapping_calls=(222, 215, 214, 216, 233),
+    tag_note=NT_ARM_TAGGED_ADDR_CTRL,
     pages=(4096, 16384, 65536),
     # mov x8, #__NR_rt_sigreturn; svc #0 (Linux arch/arm64/kernel/vdso/sigreturn.S); struct
     # rt_sigframe (signal.c): siginfo 128, then ucontext, with uc_mcontext.regs at 184

@@ -67,7 +67,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self._snapshot = self._own_note()
         self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
         self.pid: Optional[int] = self._process.pid
-        self.crashed, self.signal = self._process.crashed, self._process.signal
+        self.crashed, self.signal, self.tagged = self._process.crashed, self._process.signal, self._process.tagged
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:

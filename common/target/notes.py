@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.target import tags
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.elf import Note, text
@@ -57,6 +58,7 @@ class Process(NamedTuple):
     snapshot: Optional[memoryview] = None  # findleaks' own note
     called: str = ""  # see `called`
     signal: int = 0  # that the first thread, the one that dumped, was about to take; 0: none
+    tagged: bool = False  # it may use pointers with tags
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, bytes]]) -> Thread:
@@ -102,6 +104,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     crashed = 0
     signal = 0
     snapshot: Optional[memoryview] = None
+    tagged = False
     order = arch.word_format[0]
     for note in notes:
         if note.type == NT_PRSTATUS and note.name == b"CORE":
@@ -120,6 +123,8 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
             raw.append((tid, bytes(note.desc[arch.prstatus_registers : end]), []))
         elif note.type in arch.register_notes and note.name in (b"CORE", b"LINUX") and raw:
             raw[-1][2].append((note.type, bytes(note.desc)))
+        elif note.type == arch.tag_note and note.name == b"LINUX":
+            tagged = tagged or bool(sum(arch.unpack(bytes(note.desc[: arch.word]))) & tags.ENABLED)
         elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
             crashed = raw[-1][0] if _own_fault(order, note.desc) else 0
         elif note.type == NT_PRPSINFO and note.name == b"CORE":
@@ -136,7 +141,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     if pid is None and threads:
         pid = threads[0].tid
     threads.sort(key=lambda t: (t.tid != pid, t.tid))
-    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words), signal)
+    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words), signal, tagged)
 
 
 def _own_fault(order: str, info: memoryview) -> bool:

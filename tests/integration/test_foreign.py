@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 import foreign
 import foreign_truth
+import nodes
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE, Settle
@@ -204,3 +205,75 @@ def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> No
         preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
         threads = {f"{library}, {count} threads": foreign_truth.program(ARM64, suite, built, count, "a", **preloaded) for count in (5, 33)}
         check_all(threads, settled)
+
+
+@pytest.mark.matrix
+def test_tags_of_pointers(tmp_path: Path) -> None:
+    built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "tagged.c", tmp_path / "tagged", *FLAGS, "-O1")
+    made = foreign.picture(ARM64, foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./tagged",), (built,)))
+    said = {~int(address, 16) & (1 << 64) - 1: kind for kind, address in (line.split() for line in made.output.splitlines()[:-1])}
+    blocks, _ = truth.ask(str(made.core))
+    assert {int(block["address"], 16): block["kind"] for block in blocks if int(block["address"], 16) in said} == said
+    assert set(said.values()) == {"reachable", "possible", "definite", "indirect"}
+
+
+RUNTIMES = ("python3.11", "ruby3.1", "libstdc++6", "libatomic1")
+VARIABLES = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8"}
+
+
+def run_by(interpreter: str, script: Path, *more: str, files: tuple[Path, ...] = ()) -> foreign.Picture:
+    tree = foreign.tree(ARM64, "bookworm", RUNTIMES, "runtimes", dependencies=True)
+    program = foreign.Program(tree, (interpreter, f"./{script.name}", *more), (script, *files), VARIABLES)
+    return foreign.picture(ARM64, program)
+
+
+def runtime(made: foreign.Picture, *more: str) -> dict[str, Any]:
+    (found,) = json.loads(ran("runtime", "--json", "--sysroot", str(made.root), *more, str(made.core), check=True).stdout)["runtimes"]
+    return dict(found)
+
+
+@pytest.mark.matrix
+def test_cpython() -> None:
+    """Objects are those that the interpreter counts itself, sites those of tracemalloc, and its heap is sound."""
+    made = run_by("/usr/bin/python3.11", truth.PROGRAMS / "cpython_objects.py", "trace")
+    said, found = json.loads(made.output.splitlines()[0]), runtime(made, "--no-native")
+    types = {row["name"]: row for row in found["types"]}
+    assert {name: row["own"]["tracked"] for name, row in types.items() if row["own"]["tracked"]} == said["tracked"]
+    assert {name: types[name]["objects"] for name in said["untracked"]} == said["untracked"]
+    sites = [[site["frames"], site["blocks"], site["bytes"]] for site in found["sites"]]
+    assert len(said["sites"]) == 10
+    assert all(site in sites for site in said["sites"])
+    assert json.loads(ran("verify", "--json", str(made.core), check=True).stdout)["sound"] is True
+
+
+@pytest.mark.matrix
+def test_ruby() -> None:
+    """Counters are those of GC.stat, less what printing them makes."""
+    made = run_by("/usr/bin/ruby3.1", truth.PROGRAMS / "ruby_counts.rb")
+    said = {name: int(value) for name, value in (pair.split("=") for pair in made.output.split()[:-1])}
+    counters = runtime(made)["counters"]
+    steady = ("count", "heap_allocated_pages", "heap_available_slots", "total_freed_objects", "minor_gc_count", "major_gc_count")
+    assert {name: counters[name] for name in steady} == {name: said[name] for name in steady}
+    assert 0 <= counters["heap_live_slots"] - said["heap_live_slots"] <= 200
+    assert (counters["T_CLASS"], counters["T_HASH"]) == (said["T_CLASS"], said["T_HASH"])
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["20.20.0"])
+def test_node(version: str) -> None:
+    """Whole stacks through V8's code, scopes by the frames that opened them, and the memory that Node itself counts."""
+    node = Path(nodes.on_arm(version))
+    made = run_by("./node", truth.PROGRAMS / "node_streams.js", files=(node,))
+    said = json.loads(made.output.splitlines()[0])
+    files = ("--exe", str(node), "--sysroot", str(made.root))
+    found = runtime(made, "--exe", str(node))
+    assert found["counters"]["memory of ArrayBuffers"] == said["arrayBuffers"]
+    (isolate,) = json.loads(ran("scopes", "--json", *files, str(made.core), check=True).stdout)["isolates"]
+    assert isolate["handles"] == sum(scope["handles"] for scope in isolate["scopes"])
+    assert "node::NodeMainInstance::Run()" in {scope["function"] for scope in isolate["scopes"]}
+    stacks = json.loads(ran("stacks", "--json", *files, str(made.core), check=True).stdout)["stacks"]
+    assert all(stack["complete"] for stack in stacks)
+    (main,) = (functions(stack) for stack in stacks if "node::Start(int, char**)" in functions(stack))
+    assert "Builtins_JSEntry" in main
+    assert "Builtins_InterpreterEntryTrampoline" in main
+    assert main[-1] == "_start"
