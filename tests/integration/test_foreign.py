@@ -259,7 +259,7 @@ def test_ruby() -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("version", ["20.20.0"])
+@pytest.mark.parametrize("version", ["20.20.0", "22.23.3", "24.22.0"])
 def test_node(version: str) -> None:
     """Whole stacks through V8's code, scopes by the frames that opened them, and the memory that Node itself counts."""
     node = Path(nodes.on_arm(version))
