@@ -1,7 +1,7 @@
 // Buffers, compressing streams and timers; prints what the process counts of its memory, and waits in JavaScript.
 'use strict';
 const zlib = require('zlib');
-const kept = [];
+const kept = (globalThis.kept = []);
 const STREAMS = 300, BUFFERS = 400, SIZE = 70000;
 for (let i = 0; i < STREAMS; i++) {
   const stream = zlib.createDeflate();
