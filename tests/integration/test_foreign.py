@@ -20,7 +20,7 @@ import pytest
 import truth
 from accuracy import FLAGS, SOURCE, Settle
 from debuggers import GDB_LOADER, PATIENCE, ROOT, environment, findleaks, lldb, objects, ran
-from foreign import ARM64
+from foreign import ARM64, ARM64_16K
 from mallocs_mimalloc import settle
 
 MACHINES = ("arm64",)
@@ -167,10 +167,10 @@ def test_glibc_of_each_release(suite: str, tmp_path: Path) -> None:
     check_all(programs)
 
 
-def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] = None) -> None:
+def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] = None, machine: foreign.Machine = ARM64) -> None:
     """Every block of every program is called what it is."""
     sentences = []
-    for name, made in foreign.pictures(ARM64, programs).items():
+    for name, made in foreign.pictures(machine, programs).items():
         records = truth.parse(made.output)
         blocks, warnings = truth.ask(str(made.core))
         if settle is not None:
@@ -207,6 +207,22 @@ def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> No
         preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
         threads = {f"{library}, {count} threads": foreign_truth.program(ARM64, suite, built, count, "a", **preloaded) for count in (5, 33)}
         check_all(threads, settled)
+
+
+@pytest.mark.matrix
+def test_pages_of_16_kib(tmp_path: Path) -> None:
+    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    musl = foreign_truth.compiled_for_musl(ARM64, "bookworm", SOURCE, tmp_path / "musl", False)
+    programs = {}
+    for library in ("libjemalloc.so.2", "libtcmalloc_minimal.so.4"):
+        preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
+        programs[library] = foreign_truth.program(ARM64, "bookworm", built, 5, "a", **preloaded)
+    programs["musl"] = foreign_truth.program(ARM64, "bookworm", musl, 5, "a")
+    programs["glibc, 5 threads"] = foreign_truth.program(ARM64, "bookworm", built, 5)
+    programs["glibc, 33 threads"] = foreign_truth.program(ARM64, "bookworm", built, 33)
+    for option in "hbstf":
+        programs[f"glibc, option {option}"] = foreign_truth.program(ARM64, "bookworm", built, 3, option, 2)
+    check_all(programs, machine=ARM64_16K)
 
 
 @pytest.mark.matrix

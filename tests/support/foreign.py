@@ -11,12 +11,13 @@ import functools
 import hashlib
 import io
 import json
+import lzma
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import debian
@@ -28,11 +29,11 @@ PATIENCE = 1800
 
 @dataclass(frozen=True)
 class Machine:
-    """An architecture: Debian's name, the GNU triplet, the kernel's package and what qemu emulates."""
+    """An architecture: Debian's name, the GNU triplet, the kernel's suite and package, and what qemu emulates."""
 
     name: str
     triplet: str
-    kernel: str
+    kernel: tuple[str, str]
     qemu: tuple[str, ...]
     transport: str  # the module that finds virtio's devices
     device: str  # qemu's name of its 9p device
@@ -45,11 +46,13 @@ class Machine:
 ARM64 = Machine(
     "arm64",
     "aarch64-linux-gnu",
-    "linux-image-arm64",
+    ("bookworm", "linux-image-arm64"),
     ("qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on,sve-max-vq=2"),
     "virtio_mmio",
     "virtio-9p-device",
 )
+ARM64_16K = replace(ARM64, kernel=("trixie", "linux-image-arm64-16k"))
+"""The same with pages of 16 KiB."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,8 @@ def _run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: 
 
 @functools.cache
 def _kernel(machine: Machine) -> Path:
-    return tree(machine, "bookworm", [machine.kernel], "kernel", dependencies=True)
+    suite, package = machine.kernel
+    return tree(machine, suite, [package], package, dependencies=True)
 
 
 def _initrd(machine: Machine, folder: Path) -> bytes:
@@ -149,10 +153,10 @@ def _initrd(machine: Machine, folder: Path) -> bytes:
         [machine.compiler, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-static", "-o", str(init), str(INIT)], check=True
     )
     modules = _modules(machine, (machine.transport, "9pnet_virtio", "9p"))
-    names = "".join(f"/{file.name}\n" for file in modules).encode()
+    names = "".join(f"/{name}.ko\n" for name in modules).encode()
     made = io.BytesIO()
     entries = [("init", 0o100755, init.read_bytes()), ("modules", 0o100644, names), ("dev", 0o040755, b"")]
-    entries += [(file.name, 0o100644, file.read_bytes()) for file in modules]
+    entries += [(f"{name}.ko", 0o100644, data) for name, data in modules.items()]
     for number, (name, mode, data) in enumerate([*entries, ("TRAILER!!!", 0, b"")]):
         fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
         made.write(b"070701" + "".join(f"{value:08x}" for value in fields).encode() + name.encode() + b"\0")
@@ -162,19 +166,20 @@ def _initrd(machine: Machine, folder: Path) -> bytes:
     return made.getvalue()
 
 
-def _modules(machine: Machine, wanted: Sequence[str]) -> list[Path]:
-    """The kernel's modules of these names, each after those it depends on; what is built in has none."""
-    there = {file.stem.replace("-", "_"): file for file in (_kernel(machine) / "lib/modules").rglob("*.ko")}
-    found: list[Path] = []
+def _modules(machine: Machine, wanted: Sequence[str]) -> dict[str, bytes]:
+    """The kernel's modules of these names, unpacked, each after those it depends on; what is built in has none."""
+    there = {file.name.split(".")[0].replace("-", "_"): file for file in (_kernel(machine) / "lib/modules").rglob("*.ko*")}
+    found: dict[str, bytes] = {}
 
     def add(name: str) -> None:
         file = there.get(name.replace("-", "_"))
-        if file is None or file in found:
+        if file is None or name in found:
             return
-        depends = re.search(rb"\0depends=([^\0]*)\0", file.read_bytes())
+        data = lzma.decompress(file.read_bytes()) if file.suffix == ".xz" else file.read_bytes()
+        depends = re.search(rb"\0depends=([^\0]*)\0", data)
         for one in depends[1].decode().split(",") if depends else ():
             add(one)
-        found.append(file)
+        found[name] = data
 
     for name in wanted:
         add(name)
