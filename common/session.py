@@ -206,6 +206,11 @@ class Session:
             found = [one for runtime in self.runtimes for one in runtime.recordings()]
             return Sites([*found, *(one for allocator in self.directory.allocators for one in allocator.recordings(blocks))])
 
+    @property
+    def recorded(self) -> bool:
+        """Whether there may be `sites`; known without reading them."""
+        return any(one.recorded for one in self.runtimes) or any(one.recorded for one in self.directory.allocators)
+
     @cached_property
     def dead(self) -> Sequence[Range]:
         """Parts of managed heaps without live objects, sorted and disjoint."""
@@ -264,9 +269,8 @@ class Session:
         return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """Memory of these ranges, with progress and a check for Ctrl-C before each piece. Dead
-        parts of managed heaps are zeros unless `dead`: remains of former objects refer to nothing.
-        Long runs of zeros are left out unless `whole`. Pointers have no tags."""
+        """Memory of these ranges, pointers without tags. Dead parts of managed heaps are zeros
+        unless `dead`. Long runs of zeros are left out unless `whole`. Ctrl-C is checked for."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:

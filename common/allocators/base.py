@@ -229,6 +229,16 @@ class Allocator:
 
         return explain_retention(free, self)
 
+    def class_of(self, address: int) -> str:
+        """The name in `caches` of the class of a block at this address, where its size does not
+        show it; "" where it does."""
+        return ""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether there may be `recordings`; known without reading them."""
+        return False
+
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:
         """Allocation stacks that it, or a profiler that is part of it, recorded. Damaged records
         are left out, and are problems of the recording. Raises Interrupted."""

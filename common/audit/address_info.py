@@ -17,6 +17,7 @@ from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
 from findleaks.target.elf import PT_TLS
 from findleaks.target.modules import headers
 from findleaks.target.ranges import holding, inside
+from findleaks.unwind.stacks import own_function
 
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
 
@@ -182,7 +183,7 @@ class Describer:
             return self._in_block(address, index, region)
         owned = self.session.directory.owner(address)
         if owned is not None:
-            where = owned.allocator.locate(address) or f"{owned.heap.arena}: its own data, or free"
+            where = owned.allocator.locate(address) or ": ".join(filter(None, (owned.heap.arena, "its own data, or free")))
             return Answer(address, "allocator", f"{owned.allocator.name}, {where}", region=region)
         for allocator in self.session.directory.allocators:
             if any(start <= address < end for start, end in allocator.metadata()):
@@ -201,7 +202,8 @@ class Describer:
         offset = address - block.address
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
-        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({block.allocator}, {block.arena}){self._managed(address)}"
+        owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
+        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){self._managed(address)}"
         holds = holder(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
         sites = [one.number for one in self.session.sites.all_of(block.address)]
@@ -215,10 +217,10 @@ class Describer:
             return Answer(address, "stack", phrase, region=region, thread=thread.tid, root=root)
         module = holding(self.target.modules(), address)
         if module is not None:
-            symbol = self.symbol(address)
+            source = self.session.sources.at(address) if region.executable else ()
+            symbol = self.symbol(address, source)
             name = printable(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
-            source = self.session.sources.at(address) if region.executable else ()
             where = _written(source)
             phrase = f"{printable(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
             return Answer(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
@@ -256,12 +258,10 @@ class Describer:
     def _static_tls(self) -> Optional[int]:
         return static_tls(self.target)
 
-    def symbol(self, address: int) -> str:
-        """ "g_agent+0x38", with the name as the target has it, or "" """
-        found = self.target.symbolize(address)
-        if found is None:
-            return ""
-        return found.name if address == found.address else f"{found.name}+{address - found.address:#x}"
+    def symbol(self, address: int, source: Sequence[SourcePlace] = ()) -> str:
+        """ "g_agent+0x38", with the name as the target or, of code, its `source` has it, or "" """
+        name, start = own_function(self.target.symbolize(address), source[-1] if source else SourcePlace("", "", 0))
+        return f"{name}+{address - start:#x}" if name and address != start else name
 
     def _stack_of(self, address: int, region: Region) -> tuple[Optional[Thread], Optional[Range]]:
         for tid, stack in self._stacks.items():

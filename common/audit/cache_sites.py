@@ -60,12 +60,13 @@ def class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Op
                     continue
                 owned = directory.owner(address)
                 known = instances.get(id(owned.allocator)) if owned is not None else None
-                if known is None:
+                if known is None or owned is None:
                     continue
                 number, weight = sites.weighted(address)
                 if sites[number].recording is not recording:
                     continue  # counted where it was found first
-                sum_ = sums.setdefault((known[0], *known[1](size), number), _Sum())
+                kind = known[1](size, owned.allocator.class_of(address))
+                sum_ = sums.setdefault((known[0], *kind, number), _Sum())
                 sum_.blocks, sum_.bytes = sum_.blocks + 1, sum_.bytes + size
                 sum_.estimated[0] += weight
                 sum_.estimated[1] += weight * size
@@ -84,21 +85,26 @@ def _made(session: Session, instance: int, size: int, name: str, number: int, su
 
 
 def _lowest(name: str) -> int:
-    """The lowest size of a band; other classes without a size are of large blocks."""
+    """The lowest size of a band, or what a class of chunks is named by; other classes without a
+    size are of large blocks."""
     band = _BAND.fullmatch(name)
-    return int(band[1]) if band else 1 << 64
+    return int(band[1]) if band else int(name) if name.isdecimal() else 1 << 64
 
 
-def _classes(caches: Sequence[Cache]) -> Callable[[int], tuple[int, str]]:
-    """From a block's size to the size (0: they differ) and name of its class."""
+def _classes(caches: Sequence[Cache]) -> Callable[[int, str], tuple[int, str]]:
+    """From a block's size, and the name of its class if that is known, to the size (0: they differ)
+    and name of its class."""
+    named = {cache.name: (cache.size, cache.name) for cache in caches}
     exact = {cache.size: (cache.size, cache.name) for cache in caches if cache.size}
     bands = [(int(band[1]), int(band[2]), cache.name) for cache in caches for band in (_BAND.fullmatch(cache.name),) if band]
     others = [cache.name for cache in caches if not cache.size and not _BAND.fullmatch(cache.name)]
 
-    def class_of(size: int) -> tuple[int, str]:
+    def class_of(size: int, name: str) -> tuple[int, str]:
+        if name:
+            return named.get(name, (0, name))
         if size in exact:
             return exact[size]
-        name = next((name for low, high, name in bands if low <= size <= high), "")
-        return (0, name) if name else (0, others[0]) if others else (size, str(size))
+        band = next((name for low, high, name in bands if low <= size <= high), "")
+        return (0, band) if band else (0, others[0]) if others else (size, str(size))
 
     return class_of

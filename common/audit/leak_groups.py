@@ -241,9 +241,14 @@ def what(leak: Leak) -> str:
     return words
 
 
+def typable(session: Session, commands: Iterable[str]) -> list[str]:
+    """Those of these commands that can be given here: see Target.trackable."""
+    return [words for words in commands if session.target.trackable or not words.startswith("track ")]
+
+
 def track_words(session: Session, leak: Leak) -> tuple[str, ...]:
     """The command that shows where blocks like these are allocated, for a process of this machine;
-    () if it cannot. (Target.trackable says whether it can from here.)"""
+    () if it cannot. (`typable` says whether it can from here.)"""
     target = session.target
     if not target.live or target.pid is None or target.arch.name != "x86-64" or not leak.examples:
         return ()

@@ -57,7 +57,8 @@ def write_blocks(session: Session, rows: BlockRows, file: str, form: str, order:
         write_csv(file, found)
     else:
         about = {"findleaks": "blocks/1", "process": session.target.description}
-        write_sqlite(file, found, about, site_rows(session))
+        sites: set[int] = set()
+        write_sqlite(file, _noting(found, sites), about, site_rows(session, sites))
     return Written(file, os.path.getsize(file), form)
 
 
@@ -76,15 +77,25 @@ def _lines(texts: Iterable[str]) -> Iterator[str]:
         yield from text.splitlines()
 
 
-def site_rows(session: Session) -> Iterator[tuple[object, ...]]:
-    """Rows of the table `sites`: the recorded stacks, the innermost frame first."""
+def _noting(rows: Iterable[Mapping[str, Any]], sites: set[int]) -> Iterator[Mapping[str, Any]]:
+    """The rows; the numbers of their sites are put into `sites` as they are taken."""
+    for row in rows:
+        if row["site"]:
+            sites.add(row["site"])
+        yield row
+
+
+def site_rows(session: Session, numbers: Iterable[int]) -> Iterator[tuple[object, ...]]:
+    """Rows of the table `sites`: the stacks of these sites, the innermost frame first."""
     from findleaks.allocators.sites import SourceFrame
     from findleaks.audit.site_stacks import SiteNames
 
     names = SiteNames(session)
-    for one in session.sites:
-        for place, frame in enumerate(names.frames(one.number)):
+    for number in sorted(numbers):
+        for place, frame in enumerate(names.frames(number)):
+            source = frame.file or None, frame.line or None
             if isinstance(frame, SourceFrame):
-                yield one.number, place, None, frame.function or None, None, None, frame.file, frame.line or None
+                yield number, place, None, frame.function or None, None, None, *source
             else:
-                yield one.number, place, frame.address, frame.function or None, frame.offset, frame.module or None, None, None
+                offset = None if frame.inlined else frame.offset
+                yield number, place, frame.address, frame.function or None, offset, frame.module or None, *source

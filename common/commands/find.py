@@ -15,7 +15,7 @@ from findleaks.audit.leak_groups import lost, merge
 from findleaks.audit.site_groups import lost_by_site
 from findleaks.audit.suppressions import load
 from findleaks.commands import command
-from findleaks.commands.find_text import text
+from findleaks.commands.find_text import commands, text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
 from findleaks.commands.result import Plain, blocks_status, fields
@@ -85,6 +85,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "in_flight": in_flight_json(session),
         "notes": notes(session),
         "groups": [leak.json() for leak in first(shown, args.limit)],
+        "next": commands(session, shown, in_text(args.limit, GROUPS)),
         "suppressed": [],
         "unused_suppressions": [],
     }
@@ -97,7 +98,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         # few processes have recorded stacks
         from findleaks.commands.find_sites import add_sites, site_text
 
-        add_sites(session, body, first(shown, args.limit))
+        add_sites(session, body, first(shown, args.limit), in_text(args.limit, GROUPS))
         say = partial(site_text, session, body, shown, in_text(args.limit, GROUPS), args.frames)
     result = Plain(session, "find", body, say, status)
     if form:

@@ -17,9 +17,13 @@ HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "SITE", "WHAT", "EXAMPLE")
 INDENT = 4  # columns before a frame
 
 
-def add_sites(session: Session, body: dict[str, Any], leaks: Sequence[Leak]) -> None:
-    """Put the sites' stacks into the groups of the JSON object, which are those of `leaks`."""
+def add_sites(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int) -> None:
+    """Put the sites' stacks into the groups of the JSON object, which are those of `leaks`, and
+    what to type next, of the first with a site of `limit` groups (0: of all)."""
     names = SiteNames(session)
+    sited = next((leak for leak in leaks[: limit or None] if leak.site), None)
+    if body["totals"]["in_use"]["blocks"]:
+        body["next"] = [f"blocks --site {sited.site}", f"path {sited.examples[0]:#x}"] if sited else ["find"]
     body["recorders"] = recorders_json(session)
     for group, leak in zip(body["groups"], leaks):
         group["site"] = site_json(session, names, leak.site) if leak.site else None
@@ -50,11 +54,7 @@ def site_text(
         yield ""
     yield from closing(session, body, width)
     yield from sampling_lines(session, width)
-    sited = [leak for leak in rows if leak.site]
-    if sited:
-        yield from invocation.next(width, f"blocks --site {sited[0].site}", f"path {sited[0].examples[0]:#x}")
-    else:
-        yield from invocation.next(width, "find")
+    yield from invocation.next(width, *body["next"])
 
 
 def _row(leak: Leak, sampled: bool) -> tuple[str, ...]:

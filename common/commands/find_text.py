@@ -8,7 +8,7 @@ from typing import Any
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import sentences, summary
 from findleaks.audit.in_flight import in_flight_line
-from findleaks.audit.leak_groups import Leak, add, track_words, what
+from findleaks.audit.leak_groups import Leak, add, track_words, typable, what
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
@@ -28,14 +28,19 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
             yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
         yield ""
     yield from closing(session, body, width)
-    if rows:
-        first = rows[0]
-        at = f"{first.examples[0]:#x}"
-        suggestions = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {first.size_words}"]
-        suggestions += track_words(session, first) if session.target.trackable else ()
-        yield from invocation.next(width, *suggestions)
-    else:
-        yield from invocation.next(width, "verdict")
+    yield from invocation.next(width, *typable(session, body["next"]))
+
+
+def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
+    """What to type next, of the first of these groups."""
+    rows, _ = _cut(leaks, limit)
+    if not rows:
+        return ["verdict"]
+    first = rows[0]
+    at = f"{first.examples[0]:#x}"
+    found = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {first.size_words}"]
+    # Who allocated them, if that was recorded, and who allocates such blocks from now on.
+    return [*found, *(["find --by site"] if session.recorded else []), *track_words(session, first)]
 
 
 def opening(session: Session, body: dict[str, Any], width: int, invocation: Invocation) -> Generator[str, None, bool]:
@@ -50,7 +55,7 @@ def opening(session: Session, body: dict[str, Any], width: int, invocation: Invo
         yield "nothing can be said of leaks: no allocator's blocks were found"
         for note in body["notes"]:
             yield from wrapped(f"  {note}", width)
-        yield from invocation.next(width, "verdict")
+        yield from invocation.next(width, *body["next"])
         return False
     if not body["trusted"]:
         yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"

@@ -79,7 +79,7 @@ def site_lines(session: Session, which: int, width: int) -> Iterator[str]:
     """A site with its stack, indented."""
     _, site, recording = session.sites[which]
     count, amount = amounts(site.live, site.estimated)
-    held = f"{count} blocks in use, {amount}, " if site.live.blocks else ""
+    held = f"{count} block{'' if count == '1' else 's'} in use, {amount}, " if site.live.blocks else ""
     words = f"site {which} ({recording.recorder}): {held}{'freed' if recording.freed else 'allocated'} by"
     yield from ("  " + part for part in wrapped(words, width - 2))
     yield from ("    " + frame for frame in stack_lines(SiteNames(session), which, width - 4, DEEP))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import notes
+from findleaks.audit.leak_groups import typable
 from findleaks.commands import Invocation
 from findleaks.formatting import NO_BREAK, blocks, counted, hanging, number, printable, size, some, wrapped
 from findleaks.runtimes.base import Finding
@@ -109,6 +110,6 @@ def _finding(session: Session, at: int, finding: Finding, width: int, invocation
     yield from _hanging(lead, f"{finding.title} {cause}" if finding.cause else finding.title, width)
     if finding.remedies:
         yield from _hanging("     try: ", "; ".join(finding.remedies), width)
-    commands = [words for words in finding.commands if session.target.trackable or not words.startswith("track ")]
+    commands = typable(session, finding.commands)
     if commands:
         yield from ("   " + line for line in invocation.next(width - 3, *commands))

@@ -42,6 +42,15 @@ class Inlined(NamedTuple):
     call_line: int
 
 
+class Function(NamedTuple):
+    """A function at an address: where its code begins, the offset of its entry, and what is inlined
+    there, the innermost first."""
+
+    start: int
+    offset: int
+    inlined: list[Inlined]
+
+
 class Functions:
     """The functions of the unit at an offset of .debug_info."""
 
@@ -52,21 +61,21 @@ class Functions:
         self._index = self._indexed(False)
         self._deep = False
 
-    def at(self, address: int) -> Optional[tuple[int, list[Inlined]]]:
-        """The offset of the entry of the function at this address of the file, and what is inlined
-        there, the innermost first; None if no function is there."""
+    def at(self, address: int) -> Optional[Function]:
+        """The function at this address of the file; None if none is there."""
         found = self._function(address)
         if found is None and not self._deep:
             # In another function, or in a type.
             self._index, self._deep = self._indexed(True), True
             found = self._function(address)
-        return (found, self._inlined(found, address)[::-1]) if found is not None else None
+        return Function(*found, self._inlined(found[1], address)[::-1]) if found is not None else None
 
-    def _function(self, address: int) -> Optional[int]:
+    def _function(self, address: int) -> Optional[tuple[int, int]]:
+        """Where its code begins, and the offset of its entry."""
         last = bisect_right(self._index, (address, 1 << 65, 0))
         for low, high, offset in self._index[max(last - _LOOK_BACK, 0) : last][::-1]:
             if low <= address < high:
-                return offset
+                return low, offset
         return None
 
     def _indexed(self, deep: bool) -> list[tuple[int, int, int]]:

@@ -38,7 +38,8 @@ class Located:
         self._names: dict[int, str] = {}
 
     def at(self, address: int) -> Sequence[SourcePlace]:
-        """The functions at an address of the file, the innermost first; () if none is known."""
+        """The functions at an address of the file, the innermost first; () if none is known. The
+        last one's `start` is an address of the file, too."""
         units = self._once("units", lambda: UnitsByAddress(self.file))
         unit = units.at(address) if units is not None else None
         if unit is None:
@@ -49,12 +50,11 @@ class Located:
         place = lines.at(address) if lines is not None else ("", 0)
         if found is None:
             return (SourcePlace("", *place),) if place[0] else ()
-        outermost, inlined = found
         made = []
-        for one in inlined:
+        for one in found.inlined:
             made.append(SourcePlace(self._name(unit, one.offset), *place))
             place = self._call(lines, one)
-        return (*made, SourcePlace(self._name(unit, outermost), *place))
+        return (*made, SourcePlace(self._name(unit, found.offset), *place, found.start))
 
     def _call(self, lines: Optional[Lines], one: Inlined) -> tuple[str, int]:
         path = lines.path(one.call_file) if lines is not None else ""

@@ -72,7 +72,10 @@ class Sources:
         if module.start not in self._located:
             self._located[module.start] = self._open(module)
         known = (located.at(address - module.bias) for located in self._located[module.start])
-        return next((found for found in known if found), ())
+        *inlined, own = next((found for found in known if found), ()) or (None,)
+        if own is None:
+            return ()
+        return (*inlined, own._replace(start=own.start + module.bias if own.start else 0))
 
     def _open(self, module: Module) -> Sequence[Located]:
         name = os.path.basename(module.path)

@@ -9,7 +9,10 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.kernel.library import StaleLibrary, library
 from findleaks.target.arch import Arch
 
-PURE = "FINDLEAKS_PURE"  # environment variable: 1 forces the twin
+# Environment variables.
+PURE = "FINDLEAKS_PURE"  # 1 forces the twin
+THREADS = "FINDLEAKS_THREADS"  # threads that the kernel runs on
+_MOST_THREADS = 8  # by default: memory is not read much faster by more
 
 
 def missing_kernel() -> str:
@@ -36,6 +39,14 @@ def stale_kernel() -> bool:
     return False
 
 
+def threads() -> int:
+    """As FINDLEAKS_THREADS says, if that is a number from 1 up; else the CPUs of this process."""
+    asked = os.environ.get(THREADS, "")
+    if asked.isdecimal() and int(asked):
+        return min(int(asked), 64)
+    return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+
+
 def load(arch: Arch, pure: bool = False) -> Engine:
     """`pure` or FINDLEAKS_PURE=1 asks for the twin."""
     fits = (arch.word, arch.byteorder) == (8, "little") and sys.byteorder == "little" and sys.maxsize > 1 << 32
@@ -47,7 +58,7 @@ def load(arch: Arch, pure: bool = False) -> Engine:
         else:
             from findleaks.engine.kernel.engine import KernelEngine
 
-            return KernelEngine(loaded, arch)
+            return KernelEngine(loaded, arch, threads())
     from findleaks.engine.python.engine import PureEngine  # one engine is imported, not both
 
     return PureEngine(arch)

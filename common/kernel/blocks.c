@@ -1,21 +1,26 @@
 /* Block directory: construction, and look-ups for Python. */
 #include "blocks.h"
 
+#include "threads.h"
+
 #include <stdlib.h>
 
 #define CHUNK (1u << 12) /* blocks added up together: their sizes and marks fit the first cache */
 
 API void fl_blocks_free(blocks *b) {
+    drop_spares(b);
     for (uint64_t place = 0; place < UINT64_C(1) << (64 - b->hash_shift); place++)
         free(b->tables[place].slots);
     FREE_ALL(b->tables, b->sizes, b->states, b->samples.items, b->bigs.items, b->jumps.items, b);
 }
 
-API blocks *fl_blocks_new(unsigned granule_shift) {
+/* `threads`: how many calls on these blocks may run on, at most MOST_THREADS; 1: no others. */
+API blocks *fl_blocks_new(unsigned granule_shift, unsigned threads) {
     blocks *b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
     b->granule_shift = granule_shift;
+    b->threads = threads < MOST_THREADS ? threads : MOST_THREADS;
     b->slot_shift = granule_shift + 6;
     b->table_shift = b->slot_shift + TABLE_BITS;
     b->hash_shift = 64 - 6;
@@ -142,6 +147,7 @@ API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, cons
 
 /* Release the memory that growing the arrays reserved. */
 API void fl_seal(blocks *b) {
+    drop_spares(b);
     if (!b->count)
         return;
     void *sizes = realloc(b->sizes, b->count * sizeof *b->sizes);

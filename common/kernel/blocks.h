@@ -42,8 +42,9 @@ typedef struct {
     uint32_t index;
 } jump;
 
-typedef struct {
+typedef struct blocks {
     unsigned granule_shift, slot_shift, table_shift, hash_shift;
+    unsigned threads; /* that calls may run on */
     table *tables; /* 1 << (64 - hash_shift) places */
     uint64_t table_count;
     table recent; /* where the last block was appended */
@@ -55,6 +56,7 @@ typedef struct {
     LIST(big) bigs;   /* ascending */
     LIST(jump) jumps; /* ascending */
     uint64_t lowest, last_start, floor; /* floor: where the next block may start */
+    LIST(struct blocks *) spares; /* see spare_blocks */
     bool pending; /* the last block's state awaits the next chunk's PREV_INUSE bit */
 } blocks;
 
@@ -62,6 +64,13 @@ slot *ensure_slot(blocks *b, uint64_t address);
 int grow_blocks(blocks *b);
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size);
 int add_jump(blocks *b, uint64_t start);
+blocks *fl_blocks_new(unsigned granule_shift, unsigned threads);
+void fl_blocks_free(blocks *b);
+/* blocks_join.c: an empty directory, number 1 or up, for a thread to fill, NULL without memory;
+ * appending what one holds, which lies above `b`'s blocks. */
+blocks *spare_blocks(blocks *b, unsigned number);
+int join_blocks(blocks *b, const blocks *other);
+void drop_spares(blocks *b);
 uint64_t block_address(const blocks *b, uint32_t index);
 uint32_t block_at_or_after(const blocks *b, uint64_t address);
 uint32_t block_from(const blocks *b, uint64_t address, uint64_t *start);

@@ -15,6 +15,23 @@ void lost_free(lost *l) {
     FREE_ALL(l->indices, l->bits, l->ranks, l->order, l->low, l->stack, l->calls.items, l->members, l->flags, l->leaders.items, l);
 }
 
+/* A bit for each of 64 blocks: lost. Of eight at a time, whose bytes are all below 0x80. */
+static uint64_t lost_of(const graph *g, size_t first) {
+    uint64_t bits = 0;
+    for (size_t index = first; index < g->count && index < first + 64;) {
+        if (g->count - index >= WORD) {
+            uint64_t bytes = load(g->kinds + index) | load(g->b->states + index); /* 0: lost */
+            uint64_t zero = ~(bytes + UINT64_C(0x7F7F7F7F7F7F7F7F)) & UINT64_C(0x8080808080808080);
+            bits |= (zero >> 7) * UINT64_C(0x0102040810204080) >> 56 << (index - first);
+            index += WORD;
+        } else {
+            bits |= (uint64_t)((g->kinds[index] == UNKNOWN) & (g->b->states[index] == IN_USE)) << (index - first);
+            index++;
+        }
+    }
+    return bits;
+}
+
 static int collect(graph *g, lost *l) {
     size_t groups = (size_t)g->count / 64 + 1;
     l->bits = calloc(groups, sizeof *l->bits);
@@ -22,9 +39,7 @@ static int collect(graph *g, lost *l) {
     if (!l->bits || !l->ranks)
         return NO_MEMORY;
     for (size_t group = 0; group < groups; group++) {
-        uint64_t bits = 0;
-        for (size_t index = group * 64; index < g->count && index < group * 64 + 64; index++)
-            bits |= (uint64_t)((g->kinds[index] == UNKNOWN) & (g->b->states[index] == IN_USE)) << index % 64;
+        uint64_t bits = lost_of(g, group * 64);
         l->bits[group] = bits;
         l->ranks[group] = l->count;
         l->count += (uint32_t)__builtin_popcountll(bits);
@@ -41,6 +56,17 @@ static int collect(graph *g, lost *l) {
         for (uint64_t bits = l->bits[group]; bits; bits &= bits - 1)
             l->indices[place++] = (uint32_t)(group * 64) + (uint32_t)__builtin_ctzll(bits);
     return DONE;
+}
+
+/* Places are taken in order: their edges are there when they are needed. */
+INLINE void prefetch_edges(const graph *g, const lost *l, uint32_t place) {
+    enum { FAR = 32, SOON = 16 };
+    if (place + FAR < l->count)
+        __builtin_prefetch(&g->groups[l->indices[place + FAR] / GROUP]);
+    if (place + SOON < l->count) {
+        uint32_t count;
+        __builtin_prefetch(&g->edges[edges_of(g, l->indices[place + SOON], &count)]);
+    }
 }
 
 static int enter(graph *g, lost *l, uint32_t place) {
@@ -73,10 +99,11 @@ static void leave(lost *l) {
 static int connect(graph *g, lost *l, int64_t *budget) {
     for (;;) {
         if (!l->calls.count) {
-            while (l->at < l->count && l->order[l->at])
-                l->at++;
+            for (; l->at < l->count && l->order[l->at]; l->at++)
+                prefetch_edges(g, l, l->at);
             if (l->at == l->count)
                 return DONE;
+            prefetch_edges(g, l, l->at);
             if (enter(g, l, l->at))
                 return NO_MEMORY;
         }
@@ -112,6 +139,7 @@ static int refer(graph *g, lost *l, int64_t *budget) {
     for (; l->at < l->count; l->at++) {
         if (--*budget < 0)
             return 1;
+        prefetch_edges(g, l, l->at);
         uint32_t own = l->order[l->at] & ~COMPONENT, count, first = edges_of(g, l->indices[l->at], &count);
         l->members[own]++;
         for (uint32_t at = 0; at < count; at++) {

@@ -4,6 +4,8 @@
  * block starts after the header, and extends over the next header's first word. */
 #include "blocks.h"
 
+#include "threads.h"
+
 #define PREV_INUSE 1u
 #define IS_MMAPPED 2u
 #define FLAGS 7u
@@ -34,13 +36,162 @@ static void is_free(blocks *b) {
     }
 }
 
+/* A walk over chunk headers. */
+typedef struct {
+    blocks *into;
+    uint64_t chunk; /* the next header */
+    uint64_t end;   /* the header that ends the heap */
+    uint64_t size;  /* what the last header read gives */
+    int code;       /* positive: why the walk stopped at `chunk` */
+    bool done;
+} chunk_walk;
+
+/* Settle the state of the block before a header, which follows from that. */
+static int settle_before(chunk_walk *w, const uint8_t *data, uint64_t offset) {
+    blocks *b = w->into;
+    if (!b->pending || load(data + offset) & PREV_INUSE)
+        return DONE;
+    /* Else in use, or free with a damaged end: headers cannot decide. */
+    if (offset >= WORD && load(data + offset - WORD) != size_of(b, b->count - 1) + WORD)
+        return DIFFERS;
+    is_free(b);
+    return DONE;
+}
+
+/* Append the blocks whose size words are in the piece, up to the header at or behind `stop`. The
+ * last one's state stays pending. */
+static void walk_until(chunk_walk *given, const piece *p, uint64_t stop) {
+    chunk_walk here = *given, *w = &here; /* another thread's may share a cache line */
+    uint64_t first, at = w->chunk, end = w->end, count = piece_words(p, &first);
+    const uint8_t *data = p->data + (first - p->address);
+    blocks *b = w->into;
+    /* prefetched up to here: else each header waits for the one before */
+    uint64_t fetched = at + WORD - first;
+    int code = DONE;
+    while (!w->done && at < stop) {
+        uint64_t offset = at + WORD - first;
+        if (offset / WORD >= count)
+            break;
+        prefetch_on(data, offset, AHEAD, &fetched);
+        uint64_t head = load(data + offset);
+        if (at < end) {
+            w->size = head & ~(uint64_t)FLAGS;
+            code = wrong_size(b, at, w->size, end);
+        }
+        code = code ? code : settle_before(w, data, offset);
+        /* a damaged header says nothing of the block before it, which stays in use */
+        b->pending = false;
+        w->done = !code && at == end;
+        if (code || w->done)
+            break;
+        b->pending = !(head & IS_MMAPPED);
+        if ((code = block_append(b, at + 2 * WORD, w->size - (b->pending ? 1 : 2) * WORD, IN_USE)))
+            break;
+        at += w->size;
+        w->done = at == end && !b->pending;
+    }
+    w->code = code;
+    w->chunk = at;
+    *given = here;
+}
+
+/* -- on several threads: each but the first starts at a header that looks sound, and what it found
+ * is used if the one before arrives there */
+
+#define LEAST_SHARE (UINT64_C(1) << 20) /* bytes that are worth a thread */
+#define SEARCHED (UINT64_C(64) << 10)   /* bytes in which a sound header is looked for */
+#define HOPS 32u                        /* sound headers in turn that convince */
+
+typedef struct {
+    const piece *p;
+    unsigned count;
+    uint64_t starts[MOST_THREADS + 1]; /* where the walks begin; then a number above all */
+    chunk_walk walks[MOST_THREADS];
+    _Atomic unsigned next;
+} chunk_walks;
+
+/* The header to which those from `chunk` on lead, 0 if one is wrong. Even what only looks like a
+ * header mostly leads to true ones. */
+static uint64_t led_to(const blocks *b, const piece *p, uint64_t chunk, uint64_t end) {
+    uint64_t first, count = piece_words(p, &first);
+    const uint8_t *data = p->data + (first - p->address);
+    for (unsigned hop = 0; hop < HOPS; hop++) {
+        uint64_t offset = chunk + WORD - first;
+        if (chunk >= end || offset / WORD >= count)
+            return 0;
+        uint64_t head = load(data + offset), size = head & ~(uint64_t)FLAGS;
+        if (head & IS_MMAPPED || wrong_size(b, chunk, size, end))
+            return 0;
+        chunk += size;
+    }
+    return chunk;
+}
+
+/* Divide the walk of a piece into parts; fewer where no sound header is found. */
+static void divide(chunk_walks *parts, const chunk_walk *whole, uint64_t last) {
+    const blocks *b = whole->into;
+    uint64_t span = last - whole->chunk, granule = UINT64_C(1) << b->granule_shift;
+    uint64_t most = span / LEAST_SHARE < b->threads ? span / LEAST_SHARE : b->threads;
+    parts->walks[0] = *whole;
+    parts->starts[0] = whole->chunk;
+    parts->count = 1;
+    for (uint64_t part = 1; part < most; part++) {
+        uint64_t at = whole->chunk + (span / most * part & -granule), searched = at + SEARCHED, chunk = 0;
+        for (; !chunk && at < searched; at += granule)
+            chunk = led_to(b, parts->p, at, whole->end);
+        blocks *into = chunk > parts->starts[parts->count - 1] ? spare_blocks(whole->into, parts->count) : NULL;
+        if (into) {
+            parts->starts[parts->count] = chunk;
+            parts->walks[parts->count++] = (chunk_walk){.into = into, .chunk = chunk, .end = whole->end};
+        }
+    }
+    parts->starts[parts->count] = UINT64_MAX;
+}
+
+static void walk_parts(void *context, unsigned thread) {
+    chunk_walks *parts = context;
+    (void)thread;
+    for (unsigned part; (part = parts->next++) < parts->count;)
+        walk_until(&parts->walks[part], parts->p, parts->starts[part + 1]);
+}
+
+/* Append what was found from the header on at which `w` has arrived. */
+static void continue_with(chunk_walk *w, const chunk_walk *next, const piece *p, uint64_t header) {
+    uint64_t first;
+    blocks *b = w->into;
+    piece_words(p, &first);
+    w->size = load(p->data + (header + WORD - p->address)) & ~(uint64_t)FLAGS;
+    w->code = settle_before(w, p->data + (first - p->address), header + WORD - first);
+    b->pending = false;
+    if (w->code || (w->code = join_blocks(b, next->into)))
+        return;
+    b->pending = next->into->pending;
+    w->chunk = next->chunk, w->size = next->size, w->code = next->code, w->done = next->done;
+}
+
+static void walk_together(chunk_walk *w, const piece *p) {
+    uint64_t last = p->length < UINT64_MAX - p->address ? p->address + p->length : UINT64_MAX;
+    chunk_walks parts = {.p = p};
+    last = last < w->end ? last : w->end;
+    if (w->into->threads > 1 && last > w->chunk && last - w->chunk >= 2 * LEAST_SHARE)
+        divide(&parts, w, last);
+    if (parts.count > 1) {
+        run_on_threads(parts.count, walk_parts, &parts);
+        *w = parts.walks[0];
+        for (unsigned part = 1; part < parts.count && !w->code && w->chunk == parts.starts[part]; part++)
+            continue_with(w, &parts.walks[part], p, parts.starts[part]);
+    }
+    if (!w->code && !w->done)
+        walk_until(w, p, UINT64_MAX);
+}
+
 /* Append the blocks of the chunks from *chunk (updated) whose size words are in the piece, up to
  * `end`, the header that ends the heap. Positive: why the walk stopped at *chunk, of size *size; it
  * can go on after DIFFERS. */
 API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end, uint64_t *size, bool *done) {
-    uint64_t first, at = *chunk, count = piece_words(p, &first);
+    uint64_t first, at = *chunk;
     bool pending = b->pending;
-    int code = DONE;
+    piece_words(p, &first);
     *size = 0;
     *done = false;
     b->pending = false;
@@ -50,48 +201,13 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
         return MISSED;
     if (at < end && at + 2 * WORD < b->floor)
         return OVERLAP;
-    *done = at == end && !pending;
-    const uint8_t *data = p->data + (first - p->address);
-    /* prefetched up to here: else each header waits for the one before */
-    uint64_t fetched = at + WORD - first;
-    while (!*done) {
-        uint64_t offset = at + WORD - first;
-        if (offset / WORD >= count)
-            break;
-        prefetch_on(data, offset, AHEAD, &fetched);
-        uint64_t head = load(data + offset);
-        if (at < end) {
-            *size = head & ~(uint64_t)FLAGS;
-            code = wrong_size(b, at, *size, end);
-            /* a damaged header says nothing of the block before it, which stays in use */
-            if (code) {
-                pending = false;
-                break;
-            }
-        }
-        if (pending && !(head & PREV_INUSE)) {
-            if (offset >= WORD && load(data + offset - WORD) != size_of(b, b->count - 1) + WORD) {
-                pending = false; /* in use, or free with a damaged end: headers cannot decide */
-                code = DIFFERS;
-                break;
-            }
-            is_free(b);
-        }
-        if (at == end) {
-            *done = true;
-            pending = false;
-            break;
-        }
-        pending = !(head & IS_MMAPPED);
-        code = block_append(b, at + 2 * WORD, *size - (pending ? 1 : 2) * WORD, IN_USE);
-        if (code)
-            break;
-        at += *size;
-        *done = at == end && !pending;
-    }
     b->pending = pending;
-    *chunk = at;
-    return code;
+    chunk_walk w = {.into = b, .chunk = at, .end = end, .done = at == end && !pending};
+    walk_together(&w, p);
+    *chunk = w.chunk;
+    *size = w.size;
+    *done = w.done;
+    return w.code;
 }
 
 /* Plausible: in use after one in use (flags `normal`) or after a free chunk whose size is repeated;

@@ -16,7 +16,6 @@
 #define LAST 2u
 #define INDEX_SHIFT 2
 #define WIDE 0x80000000u   /* the group's base is an index into `wides` */
-#define BATCH 1024u        /* candidates looked up together, so that their cache misses overlap */
 
 typedef struct {
     uint32_t base;
@@ -38,18 +37,6 @@ typedef LIST(inner) inners;
 typedef struct heuristics heuristics; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
 
-/* Words that may be pointers, and the blocks that they point to. */
-typedef struct {
-    const uint8_t *data; /* the words in this process, */
-    uint64_t address;    /* and their address in the target; `places` are word numbers */
-    uint32_t places[BATCH + 4]; /* filter_avx2 writes up to four beyond count */
-    uint32_t count;
-    uint64_t values[BATCH];
-    uint64_t starts[BATCH];
-    const slot *slots[BATCH];
-    uint32_t indices[BATCH];
-} batch;
-
 /* Ring buffer of the first edges of blocks to visit; blocks without edges are not queued. */
 typedef struct {
     uint32_t *items;
@@ -68,24 +55,24 @@ typedef struct graph {
     uint64_t *root_starts, *root_interiors; /* a bit a block */
     uint64_t *interiors; /* targets of interior references from reachable blocks */
     uint64_t low, span;                     /* no block starts or ends outside [low, low + span) */
-    bool popcnt, avx2;
     uint32_t group, group_end; /* the group being filled, and the first block after it */
     uint32_t degrees[GROUP];
     uint64_t group_base;
     uint64_t scanned;
-    batch *batch;
+    struct scan *scan; /* see scan.h */
     heuristics *heuristics;
     const uint8_t *links; /* the caller's: see fl_graph_exclude_links */
     bool noting; /* interior references */
     inners inners;
     uint64_t *promoted; /* see interiors.c: start references from reachable blocks lead here */
     unsigned phase; /* of marking */
-    uint32_t seed;  /* roots of lower bits are queued */
+    _Atomic uint64_t seed; /* roots of lower words of bits are queued */
     queue queue;
     lost *lost;
 } graph;
 
 int graph_settle(graph *g); /* finish: no more edges */
+int next_group(graph *g, uint32_t index);
 int heuristics_read_facts(graph *g, const piece *p);
 int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge);
 int heuristics_root(graph *g, uint64_t pointer, uint32_t *edge);
@@ -101,6 +88,12 @@ INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64
 INLINE uint8_t *node_of(const graph *g, uint32_t index) { return &g->groups[index / GROUP].nodes[index % GROUP]; }
 INLINE bool is_used(const graph *g, uint32_t index) { return *node_of(g, index) >> KIND_SHIFT != OFF_LIMITS; }
 
+/* Eight bytes of a group, which another thread may be marking. */
+INLINE uint64_t node_bytes(const uint8_t *at) {
+    typedef uint64_t __attribute__((may_alias)) bytes;
+    return __atomic_load_n((const bytes *)(const void *)at, __ATOMIC_RELAXED);
+}
+
 INLINE uint32_t edges_of(const graph *g, uint32_t index, uint32_t *count) {
     static const uint64_t masks[8] = {
         0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, 0, 0, 0, 0,
@@ -112,11 +105,11 @@ INLINE uint32_t edges_of(const graph *g, uint32_t index, uint32_t *count) {
         *count = offsets[1] - offsets[0];
         return offsets[0];
     }
-    *count = group->nodes[within] & COUNT_MASK;
+    *count = __atomic_load_n(&group->nodes[within], __ATOMIC_RELAXED) & COUNT_MASK;
     /* Sum the counts in bytes 4 up to 4 + within of the group: four of at most 31 fit a byte. */
     const uint8_t *bytes = (const uint8_t *)group, *mask = (const uint8_t *)masks + 28 - within;
-    uint64_t sums = (load(bytes) & load(mask)) >> 32;
-    sums += (load(bytes + 8) & load(mask + 8)) + (load(bytes + 16) & load(mask + 16)) + (load(bytes + 24) & load(mask + 24));
+    uint64_t sums = (node_bytes(bytes) & load(mask)) >> 32;
+    sums += (node_bytes(bytes + 8) & load(mask + 8)) + (node_bytes(bytes + 16) & load(mask + 16)) + (node_bytes(bytes + 24) & load(mask + 24));
     sums = (sums & UINT64_C(0x00FF00FF00FF00FF)) + (sums >> 8 & UINT64_C(0x00FF00FF00FF00FF));
     return group->base + (uint32_t)((sums * UINT64_C(0x0001000100010001)) >> 48);
 }

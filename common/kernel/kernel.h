@@ -98,6 +98,9 @@ bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
 void *alloc_large(size_t bytes);
 #define LARGE_ARRAY ((size_t)8 << 20) /* bytes */
 
+/* Have pages in memory that will soon be written to: another thread need not wait for that then. */
+void ready_pages(void *memory, size_t bytes);
+
 /* Free several, any of which may be NULL; free one, and forget it. */
 void free_all(void *const *all, size_t count);
 #define FREE_ALL(...) free_all((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))

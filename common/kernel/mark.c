@@ -1,109 +1,18 @@
-/* Marking: breadth first from the roots; items visited together, so that cache misses overlap. */
-#include "graph.h"
+/* Marking: breadth first from the roots (visit.c); and what is asked of the marked graph. */
+#include "visit.h"
 
 #include <stdlib.h>
 
-/* Prefetched so far ahead of the visited block: edges (FAR), groups of their targets (SOON). */
-#define FAR 32u
-#define SOON 16u
-
-static int grow_queue(queue *q) {
-    uint32_t size = q->items ? q->mask + 1 : 0, wanted = size ? size * 2 : 1024;
-    uint32_t *items = wanted ? malloc((size_t)wanted * sizeof *items) : NULL;
-    if (!items)
-        return NO_MEMORY;
-    for (uint32_t at = q->head; size && at != q->tail; at++) /* positions do not change */
-        items[at & (wanted - 1)] = q->items[at & q->mask];
-    free(q->items);
-    q->items = items;
-    q->mask = wanted - 1;
-    return DONE;
-}
-
-/* Branch-free, as `wanted` is unpredictable. */
-INLINE int push(queue *q, uint32_t item, bool wanted) {
-    if ((q->tail - q->head > q->mask || !q->items) && grow_queue(q))
-        return NO_MEMORY;
-    q->items[q->tail & q->mask] = item;
-    q->tail += wanted;
-    return DONE;
-}
-
-/* Change a block's kind from `before` to `kind`: 1 if it had that; queued if it has edges. */
-INLINE int reach(graph *g, uint32_t index, uint8_t kind, uint8_t before) {
-    uint8_t *node = node_of(g, index);
-    if (*node >> KIND_SHIFT != before)
-        return 0;
-    /* before writing: these wide reads would stall on the store */
-    uint32_t count, first = edges_of(g, index, &count);
-    *node ^= (uint8_t)((kind ^ before) << KIND_SHIFT);
-    if (before != UNKNOWN)
-        g->kinds[index] = kind;
-    return push(&g->queue, first, count != 0) ? NO_MEMORY : 1;
-}
-
-/* Queue the blocks in `first` (and `second`, if any) whose kind is still `before`. */
-INLINE int seed(graph *g, const uint64_t *first, const uint64_t *second, uint8_t kind, uint8_t before) {
-    for (int queued = 0; g->seed <= g->count / 64 && queued < 64; g->seed++) {
-        uint64_t bits = first[g->seed] | (second ? second[g->seed] : 0);
-        for (; bits; bits &= bits - 1) {
-            int fresh = reach(g, g->seed * 64 + (uint32_t)__builtin_ctzll(bits), kind, before);
-            if (fresh < 0)
-                return fresh;
-            queued += fresh;
-        }
-    }
-    return DONE;
-}
-
-/* Reached by start references; by others; possible blocks found reachable. */
-enum { STARTS = 1, OTHERS = 2, MARKED = 3, PROMOTE = 4, PROMOTED = 5 };
-
-/* Visit about `budget` blocks; 1 if there are more. */
-INLINE int visit(graph *g, int64_t budget, unsigned phase) {
-    queue *q = &g->queue;
-    bool starts_only = phase != OTHERS;
-    uint8_t kind = starts_only ? REACHABLE : POSSIBLE, before = phase == PROMOTE ? POSSIBLE : UNKNOWN;
-    uint32_t far = q->head, soon = q->head;
-    while (budget > 0) {
-        while (q->tail - q->head < FAR && g->seed <= g->count / 64) {
-            int failed = phase == STARTS    ? seed(g, g->root_starts, NULL, kind, before)
-                         : phase == OTHERS  ? seed(g, g->root_interiors, g->interiors, kind, before)
-                                            : seed(g, g->promoted, NULL, kind, before);
-            if (failed)
-                return failed;
-        }
-        if (q->tail == q->head)
-            return DONE;
-        for (; far != q->tail && far - q->head < FAR; far++)
-            __builtin_prefetch(&g->edges[q->items[far & q->mask]]);
-        for (; soon != q->tail && soon - q->head < SOON; soon++) {
-            const uint32_t *edge = &g->edges[q->items[soon & q->mask]];
-            __builtin_prefetch(&g->groups[(*edge >> INDEX_SHIFT) / GROUP]);
-            for (unsigned more = 0; !(*edge & LAST) && more < 8; more++)
-                __builtin_prefetch(&g->groups[(*++edge >> INDEX_SHIFT) / GROUP]);
-        }
-        const uint32_t *edge = &g->edges[q->items[q->head++ & q->mask]];
-        for (bool last = false; !last; edge++, budget--) {
-            uint32_t target = *edge >> INDEX_SHIFT;
-            last = *edge & LAST;
-            if (!starts_only || !(*edge & INTERIOR)) {
-                if (reach(g, target, kind, before) < 0)
-                    return NO_MEMORY;
-            } else if (phase == STARTS && *node_of(g, target) >> KIND_SHIFT == UNKNOWN) {
-                set_bit(g->interiors, target);
-            }
-        }
-    }
-    return 1;
-}
-
+/* Give the caller the kinds. Compilers vectorise the inner loop. */
 static void publish(graph *g) {
-    for (uint32_t group = 0, index = 0; index < g->count; group++)
-        for (unsigned at = 0; at < GROUP && index < g->count; at++, index++) {
+    for (size_t group = 0, first = 0; first < g->count; group++, first += GROUP) {
+        uint8_t kinds[GROUP];
+        for (unsigned at = 0; at < GROUP; at++) {
             uint8_t kind = g->groups[group].nodes[at] >> KIND_SHIFT;
-            g->kinds[index] = kind == OFF_LIMITS ? UNKNOWN : kind;
+            kinds[at] = kind == OFF_LIMITS ? UNKNOWN : kind;
         }
+        memcpy(g->kinds + first, kinds, g->count - first < GROUP ? g->count - first : GROUP);
+    }
 }
 
 /* Mark what start references reach from the roots so far; others may follow, and another call.

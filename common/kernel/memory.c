@@ -39,6 +39,16 @@ void *alloc_large(size_t bytes) {
     return malloc(bytes);
 }
 
+/* Have the pages of memory ready that will be written to soon, where the system can. */
+void ready_pages(void *memory, size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t first = (uintptr_t)memory & ~(uintptr_t)4095;
+    (void)madvise((void *)first, bytes + ((uintptr_t)memory - first), MADV_POPULATE_WRITE);
+#else
+    (void)memory, (void)bytes;
+#endif
+}
+
 int words_append(words *list, const uint64_t *items, size_t count) {
     int failed = DONE;
     for (size_t at = 0; at < count && !failed; at++)

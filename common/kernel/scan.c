@@ -1,150 +1,43 @@
-/* Scanning memory for words that refer to blocks. */
-#include "dominators.h"
+/* Scanning memory for words that refer to blocks. Threads look for the references in one stretch
+ * after another; they are recorded in the order of the words, so that the graph does not depend on
+ * the number of threads. */
+#include "scan.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "dominators.h"
+#include "threads.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
-#define STRETCH (1u << 20) /* words with places relative to one address */
-#define SOME 256u          /* words filtered between two checks of the batch's capacity */
-#define AHEAD 2048u        /* bytes */
+#define BUFFERS 32u     /* stretches a thread: none waits while memory is cleared for another */
+#define LEAST_SHARE 16u /* stretches that are worth a thread */
 
-typedef enum { EDGES, ROOTS, DOMINATOR_ROOTS } purpose;
+/* Memory for stretches, kept from one piece of memory to the next. */
+typedef struct scan {
+    unsigned threads;
+    batch *batches;     /* one a thread */
+    stretch *stretches; /* BUFFERS a thread */
+} scan;
 
-API void fl_graph_free(graph *g) {
-    heuristics_free(g->heuristics);
-    interiors_free(&g->inners);
-    lost_free(g->lost);
-    FREE_ALL(g->groups, g->wides.items, g->edges, g->root_starts, g->root_interiors, g->interiors, g->batch, g->queue.items, g->promoted, g);
+void scan_free(scan *memory) {
+    if (memory)
+        FREE_ALL(memory->batches, memory->stretches, memory);
 }
 
-/* `kinds`: a zeroed byte a block; it and the blocks must outlive the graph. */
-API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
-    graph *g = calloc(1, sizeof *g);
-    if (!g)
+/* For so many threads, at least; NULL without memory. */
+static scan *scan_memory(graph *g, unsigned threads) {
+    if (g->scan && g->scan->threads >= threads)
+        return g->scan;
+    scan_free(g->scan);
+    if (!(g->scan = calloc(1, sizeof *g->scan)))
         return NULL;
-    size_t groups = (size_t)b->count / GROUP + 1, bits = (size_t)b->count / 64 + 1;
-    g->b = b;
-    g->count = b->count;
-    g->kinds = kinds;
-    size_t groups_size = (groups * sizeof *g->groups + 63) & ~(size_t)63;
-    g->groups = groups_size < LARGE_ARRAY ? aligned_alloc(64, groups_size) : alloc_large(groups_size);
-    g->group_end = GROUP;
-    g->root_starts = calloc(bits, sizeof *g->root_starts);
-    g->root_interiors = calloc(bits, sizeof *g->root_interiors);
-    g->batch = calloc(1, sizeof *g->batch);
-    g->popcnt = has_popcnt();
-    g->avx2 = has_avx2();
-    g->edge_capacity = 2 * (uint64_t)b->count + BATCH; /* memory only for those used */
-    if (!(g->edges = alloc_large(g->edge_capacity * sizeof *g->edges))) {
-        g->edge_capacity = 0; /* address space is limited: as much as they will need */
-        (void)grow(&g->edges, 0, &g->edge_capacity, sizeof *g->edges);
+    *g->scan = (scan){threads, malloc(threads * sizeof(batch)), malloc((size_t)threads * BUFFERS * sizeof(stretch))};
+    if (!g->scan->batches || !g->scan->stretches) {
+        scan_free(g->scan);
+        g->scan = NULL;
     }
-    g->edge_count = 1;
-    g->last_source = NONE;
-    if (b->count) {
-        g->low = b->lowest;
-        g->span = b->floor - b->lowest;
-    }
-    if (!g->edges || !g->groups || !g->root_starts || !g->root_interiors || !g->batch) {
-        fl_graph_free(g);
-        return NULL;
-    }
-    memset(g->groups, 0, groups * sizeof *g->groups);
-    for (uint32_t index = 0; index < b->count; index++)
-        if (b->states[index] != IN_USE)
-            *node_of(g, index) = OFF_LIMITS << KIND_SHIFT;
-    g->group_base = g->edge_count;
-    g->edges[0] = 0;
-    return g;
-}
-
-/* Store the degrees of a complete group; the groups up to that of `index` start where it ends. */
-static int next_group(graph *g, uint32_t index) {
-    uint32_t most = 0, base = (uint32_t)g->group_base;
-    for (unsigned at = 0; at < GROUP; at++)
-        most = g->degrees[at] > most ? g->degrees[at] : most;
-    if (most > COUNT_MASK) {
-        wide explicit = {{base}};
-        for (unsigned at = 0; at < GROUP; at++)
-            explicit.offsets[at + 1] = explicit.offsets[at] + g->degrees[at];
-        base = WIDE | (uint32_t)g->wides.count;
-        if (PUSH(g->wides, explicit))
-            return NO_MEMORY;
-    } else {
-        for (unsigned at = 0; at < GROUP; at++)
-            g->groups[g->group].nodes[at] |= (uint8_t)g->degrees[at];
-    }
-    g->groups[g->group].base = base;
-    memset(g->degrees, 0, sizeof g->degrees);
-    while (++g->group < index / GROUP)
-        g->groups[g->group].base = (uint32_t)g->edge_count;
-    g->group_end = (g->group + 1) * GROUP;
-    g->group_base = g->edge_count;
-    return DONE;
-}
-
-int graph_settle(graph *g) {
-    g->edges[g->edge_count - 1] |= LAST;
-    if (next_group(g, g->count))
-        return NO_MEMORY;
-    if (g->count / GROUP >= g->group)
-        g->groups[g->count / GROUP].base = (uint32_t)g->edge_count;
-    uint32_t *edges = realloc(g->edges, (size_t)g->edge_count * sizeof *edges);
-    if (edges)
-        g->edges = edges, g->edge_capacity = g->edge_count;
-    if (g->heuristics)
-        heuristics_settle(g);
-    DROP(g->batch);
-    return DONE;
-}
-
-/* Look up the candidates: prefetch their slots, then read them, so that cache misses overlap. */
-INLINE void resolve(const graph *g, batch *c) {
-    const blocks *b = g->b;
-    for (uint32_t at = 0; at < c->count; at++) {
-        c->values[at] = load(c->data + (size_t)c->places[at] * WORD);
-        c->slots[at] = slot_of(b, c->values[at]);
-        __builtin_prefetch(c->slots[at]);
-    }
-    for (uint32_t at = 0; at < c->count; at++) {
-        uint32_t index = block_before(b, c->slots[at], c->values[at], &c->starts[at]);
-        c->indices[at] = index;
-        if (index != NONE && c->starts[at] != c->values[at])
-            __builtin_prefetch(b->sizes + index);
-    }
-}
-
-/* A candidate's edge, or NONE. Whether to a block in use is not checked: it would cost a miss. */
-INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
-    uint32_t index = c->indices[at];
-    if (index == NONE)
-        return NONE;
-    uint64_t offset = c->values[at] - c->starts[at];
-    if (!offset)
-        return index << INDEX_SHIFT;
-    return offset < size_of(b, index) ? index << INDEX_SHIFT | INTERIOR : NONE;
-}
-
-/* The block in use with a candidate, or NONE. Candidates ascend; `recent` is the last table. */
-INLINE uint32_t source_of(const blocks *b, const batch *c, uint32_t at, table *recent) {
-    uint64_t address = c->address + (uint64_t)c->places[at] * WORD, start = 0, key = address >> b->table_shift;
-    if (key != recent->key) {
-        recent->key = key;
-        recent->slots = slot_of(b, key << b->table_shift);
-    }
-    const slot *s = recent->slots ? &recent->slots[(address >> b->slot_shift) & (TABLE_SLOTS - 1)] : NULL;
-    uint32_t index = block_before(b, s, address, &start);
-    if (index == NONE || b->states[index] != IN_USE)
-        return NONE;
-    uint64_t size = size_of(b, index);
-    return size >= WORD && address - start <= size - WORD ? index : NONE;
-}
-
-/* Record an interior reference; the caller reserved space. */
-INLINE void note(graph *g, uint32_t source, uint32_t place, uint64_t offset) {
-    g->inners.items[g->inners.count++] = (inner){source, place, offset < UINT32_MAX ? (uint32_t)offset : UINT32_MAX};
+    return g->scan;
 }
 
 /* Call before scanning. `links`: for each block the offset where two list links of a garbage
@@ -152,27 +45,23 @@ INLINE void note(graph *g, uint32_t source, uint32_t place, uint64_t offset) {
  * outlive the scan. */
 API void fl_graph_leave_out(graph *g, const uint8_t *links) { g->links = links; }
 
-INLINE bool is_link(const graph *g, uint32_t source, uint64_t address) {
-    uint64_t end = g->links ? g->links[source] : 0;
-    return end == 255 || (end && address - block_address(g->b, source) - (end - 2 * WORD) < 2 * WORD);
+/* Record an interior reference; the caller reserved space. */
+INLINE void note(graph *g, uint32_t source, uint32_t place, const inside *in) {
+    uint64_t offset = in->pointer - in->start;
+    g->inners.items[g->inners.count++] = (inner){source, place, offset < UINT32_MAX ? (uint32_t)offset : UINT32_MAX};
 }
 
-INLINE int record_edges(graph *g) {
-    batch *c = g->batch;
-    resolve(g, c);
-    if (g->noting && interiors_reserve(&g->inners, BATCH))
+static int record_edges(graph *g, const stretch *s) {
+    if (g->noting && interiors_reserve(&g->inners, s->insides))
         return NO_MEMORY;
-    while (g->edge_capacity < g->edge_count + BATCH)
+    while (g->edge_capacity < g->edge_count + s->count)
         if (!grow(&g->edges, g->edge_capacity, &g->edge_capacity, sizeof *g->edges))
             return NO_MEMORY;
-    uint32_t *edges = g->edges;
+    const inside *in = s->interior;
+    uint32_t *edges = g->edges, last = g->last_source;
     uint64_t made = g->edge_count;
-    uint32_t last = g->last_source;
-    table recent = {~(c->address >> g->b->table_shift), NULL};
-    for (uint32_t at = 0; at < c->count; at++) {
-        uint32_t edge = edge_of(g->b, c, at), source = edge == NONE ? NONE : source_of(g->b, c, at, &recent);
-        if (source == NONE || edge >> INDEX_SHIFT == source || is_link(g, source, c->address + (uint64_t)c->places[at] * WORD))
-            continue;
+    for (uint32_t at = 0; at < s->count; at++) {
+        uint32_t source = s->found[at].source, edge = s->found[at].edge;
         edges[made - 1] |= source != last ? LAST : 0;
         last = source;
         if (source >= g->group_end) {
@@ -180,10 +69,13 @@ INLINE int record_edges(graph *g) {
             if (next_group(g, source))
                 return NO_MEMORY;
         }
-        if (edge & INTERIOR && g->heuristics && heuristics_edge(g, made, c->starts[at], c->values[at], &edge))
-            return NO_MEMORY;
-        if (edge & INTERIOR && g->noting)
-            note(g, source, (uint32_t)made, c->values[at] - c->starts[at]);
+        if (edge & INTERIOR) {
+            if (g->heuristics && heuristics_edge(g, made, in->start, in->pointer, &edge))
+                return NO_MEMORY;
+            if (edge & INTERIOR && g->noting)
+                note(g, source, (uint32_t)made, in);
+            in++;
+        }
         edges[made++] = edge;
         g->degrees[source - (g->group_end - GROUP)]++;
     }
@@ -192,114 +84,156 @@ INLINE int record_edges(graph *g) {
     return made > MAX_EDGES ? TOO_MANY_EDGES : DONE;
 }
 
-INLINE int record_roots(graph *g) {
-    batch *c = g->batch;
-    resolve(g, c);
-    if (g->noting && interiors_reserve(&g->inners, BATCH))
+static int record_roots(graph *g, const stretch *s) {
+    if (g->noting && interiors_reserve(&g->inners, s->insides))
         return NO_MEMORY;
-    for (uint32_t at = 0; at < c->count; at++) {
-        uint32_t edge = edge_of(g->b, c, at);
-        if (edge == NONE)
-            continue;
-        if (edge & INTERIOR && g->heuristics && heuristics_root(g, c->values[at], &edge))
-            return NO_MEMORY;
-        if (edge & INTERIOR && g->noting)
-            note(g, NONE, edge >> INDEX_SHIFT, c->values[at] - c->starts[at]);
+    const inside *in = s->interior;
+    for (uint32_t at = 0; at < s->count; at++) {
+        uint32_t edge = s->found[at].edge;
+        if (edge & INTERIOR) {
+            if (g->heuristics && heuristics_root(g, in->pointer, &edge))
+                return NO_MEMORY;
+            if (edge & INTERIOR && g->noting)
+                note(g, NONE, edge >> INDEX_SHIFT, in);
+            in++;
+        }
         set_bit(edge & INTERIOR ? g->root_interiors : g->root_starts, edge >> INDEX_SHIFT);
     }
     g->seed = 0; /* where marking has begun, it looks at the bits again */
     return DONE;
 }
 
-INLINE int record_root_edges(graph *g, dominators *d) {
-    batch *c = g->batch;
-    resolve(g, c);
-    for (uint32_t at = 0; at < c->count; at++) {
-        uint32_t edge = edge_of(g->b, c, at);
-        if (edge != NONE)
-            hold(d, edge >> INDEX_SHIFT, root_at(d, c->address + (uint64_t)c->places[at] * WORD));
-    }
+static int record_root_edges(dominators *d, const stretch *s) {
+    for (uint32_t at = 0; at < s->count; at++)
+        hold(d, s->found[at].edge >> INDEX_SHIFT, root_at(d, s->address + (uint64_t)s->found[at].source * WORD));
     return DONE;
 }
 
-INLINE int record_as(graph *g, purpose why, dominators *d) {
-    return why == EDGES ? record_edges(g) : why == ROOTS ? record_roots(g) : record_root_edges(g, d);
+/* Memory that is scanned, in stretches. */
+typedef struct {
+    graph *g;
+    dominators *d; /* NULL: for the graph */
+    search how;
+    const uint8_t *data;
+    uint64_t address, words, stretches, buffers;
+    uint32_t *edges; /* where those of the graph will be recorded, and how many at a guess */
+    uint64_t edges_wanted;
+    /* The next stretch to be looked through; all before `recorded` are recorded. */
+    _Atomic uint64_t next, recorded;
+    _Atomic(const stretch *) filled[MOST_THREADS * BUFFERS]; /* by stretch number; NULL: not yet */
+    _Atomic int failed;
+    _Atomic unsigned waiting;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+} scanning;
+
+static void look_through(scanning *j, uint64_t number, stretch *s, batch *candidates) {
+    uint64_t first = number * STRETCH;
+    s->data = j->data + first * WORD;
+    s->address = j->address + first * WORD;
+    s->words = j->words - first < STRETCH ? (uint32_t)(j->words - first) : STRETCH;
+    find_references(&j->how, s, candidates);
 }
 
-POPCNT static int record_popcnt(graph *g, purpose why, dominators *d) { return record_as(g, why, d); }
-static int record_plain(graph *g, purpose why, dominators *d) { return record_as(g, why, d); }
+static int record(const scanning *j, const stretch *s) {
+    return j->how.from == FROM_BLOCKS ? record_edges(j->g, s) : j->d ? record_root_edges(j->d, s) : record_roots(j->g, s);
+}
 
-static int record(graph *g, purpose why, dominators *d) {
-    int failed = g->popcnt ? record_popcnt(g, why, d) : record_plain(g, why, d);
-    g->batch->count = 0;
+static void wake(scanning *j) {
+    if (!j->waiting)
+        return;
+    (void)pthread_mutex_lock(&j->lock); /* a thread that is about to wait has looked before */
+    (void)pthread_cond_broadcast(&j->change);
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
+/* Record what is filled. One thread does: else the graph's cache lines went to and fro. */
+static void record_filled(scanning *j) {
+    const stretch *s;
+    for (uint64_t number = j->recorded; (s = j->filled[number % j->buffers]) && !j->failed; j->recorded = ++number) {
+        for (uint32_t at = 0; at < s->count; at += 8)
+            __builtin_prefetch(&s->found[at]);
+        int failed = record(j, s);
+        if (failed)
+            j->failed = failed;
+        j->filled[number % j->buffers] = NULL;
+    }
+    wake(j);
+}
+
+static bool may_go_on(const scanning *j, unsigned thread, uint64_t recorded) {
+    return j->recorded >= recorded || j->failed || (!thread && j->filled[j->recorded % j->buffers]);
+}
+
+/* Wait until so many stretches are recorded; thread 0 records meanwhile. False if all ends. */
+static bool wait_for(scanning *j, unsigned thread, uint64_t recorded) {
+    while (j->recorded < recorded && !j->failed) {
+        if (!thread)
+            record_filled(j);
+        if (may_go_on(j, thread, recorded))
+            continue;
+        (void)pthread_mutex_lock(&j->lock);
+        j->waiting++;
+        while (!may_go_on(j, thread, recorded))
+            (void)pthread_cond_wait(&j->change, &j->lock);
+        j->waiting--;
+        (void)pthread_mutex_unlock(&j->lock);
+    }
+    return !j->failed;
+}
+
+static void scan_some(void *context, unsigned thread) {
+    scanning *j = context;
+    if (thread == 1 && j->edges_wanted) /* harmless if the edges are moved meanwhile */
+        ready_pages(j->edges, j->edges_wanted * sizeof *j->edges);
+    stretch *own = &j->g->scan->stretches[thread * BUFFERS];
+    uint64_t at = 0, needed[BUFFERS] = {0}; /* by buffer: what must be recorded before it is used */
+    for (uint64_t number; (number = j->next++) < j->stretches; at = (at + 1) % BUFFERS) {
+        uint64_t window = number < j->buffers ? 0 : number - j->buffers + 1;
+        if (!wait_for(j, thread, window > needed[at] ? window : needed[at]))
+            return;
+        look_through(j, number, &own[at], &j->g->scan->batches[thread]);
+        needed[at] = number + 1;
+        j->filled[number % j->buffers] = &own[at];
+        if (thread)
+            wake(j);
+        else
+            record_filled(j);
+    }
+    if (!thread) /* others may wait for that */
+        (void)wait_for(j, thread, j->stretches);
+}
+
+static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t count, origin from, dominators *d) {
+    scanning j = {.g = g, .d = d, .how = search_of(g, from), .data = data, .address = address, .words = count};
+    j.stretches = count / STRETCH + (count % STRETCH != 0);
+    uint64_t most = j.stretches / LEAST_SHARE ? j.stretches / LEAST_SHARE : 1;
+    unsigned threads = g->b->threads < most ? g->b->threads : (unsigned)most;
+    if (!scan_memory(g, threads))
+        return NO_MEMORY;
+    j.buffers = (uint64_t)threads * BUFFERS;
+    j.edges = g->edges + g->edge_count;
+    if (from == FROM_BLOCKS) /* of a word in four: rarely fewer than there are */
+        j.edges_wanted = count / 4 < g->edge_capacity - g->edge_count ? count / 4 : g->edge_capacity - g->edge_count;
+    if (threads > 1) {
+        (void)pthread_mutex_init(&j.lock, NULL);
+        (void)pthread_cond_init(&j.change, NULL);
+        run_on_threads(threads, scan_some, &j);
+        (void)pthread_cond_destroy(&j.change);
+        (void)pthread_mutex_destroy(&j.lock);
+        return j.failed;
+    }
+    int failed = DONE;
+    for (uint64_t number = 0; number < j.stretches && !failed; number++) {
+        look_through(&j, number, g->scan->stretches, g->scan->batches);
+        failed = record(&j, g->scan->stretches);
+    }
     return failed;
 }
 
-/* Collect the places of those words, from `first` on, that are between the lowest and the highest
- * block. Branch-free, as values are unpredictable. */
-static void filter(graph *g, const uint8_t *data, uint32_t first, uint32_t count) {
-    uint64_t low = g->low, span = g->span;
-    uint32_t *places = g->batch->places, kept = g->batch->count;
-    for (uint32_t at = first; at < first + count; at++) {
-        places[kept] = at;
-        kept += load(data + (size_t)at * WORD) - low < span;
-    }
-    g->batch->count = kept;
-}
-
-#if defined(__x86_64__)
-/* The same, four words at a time: a table of 16 cases moves the places that pass to the front. */
-AVX2 static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint32_t count) {
-    static const uint32_t fronts[16][4] = {
-        {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 0}, {2, 0, 0, 0}, {0, 2, 0, 0}, {1, 2, 0, 0}, {0, 1, 2, 0},
-        {3, 0, 0, 0}, {0, 3, 0, 0}, {1, 3, 0, 0}, {0, 1, 3, 0}, {2, 3, 0, 0}, {0, 2, 3, 0}, {1, 2, 3, 0}, {0, 1, 2, 3},
-    };
-    const __m256i low = _mm256_set1_epi64x((int64_t)g->low), sign = _mm256_set1_epi64x(INT64_MIN);
-    const __m256i span = _mm256_xor_si256(_mm256_set1_epi64x((int64_t)g->span), sign);
-    uint32_t *places = g->batch->places, kept = g->batch->count, at = first;
-    for (; at + 4 <= first + count; at += 4) {
-        __m256i values = _mm256_loadu_si256((const __m256i *)(const void *)(data + (size_t)at * WORD));
-        /* AVX2 has no unsigned comparison */
-        __m256i above = _mm256_xor_si256(_mm256_sub_epi64(values, low), sign);
-        unsigned passed = (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(span, above)));
-        __m128i front = _mm_add_epi32(_mm_loadu_si128((const __m128i *)(const void *)fronts[passed]), _mm_set1_epi32((int)at));
-        _mm_storeu_si128((__m128i *)(void *)(places + kept), front);
-        kept += (uint32_t)__builtin_popcount(passed);
-    }
-    g->batch->count = kept;
-    filter(g, data, at, first + count - at);
-}
-#else
-static void filter_avx2(graph *g, const uint8_t *data, uint32_t first, uint32_t count) { filter(g, data, first, count); }
-#endif
-
-static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t count, purpose why, dominators *d) {
-    batch *c = g->batch;
-    while (count) {
-        uint32_t stretch = count < STRETCH ? (uint32_t)count : STRETCH;
-        c->data = data;
-        c->address = address;
-        for (uint32_t first = 0; first < stretch; first += SOME) {
-            uint32_t some = stretch - first < SOME ? stretch - first : SOME;
-            prefetch_ahead(data + (size_t)first * WORD, AHEAD, SOME * WORD);
-            if (c->count + some >= BATCH) {
-                int failed = record(g, why, d);
-                if (failed)
-                    return failed;
-            }
-            if (g->avx2)
-                filter_avx2(g, data, first, some);
-            else
-                filter(g, data, first, some);
-        }
-        int failed = record(g, why, d);
-        if (failed)
-            return failed;
-        data += (size_t)stretch * WORD;
-        address += (uint64_t)stretch * WORD;
-        count -= stretch;
-    }
-    return DONE;
+static int scan_piece(graph *g, const piece *p, origin from, dominators *d) {
+    uint64_t address, count = piece_words(p, &address);
+    return scan_words(g, count ? p->data + (address - p->address) : NULL, address, count, from, d);
 }
 
 API int fl_scan_blocks(graph *g, const piece *p) {
@@ -308,42 +242,35 @@ API int fl_scan_blocks(graph *g, const piece *p) {
     g->scanned = p->length < UINT64_MAX - p->address ? p->address + p->length : UINT64_MAX;
     if (g->heuristics && heuristics_read_facts(g, p))
         return NO_MEMORY;
-    uint64_t base, count = piece_words(p, &base);
-    return scan_words(g, count ? p->data + (base - p->address) : NULL, base, count, EDGES, NULL);
+    return scan_piece(g, p, FROM_BLOCKS, NULL);
 }
 
-/* Scan roots of the graph or of a dominator tree. Once the graph is settled its batch is freed. */
-static int scan_root_words(graph *g, const uint8_t *data, uint64_t address, uint64_t count, purpose why, dominators *d) {
-    if (!g->phase)
-        return scan_words(g, data, address, count, why, d);
-    if (!(g->batch = calloc(1, sizeof *g->batch)))
-        return NO_MEMORY;
-    int failed = scan_words(g, data, address, count, why, d);
-    DROP(g->batch);
-    return failed;
+/* Once the graph is settled, memory is not kept. */
+static int scanned_roots(graph *g, int result) {
+    if (g->phase) {
+        scan_free(g->scan);
+        g->scan = NULL;
+    }
+    return result;
 }
 
-API int fl_scan_roots(graph *g, const piece *p) {
-    uint64_t base, count = piece_words(p, &base);
-    return scan_root_words(g, count ? p->data + (base - p->address) : NULL, base, count, ROOTS, NULL);
-}
+API int fl_scan_roots(graph *g, const piece *p) { return scanned_roots(g, scan_piece(g, p, FROM_ROOTS, NULL)); }
 
 API int fl_root_words(graph *g, const uint64_t *values, uint64_t count) {
-    return scan_root_words(g, (const uint8_t *)values, 0, count, ROOTS, NULL);
+    return scanned_roots(g, scan_words(g, (const uint8_t *)values, 0, count, FROM_ROOTS, NULL));
 }
 
 API int fl_dominators_scan(dominators *d, const piece *p, const uint64_t *bounds, const uint32_t *owners, uint64_t bound_count) {
-    uint64_t base, count = piece_words(p, &base);
     d->bounds = bounds;
     d->owners = owners;
     d->bound_count = bound_count;
     d->bound = 0;
     d->otherwise = NO_ROOT;
-    return scan_root_words(d->g, count ? p->data + (base - p->address) : NULL, base, count, DOMINATOR_ROOTS, d);
+    return scanned_roots(d->g, scan_piece(d->g, p, FROM_ROOTS, d));
 }
 
 API int fl_dominators_words(dominators *d, const uint64_t *values, uint64_t count, uint32_t root) {
     d->bound_count = d->bound = 0;
     d->otherwise = root;
-    return scan_root_words(d->g, (const uint8_t *)values, 0, count, DOMINATOR_ROOTS, d);
+    return scanned_roots(d->g, scan_words(d->g, (const uint8_t *)values, 0, count, FROM_ROOTS, d));
 }

@@ -218,6 +218,11 @@ class Runtime:
         """Allocation sites, where the runtime records them; most bytes first."""
         return []
 
+    @property
+    def recorded(self) -> bool:
+        """Whether there may be `recordings`; known without reading them."""
+        return False
+
     def recordings(self) -> Sequence[Recording]:
         """Allocation stacks that it recorded, with the block of each; see Allocator.recordings."""
         return ()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Buffer = Union[bytes, bytearray, memoryview]
 
-PIECE = 16 << 20
+PIECE = 64 << 20
 """Bytes of the longest piece of `Target.pieces`: one kernel call on it takes well under 200 ms."""
 
 
@@ -75,13 +75,15 @@ class Symbol:
 
 
 class SourcePlace(NamedTuple):
-    """A function at an address, and where in its source that is. `function`: "" for the one whose
-    code this is, where its symbol names it; else of an inlined one. `file`: an absolute path of the
-    machine that compiled it, "" where it is not known; `line`: 0 where it is not known."""
+    """A function at an address, and where in its source that is. `function`: "" where it is not
+    known. `file`: an absolute path of the machine that compiled it, "" where it is not known;
+    `line`: 0 where it is not known. `start`: of the function whose code this is, where that begins
+    or, if it is in several parts, this one; 0 of an inlined function, or where it is not known."""
 
     function: str
     file: str
     line: int
+    start: int = 0
 
     def short(self) -> str:
         """The last parts of the path, and the line: "io/parser.c:42"; "" if it is not known."""

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.errors import Interrupted
-from findleaks.target.base import SourcePlace, Target
+from findleaks.target.base import SourcePlace, Symbol, Target
 from findleaks.unwind.frames import Frame, Trace, Unwinder
 from findleaks.wildcards import matches
 
@@ -77,13 +77,20 @@ class Namer:
         # First, because it may find a file with more symbols.
         places = self._sources.at(frame.call) if self._sources is not None else ()
         module = self._unwinder.module(frame.call)
-        symbol = self._target.symbolize(frame.call)
-        base = symbol.address if symbol is not None else module.bias if module is not None else 0
         path = module.path.rsplit("/", 1)[-1] if module is not None else ""
         *inlined, own = places or (SourcePlace("", "", 0),)
-        offset, name = frame.pc - base, symbol.name if symbol is not None else ""
+        name, base = own_function(self._target.symbolize(frame.call), own)
+        offset = frame.pc - (base or (module.bias if module is not None else 0))
         made = [NamedFrame(frame.pc, one.function, offset, path, one.file, one.line, True) for one in inlined]
         return (*made, NamedFrame(frame.pc, name, offset, path, own.file, own.line))
+
+
+def own_function(symbol: Optional[Symbol], place: SourcePlace) -> tuple[str, int]:
+    """The name of the function whose code is at a place, and where it begins; "" and 0 if unknown.
+    By its symbol, or else, or if that has no size and begins before, by debug information."""
+    if place.function and place.start and (symbol is None or (not symbol.size and symbol.address < place.start)):
+        return place.function, place.start
+    return (symbol.name, symbol.address) if symbol is not None else ("", 0)
 
 
 def group_threads(target: Target, sources: Optional[Sources] = None) -> list[Stack]:

@@ -67,6 +67,7 @@ def test_every_stack(stopped: Stopped) -> None:
     """Also those of freed blocks, by whom they were freed."""
     freed = [block for block in stopped.blocks.values() if block.state == "freed"]
     rows = {int(row["address"], 16): row for row in stopped.rows()}
+    assert "find --by site" in stopped.ask("find")["next"]
     groups = stopped.ask("find", "--by", "site", "--limit", "0")["groups"]
     sites = {group["site"]["number"]: group["site"]["frames"] for group in groups}
     lost = [block for block in stopped.blocks.values() if block.state == "lost"]
@@ -81,6 +82,16 @@ def test_every_stack(stopped: Stopped) -> None:
         stacks = [tuple(int(frame["address"], 16) for frame in site["frames"]) for site in answer["sites"]]
         assert stacks == [block.allocated, *([block.freed] if block.size >= 8 and block.freed else [])], block
     assert any(block.freed for block in some)
+
+
+def test_stacks_of_each_class(stopped: Stopped) -> None:
+    """As many blocks of as many bytes as the class has in use: each has a stack."""
+    classes = {row["name"]: (row["in_use"], row["in_use_bytes"]) for row in stopped.ask("caches")["caches"] if row["in_use"]}
+    found: dict[str, list[int]] = {}
+    for row in stopped.ask("caches", "--sites", "--limit", "0")["sites"]:
+        sums = found.setdefault(row["name"], [0, 0])
+        sums[0], sums[1] = sums[0] + row["blocks"], sums[1] + row["bytes"]
+    assert len(classes) > 3 and {name: tuple(sums) for name, sums in found.items()} == classes
 
 
 def test_lost_as_leaksanitizer_says(stopped: Stopped) -> None:

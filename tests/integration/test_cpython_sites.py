@@ -51,6 +51,7 @@ def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str)
             if "address" in row
         }
         groups = json.loads(ran("find", "--by", "site", "--limit", "0", "--json", *where).stdout)["groups"]
+        assert "find --by site" in json.loads(ran("find", "--json", *where).stdout)["next"]
         some = [[address, frames] for address, frames in (*said["held"][::70], *said["lists"][::70])]
         asked = [hex(address) for address, _ in some]
         answers = json.loads(ran("whatis", "--json", *asked, *where).stdout)["answers"]
@@ -61,11 +62,11 @@ def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str)
         address = hidden ^ (1 << 64) - 1
         start = starts[bisect_right(starts, address) - 1]
         row = rows[start]
-        assert address - start in ((0,) if allocator != "debug" else (16, 32))  # behind headers of the debug hooks
+        assert address - start in ((16, 32) if allocator == "debug" and size != 300 else (0,))  # behind headers of the debug hooks
         definite += row["kind"] == "definite"
-        if row["size"] < size or stacks.get(row["site"], frames) != frames:
+        if not row["site"] or row["size"] < size or stacks.get(row["site"], frames) != frames:
             wrong.append((size, frames, row, stacks.get(row["site"])))
-    assert len(said["lost"]) == 2500 and not wrong, wrong[:3]
+    assert len(said["lost"]) == 2700 and not wrong, wrong[:3]
     assert definite > 1500  # the table would hold all of them
     for (address, frames), answer in zip(some, answers):
         assert [site_of(site["frames"]) for site in answer["sites"]] == [frames], hex(address)

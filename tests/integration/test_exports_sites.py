@@ -3,7 +3,9 @@ jemalloc's own."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -104,6 +106,21 @@ def test_blocks_name_their_sites(every: recorded.Picture, tmp_path: Path) -> Non
         stacks.setdefault(int(address), []).append(name)
     wrong = [made for made in every.made if tuple(stacks.get(made.address, ())[: len(made.functions)]) != made.functions]
     assert wrong == [] and len(every.made) > 100
+
+
+def test_sites_in_a_database_are_those_of_its_blocks(every: recorded.Picture, tmp_path: Path) -> None:
+    """With files and lines, as `find --by site` has them."""
+    file = tmp_path / "a.db"
+    answer = every.ask("find", "--by", "site", "-o", str(file))
+    with contextlib.closing(sqlite3.connect(file)) as base:
+        rows = base.execute("SELECT site, address, function, offset, module, file, line FROM sites ORDER BY site, frame").fetchall()
+        assert {row[0] for row in rows} == {row[0] for row in base.execute("SELECT DISTINCT site FROM blocks WHERE site")}
+    keys = ("function", "offset", "module", "file", "line")
+    for group in answer["groups"]:
+        if group["site"]:
+            number, frames = group["site"]["number"], group["site"]["frames"]
+            assert [row[1:] for row in rows if row[0] == number] == [(int(f["address"], 16), *map(f.get, keys)) for f in frames]
+    assert any(row[5] and row[6] for row in rows)
 
 
 def test_samples_are_scaled_once(program: Path, tmp_path: Path) -> None:

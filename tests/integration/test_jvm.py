@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -25,15 +24,16 @@ QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # the JVM's own: it asks itself and i
 
 
 @contextmanager
-def java(folder: Path, *options: str) -> Iterator[cores.Running]:
-    home = Path(shutil.which("java") or "").resolve().parent
-    jvms.compile_java(truth.PROGRAMS / "Tracked.java", folder)
-    with cores.Running([str(home / "java"), "-Xmx64m", *options, "-cp", str(folder), "Tracked"], folder) as running:
+def java(folder: Path, *options: str, version: str = jvms.SYSTEM) -> Iterator[cores.Running]:
+    jvms.compile_java(truth.PROGRAMS / "Tracked.java", folder, "--release", "17")
+    program = jvms.get(version) / "bin" / "java"
+    with cores.Running([str(program), "-Xmx64m", *options, "-cp", str(folder), "Tracked"], folder) as running:
         yield running
 
 
-def jcmd(pid: int, *words: str) -> str:
-    return subprocess.run(["jcmd", str(pid), *words], check=True, capture_output=True, text=True, timeout=180).stdout
+def jcmd(pid: int, *words: str, version: str = jvms.SYSTEM) -> str:
+    command = [jvms.get(version) / "bin" / "jcmd", str(pid), *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
 
 
 def page(*where: str) -> dict[str, Any]:
@@ -47,19 +47,21 @@ def reported(text: str) -> dict[str, tuple[int, int]]:
     return {name.strip(): (int(reserved), int(committed)) for name, reserved, committed in kinds}
 
 
-def at_stop(running: cores.Running, folder: Path, function: str, *words: str) -> tuple[str, str]:
+def at_stop(running: cores.Running, folder: Path, function: str, *words: str, version: str = jvms.SYSTEM) -> tuple[str, str]:
     """What jcmd prints that makes the JVM call this function, and what GDB does, which asks for the page there."""
     commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
     commands += [f"break {function}", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
     line = ["gdb", "-nx", "-batch", "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
-    jcmd(running.pid, "VM.version")  # from the first question on the JVM listens, for which jcmd would wait for ten seconds only
+    jcmd(
+        running.pid, "VM.version", version=version
+    )  # from the first question on the JVM listens, for which jcmd would wait for ten seconds only
     with open(folder / "gdb", "w") as out:
         gdb = subprocess.Popen([*line, "-p", str(running.pid)], cwd=folder, stdout=out, stderr=subprocess.STDOUT)
     try:
         until = time.monotonic() + cores.PATIENCE
         while not (folder / "stopping").exists() and time.monotonic() < until:
             time.sleep(0.1)
-        shown = jcmd(running.pid, *words)
+        shown = jcmd(running.pid, *words, version=version)
         gdb.wait(cores.PATIENCE)
     finally:
         gdb.kill()
@@ -74,15 +76,17 @@ def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
     assert any("in the middle of a collection" in warning for warning in json.loads(line)["warnings"])
 
 
-def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(name, marks=pytest.mark.matrix) for name in jvms.VERSIONS)])
+def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path, version: str) -> None:
     """GDB stops the JVM where it is about to print what it has just counted. Only NMT's own memory has grown by then: by its copy."""
-    with java(tmp_path, "-XX:NativeMemoryTracking=detail") as running:
-        shown, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", "VM.native_memory", "summary", "scale=b")
+    with java(tmp_path, "-XX:NativeMemoryTracking=detail", version=version) as running:
+        words = ("VM.native_memory", "summary", "scale=b")
+        shown, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", *words, version=version)
     said = reported(shown)
     (line,) = debuggers.objects(output)
     (found,) = json.loads(line)["runtimes"]
     counters, own = found["counters"], "Native Memory Tracking"
-    ours = {name: (counters[f"NMT: {name}, reserved"], counters[f"NMT: {name}, committed"]) for name in said}
+    ours = {name: (counters.get(f"NMT: {name}, reserved", 0), counters.get(f"NMT: {name}, committed", 0)) for name in said}
     assert len(said) > 12
     assert {name: pair for name, pair in ours.items() if name != own} == {name: pair for name, pair in said.items() if name != own}
     assert 0 <= ours[own][0] - said[own][0] < 64 << 10
@@ -120,28 +124,29 @@ def test_its_memory_is_where_it_says(tmp_path: Path, collector: str, picture: st
     assert "NMT: reserved" not in found["counters"]  # it is off
 
 
-def malloc_sites(pid: int) -> dict[tuple[int, ...], tuple[int, int]]:
+def malloc_sites(pid: int, version: str) -> dict[tuple[int, ...], tuple[int, int]]:
     """Blocks and bytes of each stack, of all kinds, as `VM.native_memory detail scale=b` says."""
     found: dict[tuple[int, ...], tuple[int, int]] = {}
-    for stack, size, count in re.findall(
-        r"((?:^\[0x[0-9a-f]+\].*\n)+) +\(malloc=(\d+) type=[^#]*?(?: #(\d+))?\)", jcmd(pid, "VM.native_memory", "detail", "scale=b"), re.M
-    ):
+    text = jcmd(pid, "VM.native_memory", "detail", "scale=b", version=version)
+    for stack, size, count in re.findall(r"((?:^\[0x[0-9a-f]+\].*\n)+) +\(+malloc=(\d+) (?:type|tag)=[^#]*?(?: #(\d+))?\)", text, re.M):
         frames = tuple(int(frame, 16) for frame in re.findall(r"^\[(0x[0-9a-f]+)\]", stack, re.M))
         blocks, total = found.get(frames, (0, 0))
         found[frames] = blocks + int(count or 1), total + int(size)
     return found
 
 
-def test_every_block_has_its_site(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [jvms.SYSTEM, "25.0.2", pytest.param("21.0.4", marks=pytest.mark.matrix)])
+def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
     """By the headers that NMT puts in front of blocks: as many, of as many bytes, as NMT counts of each stack."""
-    with java(tmp_path, "-XX:NativeMemoryTracking=detail") as running:
-        malloc_sites(running.pid)
-        before = malloc_sites(running.pid)
+    with java(tmp_path, "-XX:NativeMemoryTracking=detail", version=version) as running:
+        malloc_sites(running.pid, version)
+        before = malloc_sites(running.pid, version)
         with CopiedProcess(running.pid) as target:
             (runtime,) = (runtime for runtime in Session(target).runtimes if runtime.name == "JVM")
+            assert runtime.recorded
             (recording,) = runtime.recordings()
             sizes = [target.word(address) for address in recording.addresses]
-        after = malloc_sites(running.pid)
+        after = malloc_sites(running.pid, version)
     assert recording.warnings == [] and len(recording.addresses) > 3000
     found = {site: [0, 0] for site in range(len(recording.sites))}
     for site, size in zip(recording.site_of, sizes):

@@ -30,3 +30,4 @@ def test_sampled(tmp_path: Path) -> None:
         assert tuple(names[first : first + len(one.functions)]) == one.functions
         assert row["size"] == one.size
     assert "≈ " in picture.text("find", "--by", "site")
+    assert "find --by site" in picture.ask("find")["next"]

@@ -82,6 +82,15 @@ def test_as_dumped(every: recorded.Picture) -> None:
     assert figures(found) == dumped(every)
 
 
+def test_find_names_the_next_command(every: recorded.Picture) -> None:
+    """In the words of the door, as `find --by site` names what follows it."""
+    answer, by_site = every.ask("find"), every.ask("find", "--by", "site")
+    assert answer["next"][-1] == "find --by site"
+    assert f"findleaks find --by site {every.core}" in " ".join(every.text("find").split())
+    example = by_site["groups"][0]["examples"][0]
+    assert by_site["next"] == [f"blocks --site {by_site['groups'][0]['site']['number']}", f"path {example}"]
+
+
 def test_doors(every: recorded.Picture, build) -> None:
     """GDB, LLDB and the command line name the same stacks; so does the engine without the kernel."""
     lost = next(hex(made.address) for made in every.made if made.kind == "lost")
@@ -92,6 +101,7 @@ def test_doors(every: recorded.Picture, build) -> None:
     assert len(answers) > len(words)
     typed = ["leaks " + " ".join(one) for one in words]
     assert debuggers.objects(debuggers.gdb(typed, program, core)) == answers
+    assert "leaks find --by site" in " ".join(debuggers.gdb(["leaks find"], program, core).split())
     assert debuggers.objects(debuggers.lldb(typed, program, "-c", core)) == answers
     pure = [line for one in words for line in debuggers.objects(debuggers.findleaks(*one, core, "--exe", program, FINDLEAKS_PURE="1"))]
     assert pure == answers

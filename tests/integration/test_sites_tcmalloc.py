@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import mallocs_tcmalloc
+import mutations
 import pytest
 import recorded
 
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.sites import Recording
+from findleaks.allocators.tcmalloc import heap_profile
+from findleaks.allocators.tcmalloc.instance import Tcmalloc
 from findleaks.session import Session
 from findleaks.target.core import open_core
 
@@ -24,11 +30,37 @@ def take(version: str, folder: Path, link: str = "", **environment: str) -> reco
 def test_profiled(tmp_path: Path, version: str) -> None:
     picture = take(version, tmp_path, HEAPPROFILE=str(tmp_path / "profile"))
     recorded.check_every_block(picture, OWN)
+    assert picture.ask("find")["warnings"] == []  # the profiler's own memory is known to be no allocator's
     (found,) = Session(open_core(str(picture.core))).sites.recordings
     assert not found.warnings and found.interval == 1
     (written,) = tmp_path.glob("profile.*.heap")
     figures = {site.frames: (*site.live, *(site.allocated or (0, 0))) for site in found.sites}
     assert figures == recorded.heap_text(written.read_text())
+    check_damaged(picture, found, tmp_path / "damaged")
+
+
+def check_damaged(picture: recorded.Picture, sound: Recording, copy: Path) -> None:
+    """A wild pointer in the map of a real core: only the blocks behind it have no stack, and where that begins is said."""
+    session = Session(open_core(str(picture.core)))
+    memory, profile = Memory(session.target), next(one for one in session.directory.allocators if isinstance(one, Tcmalloc)).profile
+    assert profile is not None
+    entries = heap_profile.read(memory, session.engine, profile).entries
+    victim = next(entry for entry in entries if memory.word(entry.address))
+    behind, link = set[int](), memory.word(victim.address)
+    while link:
+        behind.add(memory.words(link, 2)[1])
+        link = memory.word(link)
+    shutil.copyfile(picture.core, copy)
+    core = mutations.Core(picture.core)
+    core.close()
+    with open(copy, "r+b") as file:
+        file.seek(core.offset(victim.address))
+        file.write((1 << 46).to_bytes(8, "little"))
+    (found,) = Session(open_core(str(copy))).sites.recordings
+    assert set(sound.addresses) - set(found.addresses) == behind
+    assert any(hex(1 << 46) in warning for warning in found.warnings)
+    stacks = {address: found.sites[site].frames for address, site in zip(found.addresses, found.site_of)}
+    assert all(stacks[address] == sound.sites[site].frames for address, site in zip(sound.addresses, sound.site_of) if address in stacks)
 
 
 def test_sampled(tmp_path: Path) -> None:
@@ -43,3 +75,4 @@ def test_sampled(tmp_path: Path) -> None:
     compared = [(tuple(names[row["site"]]), made[int(row["address"], 16)]) for row in rows if int(row["address"], 16) in made]
     assert len(compared) > 100 and all(names[: len(functions)] == functions for names, functions in compared)
     assert "≈ " in picture.text("find", "--by", "site")
+    assert "find --by site" in picture.ask("find")["next"]

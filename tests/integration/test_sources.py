@@ -157,6 +157,38 @@ def test_a_stripped_file_with_compressed_symbols(built: Stopped, tmp_path: Path)
         assert frames(answer) == [Seen(name, "", 0, False) for name in ("wait_here", "outer", "main")]
 
 
+def without_symbols(program: Path, folder: Path) -> Form:
+    objcopy("--wildcard", "--strip-symbol=*", program, folder / PROGRAM)
+    return folder / PROGRAM, ""
+
+
+def debug_file_without_symbols(program: Path, folder: Path) -> Form:
+    stripped, debug = split(program, folder)
+    objcopy("--wildcard", "--strip-symbol=*", debug)
+    objcopy(f"--add-gnu-debuglink={debug}", stripped)
+    return stripped, ""
+
+
+@pytest.mark.parametrize("form", [without_symbols, debug_file_without_symbols])
+def test_functions_without_symbols_are_named_by_debug_information(
+    form: Callable[[Path, Path], Form], built: Stopped, tmp_path: Path
+) -> None:
+    """With the same names, places and offsets as by the symbols, but for _start, which is in neither."""
+    program, _ = form(built.program, tmp_path)
+    printed = subprocess.run(["nm", program], capture_output=True, text=True)
+    assert "main" not in printed.stdout
+    (expected,) = by_command_line(built.program, built.core)["stacks"]
+    answer = by_command_line(program, built.core)
+    (found,) = answer["stacks"]
+    known = [frame for frame in expected["frames"] if frame["function"] != "_start"]
+    assert len(known) > 6 and [frame for frame in found["frames"] if frame["function"]] == known
+    assert by_gdb(program, built.core)["stacks"] == by_lldb(program, built.core)["stacks"] == answer["stacks"]
+    outer = next(frame for frame in known if frame["function"] == "outer")
+    words = ["whatis", "--json", outer["address"], str(built.core), "--exe"]
+    assert findleaks(*words, str(program)) == findleaks(*words, str(built.program))
+    assert findleaks("stacks", "-c", "outer", str(built.core), "--exe", str(program)).startswith("1 thread in 1 stack")
+
+
 def test_a_debug_file_of_another_build_is_not_used(built: Stopped, tmp_path: Path) -> None:
     """Neither by its name, nor below the folder of its build-id."""
     stripped, _ = split(built.program, tmp_path)

@@ -1,7 +1,11 @@
-/* A module whose `lose` allocates memory in one of the interpreter's domains and forgets it; it returns the address, hidden. */
+/* A module whose `lose` allocates memory in one of the interpreter's domains and forgets it; it returns the address, hidden.
+   "7": memory of libc's malloc, which it reports to tracemalloc in that domain. */
 #define Py_LIMITED_API 0x03090000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdlib.h>
+
+int PyTraceMalloc_Track(unsigned domain, uintptr_t block, size_t size); /* not in the limited API's headers */
 
 static PyObject *lose(PyObject *module, PyObject *args) {
     const char *domain;
@@ -9,7 +13,9 @@ static PyObject *lose(PyObject *module, PyObject *args) {
     (void)module;
     if (!PyArg_ParseTuple(args, "sn", &domain, &size)) return NULL;
     size_t bytes = (size_t)size;
-    void *block = domain[0] == 'r' ? PyMem_Malloc(bytes) : PyObject_Malloc(bytes);
+    int reported = atoi(domain);
+    void *block = reported ? malloc(bytes) : domain[0] == 'r' ? PyMem_Malloc(bytes) : PyObject_Malloc(bytes);
+    if (reported) PyTraceMalloc_Track((unsigned)reported, (uintptr_t)block, bytes);
     for (size_t i = 0; block && i < bytes; i++) ((char *)block)[i] = 'x';
     return PyLong_FromSize_t(~(size_t)block);
 }

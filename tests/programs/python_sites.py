@@ -38,6 +38,11 @@ def large():
     note(python_lose.lose("raw", 5000), 5000)
 
 
+def reported():
+    note(python_lose.lose("7", 300), 300)
+    note(python_lose.lose("389047", 300), 300)
+
+
 def deeper(levels, call):
     if levels:
         deeper(levels - 1, call)
@@ -50,6 +55,8 @@ for number in range(1000):
     deeper(1, also_small)
     if number % 2:
         deeper(8, large)
+    if number % 10 == 0:
+        reported()
 
 held = [bytes(1000 + number) for number in range(700)]
 lists = [[number] * 5 for number in range(700)]

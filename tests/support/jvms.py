@@ -51,8 +51,9 @@ def get(version: str) -> Path:
         if not (base / "unpacked").exists():
             with zipfile.ZipFile(_archive(base, package, digest)) as archive:
                 archive.extractall(base)
-            (home / "bin" / "java").chmod(0o755)
             (base / "unpacked").touch()
+        for program in ("java", "jcmd"):
+            (home / "bin" / program).chmod(0o755)
     return home
 
 

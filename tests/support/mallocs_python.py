@@ -29,6 +29,9 @@ SUITES = {"3.9": "bullseye", "3.11": "bookworm", "3.13": "trixie", "3.14": "sid"
 SHARED = {"3.11": ("libpython3.11",), "3.13": ("libpython3.13",)}
 """Where the interpreter is wanted as a library, too, to be embedded."""
 
+LIBRARY = {"3.9": ("libpython3.9-stdlib",)}
+"""Where the interpreter's package lacks modules that the tests' programs import: json."""
+
 PINNED: debian.Pins = {
     ("python3.9-minimal", "3.9.2-1"): "5d6003c5c20223a2547ac4976e09a9ec778dbe351507a6292bef3b60df5f4aa7",
     ("python3.11-minimal", "3.11.2-6+deb12u8"): "4aba533f7cc5e7b93b7ff24482840e96813f5bcde9cce028395b65a0d799ccee",
@@ -67,7 +70,7 @@ class Python:
 @functools.cache
 def get(version: str) -> Python:
     """The interpreter of a version in SUITES, downloaded and unpacked at the first use."""
-    packages = [f"python{version}-minimal", *SHARED.get(version, ())]
+    packages = [f"python{version}-minimal", *LIBRARY.get(version, ()), *SHARED.get(version, ())]
     folder = debian.cache() / "pythons" / version
     debs = debian.unpacked(SUITES[version], packages, folder, PINNED, dependencies=True)
     package = debian.version_of(packages[0], debs)

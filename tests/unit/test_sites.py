@@ -57,7 +57,7 @@ def test_a_block_of_two_recorders_is_counted_once() -> None:
     blocks = load(X86_64).blocks(X86_64, 16)
     blocks.append([0x1000, 0x2000, 0x3000], [48, 48, 48], [State.IN_USE, State.IN_USE, State.FREE])
     blocks.seal()
-    allocator = object()
+    allocator = SimpleNamespace(class_of=lambda address: "")
     directory = SimpleNamespace(blocks=blocks, owner=lambda address: SimpleNamespace(allocator=allocator))
     session: Any = SimpleNamespace(directory=directory, sites=both(), report_progress=lambda phase, part: None)
     holding: Any = SimpleNamespace(allocator=allocator, caches=())

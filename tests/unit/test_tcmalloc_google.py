@@ -295,3 +295,30 @@ def test_any_damage(changes: list[tuple[int, int]]) -> None:
         one.arenas(blocks)
         one.thread_caches(blocks)
         one.metadata()
+
+
+WILD = 0x4141414141414140
+WRONG_SAMPLES = [(56, 1 << 40), (56, 0), (40, 1 << 30), (72, 1 << 60), (96, HEAP), (104, 65), (104, 0), (-1, WILD)]
+
+
+@pytest.mark.parametrize(("offset", "value"), WRONG_SAMPLES)
+def test_a_damaged_sample_has_no_stack(offset: int, value: int) -> None:
+    """The other one has. -1: the span's pointer to the record."""
+    image = made()
+    more = image.allocate(624)
+    image.span("another", pages=1, sample=more)
+    first = image.words[image.spans["sampled"] + 40]
+    starts = [image.starts[name] for name in ("sampled", "another")]
+    for start, sample in zip(starts, (first, more)):
+        fields = {40: 500, 56: 512, 72: 100_000, 96: start, 104: 2, 112: 0x1000, 120: start}
+        image.words.update({sample + at: word for at, word in fields.items()})
+    for damaged in (False, True):
+        target = image.target()
+        if damaged:
+            target.write_word(image.spans["another"] + 40 if offset < 0 else more + offset, value)
+        one, blocks = read(target)
+        (found,) = one.recordings(blocks)
+        assert list(found.addresses) == starts[: 2 - damaged]
+        assert found.sites[found.site_of[0]].frames == (0x1000, starts[0])
+        where = hex(WILD if offset < 0 else more)
+        assert [where in warning and hex(starts[1]) in warning for warning in found.warnings] == [True] * damaged

@@ -12,10 +12,13 @@ from findleaks.allocators import umem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.nesting import Owned
 from findleaks.allocators.umem.walk import _large_tag
+from findleaks.audit.cache_sites import class_sites
+from findleaks.audit.caches import holdings
 from findleaks.engine import load as engine
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
+from findleaks.session import Session
 from findleaks.target.base import Module
 
 BOTH = pytest.mark.parametrize("pure", [False, True], ids=("kernel", "pure"))
@@ -257,6 +260,7 @@ def test_sites(debug: int, pure: bool) -> None:
     target = image.target()
     target.write_word(slab.bufctls[index] + 64, 1 << 30)
     found, index_of = read(target, pure)
+    assert found.recorded
     (recorded,) = found.recordings(index_of)
     assert list(recorded.addresses) == sorted([*blocks[3:], own])
     assert [(site.frames, site.live.blocks) for site in recorded.sites] == [(STACK, 4)]
@@ -269,4 +273,18 @@ def test_no_sites_without_audit() -> None:
     image = UmemImage(debug=2 | 4)
     image.malloc(100)
     found, blocks = read(image.target())
-    assert found.recordings(blocks) == []
+    assert found.recordings(blocks) == [] and not found.recorded
+
+
+def test_stacks_of_each_class() -> None:
+    """Blocks are listed in the cache they are of: malloc's have a header, and two caches may have buffers of one size."""
+    image = UmemImage(debug=DEBUG)
+    orders = image.cache("orders", 112)
+    for _ in range(3):
+        image.malloc(90)
+    image.alloc(orders, 112)
+    session = Session(image.target())
+    held_by = holdings(session)
+    found = {one.name: (one.size, one.live.blocks) for one in class_sites(session, held_by)}
+    rows = {cache.name: (cache.size, cache.in_use) for one in held_by for cache in one.caches if cache.in_use}
+    assert found == rows and rows["orders"] == (112, 1)

@@ -147,7 +147,19 @@ class Asan(Allocator):
     def region(self, address: int) -> Optional[Region]:
         """The size class that has these addresses."""
         number = (address - self.found.space) // REGION if address >= self.found.space else -1
-        return next((region for region in self.regions if region.number == number), None)
+        return self._by_number.get(number)
+
+    @cached_property
+    def _by_number(self) -> dict[int, Region]:
+        return {region.number: region for region in self.regions}
+
+    def class_of(self, address: int) -> str:
+        region = self.region(address)
+        return str(region.chunk) if region is not None else LARGE
+
+    @property
+    def recorded(self) -> bool:
+        return self.depot is not None
 
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:
         if self.depot is None:

@@ -152,6 +152,10 @@ class Jemalloc(Allocator):
 
         return explain_retention(free, self.release_call, self.memory, self.parts.arenas)
 
+    @property
+    def recorded(self) -> bool:
+        return self.profiler.row is not None
+
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:
         # few commands ask for stacks
         from findleaks.allocators.jemalloc.sites import recordings

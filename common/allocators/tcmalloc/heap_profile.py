@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem, first_problems
@@ -16,8 +17,9 @@ from findleaks.allocators.search import words_between
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
+from findleaks.formatting import counted
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import inside, merged
 
 HASHES = 1 << 12  # AddressMap::kHashSize
 LISTS = 1 << 13  # AddressMap::kClusterBlocks; a cluster is {next, id, lists}
@@ -25,6 +27,7 @@ ENTRY = 32  # AddressMap::Entry: next, key, bytes, bucket with two flags
 LONGEST = 128  # entries of a list at most: it is of 128 bytes
 BUCKETS = 179999  # HeapProfileTable::kHashTableSize
 DEEPEST = 32  # frames of a stack, kMaxStackDepth
+TRIED = 64  # buckets that show a layout
 MOST = 1 << 22  # buckets or pieces of memory at most
 HEADER = 32  # low_level_alloc.cc, AllocList::Header: size, magic, arena, padding
 MAGIC = 0x4C833E95  # kMagicAllocated, exclusive-or with its own address
@@ -69,23 +72,32 @@ class Map(NamedTuple):
 
 
 class HeapProfile(NamedTuple):
-    """A profile that is being taken: where its table of buckets is. `memory`: of its map, whose
-    keys are no references; `problems`: of that."""
+    """A profile that is being taken: where its table of buckets is, 0 if that is damaged. `memory`:
+    of that table, and of the map, whose keys are no references; `damaged`: not all of it is known;
+    `problems`: of that."""
 
     layout: Layout
     table: int
     map: Map
     memory: Sequence[Range]
+    damaged: bool
     problems: Sequence[Problem]
+
+
+class Entry(NamedTuple):
+    """An entry of the map: its own address, the block's, and its bucket's."""
+
+    address: int
+    block: int
+    bucket: int
 
 
 @dataclass
 class Contents:
-    """What is in a profile. `buckets` by their address; `entries`: blocks with their requested size
-    and bucket."""
+    """What is in a profile. `buckets` by their address; each of `entries` has one of them."""
 
     buckets: dict[int, Bucket] = field(default_factory=dict)
-    entries: list[tuple[int, int, int]] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -93,36 +105,65 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
     """The profile that is being taken with this image's code, or None."""
     regions = memory.target.regions()
     low, high = (regions[0].start, regions[-1].end) if regions else (1, 1)
+    found: list[tuple[bool, bool, Layout, int]] = []
     for _, address in words_between(memory.target, engine, image.data, max(low, 1), high):
-        for layout in _layouts(memory, image, address):
-            map_ = Map(*(memory.words(memory.word(address + layout.map) or 0, 5) or (0,) * 5))
-            problems: list[Problem] = []
-            pieces = _pieces_of_map(memory, map_, problems)
-            return HeapProfile(layout, memory.word(address + layout.table) or 0, map_, pieces, problems)
+        found += [(*marks, layout, address) for layout, marks in _layouts(memory, image, address)]
+        if found and all(max(found)[:2]):
+            break
+    # Whichever of both is damaged, the other one shows the profile.
+    for mapped, listed, layout, address in sorted(found, key=lambda one: one[:2])[-1:]:
+        return _profile(memory, engine, layout, address, mapped, listed)
     return None
 
 
-def _layouts(memory: Memory, image: Image, address: int) -> Iterator[Layout]:
-    """With which a HeapProfileTable may be there: it begins with two functions, which its map names
-    too. Two layouts differ in the buckets only."""
+def _layouts(memory: Memory, image: Image, address: int) -> Iterator[tuple[Layout, tuple[bool, bool]]]:
+    """With which a HeapProfileTable may be there, and whether its map and its table are right: it
+    begins with two functions, which its map names too. Two layouts differ in the buckets only."""
     module = image.module
     functions = memory.words(address, 2) if address % WORD == 0 else None
     if functions is None or not all(module.start <= function < module.end for function in functions):
         return
     for layout in LAYOUTS:
         map_ = memory.words(memory.word(address + layout.map) or 0, 5)
-        if map_ is not None and map_[2:4] == functions and _fits(memory, address, layout):
-            yield layout
+        mapped = map_ is not None and map_[2:4] == functions
+        # Without the map, what looks like stacks has to be made of code.
+        marks = mapped, _fits(memory, address, layout, code=not mapped)
+        if any(marks):
+            yield layout, marks
 
 
-def _fits(memory: Memory, address: int, layout: Layout) -> bool:
-    """Whether the first bucket has a stack in this layout; there are buckets wherever a profile is
-    taken."""
+def _fits(memory: Memory, address: int, layout: Layout, code: bool) -> bool:
+    """Whether most of the first buckets have a stack in this layout, of addresses of `code` if that
+    is set; there are buckets wherever a profile is taken."""
     table = memory.word(address + layout.table) or 0
-    for _, words in memory.scan(table, table + WORD * BUCKETS):
-        for bucket in filter(None, words):
-            return _frames(memory, bucket, layout) is not None
-    return False
+    heads = (word for _, words in memory.scan(table, table + WORD * BUCKETS) for word in words if word)
+    tried = [one.frames if one is not None else () for one in (_bucket(memory, head, layout) for head in islice(heads, TRIED))]
+    regions = [Range(one.start, one.end) for one in memory.target.regions() if one.executable] if code else []
+    fitting = [frames for frames in tried if frames and (not code or all(inside(regions, frame) for frame in frames))]
+    return 2 * len(fitting) > len(tried)
+
+
+def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mapped: bool, listed: bool) -> HeapProfile:
+    problems: list[Problem] = []
+    table, pieces = 0, list[Range]()
+    if listed:
+        table = memory.word(address + layout.table) or 0
+    else:
+        at = address + layout.table
+        problems.append(Problem(at, f"the heap profiler's table, which {at:#x} leads to, is damaged: no block has a stack"))
+    if mapped:
+        map_ = Map(*(memory.words(memory.word(address + layout.map) or 0, 5) or (0,) * 5))
+        pieces = _pieces_of_map(memory, map_, problems)
+    else:
+        map_, at = Map(0, 0, 0, 0, 0), address + layout.map
+        what = "no block has a stack, and those that it has the address of may be called reachable"
+        problems.append(Problem(at, f"the heap profiler's map, which {at:#x} leads to, is damaged: {what}"))
+    heads = [Range(table, table + WORD * BUCKETS)] if table else []
+    found = HeapProfile(layout, table, map_, merged(sorted([*pieces, *heads])), bool(problems), problems)
+    if not problems:
+        return found
+    entries = [Range(entry.address, entry.address + ENTRY) for entry in read(memory, engine, found).entries]
+    return found._replace(memory=merged(sorted([*found.memory, *entries])))
 
 
 def _frames(memory: Memory, bucket: int, layout: Layout) -> Optional[tuple[int, ...]]:
@@ -162,20 +203,17 @@ def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[R
 
 def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None:
     bad, layout = [], profile.layout
-    for start, words in memory.scan(profile.table, profile.table + WORD * BUCKETS):
+    for start, words in memory.scan(profile.table, profile.table + WORD * BUCKETS) if profile.table else ():
         for number, head in enumerate(words):
             at = head
-            while at and at not in found.buckets and len(found.buckets) < MOST:
+            while at and len(found.buckets) < MOST:
                 if len(found.buckets) % POLL == 0 and memory.target.interrupted():
                     raise Interrupted
-                bucket = _bucket(memory, at, layout)
+                bucket = None if at in found.buckets else _bucket(memory, at, layout)
                 if bucket is None:
-                    where = start + WORD * number
-                    bad.append(
-                        Problem(
-                            at, f"the heap profiler's bucket at {at:#x}, of {where:#x}, is damaged: blocks allocated there have no stack"
-                        )
-                    )
+                    what = "is damaged" if at not in found.buckets else "is of another list too"
+                    where = f"the heap profiler's bucket at {at:#x}, of {start + WORD * number:#x}, {what}"
+                    bad.append(Problem(at, f"{where}: blocks allocated there have no stack"))
                     break
                 found.buckets[at] = bucket
                 at = memory.word(at + layout.depth + 2 * WORD) or 0
@@ -195,31 +233,67 @@ def _bucket(memory: Memory, at: int, layout: Layout) -> Optional[Bucket]:
 
 def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: Contents) -> None:
     """Follow the lists of all clusters at once; their entries are in the map's memory."""
-    heads = [head for cluster in _clusters(memory, profile.map.hashtable, found.problems) for head in _heads(memory, cluster)]
-    pieces = [piece for start, end in profile.memory for piece in memory.target.pieces(start, end)]
+    heads = [head for cluster in _clusters(memory, profile, found.problems) for head in _heads(memory, cluster)]
+    pieces = [piece for start, end in _searched(memory, profile) for piece in memory.target.pieces(start, end)] if heads else []
     followed = engine.follow_all(pieces, heads, 0, LONGEST)
     nodes = sorted(set(followed.nodes))
     data, missing = records(memory.target, engine, nodes, ENTRY)
     words = memoryview(data).cast("Q")
-    columns = (words[column :: ENTRY // WORD].tolist() for column in (1, 2, 3))
-    found.entries = [(key, size, bucket & -4) for i, (key, size, bucket) in enumerate(zip(*columns)) if i not in missing]
-    ended = (Problem(heads[number], f"a list of the heap profiler's map ends early: {why}") for number, why in followed.problems)
+    blocks, buckets = (words[column :: ENTRY // WORD].tolist() for column in (1, 3))
+    bad = []
+    for i, node in enumerate(nodes):
+        bucket = buckets[i] & -4
+        if bucket in found.buckets:
+            found.entries.append(Entry(node, blocks[i], bucket))
+        elif i not in missing and profile.table:
+            bad.append(
+                Problem(node, f"an entry of the heap profiler's map at {node:#x} names no bucket: the block {blocks[i]:#x} has no stack")
+            )
+    first_problems(found.problems, bad, "entries like that")
+    ended = (
+        Problem(heads[number], f"a list of the heap profiler's map, from {heads[number]:#x} on, ends early: {why}")
+        for number, why in followed.problems
+    )
     first_problems(found.problems, ended, "lists like that")
+    live = sum(bucket.allocs - bucket.frees for bucket in found.buckets.values())
+    if live > len(found.entries):
+        at, more = profile.map.hashtable, live - len(found.entries)
+        what = f"the heap profiler counts {counted(more, 'block')} in use more than its map, at {at:#x}, has: they have no stack"
+        found.problems.append(Problem(at, what))
 
 
-def _clusters(memory: Memory, hashtable: int, problems: list[Problem]) -> Sequence[int]:
+def _searched(memory: Memory, profile: HeapProfile) -> Sequence[Range]:
+    """Where entries may be: in the map's memory, if all of it is known."""
+    if not profile.damaged:
+        return profile.memory
+    regions = memory.target.regions()
+    return [Range(one.start, one.end) for one in regions if one.readable and one.writable and not one.name.startswith(("/", "[stack"))]
+
+
+def _clusters(memory: Memory, profile: HeapProfile, problems: list[Problem]) -> Sequence[int]:
+    if not profile.map.hashtable:
+        return ()
+    heads = memory.words(profile.map.hashtable, HASHES)
+    if heads is None:
+        at = profile.map.hashtable
+        problems.append(Problem(at, f"the heap profiler's map at {at:#x} cannot be read: no block has a stack"))
     found: dict[int, None] = {}
-    for head in memory.words(hashtable, HASHES) or ():
+    bad = []
+    for head in heads or ():
         at = head
-        while at and at not in found and len(found) < MOST:
+        while at and len(found) < MOST:
             if memory.target.interrupted():
                 raise Interrupted
             link = memory.word(at)
-            if link is None:
-                problems.append(Problem(at, f"the heap profiler's map leads to {at:#x}, which cannot be read: blocks there have no stack"))
+            wrong = "cannot be read" if link is None else "is of another list too" if at in found else ""
+            if not wrong and not profile.damaged and not inside(profile.memory, at):
+                wrong = "is none of its memory"
+            if link is None or wrong:
+                bad.append(Problem(at, f"the heap profiler's map leads to {at:#x}, which {wrong}: blocks there have no stack"))
                 break
             found[at] = None
             at = link
+    first_problems(problems, bad, "places like that")
     return list(found)
 
 

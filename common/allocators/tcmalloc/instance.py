@@ -154,6 +154,10 @@ class Tcmalloc(TcmallocHeap):
         sorts = {NORMAL: "page heap"}
         return [Spare(s.start, s.end, sorts.get(s.location, "returned"), "") for s in self.spans if s.location != IN_USE]
 
+    @property
+    def recorded(self) -> bool:
+        return self.profile is not None or bool(self.sampled)
+
     def recordings(self, blocks: Blocks) -> list[Recording]:
         # few commands ask for stacks
         from findleaks.allocators.sites import own_file

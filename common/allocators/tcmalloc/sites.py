@@ -30,9 +30,19 @@ def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blo
         Site(one.frames, Totals(one.allocs - one.frees, one.alloc_size - one.free_size), Totals(one.allocs, one.alloc_size))
         for one in found.buckets.values()
     ]
-    known = ((key, numbers[bucket], 1.0) for key, _, bucket in found.entries if bucket in numbers)
+    known = [(entry.block, numbers[entry.bucket], 1.0) for entry in found.entries]
+    used = list(in_use(target, blocks, known))
+    left = {entry.block for entry in found.entries}.difference(block for block, _, _ in used)
+    bad = (
+        Problem(
+            entry.address, f"an entry of the heap profiler's map at {entry.address:#x} is of {entry.block:#x}, where no block in use begins"
+        )
+        for entry in found.entries
+        if entry.block in left
+    )
+    first_problems(found.problems, bad, "entries like that")
     warnings = [one.what for one in found.problems]
-    return recording(target, "gperftools' heap profiler", sites, in_use(target, blocks, known), own=own, warnings=warnings)
+    return recording(target, "gperftools' heap profiler", sites, used, own=own, warnings=warnings)
 
 
 def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Blocks, own: str) -> list[Recording]:
@@ -49,7 +59,7 @@ def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Bl
     numbers: dict[tuple[int, ...], int] = {}
     for i, span in enumerate(sampled):
         size, depth, *frames = words[i * (DEEPEST + 2) : (i + 1) * (DEEPEST + 2)]
-        if i in missing or depth > DEEPEST or size > span.end - span.start:
+        if i in missing or not 0 < depth <= DEEPEST or size > span.end - span.start:
             bad.append(Problem(span.objects, f"the stack of the sampled block at {span.start:#x} is damaged, at {span.objects:#x}"))
             continue
         stack = tuple(frames[:depth])

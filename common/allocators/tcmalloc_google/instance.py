@@ -127,6 +127,10 @@ class GoogleTcmalloc(GoogleHeap):
         spare = regions - sum(span.end - span.start for span in self.spans)
         return self.page_heap(blocks, regions + own, self.counted(), spare)
 
+    @property
+    def recorded(self) -> bool:
+        return any(span.sampled for span in self.spans)
+
     def recordings(self, blocks: Blocks) -> list[Recording]:
         # few commands ask for stacks
         from findleaks.allocators.tcmalloc_google.sites import recordings

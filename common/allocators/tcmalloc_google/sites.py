@@ -25,6 +25,8 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import Totals
 
+MOST = 1 << 47  # bytes that a sample may represent
+
 _Sample = tuple[int, int, float, int]  # block, its bytes, blocks represented, weight
 
 
@@ -66,7 +68,7 @@ def _samples(heap: GoogleHeap, bad: list[Problem]) -> list[tuple[tuple[int, ...]
         record = fields[i * STACK_TRACE // WORD : (i + 1) * STACK_TRACE // WORD]
         stack = None if i in missing else _stack(record, start)
         size, asked, weight = (record[offset // WORD] for offset in (ALLOCATED_SIZE, REQUESTED_SIZE, WEIGHT))
-        if stack is None or not 0 < size <= end - start or asked > size:
+        if stack is None or not 0 < size <= end - start or asked > size or weight >= MOST:
             bad.append(Problem(address, f"the record at {address:#x} of the sampled block at {start:#x} is damaged: it has no stack"))
         else:
             found.append((stack, (start, size, weight / (asked + 1), weight)))
@@ -76,7 +78,7 @@ def _samples(heap: GoogleHeap, bad: list[Problem]) -> list[tuple[tuple[int, ...]
 def _stack(record: Sequence[int], start: int) -> tuple[int, ...] | None:
     """The frames in a record of the span that begins at `start`; None if it is of another."""
     depth = record[DEPTH // WORD]
-    if record[SPAN_START // WORD] != start or depth > DEEPEST:
+    if record[SPAN_START // WORD] != start or not 0 < depth <= DEEPEST:
         return None
     return tuple(record[STACK // WORD : STACK // WORD + depth])
 

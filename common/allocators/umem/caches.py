@@ -61,6 +61,11 @@ class UmemCache:
     def hashed(self) -> bool:
         return bool(self.flags & constants.HASH)
 
+    @property
+    def audited(self) -> bool:
+        """Whether it records who allocated and freed its buffers."""
+        return self.hashed and bool(self.flags & constants.AUDIT)
+
 
 class Slab(NamedTuple):
     """A umem_slab_t. `states` has the State of each chunk, a byte each."""

@@ -300,6 +300,14 @@ class Umem(Allocator):
         frames = self.memory.words(bufctl + (at + 4) * word, depth) if 0 < depth <= MAX_FRAMES else ()
         return stamp, head[at], list(frames or ())
 
+    def class_of(self, address: int) -> str:
+        slab = self.slabs.holding(address)
+        return slab.cache.name if slab is not None else ""
+
+    @property
+    def recorded(self) -> bool:
+        return any(cache.audited and not cache.own for cache in self.kept)
+
     def recordings(self, blocks: Blocks) -> list[Recording]:
         # few commands ask for stacks
         from findleaks.allocators.umem.sites import recordings

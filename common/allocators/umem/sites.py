@@ -24,7 +24,7 @@ Stack = tuple[int, ...]
 
 def recordings(umem: UmemView, blocks: Blocks) -> list[Recording]:
     """The stacks of all blocks in use of audited caches; [] if there are none."""
-    if not any(_audited(cache.flags) and not cache.own for cache in umem.kept):
+    if not any(cache.audited and not cache.own for cache in umem.kept):
         return []
     bad: list[Problem] = []
     numbers: dict[Stack, int] = {}
@@ -43,10 +43,6 @@ def recordings(umem: UmemView, blocks: Blocks) -> list[Recording]:
             umem.target, "libumem's audit", sites, found, own=own_file(umem.where, "umem"), warnings=[problem.what for problem in problems]
         )
     ]
-
-
-def _audited(flags: int) -> bool:
-    return bool(flags & constants.AUDIT and flags & constants.HASH)
 
 
 def _stacks(umem: UmemView, blocks: Blocks, bad: list[Problem]) -> Iterator[tuple[int, int, Stack]]:
@@ -70,7 +66,7 @@ def _stacks(umem: UmemView, blocks: Blocks, bad: list[Problem]) -> Iterator[tupl
 def _buffers(umem: UmemView) -> Iterator[tuple[Slab, int]]:
     """The buffers in use of audited caches, with their slabs."""
     for slab in umem.slabs.users():
-        if _audited(slab.cache.flags):
+        if slab.cache.audited:
             step = slab.cache.chunksize
             yield from ((slab, slab.base + i * step) for i, state in enumerate(slab.states) if state == State.IN_USE)
 

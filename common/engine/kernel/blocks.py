@@ -24,7 +24,8 @@ from findleaks.target.base import Piece, Range
 class KernelBlocks:
     """See contract.Blocks. About 5 bytes a block and 16 a KiB of heap."""
 
-    def __init__(self, library: Kernel, arch: Arch, granule: int) -> None:
+    def __init__(self, library: Kernel, arch: Arch, granule: int, threads: int = 1) -> None:
+        """`threads`: that the kernel's calls may run on."""
         shared.check_granule(granule)
         self.arch = arch
         self.granule = granule
@@ -33,7 +34,7 @@ class KernelBlocks:
         self._count = 0  # once sealed
         self._found = (c_uint64 * 3)()
         self._totals: dict[tuple[int, int | None], list[Totals]] = {}  # by state
-        made = library.fl_blocks_new(granule.bit_length() - 1)
+        made = library.fl_blocks_new(granule.bit_length() - 1, threads)
         self.handle = Handle(made, library.fl_blocks_free, "for the directory of blocks")
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:

@@ -27,13 +27,14 @@ class KernelEngine:
 
     name = "kernel"
 
-    def __init__(self, library: Kernel, arch: Arch = X86_64) -> None:
-        self.library, self.arch = library, arch
+    def __init__(self, library: Kernel, arch: Arch = X86_64, threads: int = 1) -> None:
+        """`threads`: that the kernel's calls may run on; the answers do not depend on it."""
+        self.library, self.arch, self.threads = library, arch, threads
         self._pieces: tuple[Piece, ...] = ()  # passed to follow() last
         self._passed: CPieces = c_pieces(())
 
     def blocks(self, arch: Arch, granule: int) -> KernelBlocks:
-        return KernelBlocks(self.library, arch, granule)
+        return KernelBlocks(self.library, arch, granule, self.threads)
 
     def graph(
         self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()

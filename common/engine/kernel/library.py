@@ -61,7 +61,7 @@ _HANDLE = c_void_p
 SIGNATURES = {
     "fl_sources": (c_uint32, []),
     "fl_free": (None, [c_void_p]),
-    "fl_blocks_new": (c_void_p, [c_uint]),
+    "fl_blocks_new": (c_void_p, [c_uint, c_uint]),
     "fl_blocks_free": (None, [_HANDLE]),
     "fl_append": (c_int, [_HANDLE, _U64S, _U64S, _U8S, c_uint64]),
     "fl_append_runs": (c_int, [_HANDLE, _U64S, c_uint64, c_char_p, c_uint64]),

@@ -203,6 +203,10 @@ class CPython(Runtime):
         """See Runtime: tracemalloc's, by whole traceback."""
         return self.traced.sites if self.traced is not None else []
 
+    @property
+    def recorded(self) -> bool:
+        return self.traced is not None
+
     def recordings(self) -> Sequence[Recording]:
         """See Runtime: tracemalloc's."""
         return [self.traced.recording(self._target, self._directory.blocks)] if self.traced is not None else []

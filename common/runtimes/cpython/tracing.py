@@ -3,7 +3,8 @@
 Sources: Include/internal/pycore_hashtable.h, Modules/_tracemalloc.c and Python/tracemalloc.c of
 CPython 3.9 to 3.14. A hash table: numbers of entries and of buckets (a power of two), the buckets,
 three functions, two that may be missing, malloc and free. An entry: {next, hash, key, value}; in
-the table of traces the key is the block, the value {size, traceback}. A traceback: {hash, number of
+the table of traces the key is the block, the value {size, traceback}; that of domains has such a
+table for each domain of PyTraceMalloc_Track but 0. A traceback: {hash, number of
 frames (16 bits), how many there were (16 bits)}, then packed frames of {filename, line (32 bits)},
 innermost first."""
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple, Optional
 
 from findleaks.allocators import sites as allocated
@@ -24,13 +26,14 @@ from findleaks.engine.terms import State, Totals
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Site
 from findleaks.runtimes.cpython.types import Types
-from findleaks.target.base import Target
+from findleaks.target.base import Piece, Target
 
 TABLE = 10  # words of a hash table
 LARGEST_TABLE = 16  # words of the block that has one, at most
 
 FEWEST_BUCKETS = 16
 MAX_ENTRIES = 1 << 28  # entries of a plausible table
+MAX_DOMAINS = 64
 MAX_FRAMES = 64  # frames of a traceback that are read
 
 NO_BLOCK = 0xFFFFFFFF  # Blocks.find_all: no block has the address
@@ -72,16 +75,25 @@ def read(target: Target, engine: Engine, directory: Directory, image: Image, kno
     """The traces of a process in which tracemalloc is on; None otherwise. `known`: asked for only
     where there may be some."""
     reader = _Reader(target, engine, directory, image, known)
-    for table in reader.tables():
-        traces = reader.traces(table)
-        if traces is not None:
-            return traces
-    return None
+    tables = list(reader.tables())
+    own = next(filter(None, map(reader.traces, tables)), None)
+    if own is None:
+        return None
+    others = filter(None, (reader.traces(table) for other in tables for table in reader.domains(other)))
+    return reader.traced([own, *others])
 
 
 class _Table(NamedTuple):
     entries: int
     buckets: Sequence[int]
+
+
+class _Traces(NamedTuple):
+    """What is in a table of traces: its entries' addresses and values, and key, size and traceback
+    of each trace."""
+
+    entries: Sequence[int]
+    found: Sequence[tuple[int, int, int]]
 
 
 class _Reader:
@@ -98,7 +110,6 @@ class _Reader:
             return
         low, high = self._heaps[0].start, self._heaps[-1].end
         seen: set[int] = set()
-        code = [(region.start, region.end) for region in self._target.regions() if region.executable]
         for piece in self._image.pieces(self._target):
             if self._target.interrupted():
                 raise Interrupted
@@ -108,11 +119,35 @@ class _Reader:
             for address, size in zip(addresses, self._blocks.find_all(addresses)[1]):
                 if TABLE * self._word <= size <= LARGEST_TABLE * self._word and address not in seen:
                     seen.add(address)
-                    table = self._table(address, code)
+                    table = self._table(address)
                     if table is not None:
                         yield table
 
-    def _table(self, address: int, code: Sequence[tuple[int, int]]) -> Optional[_Table]:
+    def domains(self, table: _Table) -> Iterator[_Table]:
+        """The tables that a table's values are, if all are."""
+        heads = [head for head in table.buckets if head]
+        if table.entries > MAX_DOMAINS or len(heads) > MAX_DOMAINS:
+            return
+        for node in self._follow(heads)[:MAX_DOMAINS]:
+            entry = self._memory.words(node, 4)
+            found = self._table(entry[3]) if entry is not None else None
+            if found is None:
+                return
+            yield found
+
+    @cached_property
+    def _code(self) -> Sequence[tuple[int, int]]:
+        return [(region.start, region.end) for region in self._target.regions() if region.executable]
+
+    @cached_property
+    def _pieces(self) -> Sequence[Piece]:
+        return tuple(piece for owned in self._heaps for piece in self._target.pieces(owned.start, owned.end))
+
+    def _follow(self, heads: Sequence[int]) -> list[int]:
+        """Entries of these buckets, ascending."""
+        return sorted(self._engine.follow_all(self._pieces, heads, 0, MAX_ENTRIES).nodes)
+
+    def _table(self, address: int) -> Optional[_Table]:
         if self._size(address) < TABLE * self._word:
             return None
         words = self._memory.words(address, TABLE)
@@ -122,7 +157,7 @@ class _Reader:
         functions = (*words[3:6], *words[8:10])
         if not 0 < entries < MAX_ENTRIES or buckets < FEWEST_BUCKETS or buckets & (buckets - 1) or buckets > 16 * MAX_ENTRIES:
             return None
-        if not all(any(start <= function < end for start, end in code) for function in functions):
+        if not all(any(start <= function < end for start, end in self._code) for function in functions):
             return None
         if self._size(where) < buckets * self._word:
             return None
@@ -137,14 +172,13 @@ class _Reader:
             return 0
         return block[1] + block[2] - address
 
-    def traces(self, table: _Table) -> Optional[Traced]:
+    def traces(self, table: _Table) -> Optional[_Traces]:
         """The traces of this table, or None if it is a different one."""
         word, unpack = self._word, self._target.arch.unpack
         heads = [head for head in table.buckets if head]
         if not heads or not any(self._is_trace(head) for head in heads[:TRIED]):
             return None
-        pieces = tuple(piece for owned in self._heaps for piece in self._target.pieces(owned.start, owned.end))
-        nodes = sorted(self._engine.follow_all(pieces, heads, 0, MAX_ENTRIES).nodes)
+        nodes = self._follow(heads)
         data, _ = records(self._target, self._engine, nodes, 4 * word)
         entries = unpack(bytes(data))
         keys, values = entries[2::4], entries[3::4]
@@ -156,10 +190,11 @@ class _Reader:
             for place, (number, size, traceback) in enumerate(allocated.polled(zip(order, words[::2], words[1::2]), self._target))
             if place not in missing
         ]
-        return self._traced(nodes, values, found)
+        return _Traces([*nodes, *values], found)
 
-    def _traced(self, nodes: Sequence[int], values: Sequence[int], found: Sequence[tuple[int, int, int]]) -> Traced:
-        """`found`: key, size and traceback of each trace."""
+    def traced(self, tables: Sequence[_Traces]) -> Traced:
+        """All traces of these tables."""
+        found = [one for table in tables for one in table.found]
         names: dict[int, str] = {}
         frames = {traceback: self._frames(traceback, names) for traceback in {traceback for _, _, traceback in found}}
         sums: dict[tuple[str, ...], list[int]] = {}
@@ -172,7 +207,8 @@ class _Reader:
         numbers = {site.frames: number for number, site in enumerate(sites)}
         site_of = array("I", [numbers[frames[traceback]] for _, _, traceback in allocated.polled(found, self._target)])
         held = sum(site.bytes for site in sites)
-        return Traced(len(found), held, sites, [*nodes, *values], array("Q", [key for key, _, _ in found]), site_of)
+        entries = [address for table in tables for address in table.entries]
+        return Traced(len(found), held, sites, entries, array("Q", [key for key, _, _ in found]), site_of)
 
     def _is_trace(self, entry: int) -> bool:
         words = self._memory.words(entry, 4)

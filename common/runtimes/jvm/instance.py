@@ -102,11 +102,15 @@ class HotSpot(Runtime):
 
     def sites(self) -> Sequence[Site]:
         """See Runtime: NMT's, if it records them."""
-        return tracking.sites(self._tables) if self.tracked is not None and self.tracked.detailed else []
+        return tracking.sites(self._tables) if self.recorded else []
+
+    @property
+    def recorded(self) -> bool:
+        return self.tracked is not None and self.tracked.detailed
 
     def recordings(self) -> Sequence[Recording]:
         """See Runtime: NMT's, if it records them."""
-        if self.tracked is None or not self.tracked.detailed:
+        if not self.recorded:
             return []
         found = tracked_blocks.recorded(self._tables, self._engine, self._directory.blocks)
         return [found] if found is not None else []

@@ -1,6 +1,6 @@
 """Native Memory Tracking (NMT): the JVM's counts of its memory, by kind, and with detail by stack.
 
-Sources: OpenJDK 17 and 21, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp,
+Sources: OpenJDK 17, 21 and 25, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp,
 virtualMemoryTracker.hpp, mallocSiteTable.hpp, nmtCommon.hpp, memReporter.cpp, which determines what
 jcmd prints. Sizes of records follow from those of the variables: for N kinds the malloc snapshot
 has 2 N + 1 counters, the virtual one N pairs of words or more."""
@@ -8,6 +8,7 @@ has 2 N + 1 counters, the virtual one N pairs of words or more."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.runtimes.base import Site
@@ -23,8 +24,10 @@ ENTRY = "_ZZN15MallocSiteTable10initializeEvE5entry"
 SUMMARY, DETAIL = 2, 3
 MAX_KINDS = 64
 MAX_SITES = 1 << 20
-HEADER = 16  # overhead NMT counts for each block, without the two bytes behind it since 19
+HEADER = 16  # in front of each block
+FOOTER = 2  # behind it since 19; NMT's overhead includes it since 24
 FRAMES = 4  # NMT_TrackingStackDepth
+BUCKETS = 4099  # MallocSiteTable::table_size of 21 and 25
 
 
 class Tracked(NamedTuple):
@@ -67,7 +70,8 @@ def tracking(tables: Tables) -> Optional[Tracking]:
     if counts is None or pages is None:
         return None
     counters = [_Counter(*counts[at : at + 2]) for at in range(0, len(counts), counter)]
-    return _summed(names, counters, [pages[at : at + 2] for at in range(0, len(pages), pair)], level == DETAIL)
+    around = HEADER + (FOOTER if (tables.int32("Abstract_VM_Version", "_vm_major_version") or 0) >= 24 else 0)
+    return _summed(names, counters, [pages[at : at + 2] for at in range(0, len(pages), pair)], around, level == DETAIL)
 
 
 def _names(tables: Tables) -> list[str]:
@@ -81,13 +85,13 @@ def _names(tables: Tables) -> list[str]:
     return []
 
 
-def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], detailed: bool) -> Tracking:
-    """As MemSummaryReporter prints them: threads' stacks belong to "Thread", headers to NMT; what
-    is in arenas is not in free chunks."""
+def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], around: int, detailed: bool) -> Tracking:
+    """As MemSummaryReporter prints them: threads' stacks belong to "Thread", the bytes `around`
+    each block to NMT; what is in arenas is not in free chunks."""
     overhead = counters[-1].size
     # Since 17 the last counter is not of headers alone, but of all blocks.
     if overhead == sum(counter.size for counter in counters[:-1:2]):
-        overhead = counters[-1].blocks * HEADER
+        overhead = counters[-1].blocks * around
     arenas = sum(counter.size for counter in counters[1:-1:2])
     stacks = next((at for at, name in enumerate(names) if name == "Thread Stack"), None)
     kinds: list[Tracked] = []
@@ -117,14 +121,13 @@ def buckets(tables: Tables) -> list[list[Entry]]:
     """The table of sites, with detail: each bucket's entries, in the order in which they are
     numbered. An entry has up to four return addresses, a kind, a counter, a hash, and the next
     entry's address."""
-    table, size, entry = tables.symbol(SITES), tables.symbol_size(SITES), tables.symbol_size(ENTRY)
-    if not table or not size or not entry:
+    entry, word = tables.symbol_size(ENTRY), tables.memory.size
+    if not entry:
         return []
-    word = tables.memory.size
     counter = tables.symbol_size(MALLOC) // (2 * len(_names(tables)) + 1)
     seen: set[int] = set()
     found: list[list[Entry]] = []
-    for head in tables.memory.words(table, size // word) or ():
+    for head in _heads(tables):
         found.append([])
         while head and head not in seen and len(seen) < MAX_SITES:
             seen.add(head)
@@ -135,6 +138,14 @@ def buckets(tables: Tables) -> list[list[Entry]]:
             found[-1].append(Entry(tuple(frame for frame in frames if frame), *counts))
             head = tables.memory.word(head + entry - word) or 0
     return found
+
+
+def _heads(tables: Tables) -> Sequence[int]:
+    """The first entry of each bucket: an array in libjvm, or a pointer to one (21 and 25)."""
+    table, count = tables.symbol(SITES), tables.symbol_size(SITES) // tables.memory.size
+    if count == 1:
+        table, count = tables.memory.word(table) or 0, BUCKETS
+    return tables.memory.words(table, count) or ()
 
 
 def sites(tables: Tables) -> list[Site]:

@@ -1,0 +1,55 @@
+/* References in a stretch of memory, found without changing the graph: on any thread. */
+#ifndef FINDLEAKS_REFERENCES_H
+#define FINDLEAKS_REFERENCES_H
+
+#include "graph.h"
+
+#define STRETCH 8192u /* words; with what is found in them, they fit the first cache */
+#define BATCH 1024u   /* candidates looked up together, so that their cache misses overlap */
+
+typedef enum { FROM_BLOCKS, FROM_ROOTS } origin;
+
+typedef struct {
+    uint32_t source; /* the block that the word is in; of a root, the number of the word */
+    uint32_t edge;   /* as in graph.h */
+} reference;
+
+/* A word with the address of a block's inside. */
+typedef struct {
+    uint64_t start, pointer; /* of the block; the word */
+} inside;
+
+typedef struct {
+    const uint8_t *data; /* the words in this process, */
+    uint64_t address;    /* and their address in the target */
+    uint32_t words;
+    uint32_t count, insides;
+    reference found[STRETCH];  /* in the order of the words */
+    inside interior[STRETCH];  /* of those found that are INTERIOR */
+    uint64_t apart[352];       /* so that stretches do not begin in the same cache sets */
+} stretch;
+
+/* Words that may be pointers, and what is known of them. */
+typedef struct {
+    uint32_t count;
+    uint32_t places[BATCH + 4]; /* word numbers; filter_avx2 writes up to four beyond `count` */
+    uint32_t indices[BATCH];
+    uint64_t values[BATCH];
+    uint64_t starts[BATCH];
+    const slot *slots[BATCH];
+} batch;
+
+/* What a search needs of the graph: a copy, as threads that record write beside the original. */
+typedef struct {
+    const blocks *b;
+    const uint8_t *links;
+    uint64_t low, span;
+    origin from;
+    bool popcnt, avx2;
+} search;
+
+search search_of(const graph *g, origin from);
+/* Fill the stretch's `found` and `interior`. */
+void find_references(const search *how, stretch *s, batch *candidates);
+
+#endif

@@ -1,0 +1,14 @@
+/* Runs work on several threads, which exist only until the call returns. */
+#ifndef FINDLEAKS_THREADS_H
+#define FINDLEAKS_THREADS_H
+
+#include "kernel.h"
+
+#define MOST_THREADS 64u
+
+/* Call work(context, number) on this thread (number 0) and on up to `threads` - 1 others, and wait
+ * for all. Threads that cannot be started are done without, so the work must be taken in parts by
+ * whichever thread is free. They block all signals: a debugger's are for its own threads. */
+void run_on_threads(unsigned threads, void (*work)(void *context, unsigned number), void *context);
+
+#endif

@@ -1,0 +1,125 @@
+"""The kernel on several threads: the same answers, to the last bit, whatever their number; and ThreadSanitizer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import chunks
+import graphs
+import pytest
+
+from findleaks.engine import load
+from findleaks.engine.kernel.engine import KernelEngine
+from findleaks.engine.kernel.sources import checksum
+from findleaks.engine.terms import Heuristic
+from findleaks.target.arch import X86_64
+
+ROOT = Path(__file__).parents[2]
+ALL = Heuristic.LENGTH64 | Heuristic.NEWARRAY | Heuristic.MULTIPLE_INHERITANCE | Heuristic.STDSTRING | Heuristic.OBJECTS
+
+
+def engine(threads: int) -> KernelEngine:
+    return KernelEngine(graphs.loaded(graphs.SANITIZED), X86_64, threads)
+
+
+@pytest.mark.parametrize("heuristics", [Heuristic.NONE, Heuristic.AUTO, ALL])
+def test_same_answers(heuristics: Heuristic) -> None:
+    heap = chunks.chunk_heap(int(heuristics), 11 << 20)
+    alone = chunks.everything(engine(1), heap, heuristics)
+    assert len(alone["blocks"]) > 1 << 16
+    assert sum(map(bool, alone["references"])) > 20_000
+    for threads in (2, 7):
+        together = chunks.everything(engine(threads), heap, heuristics)
+        assert [name for name in alone if together[name] != alone[name]] == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_same_answers_for_damaged_heaps(seed: int) -> None:
+    heap = chunks.chunk_heap(100 + seed, 8 << 20, damage=2 * seed + 1)
+    alone = chunks.everything(engine(1), heap)
+    assert any(walk.problem for walk in alone["walks"])
+    together = chunks.everything(engine(3), heap)
+    assert [name for name in alone if together[name] != alone[name]] == []
+
+
+def test_same_answers_as_the_pure_twin() -> None:
+    heap = chunks.chunk_heap(7, 3 << 20)
+    twin, kernel = chunks.everything(graphs.pure(), heap), chunks.everything(engine(2), heap)
+    assert [name for name in twin if kernel[name] != twin[name]] == []
+
+
+def test_threads_block_signals_and_end() -> None:
+    """Signals that arrive while the kernel runs are handled by Python's thread; afterwards, no thread is left."""
+    seen: list[int] = []
+    tasks = Path("/proc/self/task")
+    before = len(list(tasks.iterdir()))
+    old = signal.signal(signal.SIGALRM, lambda *_: seen.append(threading.get_ident()))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        heap = chunks.chunk_heap(5, 4 << 20)
+        for _ in range(3):
+            chunks.everything(engine(4), heap)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert set(seen) == {threading.get_ident()}
+    assert len(list(tasks.iterdir())) == before
+
+
+@pytest.mark.parametrize(("asked", "given"), [("3", 3), ("1", 1), ("1000", 64), ("0", 0), ("many", 0), ("", 0)])
+def test_number_of_threads(asked: str, given: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(load.THREADS, asked)
+    assert load.threads() == (given or min(len(os.sched_getaffinity(0)), 8))
+
+
+SCRIPT = """
+import chunks, graphs, test_graph_threads
+for seed in range(2):
+    heap = chunks.chunk_heap(seed, 3 << 20, seed)
+    chunks.everything(test_graph_threads.engine(4), heap, test_graph_threads.Heuristic.AUTO, 1 << 12)
+print("done")
+"""
+
+
+def test_thread_sanitizer(tmp_path: Path) -> None:
+    """No data race that it sees; and it sees one where there is one: the kernel without the atomic operations of its marking."""
+    sound = built(tmp_path / "sound.so", ROOT / "common/kernel")
+    done = under_sanitizer(sound)
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert done.stdout == "done\n"
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for source in (ROOT / "common/kernel").glob("*.[ch]"):
+        text = source.read_text()
+        (broken / source.name).write_text(text.replace("_Atomic ", "").replace("stdatomic.h", "stdbool.h").replace(*RACE))
+    done = under_sanitizer(built(tmp_path / "broken.so", broken))
+    assert "data race" in done.stderr
+
+
+RACE = ("atomic_fetch_add(&g->seed, SOME)", "((g->seed += SOME) - SOME)")
+
+
+def built(library: Path, folder: Path) -> Path:
+    sources = sorted(str(path) for path in folder.glob("*.c"))
+    flags = ["-std=c11", "-O0", "-g1", "-pthread", "-fsanitize=thread", f"-DFL_SOURCES={checksum()}", "-fPIC", "-shared"]
+    subprocess.run(["gcc", *flags, "-o", str(library), *sources], check=True)
+    return library
+
+
+def under_sanitizer(library: Path) -> subprocess.CompletedProcess[str]:
+    runtime = subprocess.run(["gcc", "-print-file-name=libtsan.so"], check=True, capture_output=True, text=True).stdout.strip()
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": runtime,
+        "TSAN_OPTIONS": "exitcode=66:halt_on_error=0:report_signal_unsafe=0",
+        "FINDLEAKS_TEST_KERNEL": str(library),
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "tests/support", ROOT / "tests/unit"))),
+    }
+    # Without random addresses: its shadow has no place for some.
+    command = ["setarch", "-R", sys.executable, "-c", SCRIPT]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
