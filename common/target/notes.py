@@ -73,7 +73,8 @@ def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, by
         if kind == arch.thread_pointer_note:
             named.update(zip((arch.thread_pointer,), unpacked))
         words += unpacked
-        images.append((kind, *image_of(unpacked, len(note))))
+        features, size = (0, len(note)) if arch.vector_prefix else image_of(unpacked, len(note))
+        images.append((kind, features, size))
     names = note_words(arch, tuple(images)) if len(values) == len(arch.registers) else ()
     pointer = named.get(arch.thread_pointer, 0)
     return Thread(tid, named, named.get(arch.sp, 0), named.get(arch.pc, 0), pointer, tuple(words), names)
