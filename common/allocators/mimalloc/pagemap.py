@@ -14,8 +14,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc import map_header
 from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, PAGES, SLICE, Page, Pages, page_of
+from findleaks.allocators.mimalloc.map_header import map_header
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
