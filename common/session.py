@@ -23,6 +23,7 @@ from findleaks.injection.own_memory import own_memory
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import blanked, inside, intersection, nonzero_pieces, subtract
 from findleaks.target.residency.presence import Presence
+from findleaks.target.tags import untagged
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Sites
@@ -268,14 +269,14 @@ class Session:
         return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """Memory of these ranges, with progress and a check for Ctrl-C before each piece. Dead
-        parts of managed heaps are zeros unless `dead`: remains of former objects refer to nothing.
-        Long runs of zeros are left out unless `whole`."""
+        """Memory of these ranges, pointers without tags. Dead parts of managed heaps are zeros
+        unless `dead`. Long runs of zeros are left out unless `whole`. Ctrl-C is checked for."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end):
                 self.report_progress(phase, (done + piece.address - start) / total)
+                piece = untagged(piece) if self.target.tagged else piece
                 yield piece if dead else blanked(piece, self.dead)
             done += end - start
 

@@ -97,7 +97,7 @@ class Image:
         self.extra[top] = bytes(size + 0x11000)
         self.extra[0x7D0000000000] = bytes(0x10000)
         self.extra[0x401000] = struct.pack("<Q", top) + bytes(4088)
-        header = self.row.map_header
+        header = 80 if self.row.map_header else 0
         self.poke = {top + 16: top} if header else {}
         self.poke[top + header] = top + size + (0x1000 if header else 0)
         self.poke[top + header + 8 * (SEGMENT >> 29)] = 0x7D0000000000
