@@ -55,14 +55,15 @@ bench: venv kernel bytecode ## wall, CPU and memory of each phase on heaps of 1 
 	$(BIN)/python tests/bench/exports.py
 	$(BIN)/python tests/bench/triage.py
 
-fuzz: venv kernel ## 10,000 damaged cores of every allocator and runtime; what goes wrong is shrunk and kept in build/fuzz
-	$(BIN)/python tests/fuzz/fuzz.py
+fuzz: venv kernel ## 10,000 damaged cores and other files, of every allocator and runtime; what goes wrong is shrunk and kept in build/fuzz
+	$(BIN)/python tests/fuzz/fuzz.py --count 8500
+	$(BIN)/python tests/fuzz/fuzz.py --count 1500 --seed 8501 --sanitized
 	$(BIN)/python tests/fuzz/images.py
 
 fuzz-guided: venv kernel ## each reader of files and the kernel's loops for a minute, led by coverage (atheris, libFuzzer)
 	$(BIN)/pip install -q 'atheris>=2.3'
 	$(BIN)/python tests/fuzz/kernel.py 60
-	for reader in core image frames expression debug packed snapshot note suppressions names; do \
+	for reader in core minidump image frames expression debug lines packed snapshot rows residency note suppressions names; do \
 		$(BIN)/python tests/fuzz/guided.py $$reader --seconds 60 || exit 1; done
 
 venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable, and what the tests need

@@ -53,7 +53,16 @@ def kernel() -> list[Extension]:
         return []
     flags = text("common/kernel/flags").split()  # the Makefile's too
     flags.append(f"-DFL_SOURCES={SOURCES:#010x}")
-    return [Extension(KERNEL, sources, depends=[*headers, "common/kernel/flags"], extra_compile_args=flags, optional=True)]
+    return [
+        Extension(
+            KERNEL,
+            sources,
+            depends=[*headers, "common/kernel/flags"],
+            extra_compile_args=flags,
+            extra_link_args=["-pthread"],
+            optional=True,
+        )
+    ]
 
 
 def text(name: str) -> str:

@@ -20,9 +20,10 @@ from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import library_words, register_words, root_ranges, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
-from findleaks.target.base import Piece, Range, Target
+from findleaks.target.base import BEGINNING, Piece, Range, Target
 from findleaks.target.ranges import blanked, inside, intersection, nonzero_pieces, subtract
 from findleaks.target.residency.presence import Presence
+from findleaks.target.tags import untagged
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Sites
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-BEGINNING = 4096  # bytes of zeros kept around data: after a header at the end of a page
 SLICE = 1 << 20  # blocks the C kernel visits between two checks for Ctrl-C: some 50 ms
 PURE_SLICE = 1 << 15  # the same for the engine in Python
 MAX_READS = 5  # most reads of a live process while allocator data is inconsistent
@@ -269,14 +269,14 @@ class Session:
         return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """Memory of these ranges, with progress and a check for Ctrl-C before each piece. Dead
-        parts of managed heaps are zeros unless `dead`: remains of former objects refer to nothing.
-        Long runs of zeros are left out unless `whole`."""
+        """Memory of these ranges, pointers without tags. Dead parts of managed heaps are zeros
+        unless `dead`. Long runs of zeros are left out unless `whole`. Ctrl-C is checked for."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
                 self.report_progress(phase, (done + piece.address - start) / total)
+                piece = untagged(piece) if self.target.tagged else piece
                 yield piece if dead else blanked(piece, self.dead)
             done += end - start
 

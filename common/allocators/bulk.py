@@ -12,7 +12,6 @@ from findleaks.target.base import Piece, Range, Target
 
 NEAR = 1 << 20  # bytes; records no farther apart are read together
 FEW = 50_000  # listed blocks of a live process that are read singly; for more, all heaps are read
-TOP = 1 << 47
 
 
 def pointing(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], array[int]]:
@@ -33,7 +32,8 @@ def clusters(addresses: Sequence[int], size: int) -> list[Range]:
 def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
     """The records at ascending addresses; and the indices of unreadable ones, which are zeros."""
     pieces: list[Piece] = []
-    known = addresses if not addresses or addresses[-1] <= TOP else [min(address, TOP) for address in addresses]
+    top = target.arch.top
+    known = addresses if not addresses or addresses[-1] <= top else [min(address, top) for address in addresses]
     for start, end in clusters(known, size):
         pieces += target.pieces(start, end)
     data, missing = engine.gather(pieces, known, size)

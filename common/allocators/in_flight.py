@@ -59,10 +59,6 @@ FUNCTION = re.compile(
 """An allocator's functions. Some versions of free jump to munmap at their end, without a frame."""
 
 
-# mmap, munmap, brk, mremap, madvise (Linux, arch/x86/entry/syscalls/syscall_64.tbl)
-MAPPING_CALLS = (9, 11, 12, 25, 28)
-
-
 class Inside(NamedTuple):
     """A thread inside an allocator. `words`, ascending: its registers, frames there, and addresses
     that the allocator derives from them. `unwound`: whether frames are known. `sure`: false where
@@ -197,14 +193,14 @@ def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> 
 
 
 def _waits(target: Target, thread: Thread) -> bool:
-    """Whether it waits in the kernel: orig_rax is -1 unless a system call was interrupted."""
-    return thread.registers.get("orig_rax") != target.arch.mask and waits_in_kernel(target, thread.pc)
+    """Whether it waits in the kernel: on x86, orig_rax is -1 unless it does."""
+    return thread.registers.get(target.arch.system_call_number) != target.arch.mask and waits_in_kernel(target, thread.pc)
 
 
 def _may_change(target: Target, thread: Thread) -> bool:
     """Whether the thread runs, or the kernel maps or unmaps memory for it. One that waits for
     anything else, such as a lock, changes no heap, whatever old return addresses its stack has."""
-    return not _waits(target, thread) or thread.registers.get("orig_rax") in MAPPING_CALLS
+    return not _waits(target, thread) or thread.registers.get(target.arch.system_call_number) in target.arch.mapping_calls
 
 
 def _returns_into(target: Target, thread: Thread, code: _Code) -> bool:

@@ -146,7 +146,7 @@ def _array_field(reader: Reader, run: Range, values: array[int]) -> Field:
     """An array of pointers inside the owner as a field."""
     start, end = run
     made = chained(reader, start, end, (start, end), whole=True) or Container("array of pointers", start, end, len(values), "pointers")
-    return Field([run], reader.places(values[:1]), made, values=values)
+    return Field([run], reader.first_place(values), made, values=values)
 
 
 def about(size: int) -> int:
@@ -186,8 +186,8 @@ def _grouped_by_size(session: Session, reader: Reader, read: Words) -> list[Fiel
                     one.spans.append(Range(address, address + reader.size))
                 one.values.append(value)
     for one in made.values():
-        one.alike, one.places = len(one.values), reader.places(one.values[:1])
-    return list(made.values())
+        one.alike, one.places = len(one.values), reader.first_place(one.values)
+    return [one for one in made.values() if one.places]
 
 
 def _grouped(

@@ -113,7 +113,11 @@ def _host(target: Target) -> InjectionHost:
 
 
 def _moment(session: Session, host: InjectionHost) -> Session:
-    """The process as it is now: a copy on the command line, where it runs on."""
+    """The process as it is now: a copy on the command line, where it runs on.
+
+    That is a stop of its own, before the one in which the stubs are taken out: the copy has a
+    thread that traces the process, as only one thread can; and threads that are in a stub have to
+    run before it can be taken out."""
     reopen: Optional[Callable[[], Session]] = session.reopen
     if reopen is None:
         made = Session(host.opened())

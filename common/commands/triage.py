@@ -22,7 +22,7 @@ from findleaks.triage import coredumpctl
 from findleaks.triage import store as files
 from findleaks.triage.examine import Source
 from findleaks.triage.fleet import examined_by
-from findleaks.triage.groups import LeakGroup, grouped
+from findleaks.triage.groups import grouped
 from findleaks.triage.pool import Limits, ctrl_c_later, default_limits, examined
 from findleaks.triage.row import FAILED, OK, PARTIAL, Row, utf8
 from findleaks.triage.sources import COREDUMPS, Sources, sources
@@ -88,34 +88,37 @@ class Names:
             self.common = ""
 
     def __call__(self, core: str) -> str:
-        return core[len(self.common) :].lstrip("/") if self.common and core.startswith(self.common) else core
+        return core[len(self.common) :].lstrip("/") if self.common and core.startswith(self.common) else core.removeprefix("./")
 
 
 class Groups:
-    """All cores: what they have in common. `left`: cores that were not read, after Ctrl-C; `known`:
-    signatures of the baseline; `written`: files and their bytes."""
+    """All cores: what they have in common. `left`: cores that were not read, after Ctrl-C;
+    `before`: rows of the baseline; `over`: cores that lost more than `limit`; `written`: files and
+    their bytes."""
 
-    def __init__(self, rows: Sequence[Row], args: argparse.Namespace, left: int = 0, known: Optional[set[str]] = None) -> None:
-        self.rows, self.left = rows, left
-        self.groups: list[LeakGroup] = grouped(rows, known)
+    def __init__(self, rows: Sequence[Row], args: argparse.Namespace, left: int = 0, before: Optional[Sequence[Row]] = None) -> None:
+        self.left = left
+        self.groups, self.rows = grouped(rows, before)
         self.top: Optional[int] = args.top
         self.counts = {status: sum(row.status == status for row in rows) for status in (OK, PARTIAL, FAILED)}
-        self.status = self._status(size_word(args.fail_over) if args.fail_over else None)
+        self.limit = size_word(args.fail_over) if args.fail_over else None
+        self.over = sum(row.lost_bytes is not None and self.limit is not None and row.lost_bytes > self.limit for row in rows)
+        self.status = self._status()
         self.seconds, self.jobs = 0.0, 1
         self.notes: list[str] = []
         self.written: list[tuple[str, int]] = []
         self.database = ""
 
-    def _status(self, fail_over: Optional[int]) -> int:
+    def _status(self) -> int:
         """Exit status: 130 after Ctrl-C; 1 if a core has lost more than --fail-over allows; 2 if
         none has but not all is known, or if no core could be read; else 0."""
         if self.left:
             return INTERRUPTED
         if self.counts[FAILED] == len(self.rows):
             return 2
-        if fail_over is None:
+        if self.limit is None:
             return 0
-        if any(row.lost_bytes is not None and row.lost_bytes > fail_over for row in self.rows):
+        if self.over:
             return 1
         return 0 if self.counts[OK] == len(self.rows) else 2
 
@@ -163,7 +166,7 @@ class _Outputs:
 def run(args: argparse.Namespace, out: TextIO, prog: str, width: int) -> int:
     """Read the cores that the arguments name, and print their rows and groups; the exit status."""
     outputs = _Outputs(args)
-    known = files.signatures(args.baseline) if args.baseline else None
+    before = list(files.rows(args.baseline)) if args.baseline else None
     if args.fail_over:
         size_word(args.fail_over)  # before any core is read
     found = _sources(args, outputs.database)
@@ -185,7 +188,7 @@ def run(args: argparse.Namespace, out: TextIO, prog: str, width: int) -> int:
         left = len(found.cores) - len(rows)
     finally:
         bar.clear()
-    final = Groups(rows, args, left, known)
+    final = Groups(rows, args, left, before)
     final.seconds, final.jobs = time.monotonic() - began, min(limits.jobs, max(len(found.cores), 1))
     final.database = outputs.database
     if args.coredumpctl:
@@ -255,6 +258,9 @@ class _Progress:
 
 
 def _write(final: Groups, outputs: _Outputs) -> None:
+    if outputs.database and os.path.isfile(outputs.database):
+        with closing(files.resume(outputs.database, __version__)) as base:
+            base.name(final.groups)
     for file in outputs.tables:
         from findleaks.triage.parquet import table
 

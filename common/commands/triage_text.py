@@ -43,11 +43,18 @@ def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -
         yield from table(HEAD, [_row(group) for group in groups], (0, 2, 3), width, cut=4)
         if len(groups) < len(final.groups):
             yield f"  … {counted(len(final.groups) - len(groups), 'more group')} (--top 0)"
+        doubtful = sum(group.doubtful for group in final.groups)
+        if doubtful:
+            said = f"the last {counted(doubtful, 'group')} of all" if doubtful < len(final.groups) else "these"
+            yield from wrapped(f"  {said}: only in cores read in part, where what holds the blocks may be missing", width)
         yield ""
     yield from wrapped(f"  {headline(final)}", width)
     if final.left:
         on = " (--resume goes on)" if final.database else ""
         yield f"  interrupted: {counted(final.left, 'core')} left{on}"
+    if final.limit is not None:
+        over = final.over
+        yield f"  {counted(over, 'core')} {'has' if over == 1 else 'have'} lost more than {size(final.limit)} (--fail-over)"
     for file, count in final.written:
         yield from wrapped(f"  written to {printable(file, 1000)} ({size(count)})", width)
     if groups and groups[0].example:

@@ -18,7 +18,7 @@ from findleaks.errors import TargetError, UsageError
 from findleaks.runtimes.rules import Rule
 from findleaks.target.base import Target
 from findleaks.target.control import BreakpointHost, Outcome
-from findleaks.unwind.frames import FRAME_POINTERS, Trace, Unwinder
+from findleaks.unwind.frames import Trace, Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer
 
 # Seconds between two readings of what is mapped, while there are stacks that end too early.
@@ -107,9 +107,9 @@ class Counter:
             shared = [one for one in self.functions if one.address in self._scope.breakpoints]
             if shared:
                 raise UsageError(f"{shared[0].name} itself opens or closes the scope: it cannot be counted by that")
-        if target.arch.name not in FRAME_POINTERS:
-            raise TargetError(f"stacks of {target.arch.name} are not unwound")
-        self._stack, self._frame = target.arch.sp, FRAME_POINTERS[target.arch.name]
+        if target.arch.link_register:
+            raise TargetError(f"`count` does not know {target.arch.name}, where a function's caller is in a register")
+        self._stack, self._frame = target.arch.sp, target.arch.frame_pointer
         self.unwind_cache = UnwindCache(target, self.process.read)
         self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)
 

@@ -1,6 +1,6 @@
 """Installs the stub in front of functions, and removes it, also one left by an earlier run.
 
-The stub is one range of memory: a page that lists the patches, the code, a page of settings, and
+The stub is one range of memory: a page that lists the patches, the code, two pages of settings, and
 the shared table (table.py). The first page identifies it to later runs if its debugger was
 killed."""
 
@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional, Protocol, TypeVar
 from findleaks.counting.free_range import find_free_range
 from findleaks.counting.proc_memory import ProcMemory
 from findleaks.counting.relocate import JUMP_BYTES, Patch, Refused, jump
-from findleaks.counting.table import ENABLED, SERVED, SHARED, Layout
+from findleaks.counting.table import ENABLED, SERVED, SHARED, SWITCHES, Layout
 from findleaks.errors import TargetError
 from findleaks.injection import remote_syscall as remote
 from findleaks.injection.own_memory import HEAD, MAGIC, PAGE, Read, own_memory
@@ -30,7 +30,7 @@ MAX_PATCHES = 128  # of a stub: its first page has space for so many
 MAX_STACK_BYTES = 8 << 20  # of a stack that are searched for addresses of the stub
 TRIES, PAUSE = 100, 0.004  # resume the process so often, for so many seconds, to let threads leave
 _RW, _RX, _PRIVATE, _SHARED, _ANONYMOUS, _NO_REPLACE = 3, 5, 2, 1, 0x20, 0x100000
-_WIPE_ON_FORK = 18
+_WIPE_ON_FORK = 18  # MADV_WIPEONFORK, Linux 4.14
 
 
 class Patched(NamedTuple):
@@ -134,7 +134,7 @@ def install(
         checked("ftruncate", host.call(syscall, remote.FTRUNCATE, descriptor, layout.size - SHARED))
         map_at(layout.address + SHARED, layout.size - SHARED, _RW, _SHARED, descriptor)
         shared = _map_shared(host.pid, descriptor, layout.size - SHARED)
-        host.call(syscall, remote.MADVISE, layout.address, SHARED, _WIPE_ON_FORK)  # Linux 4.14
+        host.call(syscall, remote.MADVISE, layout.address + SWITCHES, SHARED - SWITCHES, _WIPE_ON_FORK)
         memory.write(layout.address, settings(layout))
         memory.write(base, stub.page())
         memory.write(base + PAGE, text)

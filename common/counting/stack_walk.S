@@ -9,9 +9,8 @@
 
         .intel_syntax noprefix
 
-# Offsets in the table: a page of settings, private to the process, and what is shared with
-# findleaks after it.
-        .set ENABLED, 0x00
+# Offsets in the table: a page of settings; a page that the kernel fills with zeros in a forked child,
+# which a handler of signals may have forked anywhere in here; and what is shared with findleaks.
         .set PATIENCE, 0x10
         .set GOLDEN, 0x18
         .set RULES, 0x20
@@ -20,12 +19,14 @@
         .set NODES_MASK, 0x38
         .set THREADS, 0x40
         .set THREADS_MASK, 0x48
-        .set SERVED, 0x70                       # whether there is a server to answer
-        .set EVENTS, 0x1000
-        .set FULL, 0x1008
-        .set ORPHANED, 0x1018
-        .set STATES, 0x1100                     # of the 16 requests, each in its own cache line of 64 bytes
-        .set SLOTS, 0x2000                      # the requests, 0x400 bytes each
+        .set ENABLED, 0x1000
+        .set SERVED, 0x1008                     # whether there is a server to answer
+        .set PARENT, 0x1010                     # whether this is the process, not a forked child
+        .set EVENTS, 0x2000
+        .set FULL, 0x2008
+        .set ORPHANED, 0x2018
+        .set STATES, 0x2100                     # of the 16 requests, each in its own cache line of 64 bytes
+        .set SLOTS, 0x3000                      # the requests, 0x400 bytes each
         .set PROBES, 64
 
 # Bits of keys, which are addresses below 2^61 otherwise.
@@ -248,7 +249,9 @@ ask:
         call    waited
         jc      unknown
         jmp     2b
-mine:
+mine:                                           # unless it is the parent's
+        cmp     qword ptr [r8 + PARENT], 0
+        je      unknown
         mov     [rbx], rdi
         mov     [rbx + 8], r9
         mov     [rbx + 16], r10
@@ -258,6 +261,8 @@ mine:
         je      answered
         call    waited
         jnc     4b
+        cmp     qword ptr [r8 + PARENT], 0
+        je      unknown
         mov     eax, 2                          # give up, unless the answer came just now
         xor     edx, edx
         lock cmpxchg [rcx], rdx
@@ -266,6 +271,8 @@ unknown:
         stc
         ret
 answered:                                       # add the rules of the answer: [rbx + 32] pairs of (key, value)
+        cmp     qword ptr [r8 + PARENT], 0
+        je      unknown
         mov     esi, [rbx + 32]
         cmp     esi, 56
         ja      6f
@@ -282,7 +289,9 @@ answered:                                       # add the rules of the answer: [
 7:      pop     rcx
         pop     rdi
         pop     rbp
-6:      mov     qword ptr [rcx], 0
+6:      cmp     qword ptr [r8 + PARENT], 0
+        je      unknown
+        mov     qword ptr [rcx], 0
         jmp     again
 known:
         mov     rax, [rcx + 8]

@@ -15,7 +15,7 @@
         .set FROM, 0x58
         .set LEVEL, 0x60
         .set BASELINE, 0x68
-        .set UNSURE, 0x1010
+        .set UNSURE, 0x2010
         .set ISOLATE, 61
 
         .macro enter
@@ -112,9 +112,13 @@ outside:
         walk_stack
 whole:
 own:
+        cmp     qword ptr [r8 + PARENT], 0
+        je      out
         lock inc qword ptr [r12 + 16]
         jmp     out
 broken:
+        cmp     qword ptr [r8 + PARENT], 0
+        je      out
         lock inc qword ptr [r12 + 24]
         jmp     out
 full:

@@ -1,6 +1,7 @@
 """The memory in which the stub of `count --inject` counts: its layout, settings and counts.
 
-A page of settings, private to the process (zeros in forked children); then, shared with findleaks,
+Two pages private to the process, settings and switches, of which the second is zeros in forked
+children, so that these count nothing; then, shared with findleaks,
 counters, requests of threads that need a rule, and three hash tables (offsets as in stub.S):
 
 rules: key, value; how to get from a place (a return address) to its caller
@@ -14,7 +15,7 @@ without a free entry within PROBES entries is counted without its stack."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
@@ -23,10 +24,10 @@ EXACT, STACK, ISOLATE = 1 << 63, 1 << 62, 1 << 61
 # that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8 isolate.
 ADDRESS = ISOLATE - 1
 
-ENABLED, SERVED = 0, 0x70  # whether calls are counted; whether there is a server to wait for
-SHARED = 0x1000  # where the shared part begins
-EVENTS, FULL, UNSURE, ORPHANED = 0x1000, 0x1008, 0x1010, 0x1018
-STATES, SLOTS, REQUESTS = 0x1100, 0x2000, 16
+SWITCHES, SHARED = 0x1000, 0x2000  # where the page of switches, and the shared part, begin
+ENABLED, SERVED = 0x1000, 0x1008  # whether calls are counted; whether there is a server to wait for
+EVENTS, FULL, UNSURE, ORPHANED = 0x2000, 0x2008, 0x2010, 0x2018
+STATES, SLOTS, REQUESTS = 0x2100, 0x3000, 16
 STATE_STEP, SLOT_STEP = 64, 0x400
 ASKED, ANSWERED = 2, 3
 ANSWERS, PAIRS = 32, 64  # offsets in a request's slot: number of pairs; pairs (at most MOST)
@@ -102,12 +103,12 @@ class Layout:
         return self.nodes_at + 32 * self.nodes + 4095 & -4096
 
     def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE) -> bytes:
-        """The page of settings, with counting not enabled yet, and a server expected."""
+        """Settings and switches, with counting not enabled yet, and a server expected."""
         base = self.address
         words = [0, limit or 1 << 62, patience, GOLDEN]
         words += [base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1, base + self.threads_at, self.threads - 1]
-        words += [scoped.how, scoped.origin & _M64, scoped.level, scoped.baseline, 1]
-        return struct.pack(f"<{len(words)}Q", *words)
+        words += [scoped.how, scoped.origin & _M64, scoped.level, scoped.baseline]
+        return private_pages(words, ())
 
     def seeds(self, pairs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
         """Rules where the stub looks for them: address -> entry. Without space, one is left out."""
@@ -125,6 +126,12 @@ class Layout:
         first = self.address + self.nodes_at
         rows = struct.iter_unpack("<4Q", data[: 32 * self.nodes])
         return {first + 32 * number: Node(*row) for number, row in enumerate(rows) if row[0]}
+
+
+def private_pages(settings: Sequence[int], switches: Sequence[int]) -> bytes:
+    """Settings; then the switches: not enabled, a server, not a forked child, and these."""
+    words = struct.pack(f"<{len(settings)}Q", *settings).ljust(SWITCHES, b"\0")
+    return words + struct.pack(f"<{3 + len(switches)}Q", 0, 1, 1, *switches)
 
 
 def place(key: int, entries: int) -> int:

@@ -36,7 +36,7 @@ class TracedProcess:
         self._memory: Optional[ProcMemory] = None
         self._handlers: dict[int, Any] = {}
         self._pressed = False
-        self._ending = 0
+        self._ending = self._reported = 0
         self._asked = threading.Event()
 
     def opened(self) -> Target:
@@ -62,7 +62,8 @@ class TracedProcess:
             raise
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for `seconds` at most (None: no limit), and stop it."""
+        """Let the process run for `seconds` at most (None: no limit), and stop it. A signal cuts
+        this short once: later, threads still have time to leave what is to be taken out."""
         limit = time.monotonic() + seconds if seconds is not None else None
         self._asked.clear()
         self.release()
@@ -78,8 +79,10 @@ class TracedProcess:
     def _waited(self, limit: Optional[float]) -> Outcome:
         while True:
             if self._pressed:
+                self._pressed = False
                 return Outcome("interrupt")
-            if self._ending:
+            if self._ending != self._reported:
+                self._reported = self._ending
                 return Outcome("stop", "findleaks is ending")
             if self._asked.is_set():
                 return Outcome("time")

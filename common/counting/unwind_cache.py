@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional, Union, cast
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Region, Target, Thread
 from findleaks.unwind.cfi import Row
-from findleaks.unwind.frames import DWARF_REGISTERS, FRAME_POINTERS, Frame, FrameRegisters, Trace, Unwinder
+from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 
 FALLBACK_KEY_BYTES = 512
 # Bytes of a stack read at once: at first, and at most. Words beyond are read one by one.
@@ -59,8 +59,9 @@ class UnwindCache:
         self._word = struct.Struct(target.arch.word_format).unpack_from
         self._tries: dict[int, Union[_TrieNode, Trace]] = {}
         self._by_top: dict[tuple[int, bytes], Trace] = {}
-        names, arch = DWARF_REGISTERS.get(target.arch.name), target.arch
-        self._stack, self._pointer = (names.index(arch.sp), names.index(FRAME_POINTERS[arch.name])) if names else (-1, -1)
+        arch = target.arch
+        names = arch.dwarf_registers
+        self._stack, self._pointer = names.index(arch.sp), names.index(arch.frame_pointer)
         self.reload(target)
 
     def reload(self, target: Target) -> None:
@@ -99,12 +100,9 @@ class UnwindCache:
 
     def _unwind(self, pc: int, sp: int, fp: int, data: bytes) -> Trace:
         arch = self._fresh.arch
-        names = DWARF_REGISTERS.get(arch.name)
-        if names is None:
-            return Trace((Frame(pc, pc, sp, "top"),), f"stacks of {arch.name} are not unwound")
         self._fresh.forget()
         kept: list[FrameRegisters] = []
-        registers = {arch.pc: pc, arch.sp: sp, FRAME_POINTERS[arch.name]: fp}
+        registers = {arch.pc: pc, arch.sp: sp, arch.frame_pointer: fp}
         found = self.unwinder.trace_with_registers(Thread(0, registers, sp, pc, 0), kept)
         steps = self._steps(found, kept, sp)
         if self.misses % MAX_STACKS == 0:

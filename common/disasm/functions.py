@@ -10,17 +10,18 @@ from findleaks.disasm.registers import RIP
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 
+_DECODERS = {"x86-64": x86.instructions, "AArch64": aarch64.instructions}
 _STUB = 16  # bytes of an entry of the procedure linkage table (PLT)
 
 
 def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruction]:
     """The instructions of [address, address + size), up to the first unknown or incomplete one;
-    none if some of these bytes cannot be read. Raises CapstoneMissing."""
+    none if some of these bytes cannot be read, or are another machine's. Raises CapstoneMissing."""
+    decode = _DECODERS.get(target.arch.name)
     try:
-        code = target.read_code(address, size)
+        return decode(target.read_code(address, size), address) if decode is not None else iter(())
     except UnreadableMemory:
         return iter(())
-    return aarch64.instructions(code, address) if target.arch.name == "AArch64" else x86.instructions(code, address)
 
 
 def resolve_stub(target: Target, address: int) -> int:

@@ -265,7 +265,8 @@ class Engine(Protocol):
 
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
         """`follow` for many unmangled lists of at most `limit` nodes each; a head of 0 is an empty
-        list. `within`: two words a list, start and end of the range its nodes must lie in."""
+        list. `within`: two words a list, start and end of the range its nodes must lie in. Sound
+        lists share no node; all together get no more than there are words in the pieces."""
         ...
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> TreeWalk:

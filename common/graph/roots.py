@@ -14,6 +14,7 @@ from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import region_index, subtract
+from findleaks.target.tags import untagged_word
 
 _KERNEL_PAGES = ("[vvar", "[vdso", "[vsyscall")
 _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon: glibc: malloc]"
@@ -86,6 +87,8 @@ def register_words(target: Target, unread: Unread | None = None, others: Sequenc
         words += unread.live(thread) if unread is not None else thread.words or thread.registers.values()
         if thread.thread_pointer:
             words += dtv_words(target, thread.thread_pointer)
+    if target.tagged:
+        words = list(map(untagged_word, words))
     return [*words, *(library_words(target) if others is None else others)]
 
 

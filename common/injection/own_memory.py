@@ -12,7 +12,7 @@ from typing import NamedTuple
 from findleaks.target.base import Region
 
 PAGE = 4096
-MAGIC = b"findleaks stub\0\1"
+MAGIC = b"findleaks stub\0\2"
 HEAD = struct.Struct("<16s4Q")  # MAGIC, bytes of code, bytes in all, the table's address, patches
 _MAX_BYTES = 1 << 28
 

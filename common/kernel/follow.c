@@ -177,19 +177,23 @@ API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t n
     return follow_list(pieces, count, head, next_offset, mangled, limit, nodes);
 }
 
-/* The nodes of lists [first, last), at most LANES. */
-static int follow_some(const road *r, lane *lanes, const uint64_t *heads, const range *within, uint64_t first, uint64_t last, words *nodes,
-                       uint64_t *ends, words *problems) {
-    if (follow_sound(r, lanes, heads + first, within ? within + first : NULL, last - first))
+/* The nodes of lists [first, last), at most LANES; no more than `most` in `nodes`. */
+static int follow_some(const road *whole, uint64_t most, lane *lanes, const uint64_t *heads, const range *within, uint64_t first,
+                       uint64_t last, words *nodes, uint64_t *ends, words *problems) {
+    road r = *whole;
+    r.limit = most - nodes->count < whole->limit ? most - nodes->count : whole->limit;
+    if (follow_sound(&r, lanes, heads + first, within ? within + first : NULL, last - first))
         return NO_MEMORY;
     for (uint64_t at = first; at < last; at++) {
         const lane *l = &lanes[at - first];
         uint64_t node = heads[at];
         int code = END;
+        r.limit = most - nodes->count < whole->limit ? most - nodes->count : whole->limit;
+        bool sound = l->sound && l->nodes.count <= r.limit;
         /* Storing each node in a set costs more than following: only where a list is damaged. */
-        if (!l->sound && (code = follow(r, &node, within ? &within[at] : &everywhere, nodes)) < 0)
+        if (!sound && (code = follow(&r, &node, within ? &within[at] : &everywhere, nodes)) < 0)
             return code;
-        for (uint64_t place = 0; l->sound && place < l->nodes.count; place++)
+        for (uint64_t place = 0; sound && place < l->nodes.count; place++)
             if (words_push(nodes, l->nodes.items[place]))
                 return NO_MEMORY;
         ends[at] = nodes->count;
@@ -200,14 +204,18 @@ static int follow_some(const road *r, lane *lanes, const uint64_t *heads, const 
 }
 
 /* The nodes of `lists` lists, one after another, with ends[]; three words in `problems` for each
- * that ended early: number, why, node. `within`: ranges for each list's nodes, or NULL. */
+ * that ended early: number, why, node. `within`: ranges for each list's nodes, or NULL. Sound lists
+ * share no node: damaged ones may, and get no more of them than there are words in the pieces. */
 API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t lists, int64_t next_offset, uint64_t limit,
                       const range *within, words *nodes, uint64_t *ends, words *problems) {
     const road r = {pieces, count, next_offset, false, limit};
     lane lanes[LANES] = {{0}};
     int failed = DONE;
+    uint64_t most = 0;
+    for (uint64_t at = 0; at < count; at++)
+        most += pieces[at].length / WORD;
     for (uint64_t at = 0; !failed && at < lists; at += LANES)
-        failed = follow_some(&r, lanes, heads, within, at, lists - at < LANES ? lists : at + LANES, nodes, ends, problems);
+        failed = follow_some(&r, most, lanes, heads, within, at, lists - at < LANES ? lists : at + LANES, nodes, ends, problems);
     for (unsigned at = 0; at < LANES; at++)
         free(lanes[at].nodes.items);
     return failed;

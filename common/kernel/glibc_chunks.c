@@ -9,7 +9,7 @@
 #define PREV_INUSE 1u
 #define IS_MMAPPED 2u
 #define FLAGS 7u
-#define AHEAD 2048u /* bytes */
+#define AHEAD 1024u /* bytes */
 
 /* Also in ../allocators/glibc/engine.py. */
 enum { SMALL = 1, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS };

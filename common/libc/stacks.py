@@ -2,8 +2,8 @@
 
 A stack's bounds are two adjacent words in struct pthread, `stackblock` and `stackblock_size`. The
 thread pointer is struct pthread's address in TLS variant II (x86-64, i386, s390x), or just after it
-(variant I). Regions are never taken for bounds: since Linux 6.13 and glibc 2.42 guard pages no
-longer split a mapping, so adjacent stacks are one region.
+(variant I: AArch64), where offsets from it are negative. Regions are never taken for bounds: since
+Linux 6.13 and glibc 2.42 guard pages no longer split a mapping, so adjacent stacks are one region.
 
 Stacks of ended threads are kept for reuse on a ring (nptl/allocatestack.c, `stack_cache`;
 `_dl_stack_cache` in ld.so's _rtld_global since 2.34). Its head is near the heads of live threads'
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional, TypeVar
 
 from findleaks.engine.contract import Engine
@@ -24,7 +24,8 @@ from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 
 PTHREAD_BYTES = 2560  # more than struct pthread to stackblock_size: 1696 in 2.31-2.43 on x86-64
-NO_OFFSET = -PTHREAD_BYTES - 1  # no offset in struct pthread (in variant I offsets are negative)
+NO_OFFSET = -PTHREAD_BYTES - 1  # no offset in struct pthread
+MUSL_BYTES = range(128, 512)  # of musl's struct pthread, in variant I: 200 in 1.2.3 on AArch64
 
 MIN_STACK = 4096
 MAX_STACK = 1 << 40
@@ -73,7 +74,7 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
         if stack is not None:
             # musl keeps only unjoined threads' stacks: what they returned is above, in struct
             # pthread
-            stacks.add(Range(stack.start, tcb) if is_musl(target, tcb) else stack)
+            stacks.add(Range(stack.start, musl_pthread(target, tcb)) if is_musl(target, tcb) else stack)
     # A thread that runs on it proves a stack live, whatever its thread pointer: some cores have
     # that wrong.
     running = sorted({*live, *(thread.sp for thread in target.threads())})
@@ -105,12 +106,13 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
     if any(is_musl(target, thread.thread_pointer) for thread in threads[:1]):
         return [Ended(stack, 0) for stack in dead_stacks(target, engine, regions)]
     offset = _list_offset(target, threads)
-    if offset < 0:
+    if offset == NO_OFFSET:
         return []
     word = target.arch.word
     live = {thread.thread_pointer for thread in threads}
+    is_descriptor = _descriptor_check(target, threads)
     seen: set[int] = set()
-    ended = {node - offset for tcb in live for node in _ring(target, tcb + offset, seen) if _is_descriptor(target, node - offset)}
+    ended = {node - offset for tcb in live for node in _ring(target, tcb + offset, seen) if is_descriptor(node - offset)}
     ended.update(_cached_descriptors(target, threads) or [])
     tid = offset + 2 * word
     handling = tid + 8 + (6 * word if word == 8 else 5 * word)
@@ -130,12 +132,11 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
 
 def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> dict[int, int]:
     """start_routine of each: in most of them this word of [start, end) is an address of code."""
-    word = target.arch.word
     code = [Range(region.start, region.end) for region in target.regions() if region.executable]
-    read = {tcb: _words(target, tcb, PTHREAD_BYTES) for tcb in descriptors}
+    read = {tcb: _words(target, tcb + start, max(end - start, 0)) for tcb in descriptors}
     votes: Counter[int] = Counter()
     for words in read.values():
-        for index in range(start // word, min(end // word, len(words))):
+        for index in range(len(words)):
             votes[index] += inside(code, words[index]) is not None
     best = max(votes, key=lambda index: (votes[index], -index), default=-1)
     return {tcb: words[best] for tcb, words in read.items() if 0 <= best < len(words) and inside(code, words[best])}
@@ -160,14 +161,24 @@ def _words(target: Target, address: int, size: int) -> tuple[int, ...]:
     return target.arch.unpack(data)
 
 
+def _pthread_words(target: Target, tcb: int) -> tuple[int, tuple[int, ...]]:
+    """(offset of the first, words) of struct pthread. In variant I, where its beginning is not
+    known, and may be that of a mapping: what is there of the bytes below the thread pointer."""
+    if _variant_two(target, tcb):
+        return 0, _words(target, tcb, PTHREAD_BYTES)
+    data, end = b"", tcb
+    for piece in target.pieces(max(tcb - PTHREAD_BYTES, 0), tcb):
+        data = data + bytes(piece.data) if piece.address == end else bytes(piece.data)
+        end = piece.address + len(piece.data)
+    words = target.arch.unpack(data[len(data) % target.arch.word :] if end == tcb else b"")
+    return -len(words) * target.arch.word, words
+
+
 def _candidates(target: Target, tcb: int) -> dict[int, Range]:
-    """{offset: range} for pairs of words behind `tcb`, or before it in variant I, where struct
-    pthread is *below* the thread pointer, that could be stackblock and its size."""
-    word = target.arch.word
-    below = 0 if _variant_two(target, tcb) else PTHREAD_BYTES
-    words = _words(target, tcb - below, PTHREAD_BYTES) if tcb > below else ()
+    """{offset: range} for pairs of words of struct pthread that may be stackblock and its size."""
+    first, words = _pthread_words(target, tcb)
     return {
-        index * word - below: Range(start, start + size)
+        index * target.arch.word + first: Range(start, start + size)
         for index, (start, size) in enumerate(zip(words, words[1:]))
         if MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size
     }
@@ -238,32 +249,57 @@ def dtv_words(target: Target, thread_pointer: int) -> list[int]:
 
 
 def is_musl(target: Target, tcb: int) -> bool:
-    """Whether a thread control block is musl's struct pthread (src/internal/pthread_impl.h): words
-    2 and 3 are its neighbours on the ring of threads, itself if alone; glibc's word 3 is a small
-    number. False in variant I, whose DTV is elsewhere."""
+    """Whether a thread pointer is that of a musl's thread."""
+    return musl_pthread(target, tcb) > 0
+
+
+def musl_pthread(target: Target, tcb: int) -> int:
+    """The address of a thread's struct pthread, if it is musl's (src/internal/pthread_impl.h), or
+    0. It begins with its own address; words 2 and 3 are its neighbours on the ring of threads,
+    itself if alone, where glibc's word 3 is a small number. In variant I it ends at the thread
+    pointer, and its DTV, in variant II word 1, is at its end."""
     word = target.arch.word
-    after = word_at(target, tcb + 3 * word)
-    linked = after > 0 and word_at(target, after) == after and word_at(target, after + 2 * word) == tcb
-    return linked and word_at(target, tcb) == tcb
+    if word_at(target, tcb) == tcb:
+        return tcb if _on_ring(target, tcb, 2 * word) else 0
+    for size in range(MUSL_BYTES.start, MUSL_BYTES.stop, word):
+        if tcb > size and word_at(target, tcb - size) == tcb - size and _on_ring(target, tcb - size, word):
+            return tcb - size
+    return 0
 
 
-def _is_descriptor(target: Target, tcb: int) -> bool:
-    """Whether tcbhead_t's `tcb` and `self` (words 0, 2; on x86 and s390x) both point to it."""
-    return tcb > 0 and word_at(target, tcb) == tcb == word_at(target, tcb + 2 * target.arch.word)
+def _on_ring(target: Target, pthread: int, before: int) -> bool:
+    """Whether the next struct pthread of musl's ring points back; `before`: offset of `prev`."""
+    after = word_at(target, pthread + before + target.arch.word)
+    return after > 0 and word_at(target, after) == after and word_at(target, after + before) == pthread
+
+
+def _descriptor_check(target: Target, threads: Sequence[Thread]) -> Callable[[int], bool]:
+    """Whether a thread pointer is that of a struct pthread. In variant II tcbhead_t's `tcb` and
+    `self` (words 0, 2) both point to it; in variant I it has a stack around itself, or is alive."""
+    if any(_variant_two(target, thread.thread_pointer) for thread in _sampled(threads)):
+        return lambda tcb: tcb > 0 and word_at(target, tcb) == tcb == word_at(target, tcb + 2 * target.arch.word)
+    live, offset = {thread.thread_pointer for thread in threads}, _live_offset(target, threads)
+
+    def check(tcb: int) -> bool:
+        if tcb in live or offset != NO_OFFSET:
+            return tcb in live or next(_stacks_at(target, [tcb], offset)) is not None
+        return tcb > 0 and not all((start | end) % MIN_STACK for start, end in _candidates(target, tcb).values())
+
+    return check
 
 
 def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """Offset of `list` in struct pthread (neighbours point back, the tid follows); -1 if unseen."""
+    """Offset of `list` in struct pthread (neighbours point back, the tid follows), or NO_OFFSET."""
     word = target.arch.word
     for thread in _sampled(threads):
         tcb = thread.thread_pointer
-        words = _words(target, tcb, PTHREAD_BYTES)
+        first, words = _pthread_words(target, tcb)
         for index in range(len(words) - 2):
             tid = words[index + 2] & 0xFFFFFFFF if target.arch.byteorder == "little" or word == 4 else words[index + 2] >> 32
-            node = tcb + index * word
+            node = tcb + first + index * word
             if tid == thread.tid and _linked(target, node, words[index], words[index + 1]):
-                return index * word
-    return -1
+                return node - tcb
+    return NO_OFFSET
 
 
 def _linked(target: Target, node: int, after: int, before: int) -> bool:
@@ -287,14 +323,15 @@ def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
 def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[list[int]]:
     """struct pthread addresses on the ring of cached stacks, or None if the rings are not found."""
     offset = _list_offset(target, threads)
-    if offset < 0:
+    if offset == NO_OFFSET:
         return None
     word = target.arch.word
+    is_descriptor = _descriptor_check(target, threads)
     heads: set[int] = set()
     seen: set[int] = set()
     for thread in threads:
         for node in _ring(target, thread.thread_pointer + offset, seen):
-            if not _is_descriptor(target, node - offset):
+            if not is_descriptor(node - offset):
                 heads.add(node)
     if not heads:
         return None
@@ -305,7 +342,7 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
                 head = address + index * word
                 if not (after and before) or after % word:  # before it is read: most words are none
                     continue
-                if head not in heads and head not in seen and _is_descriptor(target, after - offset):
+                if head not in heads and head not in seen and is_descriptor(after - offset):
                     if _linked(target, head, after, before):
                         seen.add(head)
                         cached += [node - offset for node in _ring(target, after, seen)]

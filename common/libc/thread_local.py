@@ -3,8 +3,8 @@
 ld.so keeps for each file in its struct link_map (glibc 2.36 include/link.h; found by content, as it
 grows with every version) l_tls_initimage, l_tls_initimage_size, l_tls_blocksize, l_tls_align,
 l_tls_firstbyte_offset, l_tls_offset, l_tls_modid. The first four repeat PT_TLS. Variables are
-l_tls_offset below the thread pointer (variant II: x86-64, i386, s390x) or, without one, in separate
-memory that the thread's DTV names (elf/dl-tls.c)."""
+l_tls_offset below the thread pointer (variant II: x86-64, i386, s390x), or above it (variant I), or
+without one in separate memory that the thread's DTV names (elf/dl-tls.c)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Block(NamedTuple):
 class _Template(NamedTuple):
     module: Module
     size: int
-    offset: int  # below the thread pointer; 0: none
+    offset: int  # from the thread pointer, down or up (Arch.variables_above); 0: none
     number: int  # of the file, in DTVs
 
 
@@ -75,9 +75,10 @@ def _templates(target: Target) -> Iterator[_Template]:
                 yield _Template(module, segment.memsz, offset if offset < 1 << 40 else 0, words[at + 6])
                 break
     for module, segment in segments.values():
-        # a static program, or musl's: its own block is right below the thread pointer
+        # a static program, or musl's: its own block is right below the thread pointer, or above it
         if not known and len(segments) == 1:
-            yield _Template(module, segment.memsz, -(-segment.memsz // max(segment.align, word)) * max(segment.align, word), 0)
+            distance, align = 2 * word if target.arch.variables_above else segment.memsz, max(segment.align, word)
+            yield _Template(module, segment.memsz, -(-distance // align) * align, 0)
 
 
 def _segment(target: Target, module: Module) -> list[Segment]:
@@ -105,7 +106,7 @@ def _link_maps(target: Target) -> Iterator[int]:
 def _start(target: Target, thread: Thread, template: _Template) -> int:
     """Address of the variables in this thread, 0 if they do not exist yet."""
     if template.offset:
-        return thread.thread_pointer - template.offset
+        return thread.thread_pointer + (template.offset if target.arch.variables_above else -template.offset)
     word = target.arch.word
     dtv = word_at(target, thread.thread_pointer + target.arch.dtv_offset)
     start = word_at(target, dtv + 2 * word * template.number) if dtv and 0 < template.number < MAX_MODULES else 0

@@ -5,16 +5,13 @@ from __future__ import annotations
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target, Thread
 
-# System call instructions; a thread that waits in the kernel has one before its program counter,
-# and is no more inside malloc than any caller.
-SYSCALLS = {"x86-64": b"\x0f\x05", "i386": b"\xcd\x80", "aarch64": b"\x01\x00\x00\xd4"}
-
 
 def waits_in_kernel(target: Target, pc: int) -> bool:
-    """Whether the instruction before `pc` is a system call."""
-    code = SYSCALLS.get(target.arch.name, b"")
+    """Whether the instruction before `pc` is a system call. A thread that waits in the kernel is no
+    more inside malloc than any caller."""
+    code = target.arch.system_call
     try:
-        return bool(code) and target.read(pc - len(code), len(code)) == code
+        return target.read(pc - len(code), len(code)) == code
     except UnreadableMemory:
         return True  # the text of libraries is not in every core: nothing is known then
 

@@ -14,17 +14,23 @@ from findleaks.report.files import replacing
 COLUMNS = ("address", "size", "state", "kind", "allocator", "arena", "site", "type", "hint")
 """Keys of the JSON of `blocks`."""
 _SIGN, _WORD = 1 << 63, 1 << 64
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Row = Mapping[str, Any]
 
 
 def write_csv(path: str, rows: Iterable[Row]) -> None:
     """With a line of names first (RFC 4180). Addresses are as in JSON ("0x55d0…"); what is not
-    known is empty."""
+    known is empty. Text that a spreadsheet would take for a formula has "'" in front."""
     with replacing(path) as part, open(part, "w", encoding="utf-8", errors="replace", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(COLUMNS)
-        writer.writerows([row[name] for name in COLUMNS] for row in rows)
+        writer.writerows([_inert(row[name]) for name in COLUMNS] for row in rows)
+
+
+def _inert(value: object) -> object:
+    """Text comes from the core, and spreadsheets run formulas of files that they open."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 _TABLES = """
@@ -53,12 +59,16 @@ def write_sqlite(path: str, rows: Iterable[Row], about: Mapping[str, str], sites
             base.execute("BEGIN")
             base.executemany("INSERT INTO about VALUES (?, ?)", about.items())
             base.executemany(f"INSERT INTO blocks VALUES ({', '.join('?' * len(COLUMNS))})", map(_values, rows))
-            base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", sites)
+            base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (tuple(map(_signed, row)) for row in sites))
             base.execute("COMMIT")
         except sqlite3.Error as error:
             raise FindleaksError(f"{path}: cannot be written: {error}") from None
 
 
 def _values(row: Row) -> list[Any]:
-    address = int(row["address"], 16)
-    return [address - _WORD if address >= _SIGN else address, min(row["size"], _SIGN - 1), *(row[name] for name in COLUMNS[2:])]
+    return [_signed(int(row["address"], 16)), min(row["size"], _SIGN - 1), *(row[name] for name in COLUMNS[2:])]
+
+
+def _signed(value: object) -> object:
+    """An address as SQLite has it."""
+    return value - _WORD if isinstance(value, int) and value >= _SIGN else value

@@ -63,8 +63,6 @@ class Lock:
 def derive(target: Target) -> Optional[Lock]:
     """The lock of the target's CPython; None if there is none, or its code is not as expected.
     Raises CapstoneMissing."""
-    if target.arch.name != "x86-64":
-        return None
     for name in GETTERS:
         symbol = target.symbol(name)
         if symbol is not None:

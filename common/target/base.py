@@ -115,6 +115,7 @@ class Thread:
 
 
 MARGIN = 64 << 10  # bytes
+BEGINNING = 4096  # bytes of zeros kept around data: after a header at the end of a page
 
 
 class Piece(NamedTuple):
@@ -168,6 +169,7 @@ class Target(Mapped, Protocol):
     unknown_registers: str = ""  # "the vector registers", where the words of threads lack them
     lacks: str = ""  # why nothing can be said of the heap, and what has it; "": it is there
     warnings: list[str]  # of unread memory, a truncated core, files that do not match
+    tagged: bool = False  # pointers may have tags in their top byte; see tags.py
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
     signal: int = 0  # of a core: what made the process dump it; 0: none, or not known
     exe_path: str = ""  # the program's path when it ran; "" where that is not known

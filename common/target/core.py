@@ -63,10 +63,11 @@ class CoreTarget(ExtentReader, ImageTarget):
             self.warnings.append(f"{self._name}: memory at the very end of the address space, where no process has any: left out")
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
         self._process = self._notes(view, head, headers)
+        self.arch = arch = arch.with_page(self._process.auxv.get(notes.AT_PAGESZ, 0))
         self._snapshot = self._own_note()
         self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
         self.pid: Optional[int] = self._process.pid
-        self.crashed, self.signal = self._process.crashed, self._process.signal
+        self.crashed, self.signal, self.tagged = self._process.crashed, self._process.signal, self._process.tagged
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:
@@ -193,7 +194,8 @@ class CoreTarget(ExtentReader, ImageTarget):
         proven the same, and zeros for a .bss never written to; the files by modules' starts."""
         files: dict[int, Optional[FileSource]] = {}
         extra: list[Extent] = []
-        search = ModuleFiles(self._exe, self._sysroot, self._remedy, "the core")
+        search = ModuleFiles(self._exe, self._sysroot, self._remedy, "the core", self.path)
+        self.separate.shunned = search.shunned
         for found, module in zip(self._images, self._modules):
             if module.path != VDSO:
                 files[module.start] = search.find(found, module, found is self._main)

@@ -31,7 +31,7 @@ MAX_SEGMENTS = 1 << 21  # program headers; Linux limits mappings to 2^16, some d
 MAX_NOTES = 1 << 22  # a process has at most 2^22 threads
 MAX_STRINGS = 1 << 28  # bytes of an image's string table: a corrupt DT_STRSZ may claim gigabytes
 
-_MACHINES = {3: "i386", 8: "MIPS", 20: "PowerPC", 21: "PowerPC64", 22: "s390", 40: "ARM", 62: "x86-64", 183: "AArch64"}
+_MACHINES = {3: "i386", 8: "MIPS", 20: "PowerPC", 21: "PowerPC64", 22: "s390", 40: "ARM", 62: "x86-64", 183: "AArch64", 243: "RISC-V"}
 _MACHINES.update({2: "SPARC", 15: "PA-RISC", 42: "SuperH", 43: "SPARC64", 50: "IA-64", 94: "Xtensa", 243: "RISC-V", 258: "LoongArch"})
 
 

@@ -1,14 +1,18 @@
 """Opens files that a target names; reads files of /proc.
 
 A core, or a process in a container, may name any path. Only regular files are opened: opening a
-FIFO, a terminal or a device may block, or have effects. A path of the target stays below the folder
-that serves as its "/", as with chroot(2): ".." does not leave it, and absolute symbolic links are
-resolved below it (path_resolution(7))."""
+FIFO, a terminal or a device may block, or have effects. So may reading the kernel's own files
+(/proc/kmsg, trace_pipe), and those of another machine, which may not answer, or are only mounted by
+asking for them (/net/HOST of autofs): what a core names there is not touched.
+
+A path of the target stays below the folder that serves as its "/", as with chroot(2): ".." does not
+leave it, and absolute symbolic links are resolved below it (path_resolution(7))."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from typing import NamedTuple, Optional
 
@@ -19,11 +23,25 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MOST_LINKS = 40  # symbolic links followed in one path, as many as Linux follows
 
 
+_KERNELS = {
+    *("proc", "sysfs", "tracefs", "debugfs", "configfs", "securityfs", "selinuxfs", "cgroup", "cgroup2", "bpf", "pstore"),
+    *("efivarfs", "fusectl", "binfmt_misc", "mqueue", "rpc_pipefs", "nfsd", "functionfs"),
+}
+_REMOTE = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda", "ceph", "lustre", "beegfs", "autofs"),
+    *("fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.davfs", "fuse.curlftpfs", "fuse.ceph"),
+}
+_FOREIGN = frozenset(_KERNELS | _REMOTE)
+"""Types of file systems, of the kernel's own and of other machines."""
+
+
 class Place(NamedTuple):
-    """Where a file may be: at `path`, below the folder `root` if that is not ""."""
+    """Where a file may be: at `path`, below the folder `root` if that is not "". `shunned`: folders
+    that are not entered, with whatever is below them; without `root` only."""
 
     path: str
     root: str = ""
+    shunned: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -32,7 +50,32 @@ class Place(NamedTuple):
 
     def open(self) -> int:
         """A descriptor of the regular file; OSError if there is none, ValueError if malformed."""
-        return _within(self.root, self.path) if self.root else open_regular(self.path)
+        if self.root:
+            return _within(self.root, self.path)
+        return _within("/", self.path, self.shunned) if self.shunned else open_regular(self.path)
+
+
+def foreign_mounts(near: str) -> frozenset[str]:
+    """Where file systems of the kernel's own and of other machines are mounted, but for those that
+    hold the file `near`, which answer."""
+    try:
+        table = content("/proc/self/mountinfo")
+    except OSError:
+        return frozenset()
+    near = os.path.realpath(near)
+    kinds: dict[str, str] = {}  # of several at one place the last is seen
+    for line in table.splitlines():
+        before, _, after = line.partition(b" - ")
+        fields = before.split()
+        if len(fields) > 4 and after:
+            point = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), fields[4])
+            kinds[os.fsdecode(point)] = os.fsdecode(after.split()[0])
+    return frozenset(at for at, kind in kinds.items() if kind in _FOREIGN and not below(near, at))
+
+
+def below(path: str, folder: str) -> bool:
+    """Whether the path leads through the folder, by its words."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def open_regular(path: str, folder: Optional[int] = None, follow: bool = True) -> int:
@@ -53,10 +96,11 @@ def _require_regular(mode: int, path: str) -> None:
         raise OSError(errno.EINVAL, "not a regular file", path)
 
 
-def _within(root: str, path: str) -> int:
+def _within(root: str, path: str, shunned: frozenset[str] = frozenset()) -> int:
     """Open the file at `path` as a process would whose root folder is `root`."""
     folders = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
     parts, links = path.split("/")[::-1], 0
+    names: list[str] = []  # of `folders`, but the first
     try:
         while parts:
             name = parts.pop()
@@ -64,11 +108,15 @@ def _within(root: str, path: str) -> int:
                 continue
             if name == "..":
                 _close_below(folders, max(len(folders) - 1, 1))
+                del names[len(folders) - 1 :]
                 continue
+            if f"/{'/'.join([*names, name])}" in shunned:
+                raise OSError(errno.EREMOTE, "not a file system of this machine's", path)
             found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folders[-1])
             mode = os.fstat(found).st_mode
             if stat.S_ISDIR(mode):
                 folders.append(found)
+                names.append(name)
                 continue
             try:
                 target = os.readlink("", dir_fd=found) if stat.S_ISLNK(mode) else ""
@@ -83,6 +131,7 @@ def _within(root: str, path: str) -> int:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             if target.startswith("/"):
                 _close_below(folders, 1)
+                names.clear()
             parts += target.split("/")[::-1]
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     finally:

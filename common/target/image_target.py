@@ -157,7 +157,9 @@ class ImageTarget(Target):
         data after the last function."""
         module = holding(self.modules(), address)
         found = self.symbols_of(module).by_address(address) if module is not None else None
-        if found is not None and not found.size and found.address != address:
-            region = self._region_at(address)
-            return found if region is None or region.executable else None
+        if module is not None and found is not None and not found.size and found.address != address:
+            region, first = self._region_at(address), self._region_at(module.start)
+            # Where a file's segments leave gaps, the kernel may have mapped something else.
+            its = region is None or (region.executable and (first is None or region.name == first.name))
+            return found if its else None
         return found

@@ -57,8 +57,8 @@ def supported_arch(head: elf.Header, what: str) -> Arch:
     for arch in ARCHES:
         if (arch.machine, arch.word * 8, arch.byteorder) == (head.machine, head.bits, head.byteorder):
             return arch
-    known = ", ".join(arch.name for arch in ARCHES)
-    raise TargetError(f"{what} of {head.machine_name} ({head.bits}-bit); only {known} is supported for now")
+    known = " and ".join(arch.name for arch in ARCHES)
+    raise TargetError(f"{what} of {head.machine_name} ({head.bits}-bit); only {known} are supported for now")
 
 
 def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Optional[tuple[elf.Header, list[elf.Segment], bytes]]:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.target import tags
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.elf import Note, text
@@ -57,20 +58,25 @@ class Process(NamedTuple):
     snapshot: Optional[memoryview] = None  # findleaks' own note
     called: str = ""  # see `called`
     signal: int = 0  # that the first thread, the one that dumped, was about to take; 0: none
+    tagged: bool = False  # it may use pointers with tags
 
 
-def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[bytes]) -> Thread:
-    """A Thread from elf_gregset_t and the extra register notes (NT_PRFPREG, NT_X86_XSTATE …)."""
+def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, bytes]]) -> Thread:
+    """A Thread from elf_gregset_t and the extra register notes (NT_PRFPREG, NT_X86_XSTATE …), each
+    with its type."""
     values = arch.unpack(registers)
     named = dict(zip(arch.registers, values))
     words = list(values)
     images = []
-    for note in extra:
+    for kind, note in extra:
         unpacked = arch.unpack(note)
+        if kind == arch.thread_pointer_note:
+            named.update(zip((arch.thread_pointer,), unpacked))
         words += unpacked
-        images.append(image_of(unpacked, len(note)))
-    names = note_words(arch.registers, tuple(images)) if len(values) == len(arch.registers) else ()
-    pointer = named.get(arch.thread_pointer, 0) if arch.thread_pointer else 0
+        features, size = (0, len(note)) if arch.vector_prefix else image_of(unpacked, len(note))
+        images.append((kind, features, size))
+    names = note_words(arch, tuple(images)) if len(values) == len(arch.registers) else ()
+    pointer = named.get(arch.thread_pointer, 0)
     return Thread(tid, named, named.get(arch.sp, 0), named.get(arch.pc, 0), pointer, tuple(words), names)
 
 
@@ -94,11 +100,12 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     auxv: dict[int, int] = {}
     problems = _Problems()
     unit = 0
-    raw: list[tuple[int, bytes, list[bytes]]] = []
+    raw: list[tuple[int, bytes, list[tuple[int, bytes]]]] = []
     tids: set[int] = set()
     crashed = 0
     signal = 0
     snapshot: Optional[memoryview] = None
+    tagged = False
     order = arch.word_format[0]
     for note in notes:
         if note.type == NT_PRSTATUS and note.name == b"CORE":
@@ -115,8 +122,10 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
             if not raw:
                 (signal,) = struct.unpack_from(order + "h", note.desc, CURRENT_SIGNAL)
             raw.append((tid, bytes(note.desc[arch.prstatus_registers : end]), []))
-        elif note.type in arch.extra_register_notes and note.name in (b"CORE", b"LINUX") and raw:
-            raw[-1][2].append(bytes(note.desc))
+        elif note.type in arch.register_notes and note.name in (b"CORE", b"LINUX") and raw:
+            raw[-1][2].append((note.type, bytes(note.desc)))
+        elif note.type == arch.tag_note and note.name == b"LINUX":
+            tagged = tagged or bool(sum(arch.unpack(bytes(note.desc[: arch.word]))) & tags.ENABLED)
         elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
             crashed = raw[-1][0] if _own_fault(order, note.desc) else 0
         elif note.type == NT_PRPSINFO and note.name == b"CORE":
@@ -133,7 +142,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     if pid is None and threads:
         pid = threads[0].tid
     threads.sort(key=lambda t: (t.tid != pid, t.tid))
-    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words), signal)
+    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words), signal, tagged)
 
 
 def _own_fault(order: str, info: memoryview) -> bool:

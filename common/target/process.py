@@ -7,7 +7,7 @@ from typing import Optional
 
 from findleaks.errors import TargetError
 from findleaks.target import elf
-from findleaks.target.arch import ARCHES, Arch
+from findleaks.target.arch import Arch
 from findleaks.target.files import Place, content
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.maps import regions_of
@@ -34,13 +34,12 @@ class LocalProcess(ImageTarget):
 
     def _find_arch(self) -> Arch:
         try:
-            with open(f"{self._proc}/exe", "rb") as file:
-                head = elf.header(file.read(64))
+            head = _header(f"{self._proc}/exe")
         except PermissionError as error:
             raise TargetError(refusal(self._pid, error.errno)) from None
         except (OSError, elf.ElfError):  # unreadable or gone: assume this machine's architecture
-            return ARCHES[0]
-        return supported_arch(head, f"pid {self._pid}: a process")
+            head = _header("/proc/self/exe")
+        return supported_arch(head, f"pid {self._pid}: a process").with_page(os.sysconf("SC_PAGE_SIZE"))
 
     def _map(self, maps: bytes) -> None:
         self._set_regions(regions_of(maps))
@@ -112,3 +111,8 @@ def _checked_pid(pid: int, stopped: bool) -> int:
     if not stopped and lines.get("TracerPid", "0") != "0":
         raise TargetError(refusal(pid))
     return pid
+
+
+def _header(path: str) -> elf.Header:
+    with open(path, "rb") as file:
+        return elf.header(file.read(64))

@@ -74,7 +74,7 @@ class Tracer:
     @cached_property
     def threads(self) -> list[Thread]:
         """The threads as stopped, the main one first. Decoded on demand, not at the stop."""
-        made = [thread(self.arch, one.tid, one.general, [data for _, data in one.extra]) for one in self._read]
+        made = [thread(self.arch, one.tid, one.general, one.extra) for one in self._read]
         return sorted([*made, *self._sleeping], key=lambda t: (t.tid != self.pid, t.tid))
 
     def register_notes(self) -> list[RegisterNotes]:
@@ -235,7 +235,7 @@ class Tracer:
         size = len(self.arch.registers) * self.arch.word
         registers = self._regset(tid, NT_PRSTATUS, size) if stopped else b""
         if len(registers) == size:
-            extra = [(note, self._regset(tid, note, 1 << 14)) for note in self.arch.extra_register_notes]
+            extra = [(note, self._regset(tid, note, 1 << 14)) for note in self.arch.register_notes]
             self._read.append(RegisterNotes(tid, self.stops.get(tid) or 0, registers, [one for one in extra if one[1]]))
         elif state(self.pid, tid) not in "ZX":
             found = sleeping(self.pid, tid, self.arch)

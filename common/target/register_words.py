@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from findleaks.target.arch import Arch
+from findleaks.target.arch import NT_PRFPREG, Arch
 from findleaks.target.base import Thread
 
 LEGACY = 512  # bytes of the part that FXSAVE writes
 FEATURES_AT = 464  # offset of a note's features (XCR0), which Linux puts into bytes unused by CPUs
 _AVX, _OPMASK, _ZMM, _ZMM16, _PKRU = 2, 5, 6, 7, 9  # bits of XCR0
 _UPPER = 576  # offset of the upper halves of ymm0-15
+_PLAIN = 32  # registers of 128 bits in an NT_PRFPREG, of machines other than x86
 # Offsets of k0-7, of the upper halves of zmm0-15, of zmm16-31, and the end of the last.
 _INTEL, _AMD = (1088, 1152, 1664, 2688), (832, 896, 1408, 2432)
 
@@ -64,19 +65,31 @@ def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
     return None
 
 
+def plain_words(arch: Arch, kind: int, size: int) -> tuple[str, ...]:
+    """The register of each word of a note of this type, of a machine whose NT_PRFPREG begins with
+    registers of 128 bits (arm64: struct user_fpsimd_state, v0-31). "" where it is not known."""
+    if kind == arch.thread_pointer_note:
+        return (arch.thread_pointer, *[""] * (size // arch.word - 1))[: size // arch.word]
+    known = min(_PLAIN, size // 16) if kind == NT_PRFPREG else 0
+    names = [f"{arch.vector_prefix}{number}" for number in range(known) for _ in range(16 // arch.word)]
+    return (*names, *[""] * (size // arch.word - len(names)))
+
+
 @lru_cache(maxsize=64)
-def note_words(registers: tuple[str, ...], images: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
-    """The register of each word of a register set (its names: `registers`), followed by XSAVE
-    images of (features, size). All threads share one tuple."""
-    names = list(registers)
-    for features, size in images:
-        names += xsave_words(features, size)
+def note_words(arch: Arch, images: tuple[tuple[int, int, int], ...]) -> tuple[str, ...]:
+    """The register of each word of a register set, followed by notes of (type, features, size), of
+    which x86's are XSAVE images. All threads share one tuple."""
+    names = list(arch.registers)
+    for kind, features, size in images:
+        names += plain_words(arch, kind, size) if arch.vector_prefix else xsave_words(features, size)
     return tuple(names)
 
 
-def vector_words(name: str, count: int) -> list[str]:
+def vector_words(name: str, count: int, prefix: str = "") -> list[str]:
     """The names of the words of a vector register that a debugger shows whole ("zmm3" has 8 words,
-    "ymm3" 4, "xmm3" 2); else ""."""
+    "ymm3" 4, "xmm3" 2; "v3" 2 where `prefix` is "v"); else ""."""
+    if prefix and name.startswith(prefix) and name[len(prefix) :].isdigit():
+        return [name] * count
     kind, number = name[:3], name[3:]
     if kind not in ("xmm", "ymm", "zmm") or not number.isdigit() or count > 8:
         return [""] * count
@@ -93,6 +106,6 @@ def debugger_thread(arch: Arch, tid: int, registers: dict[str, int], vectors: It
     words, names = list(registers.values()), list(registers)
     for name, found in vectors:
         words += found
-        names += vector_words(name, len(found))
+        names += vector_words(name, len(found), arch.vector_prefix)
     pointer = registers.get(arch.thread_pointer, 0)
     return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words), tuple(names))

@@ -36,10 +36,12 @@ class Alternate(NamedTuple):
 
 
 class SeparateFiles:
-    """Separate debug files of a target's modules. `folders`: where such files are installed."""
+    """Separate debug files of a target's modules. `folders`: where such files are installed;
+    `shunned`: see Place."""
 
     def __init__(self) -> None:
         self.folders: Sequence[str] = FOLDERS
+        self.shunned: frozenset[str] = frozenset()
         self._found: dict[int, Optional[memoryview]] = {}  # by start of the module
         self._beside: dict[int, str] = {}  # the folder of a module's debug file
 
@@ -62,7 +64,7 @@ class SeparateFiles:
         if not wanted.path.startswith("/"):
             folders = (self._beside.get(module.start, ""), os.path.dirname(module.path))
             named = [os.path.normpath(os.path.join(folder, wanted.path)) for folder in folders if folder]
-        places = [*(Place(path, sysroot) for path in named), *self._by_build_id(wanted.build_id, sysroot)]
+        places = [*(Place(path, sysroot, self.shunned) for path in named), *self._by_build_id(wanted.build_id, sysroot)]
         return next((data for place in places if (data := _opened(place, wanted.build_id, None)) is not None), None)
 
     def _find(self, module: Module, own: Optional[elf.Buffer], place: Optional[Place], sysroot: str) -> Optional[memoryview]:
@@ -74,8 +76,8 @@ class SeparateFiles:
         link = debug_link(own) if own is not None else None
         if link is not None:
             # The file may lie elsewhere now than where the process had it.
-            beside = [Place(path, place.root) for path in self._by_link(place.path, link)] if place is not None else []
-            for candidate in (*beside, *(Place(path, sysroot) for path in self._by_link(module.path, link))):
+            beside = [place._replace(path=path) for path in self._by_link(place.path, link)] if place is not None else []
+            for candidate in (*beside, *(Place(path, sysroot, self.shunned) for path in self._by_link(module.path, link))):
                 found = _opened(candidate, module.build_id, link)
                 if found is not None:
                     self._beside[module.start] = os.path.dirname(candidate.path)

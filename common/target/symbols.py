@@ -108,7 +108,7 @@ class ModuleSymbols:
             row = struct.unpack_from(table.form, table.symbols, (entry - self._firsts[index]) * struct.calcsize(table.form))
             name, info, section, _, size = table.fields(row)
             kind = info & 15
-            if section and section != _SHN_ABS and kind in _ADDRESSED and name:
+            if section and section != _SHN_ABS and kind in _ADDRESSED and name and not (info == 0 and _marks_code(table, name)):
                 rank = (size != 0) << 2 | {1: 2, 2: 1}.get(info >> 4, 0)
                 best = max(best or (0, 0, 0, False), (rank, size, index << 32 | name, kind in _CODE))
         return best[1:] if best is not None else None
@@ -137,6 +137,12 @@ class ModuleSymbols:
                 return Symbol(demangle(name), low + self.module.bias, size, self._name)
             back += 1
         return None
+
+
+def _marks_code(table: Table, name: int) -> bool:
+    """Whether this is no symbol of the program's, but marks where code or data begins (ELF for the
+    Arm 64-bit Architecture 2023Q3, 5.7: "$x", "$d")."""
+    return table.strings[name : name + 2] in (b"$x", b"$d") and table.strings[name + 2 : name + 3] in (b"\0", b".")
 
 
 def _values(table: Table) -> Sequence[int]:

@@ -70,7 +70,7 @@ class TrackingCode:
         return [patch for _, patch in self._hooks]
 
     def entry(self, number: int) -> int:
-        return self._starts[number] + trackcode.ENTRY
+        return self._starts[number] + trackcode.ENTRY[self._hooks[number][0].kind]
 
     def at(self, address: int, table: int) -> bytes:
         made = bytearray(trackcode.ROUTINES.ljust(self.size, b"\xcc"))

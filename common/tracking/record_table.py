@@ -4,7 +4,8 @@ As the table of `count --inject` (counting/table.py), with other entries of thre
 (offsets as in track.S):
 
 draws: numbers of four bytes, by which a thread chooses how far its next sample is
-filter: by the hash of an address, how many live records have it, in two bytes each
+filter: by the hash of an address, how many live records have it, in two bytes each (as in a small
+  one that is among the switches, and stays in the processor's first cache)
 index: by the hash of an address, the number of its record, plus 1, in four bytes
 records: address, stack, size, mean and state; in the order in which the blocks were allocated"""
 
@@ -16,17 +17,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from findleaks.counting.table import EVENTS, GOLDEN, PATIENCE, Layout
+from findleaks.counting.table import EVENTS, GOLDEN, PATIENCE, Layout, private_pages
 from findleaks.tracking import trackcode
 
-MEAN = 0x88  # offset of the setting that may change while the stubs work
+MEAN = 0x50  # offset of the setting that may change while the stubs work
 TAKEN = EVENTS  # records made, and those for which there was no space
 LIVE, FREED, UNSEEN, UNPLACED = 1, 2, 3, 4  # states; UNSEEN: freed, but by no function with a stub
 DRAWS, FILTERS = 1 << 12, 1 << 17  # as track.S hashes
 DRAW_UNIT = 1 << 10
 MOST_BYTES = 1 << 40  # of a block that is recorded: track.S multiplies by DRAW_UNIT
 RECORD = struct.Struct("<QQQII")
-_THREAD, _DRAW, _FILTER, _NODE, _INDEX = 32, 4, 2, 32, 4  # bytes of an entry
+_THREAD, _DRAW, _FILTER, _NODE, _INDEX = 64, 4, 2, 32, 4  # bytes of an entry
 
 
 class Record(NamedTuple):
@@ -62,6 +63,7 @@ class Sampling(NamedTuple):
 class RecordTable(Layout):
     """The table at `address`, for so many `records`."""
 
+    nodes: int = 1 << 19  # stacks of a program like Node share few of their frames
     records: int = 1 << 20
 
     @property
@@ -90,15 +92,14 @@ class RecordTable(Layout):
         return self.records_at + RECORD.size * self.records + 4095 & -4096
 
     def recording(self, sampling: Sampling, routines: int) -> bytes:
-        """The page of settings, with recording not enabled yet; `routines` is their address."""
+        """Settings and switches, with recording not enabled yet; `routines` is their address."""
         base = self.address
         words = [0, 0, PATIENCE, GOLDEN, base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1]
-        words += [base + self.threads_at, self.threads - 1, 0, 0, 0, 0, 1]
-        words += [sampling.least, sampling.most - sampling.least, sampling.mean, (1 << 64) - 1 if sampling.by_bytes else 0]
-        words += [base + self.records_at, self.records, base + self.index_at, 2 * self.records - 1, base + self.filter_at]
+        words += [base + self.threads_at, _THREAD * (self.threads - 1), sampling.mean, (1 << 64) - 1 if sampling.by_bytes else 0]
+        words += [base + self.filter_at, base + self.index_at, 2 * self.records - 1, base + self.records_at, self.records]
         words += [base + self.draws_at]
         words += [routines + at for at in (trackcode.BEGIN, trackcode.RECORD, trackcode.FORGET, trackcode.REVIVE)]
-        return struct.pack(f"<{len(words)}Q", *words)
+        return private_pages(words, (sampling.least, sampling.most - sampling.least))
 
 
 def draws() -> bytes:

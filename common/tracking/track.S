@@ -10,28 +10,36 @@
 # finds the frame of another on the stack, with no signal's between, records nothing: one call is
 # recorded once. In front of a function that frees: a recorded block is marked.
 #
-# The stubs make no system call, take no lock, and preserve all registers besides rax and the flags.
-# A stub begins with words that the installer fills in.
+# Most calls are not recorded, and so each stub first decides that as cheaply as it can: whether the
+# size is wanted, and (by what is left until the thread's next sample) whether this call is; or whether
+# there can be a record of the block that is freed. Only else it makes its frame.
+#
+# The stubs make no system call, take no lock, and preserve all registers besides rax, r10, r11, which
+# no function expects to be preserved (System V ABI, AMD64 supplement 1.0, 3.2.1), and the flags. A stub
+# begins with words that the installer fills in.
 
 #include "../counting/stack_walk.S"
 
-# Offsets in the table, besides those of stack_walk.S. Threads have entries of 32 bytes: thread pointer,
+# Offsets in the table, besides those of stack_walk.S. Threads have entries of 64 bytes: thread pointer,
 # what is left until the next sample (in 1/1024), the mean that this was drawn by, a random number.
-        .set LEAST, 0x78                        # bytes that a recorded block has at least, and up to how many more
-        .set SPAN, 0x80
-        .set MEAN, 0x88                         # one in so many is recorded; up to 1: all
-        .set BY_BYTES, 0x90                     # all bits: of bytes; 0: of blocks
-        .set RECORDS, 0x98
-        .set CAPACITY, 0xa0
-        .set INDEX, 0xa8                        # numbers of records, plus 1, by the hash of the address
-        .set INDEX_MASK, 0xb0
-        .set FILTER, 0xb8                       # how many live records have this hash, in two bytes each
-        .set DRAWS, 0xc0                        # 4096 numbers, exponentially distributed with the mean 1024
-        .set BEGIN, 0xc8                        # where the routines are
-        .set RECORD, 0xd0
-        .set FORGET, 0xd8
-        .set REVIVE, 0xe0
-        .set TAKEN, 0x1000                      # records, and what did not fit
+# THREADS_MASK is of offsets.
+        .set MEAN, 0x50                         # one in so many is recorded; up to 1: all
+        .set BY_BYTES, 0x58                     # all bits: of bytes; 0: of blocks
+        .set FILTER, 0x60                       # how many live records have this hash, in two bytes each
+        .set INDEX, 0x68                        # numbers of records, plus 1, by the hash of the address
+        .set INDEX_MASK, 0x70
+        .set RECORDS, 0x78
+        .set CAPACITY, 0x80
+        .set DRAWS, 0x88                        # 4096 numbers, exponentially distributed with the mean 1024
+        .set BEGIN, 0x90                        # where the routines are
+        .set RECORD, 0x98
+        .set FORGET, 0xa0
+        .set REVIVE, 0xa8
+        .set LEAST, 0x1018                      # bytes that a recorded block has at least, and up to how many more
+        .set SPAN, 0x1020
+        .set SMALL_FILTER, 0x1800               # as FILTER, 1024 of them
+        .set TAKEN, 0x2000                      # records, and what did not fit
+        .set GOLDEN32, 0x9e3779b1
 
 # A record: address, node of the stack (with bit 0: not followed to its end), size, then in four bytes
 # each the mean that it was drawn by (0: none) and one of these.
@@ -50,20 +58,28 @@
         .macro stub name
         .balign 8
 \name\()_begin:
-table\@:
-        .quad   0
-key\@:
-        .quad   0
-other\@:
+        .quad   0                               # the table
+        .quad   0                               # the function's key
         .quad   0                               # a function that is called instead
-\name\()_entry:
+        .endm
+
+        .macro make_frame name
         push    rbp
         mov     rbp, rsp
         push    r8
-        mov     r8, [rip + table\@]
+        mov     r8, [rip + \name\()_begin]
         cmp     qword ptr [r8 + ENABLED], 0
         je      8f
         sub     rsp, 40
+        .endm
+
+# The stub of a function that allocates, up to where it has its frame.
+        .macro allocating name
+        stub    \name
+\name\()_due:                                  # looked at again with the frame: as it was
+        add     [rax + 8], r10
+\name\()_slow:
+        make_frame \name
         .endm
 
 # Choose by the size in rax, and walk the stack; to 7 if the block is not recorded.
@@ -97,6 +113,53 @@ other\@:
 7:      add     rsp, 40
 8:      pop     r8
         pop     rbp
+        jmp     \name\()_end
+        .endm
+
+# Where the function's jump leads: r11 is the table.
+        .macro enter name
+\name\()_entry:
+        mov     r11, [rip + \name\()_begin]
+        .endm
+
+# To `slow` if the block rdi may have a record.
+        .macro look_near name
+        imul    eax, edi, GOLDEN32
+        shr     eax, 22
+        cmp     word ptr [r11 + 2 * rax + SMALL_FILTER], 0
+        jne     \name\()_slow
+        .endm
+
+# rax becomes the entry of a thread in the table, or where to look for it first. fs:[0] is the thread pointer itself: System V ABI, AMD64
+# supplement 1.0, 3.4.2.
+        .macro find_thread table
+        mov     rax, fs:[0]
+        imul    eax, eax, GOLDEN32
+        shr     eax, 14
+        and     rax, [\table + THREADS_MASK]
+        add     rax, [\table + THREADS]
+        .endm
+
+# What a block of the size in `size` takes from what is left until the next sample.
+        .macro amount size, table
+        and     \size, [\table + BY_BYTES]
+        or      \size, 1
+        shl     \size, 10
+        .endm
+
+# Is a block of the size in r10 to be recorded? To `slow` if so, or if the thread is not known yet.
+        .macro decide name
+        mov     rax, r10
+        sub     rax, [r11 + LEAST]
+        cmp     rax, [r11 + SPAN]
+        ja      \name\()_end
+        amount  r10, r11
+        find_thread r11
+        mov     r11, fs:[0]
+        cmp     [rax], r11
+        jne     \name\()_slow
+        sub     [rax + 8], r10
+        jle     \name\()_due
 \name\()_end:
         .endm
 
@@ -111,22 +174,30 @@ other\@:
         call    [r8 + RECORD]
 1:      leave_stub
         pass    \name
+        enter   \name
         .endm
 
-        stub    first                           # f(size)
+        allocating first                # f(size)
         mov     rax, rdi
         allocate first
+        mov     r10, rdi
+        decide  first
 
-        stub    second                          # f(alignment, size)
+        allocating second               # f(alignment, size)
         mov     rax, rsi
         allocate second
+        mov     r10, rsi
+        decide  second
 
-        stub    product                         # f(count, size); where the product is no number, it fails
+        allocating product              # f(count, size); where the product is no number, it fails
         mov     rax, rdi
         imul    rax, rsi
         allocate product
+        mov     r10, rdi
+        imul    r10, rsi
+        decide  product
 
-        stub    stored                          # f(where to store the block, alignment, size): an error number
+        allocating stored               # f(where to store the block, alignment, size): an error number
         mov     rax, rdx
         mov     [rbp + FIRST], rdi
         choose  stored
@@ -141,8 +212,11 @@ other\@:
         xor     eax, eax
 1:      leave_stub
         pass    stored
+        enter   stored
+        mov     r10, rdx
+        decide  stored
 
-        stub    throwing                        # f(size, …), that throws where it fails
+        allocating throwing             # f(size, …), that throws where it fails
         mov     rax, rdi
         mov     [rbp + FIRST], rdi
         mov     [rbp + SECOND], rsi
@@ -157,8 +231,11 @@ other\@:
 1:      mov     rdi, [rbp + FIRST]
         mov     rsi, [rbp + SECOND]
         pass    throwing
+        enter   throwing
+        mov     r10, rdi
+        decide  throwing
 
-        stub    moving                          # realloc(block, size)
+        allocating moving               # realloc(block, size)
         call    [r8 + FORGET]
         mov     [rbp + FIRST], rax              # its record, or 0
         mov     [rbp + SECOND], rsi
@@ -184,21 +261,56 @@ other\@:
         call    [r8 + REVIVE]
 3:      leave_stub
         pass    moving
+        enter   moving
+        look_near moving
+        mov     r10, rsi
+        decide  moving
 
         stub    freeing                         # f(block, …)
-        mov     [rbp - 16], rax
+freeing_slow:
+        mov     rax, [r11 + GOLDEN]
+        imul    rax, rdi
+        shr     rax, 47
+        mov     r10, [r11 + FILTER]
+        cmp     word ptr [r10 + 2 * rax], 0
+        je      freeing_end
+        make_frame freeing
         call    [r8 + FORGET]
-        mov     rax, [rbp - 16]
         pass    freeing
+        enter   freeing
+        look_near freeing
+freeing_end:
 
 # The routines that the stubs call; r8 is the table, rbp the stub's frame. They preserve all registers
 # but rax and the flags.
 routines_begin:
-# The block that the function will return is to be recorded: find its stack. Carry: it is not.
+# Is the block that the function will return to be recorded? Find its stack. Carry: it is not.
+        push    rcx
+        push    rsi
+        find_thread r8
+        mov     rsi, rax
+        mov     rcx, fs:[0]
+        push    rdx
+        call    thread
+        pop     rdx
+        jc      3f
+        mov     rax, [rbp + SIZE]
+        amount  rax, r8
+        sub     [rsi + 8], rax
+        jg      2f
+        mov     rax, [rsi + 16]
+        mov     [rbp + DRAWN], rax
+        call    draw
+        jmp     4f
+3:      mov     qword ptr [rbp + DRAWN], 0      # no space for the thread
         cmp     qword ptr [r8 + MEAN], 1
-        ja      sampled
-        mov     qword ptr [rbp + DRAWN], 0
-chosen:
+        jbe     4f
+2:      pop     rsi
+        pop     rcx
+        stc
+        ret
+4:      pop     rsi
+        pop     rcx
         push    rbx
         push    rcx
         push    rdx
@@ -257,40 +369,6 @@ restore:
         mov     [rbp + STACK_ID], rax
 1:      ret
 
-# Most calls end here: few registers, and a thread's entry is commonly the first that is looked at.
-sampled:
-        push    rcx
-        push    rsi
-        mov     rcx, fs:[0]                     # the thread pointer itself: System V ABI, AMD64 supplement 1.0, 3.4.2
-        mov     rsi, rcx
-        shr     rsi, 12
-        and     rsi, [r8 + THREADS_MASK]
-        shl     rsi, 5
-        add     rsi, [r8 + THREADS]
-        cmp     [rsi], rcx
-        jne     3f
-1:      mov     rax, [rbp + SIZE]
-        and     rax, [r8 + BY_BYTES]
-        or      rax, 1
-        shl     rax, 10
-        sub     [rsi + 8], rax
-        jle     4f
-2:      pop     rsi
-        pop     rcx
-        stc
-        ret
-3:      push    rdx
-        call    thread
-        pop     rdx
-        jnc     1b
-        jmp     2b
-4:      mov     rax, [rsi + 16]
-        mov     [rbp + DRAWN], rax
-        call    draw
-        pop     rsi
-        pop     rcx
-        jmp     chosen
-
 # rsi: the entry of the thread rcx, from rsi on, made if there is none. Carry: there is no space. Clobbers rax, rdx.
 thread:
         mov     edx, PROBES
@@ -301,10 +379,9 @@ thread:
         jnz     3f
         lock cmpxchg [rsi], rcx
         je      4f
-3:      add     rsi, 32
+3:      add     rsi, 64
         mov     rax, [r8 + THREADS_MASK]        # the last entry is followed by the first
-        inc     rax
-        shl     rax, 5
+        add     rax, 64
         add     rax, [r8 + THREADS]
         cmp     rsi, rax
         jb      5f
@@ -324,8 +401,14 @@ thread:
 2:      clc
         ret
 
-# How far the next sample of the thread at rsi is (Knuth's MMIX generator). Clobbers rax, rcx.
+# How far the next sample of the thread at rsi is (Knuth's MMIX generator); 0 if all are. Clobbers rax, rcx.
 draw:
+        cmp     qword ptr [r8 + MEAN], 1
+        ja      1f
+        mov     qword ptr [rsi + 8], 0
+        mov     qword ptr [rsi + 16], 0
+        ret
+1:
         mov     rax, [rsi + 24]
         mov     rcx, 6364136223846793005
         imul    rax, rcx
@@ -343,6 +426,14 @@ draw:
 
         walk_functions
 
+# Change by one what SMALL_FILTER and FILTER count of the address rdi, of which rcx is the place in FILTER. Clobbers eax.
+        .macro count_it how
+        lock \how word ptr [rcx]
+        imul    eax, edi, GOLDEN32
+        shr     eax, 22
+        lock \how word ptr [r8 + 2 * rax + SMALL_FILTER]
+        .endm
+
 # Hash the address rdi: rcx becomes where FILTER counts it, rax where INDEX has it.
         .macro hashed
         mov     rax, [r8 + GOLDEN]
@@ -352,6 +443,13 @@ draw:
         shl     rcx, 1
         add     rcx, [r8 + FILTER]
         shr     rax, 40
+        .endm
+
+# In front of what may be done but once: a signal, which often comes as a page is first used, may have a
+# handler that forks, and then the child comes here as well.
+        .macro unless_child out
+        cmp     qword ptr [r8 + PARENT], 0
+        je      \out
         .endm
 
 # Record the block at rax, with what the stub's frame says of it.
@@ -365,6 +463,7 @@ routines_record:
         push    r9
         push    r10
         mov     rdi, rax
+        unless_child recorded
         mov     esi, 1
         lock xadd [r8 + TAKEN], rsi
         cmp     rsi, [r8 + CAPACITY]
@@ -372,7 +471,8 @@ routines_record:
         mov     rbx, rsi
         shl     rbx, 5
         add     rbx, [r8 + RECORDS]
-        mov     [rbx], rdi
+        mov     [rbx], rdi                      # perhaps the page's first use
+        unless_child recorded
         mov     rcx, [rbp + STACK_ID]
         mov     [rbx + 8], rcx
         mov     rcx, [rbp + SIZE]
@@ -381,8 +481,8 @@ routines_record:
         mov     [rbx + 24], ecx
         mov     dword ptr [rbx + 28], LIVE
         hashed
-        lock inc word ptr [rcx]
         mov     r9, rax
+        count_it inc
         inc     esi
         mov     r10d, PROBES
 1:      and     r9, [r8 + INDEX_MASK]
@@ -399,8 +499,10 @@ routines_record:
         je      3f
         cmp     [rcx], rdi
         jne     4f
+        unless_child recorded
         mov     dword ptr [rcx + 28], UNSEEN
-3:      lock cmpxchg [rdx], esi
+3:      unless_child recorded
+        lock cmpxchg [rdx], esi
         je      recorded
         jmp     2b
 4:      inc     r9
@@ -443,12 +545,14 @@ routines_forget:
         add     rbx, [r8 + RECORDS]
         cmp     [rbx], rdi
         jne     3f
+        unless_child 4f
         mov     eax, LIVE
         mov     edx, FREED
         lock cmpxchg [rbx + 28], edx
         jne     3f
-        lock dec word ptr [rcx]
-        mov     rax, rbx
+        unless_child 6f
+        count_it dec
+6:      mov     rax, rbx
         jmp     5f
 3:      inc     r9
         dec     esi
@@ -468,10 +572,11 @@ routines_revive:
         push    rdi
         mov     rcx, [rbp + FIRST]
         mov     rdi, [rcx]
+        unless_child 1f
         mov     dword ptr [rcx + 28], LIVE
         hashed
-        lock inc word ptr [rcx]
-        pop     rdi
+        count_it inc
+1:      pop     rdi
         pop     rcx
         pop     rax
         ret

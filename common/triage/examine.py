@@ -109,7 +109,7 @@ def _of_session(source: Source, session: Session) -> Row:
     return Row(
         source.core,
         OK if trusted(session) and not target.lacks else PARTIAL,
-        program=name,
+        program=printable(name),
         build_id=build_id,
         signal=_signal(target.signal),
         frame=_frame(target),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
-from dataclasses import dataclass, field
-from typing import Any, Optional
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Optional
 
-from findleaks.triage.row import LeakSum, Row
+from findleaks.triage.identity import described, signature_of
+from findleaks.triage.row import PARTIAL, LeakSum, Row
+from findleaks.triage.same import same_leaks
 
 
 @dataclass
 class LeakGroup:
     """A leak and the cores that have it. `blocks`, `bytes`: of all of them; `most`: of the core
     with most, which is `example`; `first`, `last`: times of cores, None if unknown; `new`: it is
-    not in the baseline; None without one."""
+    not in the baseline; None without one. `signatures`: those that it has in single cores.
+    `partial`: cores that are, so that what holds the blocks may be missing there."""
 
     signature: str
     program: str
@@ -29,14 +32,23 @@ class LeakGroup:
     last: Optional[float] = None
     builds: dict[str, int] = field(default_factory=dict)
     new: Optional[bool] = None
+    signatures: set[str] = field(default_factory=set)
+    partial: int = 0
+
+    @property
+    def doubtful(self) -> bool:
+        """All its cores are partial."""
+        return self.partial == self.cores
 
     def add(self, row: Row, leak: LeakSum) -> None:
+        """Add the leaks of a core, all at once."""
         self.cores += 1
+        self.partial += row.status == PARTIAL
         self.leaks += leak.leaks
         self.blocks += leak.blocks
         self.bytes += leak.bytes
         if (-leak.bytes, row.core) < (-self.most, self.example):  # whatever the order of the rows
-            self.most, self.example, self.hint, self.what = leak.bytes, row.core, leak.hint, leak.what
+            self.most, self.example, self.hint = leak.bytes, row.core, leak.hint
         if row.time is not None:
             self.first = row.time if self.first is None else min(self.first, row.time)
             self.last = row.time if self.last is None else max(self.last, row.time)
@@ -50,6 +62,7 @@ class LeakGroup:
             "what": self.what,
             "hint": self.hint or None,
             "cores": self.cores,
+            "partial": self.partial,
             "leaks": self.leaks,
             "blocks": self.blocks,
             "bytes": self.bytes,
@@ -58,18 +71,51 @@ class LeakGroup:
             "builds": sorted(self.builds),
             "new": self.new,
             "example": self.example,
+            "signatures": sorted(self.signatures),
         }
 
 
-def grouped(rows: Iterable[Row], known: Optional[Set[str]] = None) -> list[LeakGroup]:
-    """Groups of all rows, those of most cores first, then of most bytes. `known`: signatures of the
-    baseline, if there is one."""
-    found: dict[str, LeakGroup] = {}
-    for row in rows:
+class Grouped(NamedTuple):
+    """`groups`: those of most cores first, then of most bytes; doubtful ones last. `rows`: with the
+    leaks of each group as one, by its signature."""
+
+    groups: list[LeakGroup]
+    rows: list[Row]
+
+
+def grouped(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grouped:
+    """The leaks of all rows as groups. `before`: rows of the baseline, if there is one."""
+    every = [*rows, *(before or ())]
+    by_program: dict[str, list[tuple[int, LeakSum]]] = {}
+    for number, row in enumerate(every):
         for leak in row.signatures:
-            group = found.get(leak.signature)
-            if group is None:
-                new = None if known is None else leak.signature not in known
-                group = found[leak.signature] = LeakGroup(leak.signature, row.program, leak.what, new=new)
-            group.add(row, leak)
-    return sorted(found.values(), key=lambda group: (-group.cores, -group.bytes, group.signature))
+            by_program.setdefault(row.program, []).append((number, leak))
+    groups: dict[str, LeakGroup] = {}
+    names: dict[str, LeakGroup] = {}
+    for program, leaks in by_program.items():
+        for same in same_leaks(leaks):
+            signature = signature_of(program, same.label, same.size, same.words)
+            what = described(same.label, same.size, same.ring, same.words)
+            group = groups.setdefault(signature, LeakGroup(signature, program, what, new=None if before is None else True))
+            group.signatures.update(same.signatures)
+            names.update(dict.fromkeys(same.signatures, group))
+    for row in before or ():
+        for leak in row.signatures:
+            names[leak.signature].new = False
+    made = [_named(row, names) for row in rows]
+    for row in made:
+        for leak in row.signatures:
+            groups[leak.signature].add(row, leak)
+    found = [group for group in groups.values() if group.cores]
+    return Grouped(sorted(found, key=lambda group: (group.doubtful, -group.cores, -group.bytes, group.signature)), made)
+
+
+def _named(row: Row, names: Mapping[str, LeakGroup]) -> Row:
+    """The row with the leaks of each group as one."""
+    merged: dict[str, LeakSum] = {}
+    for leak in row.signatures:
+        group = names[leak.signature]
+        leak = leak._replace(signature=group.signature, what=group.what)
+        before = merged.get(group.signature)
+        merged[group.signature] = leak if before is None else before.joined(leak)
+    return replace(row, signatures=tuple(sorted(merged.values(), key=lambda leak: (-leak.bytes, leak.signature))))

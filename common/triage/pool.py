@@ -21,7 +21,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple, NoReturn, Optional
 
-from findleaks.engine.load import missing_kernel
+from findleaks.engine.load import THREADS, missing_kernel
 from findleaks.formatting import size as human
 from findleaks.target.base import Target
 from findleaks.triage.examine import Source, examine, failed
@@ -79,8 +79,9 @@ def examined(
     with selectors.DefaultSelector() as ended:
         running: dict[int, _Job] = {}
         left = list(reversed(sources))
+        done: list[tuple[Source, Row]] = []
         try:
-            while left or running:
+            while left or running or done:
                 while left and _fits(left[-1], running, limits):
                     # A Ctrl-C must find no child that is not in `running`; and no child that does
                     # not ignore it yet, which would go on as a second parent.
@@ -88,7 +89,9 @@ def examined(
                         job, descriptor = _start(left.pop(), limits)
                         running[descriptor] = job
                         ended.register(descriptor, selectors.EVENT_READ)
-                for key, _ in ended.select(WAIT):
+                yield from done  # once others run: what becomes of a row may wait for a disk
+                done = []
+                for key, _ in ended.select(WAIT if running else 0):
                     data = os.read(key.fd, 1 << 20)
                     running[key.fd].said.extend(data)
                     if not data:
@@ -96,9 +99,8 @@ def examined(
                             ended.unregister(key.fd)
                             os.close(key.fd)
                             job = running.pop(key.fd)
-                            row = _result(job)
-                        yield job.source, row
-                yield from _too_long(running, ended, limits.timeout)
+                            done.append((job.source, _result(job)))
+                done += _too_long(running, ended, limits.timeout)
                 waiting()
         finally:
             with ctrl_c_later():
@@ -109,12 +111,18 @@ def examined(
 
 @contextmanager
 def ctrl_c_later() -> Iterator[None]:
-    """A Ctrl-C meanwhile comes afterwards."""
+    """A Ctrl-C meanwhile comes afterwards, also one that another thread gets, as dask's may.
+    Children inherit the mask."""
+    came: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
         yield
     finally:
+        signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _preload() -> None:
@@ -161,6 +169,8 @@ def _child(source: Source, limits: Limits, writes: int, parent: int) -> NoReturn
             os._exit(status)  # it ended before that was asked for
         with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("1000")
+        if limits.jobs > 1:  # the others use the other processors
+            os.environ.setdefault(THREADS, "1")
         row = examine(source, limits.sysroot, opened=lambda target: _bound_memory(target, limits.memory))
         with os.fdopen(writes, "wb") as out:
             out.write(json.dumps(row.packed()).encode("ascii"))

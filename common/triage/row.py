@@ -11,7 +11,9 @@ OK, PARTIAL, FAILED = "ok", "partial", "failed"
 
 class LeakSum(NamedTuple):
     """The leaks of one signature in one core. `blocks` and `bytes` are with what hangs from them;
-    `leaks`: leaders; `hint`: text in one of them, or ""; `example`: the address of one."""
+    `leaks`: leaders; `hint`: text in one of them, or ""; `example`: the address of one. What they
+    are compared by: `label`, `size` (0: it varies), `words` (see shapes.py), and `ring`, whether
+    most lead a cycle."""
 
     signature: str
     what: str
@@ -20,6 +22,20 @@ class LeakSum(NamedTuple):
     blocks: int
     bytes: int
     example: int
+    label: str = ""
+    size: int = 0
+    ring: bool = False
+    words: Sequence[str] = ()
+
+    def joined(self, other: LeakSum) -> LeakSum:
+        """Both, with the text and the example of the one with more bytes."""
+        one, less = (self, other) if (-self.bytes, self.example) <= (-other.bytes, other.example) else (other, self)
+        return one._replace(leaks=one.leaks + less.leaks, blocks=one.blocks + less.blocks, bytes=one.bytes + less.bytes)
+
+    def json(self) -> dict[str, Any]:
+        """The leak as --json prints it."""
+        counts = {"leaks": self.leaks, "blocks": self.blocks, "bytes": self.bytes}
+        return {"signature": self.signature, "what": self.what, "hint": self.hint or None, **counts, "example": hex(self.example)}
 
 
 class FindingLine(NamedTuple):
@@ -69,7 +85,7 @@ class Row:
             "lost_blocks": self.lost_blocks,
             "lost_bytes": self.lost_bytes,
             "findings": [finding._asdict() for finding in self.findings],
-            "signatures": [{**leak._asdict(), "hint": leak.hint or None, "example": hex(leak.example)} for leak in self.signatures],
+            "signatures": [leak.json() for leak in self.signatures],
             "warnings": list(self.warnings),
             "seconds": round(self.seconds, 3),
             "error": self.error or None,
@@ -84,7 +100,7 @@ def unpacked(packed: Mapping[str, Any]) -> Row:
     """The row that `Row.packed` made. KeyError, TypeError where it is none."""
     parts = dict(packed)
     parts["findings"] = tuple(FindingLine(*one) for one in parts["findings"])
-    parts["signatures"] = tuple(LeakSum(*one) for one in parts["signatures"])
+    parts["signatures"] = tuple(LeakSum(*one)._replace(words=tuple(one[-1])) for one in parts["signatures"])
     parts["warnings"] = tuple(parts["warnings"])
     return Row(**parts)
 

@@ -4,6 +4,7 @@ the process was loaded and however its code was compiled."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -19,9 +20,14 @@ LONGEST = 4096  # bytes of a block that are looked at for the end of its text
 REST = 40  # bytes behind a text that may hold remains: what a block is larger than was asked for
 
 ZERO, DATA, HELD, OWN, LOST = "0", ".", "held", "itself", "→ "
-"""Classes of words, beside "libfoo:data": zero; no pointer that says anything; pointers to a block
+"""Classes of words, beside "libfoo data": zero; no pointer that says anything; pointers to a block
 that is held; to the block itself; to a lost one, followed by what that is."""
-TEXT_LABEL, ZEROS_LABEL = "text", "zeros"
+UNCLEAR = "?"  # of several blocks: they do not agree on a class
+TEXT_LABEL, ZEROS_LABEL, ARRAY_LABEL = "text", "zeros", "array of "
+HEADER = 2  # words of an array before its elements, at most: its length, a library's header
+ELEMENTS = 4  # pointers from which on a block of nothing else is an array
+FILLED = 3 / 4  # share of an array's words that are pointers to blocks; others are behind its end
+LONGEST_ARRAY = 512  # words of a block that are looked at for its being an array
 
 _ADDRESS = re.compile(r"\+0x[0-9a-f]+$")
 _COUNT = re.compile(r"\[\d+\]$")
@@ -33,9 +39,9 @@ _WEAK = ("code in ", "class ", "table ", "function ")
 
 
 class Shape(NamedTuple):
-    """`label`: the type's name, "text", 'text "GET"', "zeros" or ""; `strong`: a type that says all
-    there is to say, so that there are no `words`; else their classes; `ring`: whether the block
-    leads a cycle."""
+    """`label`: the type's name, "text", 'text "GET"', "array of text", "array of blocks", "zeros",
+    or ""; `strong`: a type that says all there is to say, so that there are no `words`, and any
+    size is the same leak; else their classes; `ring`: whether the block is a cycle's head."""
 
     label: str
     strong: bool
@@ -59,6 +65,7 @@ class Shapes:
         self._tables = session.types.ranges()
         self._modules = sorted(session.target.modules(), key=lambda module: module.start)
         self._regions = session.target.regions()
+        self._claimed = session.directory.claimed()
 
     def of(self, start: int, size: int, ring: bool, leads: bool) -> Shape:
         """The shape of the lost block at `start`. `leads`: other lost blocks hang from it."""
@@ -68,15 +75,37 @@ class Shapes:
         text = self._text(start, size) if not name else None
         if text is not None and (not leads or text.end >= size - REST):
             return Shape(text.label, text.label != ZEROS_LABEL, False, ())
-        count = min(size // self._memory.size, WORDS)
-        values = self._memory.words(start, count) if count else ()
-        return Shape(name, False, ring, tuple(self._class(value, start) for value in values or ()))
+        values = self._memory.words(start, min(size // self._memory.size, LONGEST_ARRAY)) or ()
+        elements = self._elements(values, start) if not name else ""
+        if elements:
+            return Shape(ARRAY_LABEL + elements, False, ring, ())
+        return Shape(name, False, ring, tuple(self._class(value, start) for value in values[:WORDS]))
+
+    def _elements(self, values: Sequence[int], start: int) -> str:
+        """What an array's pointers point to, "text" or "blocks"; "" if the block is no array of
+        pointers. It is of any length, and so what it points to is no part of its shape."""
+        if len(values) < ELEMENTS:
+            return ""
+        most = [self._class(value, start) for value in values[HEADER:-1]]
+        found = [one for one in most if one == HELD or one.startswith(LOST)]
+        if len(found) < max(ELEMENTS, FILLED * len(most)):
+            return ""
+        texts = sum(one == LOST + TEXT_LABEL for one in found)
+        return TEXT_LABEL if 4 * texts >= len(found) else "blocks"
 
     def _text(self, start: int, size: int) -> Optional[_Text]:
-        """The text that a block begins with, None if it begins with none; or its zeros."""
+        """The text that a block begins with, None if it begins with none; or its zeros. A length in
+        a word before it (SQLite has one, counted strings do) is no part of it."""
         data = self._memory.read(start, min(size, LONGEST))
         if data and not data.strip(b"\0"):
             return _Text(ZEROS_LABEL, 0)
+        word = self._memory.size
+        length = int.from_bytes(data[:word], self._memory.arch.byteorder)
+        before = word if max(size - word - REST, 1) <= length <= size - word else 0
+        found = self._text_in(data[before:], size - before)
+        return None if found is None else found._replace(end=before + found.end)
+
+    def _text_in(self, data: bytes, size: int) -> Optional[_Text]:
         hint = self._types.hint(data[:TEXT])
         if not hint.startswith('"') or data[0] < 0x20:
             return None
@@ -99,8 +128,8 @@ class Shapes:
                 return LOST + self._child(address, size)
             return HELD
         module = holding(self._modules, value)
-        if module is None:
-            return DATA
+        if module is None or inside(self._claimed, value):
+            return DATA  # an arena in libc's data: what malloc left in the block
         region = holding(self._regions, value)
         part = "data" if region is None or region.writable else "code" if region.executable else "constants"
         return f"{library_name(module.path)} {part}"

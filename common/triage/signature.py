@@ -2,31 +2,34 @@
 the program was built.
 
 A signature is a digest of the program's name, and of what the lost blocks are: their type; of text,
-the word that it begins with; of others the size, the classes of their first words (shapes.py), and
-whether they are in a cycle. Numbers of blocks are no part of it: they grow."""
+the word that it begins with; of others the size, and which of their first words are pointers to
+what (shapes.py). Numbers of blocks are no part of it: they grow.
+
+One core has too few of some leaks to see what is the same in all of them: same.py compares the
+leaks of all cores."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.leak_groups import hint_of, lost_groups
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Group, Kind
-from findleaks.formatting import number
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside
-from findleaks.triage.clusters import Cluster, Leader, clusters
+from findleaks.triage.clusters import Cluster, Leader, clusters, said, varying
+from findleaks.triage.identity import described, signature_of
+from findleaks.triage.rings import head
 from findleaks.triage.row import LeakSum
-from findleaks.triage.shapes import DATA, LOST, ZEROS_LABEL, Shapes
+from findleaks.triage.shapes import TEXT_LABEL, Shapes
 
 SAMPLED = 50_000  # lost blocks that are looked at one by one, at most: about a second
 EACH = 2_000  # of one size, type and cycle
-SIZES = 8  # sizes of one shape, few blocks each, from which on it is one leak of varying size
-OWN_SIZE = 0.1  # share of a shape's blocks that a size needs to be a leak of its own
+SIZES = 64  # sizes of one shape, few blocks each, from which on a core's are taken together
 
 _LEADS = re.compile(re.escape(bytes([Kind.DEFINITE])))
 _Key = tuple[int, int, bool]
@@ -37,10 +40,10 @@ def leak_sums(session: Session, program: str) -> list[LeakSum]:
     graph = session.latest
     groups = [group for group in lost_groups(session, graph) if group.kind == Kind.DEFINITE]
     sums: dict[str, LeakSum] = {}
-    for size, cluster in _varying(clusters(list(_leaders(session, graph, groups)))):
+    for size, cluster in varying(clusters(list(_leaders(session, graph, groups))), SIZES):
         one = _summed(session, program, size, cluster)
         before = sums.get(one.signature)
-        sums[one.signature] = _added(before, one) if before is not None else one
+        sums[one.signature] = before.joined(one) if before is not None else one
     return sorted(sums.values(), key=lambda one: (-one.bytes, one.signature))
 
 
@@ -54,13 +57,15 @@ def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterato
             if count % 256 == 0:
                 session.report_progress("comparing the lost", 0.0)
             index = blocks.find(start)
-            shape = shapes.of(start, group.size, group.cycle > 1, group.indirect_blocks > 0)
+            chief = head(graph, blocks, index) if group.cycle > 1 else index
+            size = blocks.size(chief)
+            shape = shapes.of(blocks.address(chief), size, group.cycle > 1, group.indirect_blocks > 0)
             if whole:
                 hanging = graph.indirect_totals(index)
-                yield Leader(shape, group.size, start, 1, 1 + hanging.blocks, group.size + hanging.bytes)
+                yield Leader(shape, size, start, 1, 1 + hanging.blocks, group.size + hanging.bytes)
             else:
                 every = group.blocks + group.indirect_blocks, group.bytes + group.indirect_bytes
-                yield Leader(shape, group.size, start, part * group.blocks, part * every[0], part * every[1])
+                yield Leader(shape, size, start, part * group.blocks, part * every[0], part * every[1])
 
 
 def _members(session: Session, graph: Graph, groups: Sequence[Group]) -> list[list[int]]:
@@ -98,56 +103,27 @@ def _type_word(memory: Memory, types: Sequence[Range], start: int, size: int) ->
     return first if first and inside(types, first) is not None else 0
 
 
-def _varying(found: Iterable[Cluster]) -> Iterator[tuple[int, Cluster]]:
-    """The clusters with their size; 0 for those that are the same leak in varying sizes."""
-    alike: dict[tuple[str, bool, tuple[str, ...]], list[Cluster]] = {}
-    for cluster in found:
-        alike.setdefault((cluster.label, cluster.ring, cluster.words), []).append(cluster)
-    for several in alike.values():
-        total = sum(cluster.weight for cluster in several)
-        small = {cluster.size for cluster in several if cluster.weight < OWN_SIZE * total}
-        for cluster in several:
-            yield (0 if len(small) >= SIZES and cluster.size in small else cluster.size), cluster
-
-
 def _summed(session: Session, program: str, size: int, cluster: Cluster) -> LeakSum:
-    words = cluster.words
-    key = "\n".join([program, cluster.label, str(size), "ring" if cluster.ring else "", *words])
     leaks, blocks, held = (round(sum(values)) for values in zip(*(leader[3:6] for leader in cluster.members)))
-    first = min(cluster.members, key=lambda leader: leader.start)
+    first = _typical(cluster)
+    known = session.directory.blocks
     return LeakSum(
-        signature=blake2b(key.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest(),
-        what=described(cluster.label, size, cluster.ring, words),
-        hint=hint_of(session, first.start, first.size) if not cluster.label or cluster.label.startswith("text") else "",
+        signature=signature_of(program, cluster.label, size, cluster.words),
+        what=described(cluster.label, size, cluster.ring, cluster.words),
+        hint=hint_of(session, first, known.size(known.find(first))) if not cluster.label or cluster.label.startswith(TEXT_LABEL) else "",
         leaks=leaks,
         blocks=blocks,
         bytes=held,
-        example=first.start,
+        example=first,
+        label=cluster.label,
+        size=size,
+        ring=cluster.ring,
+        words=cluster.words,
     )
 
 
-def described(label: str, size: int, ring: bool, words: Sequence[str]) -> str:
-    """What a signature is of, for a reader: "48 B → text, 48 B", "cycle of 64 B", "Foo"."""
-    sized = f"{number(size)} B" if size else ""
-    if label == ZEROS_LABEL:
-        text = f"{sized or 'blocks'} of zeros"
-    elif label:
-        text = f"{label} ({sized})" if sized else label
-    else:
-        text = sized or "blocks of varying size"
-    targets = list(dict.fromkeys(word[len(LOST) :] for word in words if word.startswith(LOST)))
-    others = list(dict.fromkeys(word for word in words if word != DATA and not word.startswith(LOST)))
-    if targets:
-        text += f" → {', '.join(targets)}"
-    if others:
-        text += f"; refers to {', '.join(others)}"
-    return f"cycle of {text}" if ring else text
-
-
-def _added(one: LeakSum, other: LeakSum) -> LeakSum:
-    return one._replace(
-        leaks=one.leaks + other.leaks,
-        blocks=one.blocks + other.blocks,
-        bytes=one.bytes + other.bytes,
-        example=min(one.example, other.example),
-    )
+def _typical(cluster: Cluster) -> int:
+    """The first of the blocks that look as most of them do."""
+    patterns = Counter(tuple(map(said, leader.shape.words)) for leader in cluster.members)
+    usual, _ = min(patterns.items(), key=lambda item: (-item[1], item[0]))
+    return min(leader.start for leader in cluster.members if tuple(map(said, leader.shape.words)) == usual)

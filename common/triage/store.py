@@ -9,15 +9,17 @@ Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7431, "flt1
                 partial, failed), program, build_id, signal, frame (the function it ended in), time
                 (seconds since 1970), lost_blocks, lost_bytes, seconds (of work), error; NULL where
                 one is not known
-    leaks       the leaks of each core: core, signature, what, hint (text in one of them), leaks
-                (blocks that lead), blocks, bytes (with what hangs from them), example (an address,
-                "0x…")
+    leaks       the leaks of each core: core, own (the signature that is seen in this core alone),
+                signature (of the group, as soon as all cores are compared), what, hint (text in
+                one of them), leaks (blocks that lead), blocks, bytes (with what hangs from them),
+                example (an address, "0x…"), and what they are compared by: label, size (0: it
+                varies), ring (1: in cycles), words (a JSON array)
     findings    of `verdict`, each core's first is rank 0: core, rank, kind, bytes, title
     warnings    core, text
 
 The groups of all cores are
 
-    SELECT signature, min(what), count(*), sum(blocks), sum(bytes), min(time), max(time)
+    SELECT signature, min(what), count(DISTINCT core), sum(blocks), sum(bytes), min(time), max(time)
     FROM leaks JOIN cores USING (core) GROUP BY signature ORDER BY 3 DESC, 5 DESC;
 
 Each core's rows are one transaction, written when the core is done: whenever triage is ended, also
@@ -29,17 +31,22 @@ never end.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Optional
 
 from findleaks.errors import FindleaksError, TargetError
+from findleaks.formatting import printable
 from findleaks.triage.examine import Source
+from findleaks.triage.groups import LeakGroup
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, LeakSum, Row, utf8
+from findleaks.triage.shapes import WORDS
 
 APPLICATION, VERSION = 0x666C7431, 1
 LARGEST = (1 << 63) - 1
@@ -49,17 +56,23 @@ CREATE TABLE triage (findleaks TEXT NOT NULL, began REAL NOT NULL);
 CREATE TABLE cores (core TEXT PRIMARY KEY, size INTEGER NOT NULL, changed INTEGER NOT NULL, status TEXT NOT NULL, program TEXT,
                     build_id TEXT, signal TEXT, frame TEXT, time REAL, lost_blocks INTEGER, lost_bytes INTEGER, seconds REAL NOT NULL,
                     error TEXT);
-CREATE TABLE leaks (core TEXT NOT NULL, signature TEXT NOT NULL, what TEXT NOT NULL, hint TEXT, leaks INTEGER NOT NULL,
-                    blocks INTEGER NOT NULL, bytes INTEGER NOT NULL, example TEXT NOT NULL, PRIMARY KEY (core, signature));
+CREATE TABLE leaks (core TEXT NOT NULL, own TEXT NOT NULL, signature TEXT NOT NULL, what TEXT NOT NULL, hint TEXT,
+                    leaks INTEGER NOT NULL, blocks INTEGER NOT NULL, bytes INTEGER NOT NULL, example TEXT NOT NULL,
+                    label TEXT NOT NULL, size INTEGER NOT NULL, ring INTEGER NOT NULL, words TEXT NOT NULL, PRIMARY KEY (core, own));
 CREATE TABLE findings (core TEXT NOT NULL, rank INTEGER NOT NULL, kind TEXT NOT NULL, bytes INTEGER NOT NULL, title TEXT NOT NULL,
                        PRIMARY KEY (core, rank));
 CREATE TABLE warnings (core TEXT NOT NULL, text TEXT NOT NULL);
+CREATE INDEX leaks_by_own ON leaks (own);
 CREATE INDEX leaks_by_signature ON leaks (signature);
 CREATE INDEX warnings_by_core ON warnings (core);
 """
 _SCHEMA = {re.split(r"\W+", sql)[2]: sql for sql in (part.strip() for part in _TABLES.split(";")) if sql}
 """The SQL of each table and index as sqlite_master has it, by name."""
+_DAMAGED = (sqlite3.Error, ValueError, TypeError, OverflowError)
+"""What reading a damaged file raises; text that is no UTF-8 is a ValueError."""
 _CORE = "INSERT INTO cores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_LEAK = "INSERT INTO leaks VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?)"
+_LEAKS = """SELECT own, what, ifnull(hint, ''), leaks, blocks, bytes, example, label, size, ring, words FROM leaks WHERE core = ?"""
 
 
 class Store:
@@ -69,8 +82,12 @@ class Store:
         self._base, self.path = base, path
 
     def done(self) -> dict[str, tuple[int, int]]:
-        """Size and time of change of each file that has a row, by name."""
-        return {core: (size, changed) for core, size, changed in self._base.execute("SELECT core, size, changed FROM cores")}
+        """Size and time of change of each file that has a row, by name. TargetError where the file
+        is damaged."""
+        try:
+            return {core: (size, changed) for core, size, changed in self._base.execute("SELECT core, size, changed FROM cores")}
+        except _DAMAGED as error:
+            raise TargetError(f"{self.path}: the triage is damaged: {error}") from None
 
     def add(self, source: Source, row: Row) -> None:
         """Add a core, in place of its row of before, if any."""
@@ -80,11 +97,19 @@ class Store:
                 for table in ("cores", "leaks", "findings", "warnings"):
                     base.execute(f"DELETE FROM {table} WHERE core = ?", (core,))
                 base.execute(_CORE, _columns(core, source, row))
-                leaks = [(core, *map(utf8, leak[:3]), *map(_whole, leak[3:6]), hex(leak.example)) for leak in row.signatures]
-                base.executemany("INSERT INTO leaks VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?, ?)", leaks)
+                base.executemany(_LEAK, [_leak_columns(core, leak) for leak in row.signatures])
                 found = [(core, rank, one.kind, _whole(one.bytes), utf8(one.title)) for rank, one in enumerate(row.findings)]
                 base.executemany("INSERT INTO findings VALUES (?, ?, ?, ?, ?)", found)
                 base.executemany("INSERT INTO warnings VALUES (?, ?)", [(core, utf8(text)) for text in row.warnings])
+        except sqlite3.Error as error:
+            raise _unwritable(self.path, error) from None
+
+    def name(self, groups: Iterable[LeakGroup]) -> None:
+        """Give the leaks of all cores the signature of their group, and what it is."""
+        named = [(group.signature, utf8(group.what), own) for group in groups for own in group.signatures]
+        try:
+            with self._base as base:
+                base.executemany("UPDATE leaks SET signature = ?, what = ? WHERE own = ?", named)
         except sqlite3.Error as error:
             raise _unwritable(self.path, error) from None
 
@@ -116,7 +141,7 @@ def resume(path: str, version: str) -> Store:
         _check(base, path)
         base.execute("PRAGMA synchronous = NORMAL")
         return Store(base, path)
-    except sqlite3.DatabaseError as error:
+    except _DAMAGED as error:
         raise _unwritable(path, error) from None
 
 
@@ -135,19 +160,7 @@ def rows(path: str) -> Iterator[Row]:
         _check(base, path)
         for core, size, _, *columns in base.execute("SELECT * FROM cores ORDER BY core"):
             yield _row(base, core, size, columns)
-    except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
-        raise TargetError(f"{path}: the triage is damaged: {error}") from None
-    finally:
-        base.close()
-
-
-def signatures(path: str) -> set[str]:
-    """The signatures of a file's leaks. TargetError where it is none, or damaged."""
-    base = _opened(path)
-    try:
-        _check(base, path)
-        return {str(one) for (one,) in base.execute("SELECT DISTINCT signature FROM leaks")}
-    except sqlite3.Error as error:
+    except _DAMAGED as error:
         raise TargetError(f"{path}: the triage is damaged: {error}") from None
     finally:
         base.close()
@@ -176,6 +189,10 @@ def _check(base: sqlite3.Connection, path: str) -> None:
     made = dict(base.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 100"))
     if made != _SCHEMA:
         raise TargetError(f"{path}: the triage is damaged: its tables are not those of this format")
+    # Pages in a circle would be read for ever.
+    (found,) = base.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise TargetError(f"{path}: the triage is damaged: {printable(str(found), 200)}")
 
 
 def _columns(core: str, source: Source, row: Row) -> tuple[object, ...]:
@@ -184,12 +201,26 @@ def _columns(core: str, source: Source, row: Row) -> tuple[object, ...]:
     return core, source.size, source.changed, row.status, *texts, row.time, *lost, row.seconds, utf8(row.error) or None
 
 
+def _leak_columns(core: str, leak: LeakSum) -> tuple[object, ...]:
+    texts = utf8(leak.signature), utf8(leak.signature), utf8(leak.what), utf8(leak.hint)
+    compared = utf8(leak.label), _whole(leak.size), int(leak.ring), utf8(json.dumps(list(leak.words), ensure_ascii=False))
+    return core, *texts, *map(_whole, leak[3:6]), hex(leak.example), *compared
+
+
+def _leak(*columns: object) -> LeakSum:
+    own, what, hint, leaks, blocks, held, example, label, size, ring, words = columns
+    listed = json.loads(str(words))
+    if not isinstance(listed, list) or len(listed) > WORDS:
+        raise ValueError("words of a leak were expected")
+    counts = _int(leaks), _int(blocks), _int(held), int(str(example), 16)
+    return LeakSum(str(own), str(what), str(hint), *counts, str(label), _int(size), bool(ring), tuple(map(str, listed)))
+
+
 def _row(base: sqlite3.Connection, core: str, size: int, columns: list[object]) -> Row:
     status, program, build_id, signal, frame, when, blocks, lost, seconds, error = columns
     if status not in (OK, PARTIAL, FAILED):
         raise ValueError(f"the status {str(status)[:40]!r} is none")
-    found = base.execute("SELECT signature, what, ifnull(hint, ''), leaks, blocks, bytes, example FROM leaks WHERE core = ?", (core,))
-    leaks = [LeakSum(str(a), str(b), str(c), _int(d), _int(e), _int(f), int(g, 16)) for a, b, c, d, e, f, g in found]
+    leaks = [_leak(*columns) for columns in base.execute(_LEAKS, (core,))]
     lines = base.execute("SELECT kind, bytes, title FROM findings WHERE core = ? ORDER BY rank", (core,))
     return Row(
         str(core),
@@ -198,13 +229,13 @@ def _row(base: sqlite3.Connection, core: str, size: int, columns: list[object]) 
         build_id=str(build_id or ""),
         signal=str(signal or ""),
         frame=str(frame or ""),
-        time=None if when is None else float(str(when)),
+        time=None if when is None else _seconds(when),
         lost_blocks=None if blocks is None else _int(blocks),
         lost_bytes=None if lost is None else _int(lost),
         findings=tuple(FindingLine(str(kind), _int(held), str(title)) for kind, held, title in lines),
         signatures=tuple(sorted(leaks, key=lambda leak: (-leak.bytes, leak.signature))),
         warnings=tuple(str(text) for (text,) in base.execute("SELECT text FROM warnings WHERE core = ? ORDER BY rowid", (core,))),
-        seconds=float(str(seconds)),
+        seconds=_seconds(seconds),
         error=str(error or ""),
         size=_int(size),
     )
@@ -214,6 +245,12 @@ def _int(value: object) -> int:
     if not isinstance(value, int) or value < 0:
         raise ValueError("a count was expected")
     return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError("a time was expected")
+    return float(value)
 
 
 def _whole(count: int) -> int:

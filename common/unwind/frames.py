@@ -12,14 +12,6 @@ from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.unwind.expression import evaluate
 
 DEEPEST = 4096  # frames of one thread
-DWARF_REGISTERS = {
-    # System V ABI, AMD64 supplement 1.0, figure 3.36; 16 is the return address
-    "x86-64": (
-        *("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"),
-        *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip"),
-    ),
-}
-FRAME_POINTERS = {"x86-64": "rbp"}
 
 
 class Frame(NamedTuple):
@@ -54,13 +46,18 @@ class Unwinder:
 
     def __init__(self, target: Mapped) -> None:
         self.target = target
-        self._names = DWARF_REGISTERS.get(target.arch.name, ())
-        self._sp = self._names.index(target.arch.sp) if self._names else -1
-        self._fp = self._names.index(FRAME_POINTERS[target.arch.name]) if self._names else -1
+        self._names = target.arch.dwarf_registers
+        self._pc = len(self._names) - 1
+        self._sp, self._fp = self._names.index(target.arch.sp), self._names.index(target.arch.frame_pointer)
+        self._link = self._names.index(target.arch.link_register) if target.arch.link_register else -1
         self._modules = sorted(target.modules(), key=lambda module: module.start)
         self._starts = [module.start for module in self._modules]
         self._regions = list(target.regions())
         self._region_starts = [region.start for region in self._regions]
+        # Above the addresses of code, return addresses may have a signature (Arm's pointer
+        # authentication), in bits that no mapping has.
+        top = self._regions[-1].end - 1 if self._regions else target.arch.mask
+        self._code_mask = (1 << top.bit_length()) - 1
         self._tables: dict[int, FrameTable] = {}
         self._rows: dict[int, Optional[Row]] = {}
 
@@ -74,33 +71,49 @@ class Unwinder:
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
         exact = True  # the frame was interrupted here: pc is no return address
-        if not self._names:
-            kept.append(FrameRegisters({}, None))
-            return Trace(tuple(frames), f"stacks of {self.target.arch.name} are not unwound")
+        interrupted = self._interrupted(pc, registers)
         while len(frames) < most:
-            row = self.row(pc if exact else pc - 1)
+            row = self.row(pc if exact else pc - 1) if interrupted is None else None
             kept.append(FrameRegisters(registers, frozenset(row.rules) if row is not None else None))
             if row is not None and row.outermost:
                 return Trace(tuple(frames), "")
-            step = self._by_row(row, registers) if row is not None else self._by_frame_pointer(registers, pc, exact)
+            if interrupted is not None:
+                step: Optional[tuple[dict[int, int], str]] = (interrupted, "cfi")
+            else:
+                step = self._by_row(row, registers) if row is not None else self._by_frame_pointer(registers, pc, exact)
             if step is None and row is None and not exact and registers.get(self._fp) == 0:
                 # System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has a frame pointer of 0
                 return Trace(tuple(frames), "")
             if step is None:
                 return Trace(tuple(frames), f"nothing says who called {pc:#x}")
             caller, how = step
-            signal = row is not None and row.signal
-            pc, after = caller.pop(len(self._names) - 1, 0), caller[self._sp]
+            signal = interrupted is not None or (row is not None and row.signal)
+            pc, after = caller.pop(self._pc, 0), caller[self._sp]
             if not pc and how != "return address":
                 return Trace(tuple(frames), "")
             if not self.executable(pc):
                 return Trace(tuple(frames), f"the caller would be {pc:#x}, which is no code")
-            if after <= registers[self._sp] and not signal:
+            # A function interrupted before it saved its caller's address has no frame of its own.
+            least = registers[self._sp] + (0 if exact and self._link >= 0 else 1)
+            if after < least and not signal:
                 return Trace(tuple(frames), f"the stack runs backwards at {after:#x}")
             exact, registers = signal, caller
-            frames.append(Frame(pc, pc if exact else pc - 1, after, how))
+            interrupted = self._interrupted(pc, registers)
+            frames.append(Frame(pc, pc if exact or interrupted is not None else pc - 1, after, how))
         kept.append(FrameRegisters(registers, frozenset()))
         return Trace(tuple(frames), f"more than {most:,} frames")
+
+    def _interrupted(self, pc: int, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
+        """The registers that a signal interrupted, if `pc` is where its handler returns to, and the
+        machine's call frame information does not describe that."""
+        arch = self.target.arch
+        try:
+            if not arch.signal_return or self.target.read(pc, len(arch.signal_return)) != arch.signal_return:
+                return None
+            saved = self.target.read(registers[self._sp] + arch.signal_registers, len(self._names) * arch.word)
+        except UnreadableMemory:
+            return None
+        return dict(enumerate(arch.unpack(saved)))
 
     def row(self, pc: int) -> Optional[Row]:
         """The call frame information at `pc`, cached."""
@@ -146,17 +159,18 @@ class Unwinder:
             else:
                 return None
             caller = dict(registers)
-            caller.pop(len(self._names) - 1, None)
+            caller.pop(self._pc, None)
             caller[self._sp] = frame
-            returns = len(self._names) - 1
             for register, rule in row.rules.items():
                 value = self._value(rule, frame, registers)
-                place = returns if register == row.return_register else register
                 if value is None:
-                    caller.pop(place, None)
+                    caller.pop(register, None)
                 else:
-                    caller[place] = value
-            if returns not in caller:
+                    caller[register] = value
+            if row.return_register != self._pc and row.return_register in caller:  # a link register
+                caller[row.return_register] &= self._code_mask
+                caller[self._pc] = caller[row.return_register]
+            if self._pc not in caller:
                 return None
             return caller, "cfi"
         except (UnreadableMemory, Malformed):
@@ -179,19 +193,28 @@ class Unwinder:
         arch = self.target.arch
         return evaluate(expression, arch.word, arch.byteorder, registers.get, self.target.word, stack)
 
+    def _above(self, least: int, outer: int, returns: int) -> int:
+        """A caller's stack pointer, by its frame pointer. On x86 `least`, the end of what a call
+        and the function's beginning push. With a link register, a function's variables are between
+        what it saved and its caller's stack pointer; where the caller's call frame information
+        needs that, it is GCC's, which saves the frame pointer at the lower end of a frame."""
+        row = self.row(returns - 1) if self._link >= 0 else None
+        return outer if row is not None and row.register == self._sp and not row.expression and outer > least else least
+
     def _by_frame_pointer(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
         """Without call frame information. A call to an invalid address has its return address on
         top of the stack; code made at run time keeps frame pointers."""
-        word, sp = self.target.arch.word, registers[self._sp]
-        returns = len(self._names) - 1
+        word, sp, link = self.target.arch.word, registers[self._sp], self._link
         try:
             if exact and not self.executable(pc):
-                return {**registers, returns: self.target.word(sp), self._sp: sp + word}, "return address"
+                if link >= 0:
+                    return {**registers, self._pc: registers.get(link, 0) & self._code_mask}, "return address"
+                return {**registers, self._pc: self.target.word(sp), self._sp: sp + word}, "return address"
             frame = registers.get(self._fp, 0)
             stack = self._stack(sp)
             if not sp <= frame < stack.end - word or frame % word:
                 return None
-            caller = {self._fp: self.target.word(frame), self._sp: frame + 2 * word, returns: self.target.word(frame + word)}
-            return caller, "frame pointer"
+            outer, returns = self.target.word(frame), self.target.word(frame + word) & self._code_mask
+            return {self._fp: outer, self._sp: self._above(frame + 2 * word, outer, returns), self._pc: returns}, "frame pointer"
         except UnreadableMemory:
             return None

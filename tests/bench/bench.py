@@ -1,9 +1,10 @@
 """How fast and how large findleaks is on heaps of 1 M and 10 M blocks, against what no tool can beat on the same machine.
 
 Builds a program with such a heap (heap.c), takes its core, and then, `--runs` times each: streams the heap once and waits for one
-independent cache miss a block (limits.c), runs the phases one by one, and runs `find`, `roots`, `verify` and `blocks --json` of the core
-as users do, each twice, of which the second counts. Prints medians, and fails where a command takes more than TIMES as long as `find`
-in the same run, CPU. Memory is anonymous memory: what a process has beyond the page cache.
+independent cache miss a block (limits.c), runs the phases one by one, and runs `find`, `roots`, `verify`, `verdict` and
+`blocks --json` of the core as users do, each twice, of which the second counts; all on one thread, and `find` on all processors, too.
+Prints medians, and fails where a command takes more than TIMES as long as `find` in the same run, CPU. Memory is anonymous memory: what a
+process has beyond the page cache.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
-COMMANDS = {"find": ["find"], "roots": ["roots"], "verify": ["verify"], "listing": ["blocks", "--json"]}
-TIMES = {"verify": 1.5, "listing": 8.0}
+COMMANDS = {"find": ["find"], "roots": ["roots"], "verify": ["verify"], "verdict": ["verdict"], "listing": ["blocks", "--json"]}
+TIMES = {"verify": 1.5, "verdict": 1.6, "listing": 8.0}
 """How many times `find` a command takes at most, of 10 M blocks: `blocks --json` some 0.7 µs a block."""
 
 Figures = dict[str, float]
@@ -73,14 +74,16 @@ def bench(scratch: str, number: int, runs: int) -> dict[str, Any]:
             while file.read(16 * MIB):
                 pass
         here = [sys.executable, str(Path(__file__)), str(truth["blocks"]), "--core", core, "--measure"]
-        env = {**os.environ, "FINDLEAKS_LIMITS": f"{scratch}/limits.so"}
+        env = {**os.environ, "FINDLEAKS_LIMITS": f"{scratch}/limits.so", "FINDLEAKS_THREADS": "1"}
+        everywhere = {name: value for name, value in os.environ.items() if name != "FINDLEAKS_THREADS"}
         found: dict[str, Any] = {"blocks": truth["blocks"], "lost": truth, "core": os.stat(core).st_size}
-        rows = {"limits": [], "phases": [], **{name: [] for name in COMMANDS}, "pure": []}  # type: dict[str, list[Any]]
+        rows = {"limits": [], "phases": [], **{name: [] for name in (*COMMANDS, "together")}, "pure": []}  # type: dict[str, list[Any]]
         for _ in range(runs):
             rows["limits"].append(json.loads(subprocess.run([*here, "limits"], env=env, check=True, capture_output=True).stdout))
             rows["phases"].append(json.loads(subprocess.run([*here, "phases"], env=env, check=True, capture_output=True).stdout))
             for name, line in COMMANDS.items():
                 rows[name].append(again([sys.executable, "-m", "findleaks", *line, core], env))
+            rows["together"].append(again([sys.executable, "-m", "findleaks", "find", core], everywhere))
         if number <= 1_000_000:
             rows["pure"].append(command([sys.executable, "-m", "findleaks", "find", core], {**env, "FINDLEAKS_PURE": "1"}))
         for name, measured in rows.items():
@@ -288,6 +291,7 @@ def table(found: dict[str, Any]) -> str:
     row("stream again", limit["again"]["wall"], limit["again"]["cpu"])
     row("a miss a block", limit["misses"]["wall"], limit["misses"]["cpu"])
     row("findleaks find", found["find"]["wall"], found["find"]["cpu"], found["find"]["memory"])
+    row("… on all CPUs", found["together"]["wall"], found["together"]["cpu"], found["together"]["memory"])
     for name, line in list(COMMANDS.items())[1:]:
         row(f"… {' '.join(line)}", found[name]["wall"], found[name]["cpu"], found[name]["memory"])
     if found["pure"]:
@@ -299,6 +303,9 @@ def table(found: dict[str, Any]) -> str:
     held, whole = measured["peak"] / measured["all"], found["find"]["memory"] / measured["all"]
     reported = [f"{name} {times(found, name):.2f}" + (f" (at most {TIMES[name]})" if name in TIMES else "") for name in list(COMMANDS)[1:]]
     lines.append(f"  times findleaks find, CPU: {', '.join(reported)}")
+    wall, cpu = (found["together"][key] / found["find"][key] for key in ("wall", "cpu"))
+    processors = len(os.sched_getaffinity(0))
+    lines.append(f"  find on all {processors} CPUs: {wall:.2f} times the wall time of one thread, {cpu:.2f} times its CPU")
     lines.append(f"  memory beyond the page cache, bytes a block of any state: {held:.1f} in the phases, {whole:.1f} in the whole command")
     lines.append(f"  longest slice between two looks at Ctrl-C in mark and classify: {measured['slice'] * 1e3:.0f} ms\n")
     return "\n".join(lines)

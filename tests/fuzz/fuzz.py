@@ -10,21 +10,28 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import os
+import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "support"))
 
 import fuzz_corpus  # noqa: E402
+import sanitizers  # noqa: E402
 import trials  # noqa: E402
 from fuzz_cases import Case, Found, kind  # noqa: E402
 from mutations import Edit  # noqa: E402
 
-SHARES = {"java": 1, "musl": 2, "oldmalloc": 2, "ruby": 4, "node": 4, "go": 3}
-"""Of large cores fewer mutations are tried; of others 6."""
+SHARES = {
+    **dict.fromkeys(("node", "node-24", "java", "java-g1", "java-25"), 1),
+    **dict.fromkeys(("ruby", "ruby-3.3", "python", "python-3.9", "python-3.14", "go"), 2),
+}
+"""Of large cores fewer mutations are tried; of others 8."""
 
 
 def main() -> int:
@@ -35,14 +42,19 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "fuzz")
     parser.add_argument("--minutes", type=float, default=0.0, help="end after that time")
     parser.add_argument("--again", type=Path, metavar="FILE", help="only this one, as kept")
+    parser.add_argument("--sanitized", action="store_true", help="with the kernel under AddressSanitizer and UndefinedBehaviorSanitizer")
     words = parser.parse_args()
+    if words.sanitized and not trials.SANITIZED:
+        folder = ROOT / "build" / "fuzz" / f"sanitized-{sanitizers.checksum()}"
+        os.execve(sys.executable, [sys.executable, *sys.argv], sanitizers.environment(folder))
     if words.again:
         return again(words.again)
     names = words.only.split(",")
-    turns = [name for name in names for _ in range(SHARES.get(name, 6))]
-    turns = [turns[number * 17 % len(turns)] if len(turns) % 17 else turns[number] for number in range(len(turns))]
+    turns = [name for name in names for _ in range(SHARES.get(name, 8))]
+    random.Random(0).shuffle(turns)
     trials.import_all()
     problems: dict[str, Found] = {}
+    tries: Counter[str] = Counter()
     began = time.monotonic()
     done = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -50,18 +62,21 @@ def main() -> int:
         print(f"{len(cases)} sound cores ready after {time.monotonic() - began:.0f} s", flush=True)
         for seed in range(words.seed, words.seed + words.count):
             case = cases[turns[seed % len(turns)]]
-            outcome, found = case.trial(seed)
+            outcome, found = case.trial(seed, 2)
             done += 1
+            tries[case.name] += 1
             if outcome.problem:
                 one = kind(outcome.problem)
-                print(f"\n{case.name} {seed}: {one}" + (" (again)" if one in problems else "\n" + outcome.problem), flush=True)
+                tried = " · ".join(" ".join(line) for line in found.commands)
+                print(f"\n{case.name} {seed} ({tried}): {one}" + (" (again)" if one in problems else "\n" + outcome.problem), flush=True)
                 if one not in problems:
                     problems[one] = case.shrunk(found)
                     keep(problems[one], words.keep)
-            if done % 500 == 0:
+            if done % 100 == 0:
                 print(f"{done:,} mutations in {time.monotonic() - began:,.0f} s: {len(problems)} problems", flush=True)
             if words.minutes and time.monotonic() - began > words.minutes * 60:
                 break
+    print(", ".join(f"{name} {count}" for name, count in sorted(tries.items())))
     print(f"{done:,} mutations (from {words.seed} on) in {time.monotonic() - began:,.0f} s: {len(problems)} problems")
     return 1 if problems else 0
 

@@ -26,12 +26,15 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "support"))
 
 with atheris.instrument_imports(include=["findleaks"]):
+    import findleaks.audit.residency as residency
     import findleaks.debuginfo.dwarf as dwarf
     import findleaks.debuginfo.members as members
     import findleaks.history.store as store
     import findleaks.target.compressed as compressed
     import findleaks.target.snapshot_note as snapshot_note
+    import findleaks.triage.store as triage_store
     from findleaks.audit import suppressions
+    from findleaks.debuginfo.located import Located
     from findleaks.debuginfo.variables import Variables
     from findleaks.demangle import demangle, demangle_type
     from findleaks.errors import FindleaksError, UnreadableMemory
@@ -43,10 +46,17 @@ with atheris.instrument_imports(include=["findleaks"]):
 
 import elfcore  # noqa: E402
 import fake  # noqa: E402
+import minidumps  # noqa: E402
 from elfcore import Load, Task  # noqa: E402
 
 from findleaks.history.figures import Figure  # noqa: E402
 from findleaks.history.snapshot import Clock, Identity, Snapshot  # noqa: E402
+from findleaks.session import Session  # noqa: E402
+from findleaks.target.base import Range  # noqa: E402
+from findleaks.target.residency.presence import Presence  # noqa: E402
+from findleaks.target.runs import Runs  # noqa: E402
+from findleaks.triage.examine import Source  # noqa: E402
+from findleaks.triage.row import OK, FindingLine, LeakSum, Row  # noqa: E402
 
 BIAS = 0x40_0000
 PROGRAM = """
@@ -121,6 +131,16 @@ def debug(data: bytes) -> None:
                 type_.at(offset)
 
 
+def lines(data: bytes) -> None:
+    """Debug information, asked for functions and lines. The first bytes say where."""
+    file = dwarf.open_dwarf(data[8:])
+    if file is not None:
+        located = Located(file)
+        for pc in struct.unpack_from("<4H", data.ljust(8, b"\0")):
+            located.at(pc)
+            located.at(BIAS + pc)
+
+
 def packed(data: bytes) -> None:
     fd = os.memfd_create("packed")
     os.write(fd, data)
@@ -134,6 +154,17 @@ def snapshot(data: bytes) -> None:
         store.load(path, answers=True)
 
 
+def rows(data: bytes) -> None:
+    with _file(data) as path:
+        list(triage_store.rows(path))
+        triage_store.signatures(path)
+
+
+def side_file(data: bytes) -> None:
+    with _file(data) as path:
+        residency.read(path, Resident({BIAS: bytes(8192)}))
+
+
 def names(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
     demangle(text)
@@ -142,12 +173,18 @@ def names(data: bytes) -> None:
 
 READERS: Mapping[str, Reader] = {
     "core": Reader(core, (FindleaksError,), lambda folder: [_core(), *_images(folder)[:1]]),
+    "minidump": Reader(core, (FindleaksError,), lambda folder: [_minidump(whole) for whole in (False, True)]),
     "image": Reader(image, (FindleaksError,), lambda folder: _images(folder)),
     "frames": Reader(frames, (), lambda folder: [struct.pack("<4H", 0x1040, 0x1150, 0x1200, 0x1300) + one for one in _images(folder)]),
     "expression": Reader(expression, (Malformed, UnreadableMemory), lambda folder: [bytes.fromhex("77080a0900221a0a")]),
     "debug": Reader(debug, (FindleaksError,), lambda folder: _images(folder)),
+    "lines": Reader(
+        lines, (FindleaksError,), lambda folder: [struct.pack("<4H", 0x1040, 0x1150, 0x1200, 0x1300) + one for one in _images(folder)]
+    ),
     "packed": Reader(packed, (FindleaksError,), lambda folder: _packed()),
     "snapshot": Reader(snapshot, (FindleaksError,), lambda folder: [_snapshot(folder)]),
+    "rows": Reader(rows, (FindleaksError,), lambda folder: [_rows(folder)]),
+    "residency": Reader(side_file, (FindleaksError,), lambda folder: [_side_file(folder)]),
     "note": Reader(lambda data: snapshot_note.decoded(memoryview(data), 4096), (snapshot_note.Damaged,), lambda folder: [bytes(200)]),
     "suppressions": Reader(
         lambda data: suppressions.parse(data.decode("utf-8", "replace"), "file"),
@@ -175,6 +212,42 @@ def _core() -> bytes:
     loads = [Load(0x10000, 0x2000, b"\x7fELF".ljust(0x300, b"\0"), "r-x"), Load(0x7FFF0000, 0x1000, b"s" * 0x200)]
     tasks = [Task(7, {"rsp": 0x7FFF0080, "rip": 0x10040}), Task(8, extra=[(b"LINUX", 0x202, bytes(700))])]
     return elfcore.core(loads, tasks, mapped=mapped, vector={3: 0x10040, 5: 4, 9: 0x10080, 33: 0x7FFF0000}, unaligned=True)
+
+
+def _minidump(whole: bool) -> bytes:
+    stack, dump = 0x7FFF0000, minidumps.Dump()
+    dump.system()
+    first = minidumps.Task(7, {"rsp": stack + 64, "rip": 0x10040}, vectors=[stack])
+    dump.threads([first, minidumps.Task(8, flags=minidumps.LLDB, bases=(stack, 0))])
+    (dump.memory64 if whole else dump.memory)([(0x10000, b"\x7fELF".ljust(0x300, b"\0")), (stack, b"s" * 0x200)])
+    dump.stream(minidumps.MAPS, b"10000-12000 r-xp 00000000 00:00 7 /bin/prog\n7fff0000-7fff1000 rw-p 00000000 00:00 0 [stack]\n")
+    dump.stream(minidumps.AUXV, struct.pack("<4Q", 3, 0x10040, 0, 0))
+    dump.stream(minidumps.STATUS, b"Name:\tprog\nTgid:\t7\n")
+    dump.modules([(0x10000, 0x2000, "/bin/prog", b"LEpB" + bytes(20))])
+    dump.exception(first, 11, 1)
+    dump.info([(0x10000, 0x2000, 0x20), (stack, 0x1000, 4)])
+    return dump.bytes()
+
+
+def _rows(folder: Path) -> bytes:
+    path = folder / "one.sqlite"
+    leaks, found = (LeakSum("9f3a01c2", "64 B", "hint", 10, 20, 640, 4096),), (FindingLine("lost", 640, "Lost."),)
+    row = Row("/core", OK, "shop", "ab" * 20, "SIGSEGV", "crash", 17e8, 20, 640, found, leaks, ("one",), 0.25, "", 4096)
+    with contextlib.closing(triage_store.create(str(path), "1")) as base:
+        base.add(Source("/core", "/core", 4096, 77), row)
+    return path.read_bytes()
+
+
+class Resident(fake.FakeTarget):
+    """A page of two is in memory."""
+
+    def presence(self, progress: object) -> Presence:
+        return Presence("pagemap", Runs.of([Range(BIAS, BIAS + 8192)]), Runs.of([Range(BIAS, BIAS + 4096)]), Runs.of(()), 4096)
+
+
+def _side_file(folder: Path) -> bytes:
+    residency.save(Session(Resident({BIAS: bytes(8192)})), str(folder / "one.residency"))
+    return (folder / "one.residency").read_bytes()
 
 
 def _images(folder: Path) -> list[bytes]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import debuggers
 import escapes
+import fuzz_outputs
 import mallocs_python
 import pytest
 from escapes import ask, check
@@ -162,6 +163,50 @@ def test_pictures(made: Cores, tmp_path: Path, extension: str) -> None:
     else:
         meta = re.search(r'<script type="application/json" id="meta">(.*?)</script>', reported, re.DOTALL)
         assert meta is not None and "\\u202e" in json.loads(meta[1])["title"]
+
+
+FILES = [
+    *(f"{word} -o {word}.{end}" for word in ("find", "blocks") for end in ("html", "folded", "pb.gz", "speedscope.json", "csv", "sqlite")),
+    *(f"{word} -o {word}.{end}" for word in ("roots", "stacks") for end in ("html", "folded", "pb.gz", "speedscope.json")),
+    *(
+        "diff -o grown.html one.snapshot",
+        "diff --format flamegraph -o flames.html one.snapshot",
+        "triage --json -o fleet.html -o fleet.sqlite",
+    ),
+]
+
+
+def test_files_for_other_programs(made: Cores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spreadsheet runs no name, a browser none; what a terminal shows of the others obeys none."""
+    monkeypatch.chdir(tmp_path)
+    ask("snapshot", "-o", str(tmp_path / "one.snapshot"), str(made.harmless))
+    pages: dict[str, list[str]] = {}
+    for line in FILES:
+        for core in (made.harmless, made.acting):
+            words = line.split()
+            files = [Path(word) for before, word in zip(words, words[1:]) if before == "-o"]
+            for file in files:
+                file.unlink(missing_ok=True)
+            reported = ask(*words, str(core))
+            check(reported.out, line)
+            check(reported.err, line)
+            for file in files:
+                assert fuzz_outputs.wrong_file(file) == "", line
+                if file.suffix not in (".gz", ".sqlite", ".csv"):
+                    check(file.read_bytes(), line)
+                if file.suffix == ".html":
+                    pages.setdefault(line, []).append(file.read_text(encoding="utf-8"))
+    for line, (clean, reported_page) in pages.items():
+        assert [reported_page.count(mark) for mark in ("<script", "<")] == [clean.count(mark) for mark in ("<script", "<")], line
+    assert "\\u202e" in Path("stacks.folded").read_text() and len(pages) == 7
+
+
+def test_diff_and_triage(made: Cores) -> None:
+    for line in ("diff {0} {1}", "diff {1} {0}", "diff --json {0} {1}", "diff --by root {0} {1}", "triage {1}", "triage --json {1} {0}"):
+        reported = ask(*line.format(made.harmless, made.acting).split())
+        check(reported.out, line)
+        check(reported.err, line)
+        assert reported.out and reported.status == 0, reported.err
 
 
 def test_what_to_type_next_can_be_pasted(made: Cores, tmp_path: Path) -> None:

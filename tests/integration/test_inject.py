@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tracking
 from counts import Places, Working, by_command_line, by_gdb, code, places, printed, reported, until
 from debuggers import gdb, gdb_terminal, lldb
 from patched import MOVED, NAMES, built, by_line, mappings, stubs
@@ -192,6 +193,18 @@ def test_keys_at_gdbs_prompt(counting: Path, tmp_path: Path) -> None:
             assert code(running.pid, at) == before
             debugger.run("detach", "detached")
         unharmed(running, at, before)
+
+
+def test_a_signals_handler_forks(tmp_path: Path) -> None:
+    """Now and then in the stub, which the child goes through to its end as well: calls of the parent are counted, each once."""
+    with tracking.tracked([str(tracking.built(tmp_path, "tracked_forks"))]) as program:
+        working = tracking.recording(by_command_line(program.pid, ["by_malloc*", "--inject", "--json"]), program.pid)
+        calls = sum(note.site == "by_malloc" for note in program.round())
+        working.send_signal(signal.SIGINT)
+        table = tracking.finished(working)
+        assert (table["events"], [stack["count"] for stack in table["stacks"]]) == (calls, [calls])
+        assert program.round()
+        assert program.end() == 0
 
 
 @pytest.mark.parametrize("how", ["end", "crash"])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from counts import until
 from patched import mappings, stubs
-from tracking import JEMALLOC, Note, Tracked, built, by_line, finished, recording, through, tracked
+from tracking import JEMALLOC, Note, Tracked, built, by_gdb, by_line, finished, recording, through, tracked
 
 
 class Run(NamedTuple):
@@ -24,12 +24,16 @@ class Run(NamedTuple):
     mappings: int
 
 
-@pytest.fixture(scope="module", params=["", JEMALLOC], ids=["glibc", "jemalloc"])
+RUNS = {"glibc": (by_line, ""), "jemalloc": (by_line, JEMALLOC), "in GDB": (by_gdb, "")}
+
+
+@pytest.fixture(scope="module", params=RUNS)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    with tracked([str(built(tmp_path_factory.mktemp("tracked")))], request.param) as program:
+    door, preload = RUNS[request.param]
+    with tracked([str(built(tmp_path_factory.mktemp("tracked")))], preload) as program:
         before = mappings(program.pid)
         program.round()  # threads' arenas and stacks are made
-        working = recording(by_line(program.pid, "--json"), program.pid)
+        working = recording(door(program.pid, "--json"), program.pid)
         notes = program.round()
         working.send_signal(signal.SIGINT)
         yield Run(program, notes, finished(working), before)

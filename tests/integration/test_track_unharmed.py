@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from counts import until
 from debuggers import PATIENCE, environment, lldb
-from patched import ended, guardians, held, mappings, stubs
-from tracking import JEMALLOC, built, by_line, finished, recording, tracked
+from patched import ended, guardians, held, stubs
+from tracking import JEMALLOC, built, by_line, finished, recording, through, tracked
 
 from findleaks.counting.traced_process import TracedProcess
 from findleaks.tracking.record_table import TAKEN, Sampling
@@ -32,9 +33,17 @@ class Busy:
 
     def goes_on(self) -> None:
         """It does, and all that its threads and children looked at was right."""
-        lines = len(self.output.read_text().splitlines())
-        until(lambda: self.process.poll() is not None or len(self.output.read_text().splitlines()) > lines + 2, "the program to go on")
+        rounds, children = self.counts()
+        until(
+            lambda: self.process.poll() is not None or (self.counts()[0] > rounds and self.counts()[1] > children + 1),
+            "threads and children to go on",
+        )
         assert self.process.poll() is None
+
+    def counts(self) -> tuple[int, int]:
+        """The rounds that its threads made, and its children that have ended."""
+        rounds, children = self.output.read_text().rpartition("\n")[0].splitlines()[-1].split()
+        return int(rounds), int(children)
 
 
 @pytest.fixture(params=["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
@@ -90,6 +99,24 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
     busy.goes_on()
 
 
+@pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
+def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
+    """Mostly in a stub, which the child goes through to its end as well: blocks of the parent are recorded, each once."""
+    with tracked([str(built(tmp_path, "tracked_forks"))], preload) as program:
+        working = recording(by_line(program.pid, "--json", "--until-full"), program.pid)
+        notes = program.round()
+        working.send_signal(signal.SIGINT)
+        report = finished(working)
+        assert stubs(program.pid) == []
+        assert program.round()
+        assert program.end() == 0
+    for site in ("by_malloc", "by_realloc"):
+        (stack,) = through(report, site)
+        counts = Counter(note.fate for note in notes if note.site == site)
+        assert {fate: stack[fate]["blocks"] for fate in counts} == counts
+        assert stack["allocated"]["blocks"] == sum(counts.values())
+
+
 def test_the_process_ends_meanwhile(tmp_path: Path) -> None:
     with tracked([str(built(tmp_path))]) as made:
         working = recording(by_line(made.pid), made.pid)
@@ -99,17 +126,26 @@ def test_the_process_ends_meanwhile(tmp_path: Path) -> None:
         assert "the process has ended" in errors
 
 
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP])
-def test_findleaks_is_ended(by: signal.Signals, tmp_path: Path) -> None:
-    """By a signal that a terminal or an administrator sends: it takes out what it put in, first."""
-    with tracked([str(built(tmp_path))]) as made:
-        before = mappings(made.pid)
-        working = recording(by_line(made.pid, "--json"), made.pid)
-        working.send_signal(by)
-        working.communicate(timeout=PATIENCE)
-        assert working.returncode == -by
-        assert (stubs(made.pid), mappings(made.pid)) == ([], before)
-        assert made.round()
+@pytest.mark.parametrize(("by", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)])
+def test_findleaks_is_ended(by: signal.Signals, status: int, busy: Busy) -> None:
+    """By Ctrl-C, or a signal that a terminal or an administrator sends: it takes out what it put in, first."""
+    working = recording(by_line(busy.pid, "--json", "--limit", "1"), busy.pid)
+    working.send_signal(by)
+    working.communicate(timeout=PATIENCE)
+    assert working.returncode == status
+    assert stubs(busy.pid) == []
+    busy.goes_on()
+
+
+def test_ctrl_c_is_reported_once(busy: Busy) -> None:
+    """Threads that are in the stubs at that moment have time to leave them."""
+    host = TracedProcess(busy.pid)
+    host.begin()
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert [host.run(0.01).why for _ in range(3)] == ["interrupt", "time", "time"]
+    finally:
+        host.close()
 
 
 def refused(*words: str) -> str:
@@ -126,7 +162,7 @@ def test_refused(tmp_path: Path) -> None:
         assert "is not a size" in refused("--pid", pid, "--size", "many")
         assert "write 1 to 1G" in refused("--pid", pid, "--sample", "0")
         assert "already held by" in _held_refusal(running.pid)
-        assert "detach" in lldb(["leaks track --for 1", "detach"], "-p", pid)
+        assert f"`detach`, then run `findleaks track --pid {pid}` in a shell" in lldb(["leaks track --for 1", "detach"], "-p", pid)
         assert stubs(running.pid) == []
 
 

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import random
-import select
 import shutil
 import signal
 import sqlite3
@@ -114,14 +113,14 @@ def check_mixed(made: Made, rows: dict[str, dict[str, Any]], count: int = 40) ->
 def test_the_same_leak_is_one_group(made: Made) -> None:
     """Of two builds, at other addresses, on a heap full of remains."""
     rows, last = triaged.parsed(run("--json", *(one.path for one in made.cores)))
-    by_way = triaged.check_groups(rows, made.cores)
+    by_way = triaged.check_groups(rows, last, made.cores)
     assert len({row["build_id"] for row in rows.values()}) == 2
     groups = {group["signature"]: group for group in last["groups"]}
     assert set(groups) == set(by_way.values())
     for way, signature in by_way.items():
         group = groups[signature]
-        leaks = [leak for row in rows.values() for leak in row["signatures"] if leak["signature"] == signature]
-        assert group["cores"] == len(made.cores) == len(leaks), way
+        leaks = [leak for row in rows.values() for leak in row["signatures"] if leak["signature"] in group["signatures"]]
+        assert group["cores"] == len(made.cores) <= len(leaks), way
         assert (group["blocks"], group["bytes"]) == tuple(sum(leak[name] for leak in leaks) for name in ("blocks", "bytes"))
         times = [row["time"] for row in rows.values()]
         assert (group["first"], group["last"]) == (min(times), max(times))
@@ -141,8 +140,9 @@ def test_the_same_leak_is_one_group_in_many_runs(tmp_path: Path) -> None:
             cores.append(triaged.core(program, tmp_path / f"{name}-{seed}", seed))
             cores += [triaged.core(program, tmp_path / f"{name}-{seed}-{way}", 1000 + seed, way) for way in triaged.WAYS]
     (tmp_path / "list").write_text("".join(f"{one.path}\n" for one in cores))
-    rows, _ = triaged.parsed(run("--json", f"@{tmp_path / 'list'}"))
-    triaged.check_groups(rows, cores)
+    command = [sys.executable, "-m", "findleaks", "triage", "--json", f"@{tmp_path / 'list'}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=10 * commandline.PATIENCE)
+    triaged.check_groups(*triaged.parsed(done.stdout.decode()), cores)
 
 
 def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
     assert (last["ok"] + last["partial"] + last["failed"], last["cores"], last["left"]) == (40, 40, 0)
     assert any("2 symbolic links" in warning for warning in last["warnings"])
     for at in (3, 20):
-        killed(made, base, at)
+        killed(made.folder, base, at, 40)
     again, last_again = triaged.parsed(run("--json", "--resume", "-o", base, made.folder))
     assert triaged.table(again.values()) == triaged.table(rows.values())
     assert {**last_again, "seconds": 0, "written": 0} == {**last, "seconds": 0, "written": 0}
@@ -169,16 +169,17 @@ def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
     ]
 
 
-def killed(made: Made, base: Path, at: int) -> None:
-    """Resume, and SIGKILL once so many more rows are printed."""
-    command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, made.folder]
+def killed(folder: Path, base: Path, at: int, count: int) -> None:
+    """Resume, and SIGKILL once so many more rows are printed: at any moment of the work that follows."""
+    command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, folder]
     before = len(triaged.tables(base)["cores"]) if base.exists() else 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for _ in range(before + at):
             assert process.stdout.readline()
         process.kill()
-    assert before + at <= len(triaged.tables(base)["cores"]) < 40
+    if at:
+        assert before + at <= len(triaged.tables(base)["cores"]) < count
 
 
 def test_ctrl_c_ends_all_and_prints_what_is_known(made: Made, tmp_path: Path) -> None:
@@ -280,16 +281,12 @@ def test_a_thousand_cores_killed_ten_times(made: Made, tmp_path: Path) -> None:
     big = made._replace(folder=folder)
     whole, base = tmp_path / "whole.sqlite", tmp_path / "killed.sqlite"
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "-o", whole, folder]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=6 * commandline.PATIENCE)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=10 * commandline.PATIENCE)
     rows, _ = triaged.parsed(done.stdout.decode())
     check_mixed(big, rows, 1000)
-    chance = random.Random(15)
+    chance = random.Random()
     for _ in range(10):
-        command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, folder]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            select.select([process.stdout], [], [], chance.uniform(0, 10))
-            process.kill()
+        killed(folder, base, chance.randrange(80), 1000)
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, folder]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=6 * commandline.PATIENCE)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=10 * commandline.PATIENCE)
     assert triaged.tables(base) == triaged.tables(whole)

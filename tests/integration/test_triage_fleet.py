@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import commandline
@@ -98,28 +99,64 @@ def local(folder: Path) -> list[dict[str, object]]:
 
 
 def test_workers_that_are_killed_lose_no_core_and_count_none_twice(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "findleaks", "triage", "--json", "--scheduler", cluster.address, "-o", tmp_path / "a.db", folder]
+    check_killed(cluster.address, cluster.workers, folder, tmp_path)
+
+
+LOCAL_CLUSTER = """
+import sys
+from distributed import LocalCluster
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=sys.argv[1]) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.mark.matrix
+def test_workers_of_a_local_cluster_are_killed(folder: Path, tmp_path: Path) -> None:
+    """As programs and notebooks start one: the scheduler and the nannies are threads of theirs."""
+    (tmp_path / "starts.py").write_text(LOCAL_CLUSTER)
+    command = [sys.executable, tmp_path / "starts.py", tmp_path / "workers"]
+    with (
+        open(tmp_path / "log", "wb") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True) as starts,
+    ):
+        assert starts.stdin is not None and starts.stdout is not None
+        try:
+            address = starts.stdout.readline().decode().strip()
+            check_killed(address, lambda: [one for one in _children(starts.pid) if b"spawn_main" in _command(one)], folder, tmp_path)
+            starts.stdin.close()
+            starts.wait(commandline.PATIENCE)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(starts.pid, signal.SIGKILL)
+
+
+def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, scratch: Path) -> None:
+    """Triage while workers are killed: every core has the row that it has without a cluster, once."""
+    command = [sys.executable, "-m", "findleaks", "triage", "--json", "--scheduler", address, "-o", scratch / "a.db", folder]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         lines = []
         for number, line in enumerate(process.stdout):
             lines.append(line)
             if number in (3, 9):
-                workers = _waited(cluster)
-                os.kill(workers[number % len(workers)], signal.SIGKILL)
+                found = _waited(workers)
+                os.kill(found[number % len(found)], signal.SIGKILL)
         errors = process.stderr.read()
     assert process.returncode == 0, errors
     assert errors == ""
     rows, last = triaged.parsed("".join(lines))
     assert len(rows) == CORES and last["left"] == 0
     assert triaged.table(rows.values()) == local(folder)
-    assert len(triaged.tables(tmp_path / "a.db")["cores"]) == CORES
+    assert len(triaged.tables(scratch / "a.db")["cores"]) == CORES
 
 
-def _waited(cluster: Cluster) -> list[int]:
+def _waited(workers: Callable[[], list[int]]) -> list[int]:
     """The workers, once there is one."""
     limit = time.monotonic() + commandline.PATIENCE
-    while not (found := cluster.workers()) and time.monotonic() < limit:
+    while not (found := workers()) and time.monotonic() < limit:
         time.sleep(0.05)
     return found
 

@@ -11,7 +11,7 @@ import pytest
 
 from findleaks.formatting import size
 from findleaks.report.fleet.html import MAX_GROUPS, MAX_ROWS, render_html
-from findleaks.triage.groups import grouped
+from findleaks.triage.groups import Grouped, grouped
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, LeakSum, Row
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
@@ -20,12 +20,12 @@ DAY = 86400
 
 def rows() -> list[Row]:
     """60 cores of two programs, three builds and 30 days; the last ten are no cores."""
-    made = []
+    made: list[Row] = []
     for at in range(50):
         program = "shop" if at % 5 else "imgproxy"
-        leaks = [LeakSum(f"{program}-texts", 'text "GET"', '"GET /orders"', 10 + at, 10 + at, 640 + at, 0x1000)]
+        leaks = [LeakSum(f"{program}-texts", 'text "GET"', '"GET /orders"', 10 + at, 10 + at, 640 + at, 0x1000, 'text "GET"')]
         if at % 3 == 0:
-            leaks.append(LeakSum(f"{program}-late", f"Part {HOSTILE}", "", 1, 2, 100_000 + at, 0x2000))
+            leaks.append(LeakSum(f"{program}-late", f"Part {HOSTILE}", "", 1, 2, 100_000 + at, 0x2000, f"Part {HOSTILE}"))
         made.append(
             Row(
                 *(f"/crash/{at:03} of it", PARTIAL if at % 10 == 3 else OK, program, f"{at // 20}" * 40, "SIGSEGV", "crash_here"),
@@ -41,10 +41,15 @@ def rows() -> list[Row]:
     return [*made, *(Row(f"/crash/{HOSTILE}/{at}", FAILED, error="the file is empty", time=None) for at in range(10))]
 
 
+def compared() -> Grouped:
+    """With a baseline that has one of the leaks."""
+    return grouped(rows(), [dataclasses.replace(row, signatures=row.signatures[:1]) for row in rows()[1:2]])
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("fleet") / "fleet.html"
-    file.write_text(render_html(rows(), grouped(rows(), {"shop-texts"}), f"60 cores {HOSTILE}"), encoding="utf-8")
+    file.write_text(render_html(compared().rows, compared().groups, f"60 cores {HOSTILE}"), encoding="utf-8")
     return file
 
 
@@ -71,7 +76,7 @@ def test_its_figures_are_those_of_the_groups(page: Path, tmp_path: Path) -> None
     answer = driven(
         page, 'return {groups: cells("groups"), rows: cells("rows"), title: document.title, head: $("headline").textContent};', tmp_path
     )
-    groups = grouped(rows(), {"shop-texts"})
+    groups = compared().groups
     assert len(groups) == 4
     for got, group in zip(answer["groups"], groups):
         leak = group.what + (f" e.g. {group.hint}" if group.hint else "") + ("NEW" if group.new else "")
@@ -124,7 +129,7 @@ def test_it_sorts_filters_and_opens(page: Path, tmp_path: Path) -> None:
     return found;
     """
     answer = driven(page, script, tmp_path, dark=True)
-    made = rows()
+    made = compared().rows
     imgproxy = [row for row in made if row.program == "imgproxy"]
     assert answer["program"][1:] == [len(imgproxy), "2 groups of 4"]
     assert [one[0] for one in answer["program"][0]] == ["10", str(sum(len(row.signatures) == 2 for row in imgproxy))]
@@ -133,7 +138,7 @@ def test_it_sorts_filters_and_opens(page: Path, tmp_path: Path) -> None:
     assert len(answer["builds"]) == 6 and answer["builds"][1].startswith("20 cores")
     assert answer["failed"] == [10, 0] and answer["words"] == 10 and answer["fresh"] == 3
     assert answer["cleared"] == [60, True]
-    by_bytes = [group.signature for group in sorted(grouped(made), key=lambda group: -group.bytes)]
+    by_bytes = [group.signature for group in sorted(grouped(made).groups, key=lambda group: -group.bytes)]
     assert answer["bytes"] == by_bytes and answer["reversed"] == by_bytes[::-1]
     assert answer["cores"] == sorted(row.core for row in made)
     smallest = by_bytes[-1]
@@ -149,8 +154,8 @@ def test_it_is_bounded() -> None:
     """Cores that lost least are left out, and counted."""
     one = rows()[3]
     many = [dataclasses.replace(one, core=f"/{at}", lost_bytes=at, signatures=()) for at in range(MAX_ROWS + 7)]
-    leaks = tuple(LeakSum(f"{at}", "64 B", "", 1, 1, at, 0) for at in range(MAX_GROUPS + 3))
+    leaks = tuple(LeakSum(f"{at}", "64 B", "", 1, 1, at, 0, f"Part {at}") for at in range(MAX_GROUPS + 3))
     found = [*many, dataclasses.replace(one, signatures=leaks, lost_bytes=1 << 40)]
-    page = render_html(found, grouped(found), "")
+    page = render_html(grouped(found).rows, grouped(found).groups, "")
     assert '"left_out": [8, 3]' in page
     assert len(page) < 8 << 20

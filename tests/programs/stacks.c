@@ -62,11 +62,18 @@ NOINLINE void faulty(volatile int *n) {
     raise(SIGUSR1);
     *n += 1;
 }
+#ifdef __aarch64__
+/* stp x29, x30, [sp, #-16]!; mov x29, sp; blr x0; ldp x29, x30, [sp], #16; ret */
+static const unsigned char code[] = {0xfd, 0x7b, 0xbf, 0xa9, 0xfd, 0x03, 0x00, 0x91, 0x00, 0x00,
+                                     0x3f, 0xd6, 0xfd, 0x7b, 0xc1, 0xa8, 0xc0, 0x03, 0x5f, 0xd6};
+#else
 /* push rbp; mov rbp, rsp; sub rsp, 32; call *rdi; leave; ret */
 static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0xff, 0xd7, 0xc9, 0xc3};
+#endif
 __attribute__((optimize("no-omit-frame-pointer"))) NOINLINE void by_frame_pointer(volatile int *n) {
-    void *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(made, code, sizeof code);
+    __builtin___clear_cache(made, made + sizeof code);
     ((void (*)(void (*)(void)))(uintptr_t)made)(hold);
     *n += 1;
 }
@@ -85,11 +92,11 @@ int main(int argc, char **argv) {
         pthread_create(&threads[i], NULL, start, (void *)i);
     while (waiting < 8)
         usleep(1000);
-    puts("ready");
-    fflush(stdout);
     if (argc > 1) {
         sleep(1);
         ((void (*)(char **))(uintptr_t)(argc - 2))(argv);
     }
+    puts("ready");
+    fflush(stdout);
     pthread_join(threads[0], NULL);
 }

@@ -1,10 +1,11 @@
 /* Threads that allocate and free all the time, while signals arrive and children are forked that do the same.
- * usage: tracked_busy THREADS: prints "ready"; from then on, every tenth of a second, how many rounds all threads made. Ends with status 3
- * if a child did not end well, and with 4 if a block does not hold what was written to it. */
+ * usage: tracked_busy THREADS: prints "ready"; from then on, every tenth of a second, how many rounds all threads made, and how many
+ * children have ended. Ends with status 3 if a child did not end well, and with 4 if a block does not hold what was written to it. */
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <pthread.h>
 #include <signal.h>
@@ -16,7 +17,8 @@
 #include <vector>
 
 #define NOINLINE __attribute__((noinline, noclone))
-static std::atomic<long> rounds, alarms;
+static std::atomic<long> rounds, children, alarms;
+static std::mutex failing; /* jemalloc's operator new takes a lock where it fails, which a child would inherit locked */
 
 NOINLINE static void churn(unsigned seed) {
     std::vector<std::string> words;
@@ -33,6 +35,7 @@ NOINLINE static void churn(unsigned seed) {
         _exit(4);
     free(grows);
     try {
+        std::lock_guard<std::mutex> hold(failing);
         static volatile size_t much = (size_t)1 << 62;
         void *volatile made = ::operator new(much);
         (void)made;
@@ -62,7 +65,9 @@ static void *work(void *argument) {
 /* Deep frames, and allocating below them in a child: its stubs record nothing. */
 static void *fork_children(void *) {
     for (unsigned turn = 0;; turn++) {
+        failing.lock();
         pid_t child = fork();
+        failing.unlock();
         if (child < 0)
             _exit(5);
         if (!child) {
@@ -73,6 +78,7 @@ static void *fork_children(void *) {
         int how = 0;
         if (waitpid(child, &how, 0) != child || how)
             _exit(3);
+        children++;
         usleep(5000);
     }
     return nullptr;
@@ -97,7 +103,7 @@ int main(int count, char **words) {
     struct itimerval often = {{0, 1000}, {0, 1000}};
     setitimer(ITIMER_REAL, &often, nullptr);
     for (;;) {
-        printf("%ld\n", rounds.load());
+        printf("%ld %ld\n", rounds.load(), children.load());
         timespec pause = {0, 100000000};
         nanosleep(&pause, nullptr);
     }

@@ -165,7 +165,7 @@ int main(int argc, char **argv) {
         while (atomic_load(&stopped) < (int)thread_count - 1) usleep(1000);
         scrub();
         clear_vectors();
-        __asm__ volatile("" : : : "rbx", "r12", "r13", "r14", "r15", "memory");
+        FORGET_SAVED();
         return 0;
     }
     while (atomic_load(&stopped) < (int)thread_count - 1) usleep(1000);

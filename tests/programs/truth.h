@@ -189,55 +189,12 @@ static HELPER void scrub(void) {
     __asm__ volatile("" : : "r"(dead) : "memory");
 }
 
-/* Put every register of the FPU and vector units into its initial state (XRSTOR of an empty image). */
-static inline void clear_vectors(void) {
-    static _Alignas(64) unsigned char empty[4096];
-    uint32_t a = 1, b, c = 0, d;
-    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    if (!(c >> 27 & 1)) { /* no OSXSAVE */
-        __asm__ volatile("pxor %%xmm0,%%xmm0; pxor %%xmm1,%%xmm1; pxor %%xmm2,%%xmm2; pxor %%xmm3,%%xmm3; pxor %%xmm4,%%xmm4;"
-                         "pxor %%xmm5,%%xmm5; pxor %%xmm6,%%xmm6; pxor %%xmm7,%%xmm7; pxor %%xmm8,%%xmm8; pxor %%xmm9,%%xmm9;"
-                         "pxor %%xmm10,%%xmm10; pxor %%xmm11,%%xmm11; pxor %%xmm12,%%xmm12; pxor %%xmm13,%%xmm13;"
-                         "pxor %%xmm14,%%xmm14; pxor %%xmm15,%%xmm15" : : : "memory");
-        return;
-    }
-    empty[24] = 0x80; /* MXCSR 0x1f80 */
-    empty[25] = 0x1f;
-    __asm__ volatile("xrstor %0" : : "m"(empty), "a"(0xe7), "d"(0) : "memory");
-}
-
-#define IN_REGISTERS 8 /* rbx rbp r12 r13 r14 r15 r8 xmm3 */
-#define IN_RED_ZONE 8  /* index of the one below the stack pointer */
+#define IN_REGISTERS 8 /* stop() in truth_stop.h says which */
+#define BELOW_STACK 8  /* index of the one below the stack pointer */
 
 __attribute__((used)) static atomic_int stopped;
-
-/* Load the hidden pointers into registers and the red zone, clear every other register, say "ready" if asked to, and wait for
- * ever in a system call that keeps the registers. */
-static inline void stop(const hidden *in, uint64_t say) {
-    clear_vectors();
-    __asm__ volatile("sub $512, %%rsp\n\t"
-                     "mov 56(%%rdi), %%rax; not %%rax; movq %%rax, %%xmm3\n\t"
-                     "mov 64(%%rdi), %%rax; not %%rax; mov %%rax, -64(%%rsp)\n\t"
-                     "mov 0(%%rdi), %%rbx; not %%rbx\n\t"
-                     "mov 8(%%rdi), %%rbp; not %%rbp\n\t"
-                     "mov 16(%%rdi), %%r12; not %%r12\n\t"
-                     "mov 24(%%rdi), %%r13; not %%r13\n\t"
-                     "mov 32(%%rdi), %%r14; not %%r14\n\t"
-                     "mov 40(%%rdi), %%r15; not %%r15\n\t"
-                     "mov 48(%%rdi), %%r8; not %%r8\n\t"
-                     "xor %%r9d, %%r9d; xor %%r10d, %%r10d\n\t"
-                     "mov %%rsi, %%rax\n\t"
-                     "xor %%edi, %%edi; xor %%esi, %%esi; xor %%edx, %%edx\n\t"
-                     "lock incl stopped(%%rip)\n\t"
-                     "test %%eax, %%eax; jz 1f\n\t"
-                     "mov $1, %%eax; mov $1, %%edi; lea ready_text(%%rip), %%rsi; mov $6, %%edx; syscall\n\t"
-                     "1: mov $34, %%eax; xor %%edi, %%edi; xor %%esi, %%esi; xor %%edx, %%edx; syscall\n\t" /* pause */
-                     "mov %%r8, %%rax; movq %%xmm3, %%rax; mov -64(%%rsp), %%rax\n\t" /* they are used again */
-                     "jmp 1b"
-                     : : "D"(in), "S"(say) : "memory", "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15");
-    __builtin_unreachable();
-}
-
 __attribute__((used)) static const char ready_text[] = "ready\n";
+
+#include "truth_stop.h"
 
 #endif

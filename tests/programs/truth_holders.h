@@ -38,9 +38,12 @@ static NOINLINE void held_shapes(struct thread *me, struct rng *r, int bare) {
         note_reachable(in, "register");
         note_reachable(next, "register");
     }
-    struct block red = make_any(r);
-    me->in[IN_RED_ZONE] = hide(red.p);
-    note_reachable(red, "red-zone");
+    struct block below = make_any(r);
+    me->in[BELOW_STACK] = hide(below.p);
+    if (RED_ZONE)
+        note_reachable(below, "red-zone");
+    else
+        note_definite(below, "below-stack");
     for (int i = 0; i < 4; i++) {
         struct block on = make_any(r);
         me->held[i] = i < 3 ? hide(on.p) : hide(interior(r, on));

@@ -35,7 +35,9 @@ def cache() -> Path:
     return Path(os.environ.get("FINDLEAKS_CACHE") or Path.home() / ".cache" / "findleaks")
 
 
-def unpacked(suite: str, packages: Sequence[str], folder: Path, pins: Pins, dependencies: bool = False) -> list[Path]:
+def unpacked(
+    suite: str, packages: Sequence[str], folder: Path, pins: Pins, dependencies: bool = False, architecture: str = "amd64"
+) -> list[Path]:
     """Unpack packages of a suite in `folder`/root, unless they lie there already. The package files are returned.
 
     With `dependencies` those come along that let the programs run. Raises PackagesMissing.
@@ -47,7 +49,7 @@ def unpacked(suite: str, packages: Sequence[str], folder: Path, pins: Pins, depe
         if not (there and stamp.exists() and stamp.read_text() == _hashes(debs, pins)):
             for leftover in (root, folder / "debs"):
                 shutil.rmtree(leftover, ignore_errors=True)
-            debs = _download(suite, packages, folder, dependencies)
+            debs = _download(suite, packages, folder, dependencies, architecture)
             hashes = _hashes(debs, pins)
             root.mkdir()
             for deb in debs:
@@ -105,9 +107,9 @@ def source(suite: str, package: str, folder: Path, digest: str) -> Path:
     return there[0]
 
 
-def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: bool) -> list[Path]:
+def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: bool, architecture: str) -> list[Path]:
     """Fetch packages of `suite` into folder/debs."""
-    run = _apt(suite, folder, "deb")
+    run = _apt(suite, folder, "deb", architecture)
     wanted = list(packages)
     if dependencies:
         reported = run("install", "--simulate", "--no-install-recommends", *packages)
@@ -118,7 +120,7 @@ def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: b
     return sorted((folder / "debs").glob("*.deb"))
 
 
-def _apt(suite: str, folder: Path, kind: str) -> Callable[..., str]:
+def _apt(suite: str, folder: Path, kind: str, architecture: str = "amd64") -> Callable[..., str]:
     """apt-get with lists of its own in folder/apt, which are up to date; it leaves what it fetches in folder/debs."""
     private = folder / "apt"
     for part in ("lists/partial", "cache/archives/partial", "../debs"):
@@ -133,7 +135,8 @@ def _apt(suite: str, folder: Path, kind: str) -> Callable[..., str]:
         "Dir::State::lists": private / "lists",
         "Dir::State::status": status,
         "Dir::Cache": private / "cache",
-        "APT::Architecture": "amd64",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
         "APT::Sandbox::User": "",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",

@@ -10,12 +10,13 @@ import subprocess
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import fuzz_corpus
 import trials
-from mutations import Core, Edit, Mutation, apply
-from trials import COMMANDS, Limits, Outcome
+from fuzz_files import Subject
+from mutations import Edit, Mutation, apply
+from trials import COMMANDS, OF_SAVED, Asked, Limits, Outcome
 
 READING = ("find", "caches --by-thread", "roots", "verify", "verdict", "runtime", "scopes", "stacks")
 """Commands that together read what there is to read."""
@@ -33,41 +34,65 @@ class Found(NamedTuple):
 
 
 class Case:
-    """A core of the corpus, with a copy in `folder` that is damaged and mended in turn."""
+    """A file of the corpus, with a copy in `folder` that is damaged and mended in turn."""
 
-    def __init__(self, name: str, folder: Path, measured: bool = True) -> None:
-        """Not `measured`: ample limits, and only what `find`, `caches` and `verify` read matters."""
+    def __init__(self, name: str, folder: Path, reading: Sequence[str] = READING) -> None:
+        """What the commands `reading` read of the sound core is what matters in it."""
         self.name, self.folder = name, folder
         self.sound = fuzz_corpus.get(name)
-        known = self._known() if measured else self._guessed()
-        self.core = Core(self.sound, known["focus"])
-        self.seconds: dict[str, float] = known["seconds"]
-        self.memory: int = known["memory"]
-        self.path = folder / f"{name}.core"
-        clean = self.sound.with_name("clean.snapshot")
-        if not clean.exists():
-            trials.run(self.sound, [["snapshot", "-o", str(clean)]])
-        shutil.copy(clean, f"{self.path}.clean")
+        self.commands = OF_SAVED.get(name, COMMANDS)
+        self.asked, self.path = self._places(folder)
+        self.core = Subject(self.sound, self._focus(reading))
+        self._known: dict[str, Limits] = {}
+        self._add_clean(self.asked)
         self.fifo = folder / "fifo"
         if not self.fifo.exists():
             os.mkfifo(self.fifo)
         self._copy()
 
+    def _places(self, folder: Path) -> tuple[Asked, Path]:
+        """What commands are about, and the file that is damaged."""
+        beside = self.sound.with_name("sound.core")
+        if self.name in fuzz_corpus.PROGRAMS:  # found in front of the one that the core names
+            program = folder / self.name / str(beside.with_name("mutated")).lstrip("/")
+            program.parent.mkdir(parents=True, exist_ok=True)
+            more = ("--sysroot", str(folder / self.name))
+            return Asked(beside, folder / f"{self.name}.page", beside, more), program
+        if self.name in fuzz_corpus.SAVED:
+            saved = folder / f"{self.name}{fuzz_corpus.SAVED[self.name]}"
+            return Asked(beside, saved, beside), saved
+        core = folder / f"{self.name}.core"
+        return Asked(core, core, self.sound), core
+
+    def _add_clean(self, asked: Asked) -> None:
+        """The snapshot that a damaged core is compared with."""
+        clean = self.sound.with_name("clean.snapshot")
+        if self.commands is COMMANDS:
+            if not clean.exists():
+                trials.run(asked._replace(core=asked.sound), [["snapshot", "-o", str(clean)]])
+            shutil.copy(clean, f"{asked.page}.clean")
+
     def trial(self, seed: int, count: int = 4) -> tuple[Outcome, Found]:
         """Damage the core, look at it, mend it."""
         mutation = Mutation(self.core, seed, (str(self.fifo), "/dev/zero", "/dev/tty", "/dev/stdin", "/dev/ptmx"))
         rng = random.Random(seed)
-        commands = trials.chosen(rng, self._addresses(mutation), count)
+        commands = trials.chosen(rng, self._addresses(mutation), count, self.commands)
         outcome = self.run(mutation.edits, commands)
         return outcome, Found(self.name, seed, outcome.problem, commands, mutation.edits)
 
     def run(self, edits: Sequence[Edit], commands: Sequence[Sequence[str]]) -> Outcome:
-        """What commands do with the core so edited."""
+        """What commands do with the core so edited. How long they take with the sound one matters only where they took long."""
+        outcome = self._once(edits, commands, Limits(_slower(trials.HANGS), _slower(trials.MUCH)))
+        if outcome.seconds <= _slower(trials.FLOOR) and outcome.memory <= _slower(trials.LITTLE):
+            return outcome
+        return self._once(edits, commands, self._limits(commands))
+
+    def _once(self, edits: Sequence[Edit], commands: Sequence[Sequence[str]], limits: Limits) -> Outcome:
         undo = apply(self.path, edits)
         try:
-            return trials.run(self.path, commands, self._limits(commands))
+            return trials.run(self.asked, commands, limits)
         finally:
-            if undo is None:
+            if undo is None or self.commands is not COMMANDS:  # some of which write to the file
                 self._copy()
             else:
                 apply(self.path, undo)
@@ -98,48 +123,34 @@ class Case:
         return [mutation.address() for _ in range(8)] + [mutation.word(0)]
 
     def _limits(self, commands: Sequence[Sequence[str]]) -> Limits:
-        seconds = sum(self.seconds.get(_line(words), trials.FLOOR) for words in commands)
-        return Limits(max(trials.FLOOR, trials.TIMES * seconds), trials.MEMORY * self.memory + trials.SPARE)
+        """By what they take with the sound core."""
+        key = " ".join(word for words in commands for word in words)
+        if key not in self._known:
+            sound = trials.run(self.asked, commands)
+            if self.commands is not COMMANDS:
+                self._copy()
+            seconds = max(_slower(trials.FLOOR), trials.TIMES * sound.seconds)
+            self._known[key] = Limits(seconds, trials.MEMORY * sound.memory + _slower(trials.SPARE))
+        return self._known[key]
 
     def _copy(self) -> None:
         subprocess.run(["cp", "--sparse=auto", self.sound, self.path], check=True)
 
-    def _guessed(self) -> dict[str, Any]:
-        focus = self._focus(("find", "caches", "verify"))
-        return {"focus": focus, "seconds": {}, "memory": 256 << 20}
-
     def _focus(self, lines: Sequence[str]) -> list[int]:
-        """What these commands read, if it is in the core."""
-        core = Core(self.sound)
-        found = [at for at in trials.Reads().of(self.sound, [line.split() for line in lines]) if core.offset(at)]
-        core.close()
-        return random.Random(0).sample(found, k=min(_KEPT, len(found)))
-
-    def _known(self) -> dict[str, Any]:
-        """What is known of the sound core, found out once."""
-        kept = self.sound.with_name("known.json")
-        state = [zlib.crc32(repr((_state(self.sound), COMMANDS, READING)).encode())]
+        """What these commands read, if it is in the core: found out once."""
+        kept = self.sound.with_name("focus.json")
+        state = zlib.crc32(repr((_state(self.sound), lines)).encode())
         if kept.exists():
-            known: dict[str, Any] = json.loads(kept.read_text())
-            if known["state"] == state:
-                return known
-        clean = self.sound.with_name("clean.snapshot")
-        clean.unlink(missing_ok=True)
-        trials.run(self.sound, [["snapshot", "-o", str(clean)]])
-        focus = self._focus(READING)
-        seconds, memory = {}, 0
-        shutil.copy(clean, self.folder / "core.clean")
-        linked = self.folder / "core"
-        linked.unlink(missing_ok=True)
-        linked.symlink_to(self.sound)
-        for line in COMMANDS:
-            outcome = trials.run(linked, [trials.named(line, random.Random(0), focus)])
-            if outcome.problem:
-                raise RuntimeError(f"{self.name}, a sound core: {line}: {outcome.problem}")
-            seconds[line], memory = outcome.seconds, max(memory, outcome.memory)
-        known = {"state": state, "focus": focus, "seconds": seconds, "memory": memory}
-        kept.write_text(json.dumps(known))
-        return known
+            known: dict[str, list[int]] = json.loads(kept.read_text())
+            if str(state) in known:
+                return known[str(state)]
+        core = Subject(self.sound)
+        read = trials.Reads().of(self.sound, [line.split() for line in lines]) if core.parts else []
+        found = [at for at in read if core.offset(at)]
+        core.close()
+        found = random.Random(0).sample(found, k=min(_KEPT, len(found)))
+        kept.write_text(json.dumps({state: found}))
+        return found
 
 
 def _state(file: Path) -> tuple[int, int]:
@@ -147,8 +158,9 @@ def _state(file: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _line(words: Sequence[str]) -> str:
-    return " ".join(trials.NAMED if word.startswith(("0x", "-0x")) else word for word in words)
+def _slower(amount: int) -> int:
+    """For sanitizers' sake."""
+    return amount * (trials.SLOWER if trials.SANITIZED else 1)
 
 
 def kind(problem: str) -> str:

@@ -1,26 +1,34 @@
-"""The cores that tests/fuzz damages: a small one of each allocator and runtime, made once and kept beside the other downloads.
+"""What tests/fuzz damages: a small core of each allocator and runtime, minidumps, and other files that findleaks reads; made once and kept
+beside the other downloads.
 
-tests/programs/mutated.cpp runs with each malloc; the runtimes run a few lines of their own language.
+tests/programs/mutated.cpp runs with each malloc, mutated.c with each libc; the runtimes run a few lines of their own language.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import os
 import shutil
+import struct
 import subprocess
+import sys
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import asan
 import debian
 import elfcore
 import jvms
+import libcs
 import mallocs_google
 import mallocs_jemalloc
 import mallocs_mimalloc
 import mallocs_musl
 import mallocs_python
 import mallocs_tcmalloc
+import minidump_writers
 import nodes
 import rubies
 import truth
@@ -28,8 +36,9 @@ import umemimage
 
 import cores
 
-SOURCE = truth.PROGRAMS / "mutated.cpp"
+SOURCE, PLAIN = truth.PROGRAMS / "mutated.cpp", truth.PROGRAMS / "mutated.c"
 FLAGS = ("-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-pthread", "-fno-builtin")
+PLAIN_FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread", "-fno-builtin")
 PAGE = 4096
 ROOT = Path(__file__).parents[2]
 
@@ -63,16 +72,17 @@ setTimeout(() => { require('fs').writeSync(1, 'ready\\n'); Atomics.wait(new Int3
 
 
 def get(name: str) -> Path:
-    """The core of this name; made on first use, and again where what makes it has changed."""
+    """The core of this name, or another file; made on first use, and again where what makes it has changed."""
     folder = debian.cache() / "fuzz" / name
     made, stamp = folder / "core", folder / "stamp"
-    wanted = str(Path(__file__).stat().st_mtime_ns) + str(SOURCE.stat().st_mtime_ns)
+    wanted = str(zlib.crc32(b"".join(path.read_bytes() for path in (Path(__file__), SOURCE, PLAIN))))
     with debian.locked(folder):
         if not (made.exists() and stamp.exists() and stamp.read_text() == wanted):
             work = folder / "run"
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir()
             MAKERS[name](work).rename(made)
+            folder.joinpath("clean.snapshot").unlink(missing_ok=True)
             shutil.rmtree(work)
             stamp.write_text(wanted)
     return made
@@ -98,19 +108,53 @@ def _preloaded(library: Callable[[], Path]) -> Callable[[Path], Path]:
     return lambda folder: _core(folder, _compiled(folder), LD_PRELOAD=str(library()))
 
 
+def _libc(version: str) -> Callable[[Path], Path]:
+    return lambda folder: _core(folder, libcs.get(version).compile(PLAIN, folder.parent / "mutated", PLAIN_FLAGS))
+
+
+def _jemalloc(version: str) -> Callable[[Path], Path]:
+    """One that needs a newer libc than this machine's, with stacks recorded."""
+
+    def make(folder: Path) -> Path:
+        program = libcs.get(mallocs_jemalloc.LIBCS[version]).compile(PLAIN, folder.parent / "mutated", PLAIN_FLAGS)
+        return _core(folder, program, LD_PRELOAD=str(mallocs_jemalloc.get(version).library), MALLOC_CONF=RECORDS)
+
+    return make
+
+
+RECORDS = "prof:true,lg_prof_sample:0,prof_final:false"
+
+
+def _jemalloc_profiled(folder: Path) -> Path:
+    return _core(folder, _compiled(folder), LD_PRELOAD=str(mallocs_jemalloc.get("5.3.0").library), MALLOC_CONF=RECORDS)
+
+
+def _tcmalloc(version: str) -> Callable[[Path], Path]:
+    """With its own libc, and samples."""
+
+    def make(folder: Path) -> Path:
+        malloc = mallocs_tcmalloc.get(version)
+        program = malloc.compile(PLAIN, folder.parent / "mutated", PLAIN_FLAGS)
+        return _core(folder, program, **malloc.environment(full=True), TCMALLOC_SAMPLE_PARAMETER="2000")
+
+    return make
+
+
 def _google(folder: Path) -> Path:
     program = _compiled(folder)
     return _core(folder, program, LD_PRELOAD=str(mallocs_google.Google("8k", folder.parent).library()))
 
 
-def _musl(folder: Path) -> Path:
-    program = mallocs_musl.get("1.2.3").compile(truth.PROGRAMS / "musl_caches.c", folder.parent / "program", "dynamic")
-    return _core(folder, program)
+def _musl(name: str, link: str) -> Callable[[Path], Path]:
+    return lambda folder: _core(folder, mallocs_musl.chosen(name, link).compile(PLAIN, folder.parent / "mutated", link))
 
 
-def _musl_old(folder: Path) -> Path:
-    program = mallocs_musl.chosen("1.2.3-old", "static").compile(truth.PROGRAMS / "musl_caches.c", folder.parent / "program", "static")
-    return _core(folder, program)
+def _asan(build: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        program = asan.build(build, "mutated.c", folder.parent / "mutated", *asan.STACKS)
+        return _core(folder, program, **asan.environment(quarantine_size_mb="1", detect_leaks="0"))
+
+    return make
 
 
 def _umem(folder: Path) -> Path:
@@ -130,16 +174,22 @@ def _umem(folder: Path) -> Path:
     return made
 
 
-def _python(folder: Path) -> Path:
-    python = mallocs_python.get("3.11")
-    with cores.Running(python.command("-S", "-c", PYTHON), folder, python.environment()) as running:
-        return running.kernel_core()
+def _python(version: str, **more: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        python = mallocs_python.get(version)
+        with cores.Running(python.command("-S", "-c", PYTHON), folder, python.environment(**more)) as running:
+            return running.kernel_core()
+
+    return make
 
 
-def _ruby(folder: Path) -> Path:
-    ruby = rubies.get(rubies.SYSTEM)
-    with cores.Running([*ruby.words, "--disable-gems", "-e", RUBY], folder, ruby.environment) as running:
-        return running.kernel_core()
+def _ruby(version: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        ruby = rubies.get(version)
+        with cores.Running([*ruby.words, "--disable-gems", "-e", RUBY], folder, ruby.environment) as running:
+            return running.kernel_core()
+
+    return make
 
 
 def _node(version: str) -> Callable[[Path], Path]:
@@ -148,11 +198,34 @@ def _node(version: str) -> Callable[[Path], Path]:
     return lambda folder: _core(folder, nodes.get(version), *program)
 
 
-def _java(folder: Path) -> Path:
-    classes = folder.parent
-    jvms.compile_java(truth.PROGRAMS / "HeldDeflaters.java", classes)
-    options = ["-Xmx8m", "-Xint", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=4m", "-XX:NativeMemoryTracking=summary", "-Xshare:off"]
-    return _core(folder, jvms.jdk() / "bin/java", *options, "-cp", classes, "HeldDeflaters", 20)
+JAVA = ("-Xmx8m", "-Xint", "-XX:ReservedCodeCacheSize=4m", "-XX:NativeMemoryTracking=summary", "-Xshare:off")
+
+
+def _java(version: str, *options: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        jvms.compile_java(truth.PROGRAMS / "HeldDeflaters.java", folder.parent, "--release", "17")
+        made = _core(folder, jvms.get(version) / "bin/java", *JAVA, *options, "-cp", folder.parent, "HeldDeflaters", 20)
+        return _thinned(made)
+
+    return make
+
+
+_PUNCH = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
+
+
+def _thinned(core: Path) -> Path:
+    """Without what cannot be written to, as most systems' cores: it is in the files."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with core.open("r+b") as file:
+        head = file.read(64)
+        (phoff,), (count,) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<H", head, 56)
+        for number in range(count):
+            at = phoff + 56 * number
+            kind, flags, offset, _, _, size = struct.unpack("<IIQQQQ", os.pread(file.fileno(), 40, at))
+            if kind == 1 and not flags & 2 and size > PAGE:
+                os.pwrite(file.fileno(), struct.pack("<Q", PAGE), at + 32)
+                libc.fallocate(file.fileno(), _PUNCH, ctypes.c_long(offset + PAGE), ctypes.c_long(size - PAGE))
+    return core
 
 
 def _go(folder: Path) -> Path:
@@ -169,22 +242,101 @@ def _sample(folder: Path) -> Path:
     return made
 
 
+def _lldb(folder: Path) -> Path:
+    """LLDB's minidump of the repository."""
+    made = folder / "core"
+    made.write_bytes(gzip.decompress((ROOT / "cores" / "doors.dmp.gz").read_bytes()))
+    return made
+
+
+def _breakpad(folder: Path) -> Path:
+    """A minidump with all memory that can be written to."""
+    program = _compiled(folder)
+    made = folder / "core"
+    with cores.Running([str(program)], folder) as running:
+        subprocess.run([minidump_writers.breakpad(), str(running.pid), made, "all"], check=True, stdout=subprocess.DEVNULL)
+    return made
+
+
+def _program(folder: Path) -> Path:
+    """A program with debug information, which the core beside it names."""
+    program = _compiled(folder, "-gdwarf-5")
+    _core(folder, program).rename(folder.parent / "sound.core")
+    return _copied(program, folder)
+
+
+def _packed_program(folder: Path) -> Path:
+    """Likewise, of older and compressed debug information."""
+    program = _compiled(folder, "-gdwarf-4", "-gz", "-ffunction-sections")
+    _core(folder, program).rename(folder.parent / "sound.core")
+    return _copied(program, folder)
+
+
+def _copied(file: Path, folder: Path) -> Path:
+    return Path(shutil.copy(file, folder / "core"))
+
+
+def _saved(option: str, *words: str) -> Callable[[Path], Path]:
+    """A file that findleaks writes of a sound core."""
+
+    def make(folder: Path) -> Path:
+        sound = _glibc(folder).rename(folder.parent / "sound.core")
+        command = [sys.executable, "-m", "findleaks", *words, str(sound), option, f"saved{SAVED[words[0]]}"]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        return (folder / f"saved{SAVED[words[0]]}").rename(folder / "core")
+
+    return make
+
+
+PROGRAMS = ("program", "packed-program")
+"""Programs with debug information, named by a sound core."""
+SAVED = {"snapshot": ".snapshot", "triage": ".sqlite", "map": ".residency"}
+"""Files that findleaks itself wrote, by the command."""
+
 MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "sample": _sample,
     "glibc": _glibc,
-    "jemalloc": _preloaded(lambda: mallocs_jemalloc.get("5.3.0").library),
+    "glibc-2.31": _libc("2.31"),
+    "glibc-2.41": _libc("2.41"),
+    "glibc-2.43": _libc("2.43"),
+    "jemalloc-5.2.1": _preloaded(lambda: mallocs_jemalloc.get("5.2.1").library),
+    "jemalloc": _jemalloc_profiled,
+    "jemalloc-5.3.1": _jemalloc("5.3.1"),
+    "tcmalloc-2.8.1": _tcmalloc("2.8.1"),
     "tcmalloc": _preloaded(lambda: mallocs_tcmalloc.get("2.10").library(full=True)),
+    "tcmalloc-2.16": _tcmalloc("2.16"),
+    "tcmalloc-2.18.1": _tcmalloc("2.18.1"),
     "google": _google,
     "mimalloc": _preloaded(lambda: mallocs_mimalloc.library("2.0.9")),
+    "mimalloc-2.1.7": _preloaded(lambda: mallocs_mimalloc.library("2.1.7")),
+    "mimalloc-2.2.5": _preloaded(lambda: mallocs_mimalloc.library("2.2.5")),
+    "mimalloc-3.0.1": _preloaded(lambda: mallocs_mimalloc.library("3.0.1")),
     "mimalloc3": _preloaded(lambda: mallocs_mimalloc.library("3.2.8")),
-    "musl": _musl,
-    "oldmalloc": _musl_old,
+    "musl-1.2.2": _musl("1.2.2", "static"),
+    "musl": _musl("1.2.3", "dynamic"),
+    "musl-1.2.6": _musl("1.2.6", "dynamic"),
+    "oldmalloc": _musl("1.2.3-old", "static"),
     "umem": _umem,
-    "python": _python,
-    "ruby": _ruby,
+    "asan": _asan("gcc"),
+    "asan-clang": _asan("clang"),
+    "python-3.9": _python("3.9"),
+    "python": _python("3.11", PYTHONTRACEMALLOC="5"),
+    "python-3.14": _python("3.14"),
+    "ruby": _ruby(rubies.SYSTEM),
+    "ruby-3.3": _ruby("3.3"),
     "node": _node("22.12.0"),
+    "node-24": _node("24.0.0"),
     "node0": _node("0.10.21"),
-    "java": _java,
+    "java": _java(jvms.SYSTEM, "-XX:+UseSerialGC"),
+    "java-g1": _java(jvms.SYSTEM, "-XX:+UseG1GC"),
+    "java-25": _java("25.0.2", "-XX:+UseSerialGC"),
     "go": _go,
+    "lldb": _lldb,
+    "breakpad": _breakpad,
+    "program": _program,
+    "packed-program": _packed_program,
+    "snapshot": _saved("-o", "snapshot"),
+    "triage": _saved("-o", "triage"),
+    "map": _saved("--save-residency", "map"),
 }
-"""By name, what makes the core in a folder that is gone afterwards; what it leaves in the folder above is kept."""
+"""By name, what makes the core (or another file) in a folder that is gone afterwards; what it leaves in the folder above is kept."""

@@ -5,12 +5,16 @@ set -eu
 # What shows that it is there (a command, a file, or dpkg:PACKAGE) and the Debian package that brings it.
 needs='
 gdb gdb
+gdb-multiarch gdb-multiarch
 gdbserver gdbserver
 lldb-19 lldb-19
 /usr/lib/llvm-19/lib/python3*/site-packages/lldb/__init__.py python3-lldb-19
 clang-19 clang-19
 /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan*.a libclang-rt-19-dev
 gcc gcc
+aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+/usr/aarch64-linux-gnu/include/stdlib.h libc6-dev-arm64-cross
+qemu-system-aarch64 qemu-system-arm
 g++ g++
 /usr/include/stdlib.h libc6-dev
 dpkg:libc6-dbg libc6-dbg

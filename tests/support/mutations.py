@@ -1,7 +1,7 @@
-"""Damage done to a core: every mutation is a list of edits, made of a seed, that can be undone and taken apart.
+"""Damage done to a file: every mutation is a list of edits, made of a seed, that can be undone and taken apart.
 
 What is worth damaging: the headers, the notes, and above all the words that findleaks itself reads one by one in a sound core, which
-are the allocators' and runtimes' own data (`Core.focus`).
+are the allocators' and runtimes' own data (`Subject.focus`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import random
 import struct
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-PAGE = 4096
-_EHDR, _PHDR = 64, 56
-PT_LOAD, PT_NOTE = 1, 4
+from fuzz_files import PAGE, Subject
+
 LOUD = "'\"><script>alert(1)</script>\x1b[31m\x07\u202e\r\n"
 """What no terminal and no page may show as it is."""
 
@@ -28,74 +26,17 @@ class Edit(NamedTuple):
     data: Optional[bytes]
 
 
-class Part(NamedTuple):
-    """Bytes of the file that are memory: [start, end) of the process is at `offset`."""
-
-    start: int
-    end: int
-    offset: int
-    writable: bool
-
-
-class Core:
-    """A sound core to be damaged. `focus` are addresses that matter; `path` stays as it is."""
-
-    def __init__(self, path: Path, focus: Sequence[int] = ()) -> None:
-        self.path, self.focus = path, focus
-        self.size = path.stat().st_size
-        self._file = os.open(path, os.O_RDONLY)
-        head = self.read(0, _EHDR)
-        self.phoff, (self.phnum,) = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)
-        table = self.read(self.phoff, _PHDR * self.phnum)
-        rows = [struct.unpack_from("<IIQQQQ", table, _PHDR * number) for number in range(self.phnum)]
-        self.notes = [(offset, size) for kind, _, offset, _, _, size in rows if kind == PT_NOTE]
-        loads = [
-            (address, address + size, offset, bool(flags & 2)) for kind, flags, offset, address, _, size in rows if kind == PT_LOAD and size
-        ]
-        self.parts = sorted(Part(*load) for load in loads)
-        self._starts = [part.start for part in self.parts]
-        self.data = self._data()
-        self.written = [one for one in self.data if one[2]] or self.data
-
-    def read(self, at: int, size: int) -> bytes:
-        return os.pread(self._file, size, at)
-
-    def close(self) -> None:
-        os.close(self._file)
-
-    def offset(self, address: int) -> int:
-        """Where the byte at an address is in the file; 0: nowhere."""
-        index = bisect_right(self._starts, address) - 1
-        part = self.parts[index] if index >= 0 else Part(0, 0, 0, False)
-        return address - part.start + part.offset if part.start <= address < part.end else 0
-
-    def _data(self) -> list[tuple[int, int, bool]]:
-        """(offset, size, whether writable) of what is no hole of the file."""
-        found = []
-        for part in self.parts:
-            at, end = part.offset, part.offset + part.end - part.start
-            while at < end:
-                try:
-                    low = os.lseek(self._file, at, os.SEEK_DATA)
-                    high = min(os.lseek(self._file, low, os.SEEK_HOLE), end)
-                except OSError:
-                    break
-                if low < end:
-                    found.append((low, high - low, part.writable))
-                at = high
-        return found
-
-
 class Mutation:
-    """The edits that a seed makes of a core."""
+    """The edits that a seed makes of a file."""
 
-    def __init__(self, core: Core, seed: int, names: Sequence[str] = ()) -> None:
+    def __init__(self, core: Subject, seed: int, names: Sequence[str] = ()) -> None:
         """`names`: paths that names of files become (of a FIFO, a device …)."""
         self.core, self.rng, self.names = core, random.Random(seed), names
         self.edits: list[Edit] = []
-        self.kinds = self.rng.choices(list(KINDS), [KINDS[name][0] for name in KINDS], k=self.rng.choice((1, 1, 1, 2, 3)))
+        fit = [name for name in KINDS if core.form not in KINDS[name].not_of]
+        self.kinds = self.rng.choices(fit, [KINDS[name].often for name in fit], k=self.rng.choice((1, 1, 1, 2, 3)))
         for kind in self.kinds:
-            KINDS[kind][1](self)
+            KINDS[kind].damage(self)
 
     def put(self, at: int, data: bytes) -> None:
         self.edits.append(Edit(at, data))
@@ -115,6 +56,8 @@ class Mutation:
         """Some address of the process, near a word that matters or anywhere."""
         if self.core.focus and self.rng.random() < 0.6:
             return self.rng.choice(self.core.focus)
+        if not self.core.parts:
+            return self.rng.randrange(self.core.size)
         part = self.rng.choice(self.core.parts)
         return part.start + self.rng.randrange(part.end - part.start)
 
@@ -138,6 +81,11 @@ class Mutation:
         if pick == 10:
             return old >> 32 << 32 | self.rng.choice((0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF))
         return self.rng.getrandbits(64)
+
+    def small(self) -> int:
+        """What a number of 32 bits becomes: a count, a place in the file, or one at some edge."""
+        some = (self.rng.randrange(self.core.size), self.rng.randrange(1 << self.rng.choice((2, 4, 8, 16, 32))), self.word(1))
+        return self.rng.choice(some) & 0xFFFFFFFF
 
     def change_word(self, at: int) -> None:
         (old,) = struct.unpack("<Q", self.core.read(at, 8).ljust(8, b"\0"))
@@ -189,22 +137,29 @@ def _pages(made: Mutation) -> None:
 
 
 def _header(made: Mutation) -> None:
-    at, form = made.rng.choice([(4, "B"), (5, "B"), (16, "H"), (18, "H"), (32, "Q"), (40, "Q"), (54, "H"), (56, "H"), (58, "H"), (60, "H")])
+    """Fields of the file's own header."""
+    fields = [(4, "B"), (5, "B"), (16, "H"), (18, "H"), (32, "Q"), (40, "Q"), (54, "H"), (56, "H"), (58, "H"), (60, "H"), (62, "H")]
+    if made.core.form not in ("core", "program"):
+        fields = [(at, form) for at in range(4, 100, 4) for form in "BHI"]
+    at, form = made.rng.choice(fields)
     most = (1 << 8 * struct.calcsize(form)) - 1
     made.put(at, struct.pack("<" + form, made.rng.choice((0, 1, 2, 64, most, most - 1, made.word(1) & most))))
 
 
-def _segments(made: Mutation) -> None:
-    """Fields of program headers; some are copied over others."""
+def _tables(made: Mutation) -> None:
+    """Fields of program headers and the like; some rows are copied over others."""
     core, rng = made.core, made.rng
+    table = rng.choice(core.tables)
     for _ in range(rng.choice((1, 2, 10))):
-        row = core.phoff + _PHDR * rng.randrange(max(1, core.phnum))
-        if rng.random() < 0.2:
-            made.put(row, core.read(core.phoff + _PHDR * rng.randrange(max(1, core.phnum)), _PHDR))
+        row = table.offset + table.size * rng.randrange(table.count)
+        if table.size < 56:
+            made.put(row + rng.randrange(table.size // 4) * 4, struct.pack("<I", made.small()))
+        elif rng.random() < 0.2:
+            made.put(row, core.read(table.offset + table.size * rng.randrange(table.count), table.size))
         elif rng.random() < 0.2:
             made.put(row, struct.pack("<II", rng.choice((0, 1, 2, 4, 6, 7, 0x6474E550)), rng.randrange(8)))
         else:
-            made.change_word(row + 8 * rng.randrange(1, 7))
+            made.change_word(row + 8 * rng.randrange(1, table.size // 8))
 
 
 def _notes(made: Mutation) -> None:
@@ -238,6 +193,8 @@ def _strings(made: Mutation) -> None:
     for _ in range(made.rng.choice((1, 8))):
         notes = made.rng.random() < 0.5 and made.core.notes
         start, size = made.rng.choice(made.core.notes) if notes else made.rng.choice(made.core.written)[:2]
+        if made.core.form == "minidump" and made.rng.random() < 0.5:
+            start, size, wanted, loud = 0, 1 << 20, _wide(wanted), _wide(loud)
         window = made.core.read(start, min(size, 1 << 20))
         found = window.find(wanted, made.rng.randrange(len(window) + 1))
         if found < 0:
@@ -250,8 +207,21 @@ def _strings(made: Mutation) -> None:
             made.put(start + found, data)
 
 
+def _wide(text: bytes) -> bytes:
+    return text.decode("latin-1").encode("utf-16-le")
+
+
 def _truncated(made: Mutation) -> None:
-    sizes = (0, 1, 63, 64, made.core.phoff + 56, made.core.size - 1, made.core.size // 2, made.rng.randrange(made.core.size + 1))
+    sizes = (
+        0,
+        1,
+        63,
+        64,
+        made.core.tables[0].offset + 56 if made.core.tables else 512,
+        made.core.size - 1,
+        made.core.size // 2,
+        made.rng.randrange(made.core.size + 1),
+    )
     made.edits.append(Edit(made.rng.choice(sizes), None))
 
 
@@ -262,21 +232,29 @@ def _nothing(made: Mutation) -> None:
     made.put(at + low, bytes(min(size - low, 1 << made.rng.randrange(6, 20))))
 
 
-KINDS: Mapping[str, tuple[int, Callable[[Mutation], None]]] = {
-    "focused words": (10, _focused_words),
-    "neighbours": (6, _neighbours),
-    "shared words": (4, _shared_words),
-    "words": (4, _words),
-    "bits": (3, _bits),
-    "pages": (3, _pages),
-    "header": (1, _header),
-    "segments": (3, _segments),
-    "notes": (3, _notes),
-    "strings": (3, _strings),
-    "truncated": (1, _truncated),
-    "nothing": (2, _nothing),
+class Kind(NamedTuple):
+    """A kind of damage: how often it is done, and to which forms of files it is not."""
+
+    often: int
+    damage: Callable[[Mutation], None]
+    not_of: Sequence[str] = ()
+
+
+_OTHERS = ("program", "saved")
+KINDS: Mapping[str, Kind] = {
+    "focused words": Kind(10, _focused_words, _OTHERS),
+    "neighbours": Kind(6, _neighbours, _OTHERS),
+    "shared words": Kind(4, _shared_words, _OTHERS),
+    "words": Kind(4, _words),
+    "bits": Kind(3, _bits),
+    "pages": Kind(3, _pages, _OTHERS),
+    "header": Kind(1, _header),
+    "tables": Kind(3, _tables, ("saved",)),
+    "notes": Kind(3, _notes, ("minidump", "saved")),
+    "strings": Kind(3, _strings),
+    "truncated": Kind(1, _truncated),
+    "nothing": Kind(2, _nothing),
 }
-"""What is done to a core: how often, and by what."""
 
 
 def apply(path: Path, edits: Sequence[Edit]) -> Optional[list[Edit]]:

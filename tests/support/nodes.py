@@ -36,7 +36,13 @@ ON_ARM = {
     "18.20.8": "86da5cd20994830950eda6844938bfbc326163238575e8566e05ab03ea9524e6",
     "20.20.0": "d15d4bf5f108c051dc5ced4182e3abb4734729c84fef15cbfb3ccce864b374ca",
 }
-"""Those that are there for AArch64 in the same version: the package's SHA-256. They are read, not run."""
+"""Those that are there for AArch64 in the same version: the package's SHA-256."""
+
+ONLY_ON_ARM = {
+    "22.23.3": "894b9938b215d40b3a38db094ef436d02b3bc7dd16f04fca145a4735cd9e9035",
+    "24.22.0": "548e22a342e634cd78f02a77da0fe2f49efce425a8aada185a2d4c669f152094",
+}
+"""Packages for AArch64 of versions that are not among the others, by their SHA-256."""
 
 NEWEST = "24.0.0"
 WITH_WORKERS = ("12.22.12", "16.20.2", "18.20.8", "20.20.0", "22.12.0", NEWEST)
@@ -73,15 +79,16 @@ def get(version: str) -> str:
 
 @functools.cache
 def on_arm(version: str) -> str:
-    """The path of AArch64's program of a version in ON_ARM. Raises NodeMissing."""
+    """The path of AArch64's program of a version in ON_ARM or ONLY_ON_ARM. Raises NodeMissing."""
     folder = debian.cache() / "nodes" / f"{version}-arm64"
     with debian.locked(folder):
         program = folder / "root" / "node"
         if not program.exists():
-            archive = _packed(folder, version, ON_ARM[version], ARM)
+            archive = _packed(folder, version, {**ON_ARM, **ONLY_ON_ARM}[version], ARM)
             program.parent.mkdir(parents=True, exist_ok=True)
             part = program.with_suffix(".part")
             _unpack(archive, version, part)
+            part.chmod(0o755)
             part.rename(program)
     return str(program)
 

@@ -122,7 +122,7 @@ class Poisoned:
         self._regset(_GETREGSET, NT_PRSTATUS, general)
         size = self._regset(_GETREGSET, NT_X86_XSTATE, wide)
         image = bytearray(wide.raw[:size])
-        stopped = thread(X86_64, self._pid, general.raw, [bytes(image)])
+        stopped = thread(X86_64, self._pid, general.raw, [(NT_X86_XSTATE, bytes(image))])
         awaited = 0 if self._blind else self._ask(stopped).live
         names = stopped.names
         registers = bytearray(general.raw)

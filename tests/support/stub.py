@@ -21,11 +21,11 @@ TABLE, OPERAND = {table}, {operand}
 '''
 TRACK_HEAD = '''"""The machine code of track.S, made by `python tests/support/stub.py` (a test compares them).
 
-Each stub begins with the words TABLE, KEY and OTHER, which are filled in. ENTRY is where it is
-entered; the address in BACK is where the function that it calls returns to.
+Each stub begins with the words TABLE, KEY and OTHER, which are filled in. ENTRY says where it is
+entered, BACK where the function that it calls returns to.
 """
 
-TABLE, KEY, OTHER, ENTRY = 0, 8, 16, {entry}
+TABLE, KEY, OTHER = 0, 8, 16
 '''
 STUBS = ("first", "second", "product", "stored", "throwing", "moving", "freeing")
 ROUTINES = ("begin", "record", "forget", "revive")
@@ -58,10 +58,10 @@ def counting() -> str:
 def tracking() -> str:
     """The text of trackcode.py."""
     code, at = assembled(TRACK)
-    (entry,) = {at[f"{name}_entry"] - at[f"{name}_begin"] for name in STUBS}
-    made = TRACK_HEAD.format(entry=entry)
-    back = {name: at[f"{name}_back"] - at[f"{name}_begin"] for name in STUBS if f"{name}_back" in at and name != "freeing"}
-    made += f"BACK = {{{', '.join(f'{name!r}: {where}' for name, where in back.items())}}}\n".replace("'", '"')
+    made = TRACK_HEAD
+    for what in ("entry", "back"):
+        places = {name: at[f"{name}_{what}"] - at[f"{name}_begin"] for name in STUBS if f"{name}_{what}" in at}
+        made += f"{what.upper()} = {{{', '.join(f'{name!r}: {where}' for name, where in places.items())}}}\n".replace("'", '"')
     begin = at["routines_begin"]
     offsets = ", ".join(str(at[f"routines_{name}"] - begin) for name in ROUTINES)
     made += f"{', '.join(name.upper() for name in ROUTINES)} = {offsets}  # of ROUTINES\n"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import truth
-from counts import until
-from debuggers import PATIENCE, environment
+from counts import reported, until
+from debuggers import GDB_LOADER, PATIENCE, environment
 from patched import stubs
+
+from findleaks.counting.table import ENABLED
 
 JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
 
@@ -82,6 +84,10 @@ def by_line(pid: int, *words: str) -> list[str]:
     return [sys.executable, "-m", "findleaks", "track", *words, "--pid", str(pid)]
 
 
+def by_gdb(pid: int, *words: str) -> list[str]:
+    return ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"source {GDB_LOADER}", "-ex", shlex.join(("leaks", "track", *words))]
+
+
 def recording(command: Sequence[str], pid: int) -> subprocess.Popen[str]:
     """`track` at work: its stubs are in the process."""
     working = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
@@ -90,11 +96,11 @@ def recording(command: Sequence[str], pid: int) -> subprocess.Popen[str]:
 
 
 def enabled(pid: int) -> bool:
-    """Whether there are stubs that record: the first word of their table is 1."""
+    """Whether there are stubs that record."""
     for where in stubs(pid):
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
             try:
-                if os.pread(memory.fileno(), 8, int(where.split("-")[1], 16))[0] == 1:
+                if os.pread(memory.fileno(), 8, int(where.split("-")[1], 16) + ENABLED)[0] == 1:
                     return True
             except (OSError, IndexError):
                 continue
@@ -102,11 +108,10 @@ def enabled(pid: int) -> bool:
 
 
 def finished(working: subprocess.Popen[str]) -> dict[str, Any]:
-    """The JSON object that `track` prints."""
+    """The JSON object that `track` prints, of which a debugger prints more."""
     output, errors = working.communicate(timeout=PATIENCE)
     assert working.returncode == 0, errors
-    made = json.loads(output)
-    assert isinstance(made, dict)
+    (made,) = reported(output)
     return made
 
 

@@ -71,20 +71,29 @@ def tables(database: Path) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def check_groups(rows: dict[str, dict[str, Any]], cores: Sequence[Core], ways: Sequence[str] = WAYS) -> dict[str, str]:
-    """Each way of losing is one signature, the same in all cores, and no two ways have one. Returns signatures by way."""
+def group_of(last: dict[str, Any]) -> dict[str, str]:
+    """The signature of the group of each signature that rows have."""
+    found = {own: group["signature"] for group in last["groups"] for own in group["signatures"]}
+    assert len(found) == sum(len(group["signatures"]) for group in last["groups"])
+    return found
+
+
+def check_groups(
+    rows: dict[str, dict[str, Any]], last: dict[str, Any], cores: Sequence[Core], ways: Sequence[str] = WAYS
+) -> dict[str, str]:
+    """Each way of losing is one group in all cores, and no two ways are in one. Returns groups' signatures by way."""
+    group = group_of(last)
     found: dict[str, set[str]] = {way: set() for way in ways}
     for one in cores:
         row = rows[str(one.path)]
         assert row["status"] == "ok", row
-        seen = []
+        seen: dict[str, set[str]] = {}
         for leak in row["signatures"]:
             lost = one.truth.get(int(leak["example"], 16))
             assert lost is not None, f"{one.path}: {leak} is no leader"
-            found[lost.way].add(leak["signature"])
-            seen.append(lost.way)
-        here = {lost.way for lost in one.truth.values()}
-        assert sorted(seen) == sorted(here), (one.path, row["signatures"])
+            found[lost.way].add(group[leak["signature"]])
+            seen.setdefault(group[leak["signature"]], set()).add(lost.way)
+        assert sorted(way for several in seen.values() for way in several) == sorted({lost.way for lost in one.truth.values()}), one.path
         assert sum(leak["bytes"] for leak in row["signatures"]) == row["lost_bytes"]
         assert sum(leak["blocks"] for leak in row["signatures"]) == row["lost_blocks"]
     assert {way: len(several) for way, several in found.items()} == dict.fromkeys(ways, 1)

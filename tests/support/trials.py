@@ -7,36 +7,48 @@ core takes, a control character or markup alive in the output, JSON that is none
 from __future__ import annotations
 
 import faulthandler
-import json
+import gc
 import os
 import pkgutil
 import random
-import re
 import resource
 import signal
 import stat
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Optional
 
+import fuzz_outputs
+
 import findleaks
 from findleaks import cli, debugger_session
+from findleaks.commands import triage
+from findleaks.debuginfo.elftools_loader import load_elftools
+from findleaks.disasm.capstone_loader import load_capstone
+from findleaks.engine.kernel import library
 from findleaks.errors import FindleaksError
 from findleaks.session import Session
+from findleaks.target import separate
 from findleaks.target.core import open_core
+from findleaks.triage import examine
 
 TIMES = 10
 """How much longer than with the sound core, in processor time."""
-FLOOR = 3.0
-"""Seconds that no core is denied."""
+FLOOR, HANGS = 3, 30
+"""Seconds of a processor: that no core is denied, and after which it is ended until it is known what the sound one takes."""
 MEMORY = 4
 SPARE = 128 << 20
 """So many times the memory that the sound core takes, and so much more."""
+LITTLE, MUCH = 192 << 20, 2 << 30
+"""Likewise, of memory."""
+SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
+"""The kernel to use, built with sanitizers, which take time and memory of their own; "" for the usual one."""
+SLOWER = 6
 PATIENCE = 600.0
 """Seconds by the clock after which a command waits for something that never comes."""
 NAMED = "NAMED"
@@ -46,11 +58,19 @@ COMMANDS: Mapping[str, int] = {
     "find": 6,
     "find --json": 3,
     "find --by type": 1,
+    "find --by site": 2,
+    "find -o PAGE.html": 1,
+    "find -o PAGE.heap": 1,
+    "find -o PAGE.csv": 1,
     "blocks --json": 4,
     "blocks --kind lost --sort size": 1,
+    "blocks -o PAGE.csv": 1,
+    "blocks -o PAGE.sqlite": 1,
+    "blocks -o PAGE.speedscope.json": 1,
     "caches": 3,
     "caches --by-arena --json": 2,
     "caches --by-thread": 2,
+    "caches --sites --json": 1,
     f"whatis {NAMED} {NAMED} {NAMED} {NAMED}": 4,
     f"whatis --json {NAMED} {NAMED} {NAMED} {NAMED}": 1,
     f"refs {NAMED}": 2,
@@ -58,6 +78,8 @@ COMMANDS: Mapping[str, int] = {
     "roots": 3,
     "roots --json --depth 6": 2,
     "roots --lost": 2,
+    "roots -o PAGE.pb.gz": 1,
+    "roots -o PAGE.folded": 1,
     "verify": 3,
     "verify --json": 2,
     "map": 1,
@@ -73,12 +95,51 @@ COMMANDS: Mapping[str, int] = {
     "stacks": 3,
     "stacks --json": 1,
     "stacks --folded": 1,
+    "stacks -o PAGE.pb.gz": 1,
+    "stacks -o PAGE.html": 1,
     "snapshot -o PAGE.snapshot": 2,
-    "diff PAGE.clean": 1,
-    "diff --json PAGE.clean": 1,
-    "diff -o PAGE.html PAGE.clean": 1,
+    "diff PAGE.clean CORE": 1,
+    "diff --json PAGE.clean CORE": 1,
+    "diff -o PAGE.html PAGE.clean CORE": 1,
+    "diff --json SOUND CORE": 1,
+    "diff CORE SOUND": 1,
+    "triage": 1,
+    "triage --json -o PAGE.html -o PAGE.rows.sqlite": 3,
 }
-"""What is asked of a core, and how often of a hundred; PAGE is the path of a file beside the core."""
+"""What is asked of a core, and how often of a hundred. PAGE is the path of the damaged file, CORE the core (put at the end where it is not
+named), SOUND the one that is not damaged."""
+
+OF_SAVED: Mapping[str, Mapping[str, int]] = {
+    "snapshot": {
+        "diff PAGE CORE": 2,
+        "diff CORE PAGE": 1,
+        "diff --json PAGE CORE": 2,
+        "diff -o PAGE.html PAGE CORE": 2,
+        "diff --by survivors PAGE CORE": 2,
+        "diff -o PAGE.pb.gz PAGE CORE": 1,
+    },
+    "triage": {"triage --baseline PAGE": 2, "triage --json --baseline PAGE": 1, "triage --resume -o PAGE -o PAGE.html": 4},
+    "map": {
+        "map --residency PAGE": 2,
+        "map --json --residency PAGE": 2,
+        "verdict --residency PAGE": 1,
+        "map -o PAGE.html --residency PAGE": 1,
+    },
+}
+"""Likewise, where a file is damaged that findleaks saved."""
+
+
+class Asked(NamedTuple):
+    """What commands are about: CORE, PAGE and SOUND of COMMANDS, and words that all of them get."""
+
+    core: Path
+    page: Path
+    sound: Path
+    more: Sequence[str] = ()
+
+    def line(self, words: Sequence[str]) -> list[str]:
+        made = [{"CORE": str(self.core), "SOUND": str(self.sound)}.get(word, word.replace("PAGE", str(self.page))) for word in words]
+        return [*made, *self.more, *([] if "CORE" in words else [str(self.core)])]
 
 
 class Limits(NamedTuple):
@@ -102,11 +163,19 @@ def import_all() -> None:
         if not module.name.startswith(("findleaks.gdb", "findleaks.lldb", "findleaks.__main__")):
             with suppress(ImportError):
                 import_module(module.name)
+    if SANITIZED:
+        library.LIBRARY = SANITIZED
+        os.__dict__.pop("RTLD_DEEPBIND", None)  # capstone would load its library with it, which AddressSanitizer refuses
+    separate.FOLDERS = ()  # the libraries' debug information is the same each time, and half of the work
+    load_elftools()
+    load_capstone()
+    gc.collect()
+    gc.freeze()  # or each child would copy what its collections look at
 
 
-def chosen(rng: random.Random, addresses: Sequence[int], count: int) -> list[list[str]]:
-    """The words of some commands, those of `diff` and the like included, without the core."""
-    lines = rng.choices(list(COMMANDS), list(COMMANDS.values()), k=count)
+def chosen(rng: random.Random, addresses: Sequence[int], count: int, commands: Mapping[str, int] = COMMANDS) -> list[list[str]]:
+    """The words of some commands."""
+    lines = rng.choices(list(commands), list(commands.values()), k=count)
     return [named(line, rng, addresses) for line in lines]
 
 
@@ -115,12 +184,12 @@ def named(line: str, rng: random.Random, addresses: Sequence[int]) -> list[str]:
     return [hex(rng.choice(addresses) + rng.choice((0, 0, 0, 1, 8, -8))) if word == NAMED else word for word in line.split()]
 
 
-def run(core: Path, commands: Sequence[Sequence[str]], limits: Optional[Limits] = None) -> Outcome:
+def run(asked: Asked, commands: Sequence[Sequence[str]], limits: Optional[Limits] = None) -> Outcome:
     """Run commands on a core, all in one process, on one session."""
     with open(os.memfd_create("problem"), "r+b", buffering=0) as report:
         child = os.fork()
         if child == 0:
-            _child(core, commands, limits, report.fileno())
+            _child(asked, commands, limits, report.fileno())
         status, usage, waited = _wait(child)
         report.seek(0)
         problem = report.read().decode("utf-8", "backslashreplace")
@@ -154,7 +223,7 @@ def _wait(child: int) -> tuple[int, resource.struct_rusage, bool]:
         pause = min(pause * 1.5, 0.05)
 
 
-def _child(core: Path, commands: Sequence[Sequence[str]], limits: Optional[Limits], report: int) -> NoReturn:
+def _child(asked: Asked, commands: Sequence[Sequence[str]], limits: Optional[Limits], report: int) -> NoReturn:
     status = 1
     try:
         faulthandler.enable(report)
@@ -162,9 +231,9 @@ def _child(core: Path, commands: Sequence[Sequence[str]], limits: Optional[Limit
             ceiling = int(limits.seconds) + 1
             faulthandler.register(signal.SIGXCPU, report, chain=True)
             resource.setrlimit(resource.RLIMIT_CPU, (ceiling, ceiling + 5))
-            if "FINDLEAKS_TEST_KERNEL" not in os.environ:  # AddressSanitizer's shadow is most of the address space
-                resource.setrlimit(resource.RLIMIT_AS, (_mapped() + core.stat().st_size * 3 + limits.memory + (1 << 30),) * 2)
-        found = _watched(core, commands)
+            if not SANITIZED:  # AddressSanitizer's shadow is most of the address space
+                resource.setrlimit(resource.RLIMIT_AS, (_mapped() + asked.core.stat().st_size * 3 + limits.memory + (1 << 30),) * 2)
+        found = _watched(asked, commands)
         os.write(report, found.encode("utf-8", "backslashreplace"))
         status = 0
     except BaseException:
@@ -177,18 +246,18 @@ def _mapped() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def _watched(core: Path, commands: Sequence[Sequence[str]]) -> str:
+def _watched(asked: Asked, commands: Sequence[Sequence[str]]) -> str:
     """The first problem of these commands, "" for none."""
     opened: list[str] = []
     sys.addaudithook(_auditor(opened))
     raised: list[str] = []
     kept: list[Session] = []
 
-    def opened_once(args: Any, path: str, progress: Any) -> Session:
-        if path != str(core):
+    def opened_once(args: Any, path: str, progress: Any = None) -> Session:
+        if path != str(asked.core):
             return Session(open_core(path), progress=progress)
         if not kept:
-            kept.append(Session(open_core(path), progress=progress))
+            kept.append(Session(open_core(path, sysroot=args.sysroot), progress=progress))
             kept[0].close = lambda: None  # type: ignore[method-assign]
         return kept[0]
 
@@ -196,16 +265,25 @@ def _watched(core: Path, commands: Sequence[Sequence[str]]) -> str:
         raised.append("".join(traceback.format_exception(type(error), error, error.__traceback__)[-12:]))
         return "internal error"
 
+    def examined(sources: Sequence[examine.Source], limits: Any, waiting: Any) -> Iterator[tuple[examine.Source, Any]]:
+        """In this process, and without the row that a defect becomes."""
+        for source in sources:
+            try:
+                yield source, examine._of_session(source, opened_once(limits, source.path))
+            except FindleaksError as error:
+                yield source, examine.failed(source, str(error))
+
     cli._open = opened_once  # type: ignore[assignment]
+    triage.examined = examined  # type: ignore[assignment]
     debugger_session.unexpected = unexpected
     for words in commands:
-        line = [*(word.replace("PAGE", str(core)) for word in words), str(core)]
-        made = [Path(word) for word in line if word.endswith((".html", ".svg"))]
+        line = asked.line(words)
+        made = [Path(word) for before, word in zip(line, line[1:]) if before == "-o" and word != str(asked.page)]
         for path in made:
             path.unlink(missing_ok=True)
         status, out, err = _run(line)
-        problem = "".join(raised) or _wrong(line, status, out, err) or "".join(_alive(path) for path in made if path.exists())
-        problem = problem or "".join(opened)
+        problem = "".join(raised) or fuzz_outputs.wrong_text(line, status, out, err)
+        problem = problem or "".join(fuzz_outputs.wrong_file(path) for path in made if path.exists()) or "".join(opened)
         if problem:
             return f"{' '.join(words)}: {problem}"
     return ""
@@ -219,38 +297,6 @@ def _run(words: Sequence[str]) -> tuple[int, bytes, bytes]:
         sys.stdout.flush()
         sys.stderr.flush()
         return status, *(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err))  # type: ignore[return-value]
-
-
-def _wrong(words: Sequence[str], status: int, out: bytes, err: bytes) -> str:
-    """What is wrong with what a command printed."""
-    for data in (out, err):
-        text = data.decode("utf-8", "surrogateescape")
-        for line in text.split("\n"):
-            if not line.isprintable():
-                return f"prints {line[:300]!r}"
-    said = err.decode("utf-8", "replace").strip()
-    if "out of memory" in said:
-        return "out of memory"
-    if status not in (0, 1, 2) or (said and status != 2) or not (said or out.strip() or status == 0):
-        return f"exit status {status}, and says {said!r}"
-    if said and (out.strip() or not said.startswith("findleaks") or len(said) > 2000):
-        return f"says {said[:3000]!r} after {out[:200]!r}"
-    if "--json" in words:
-        for row in out.decode("ascii").splitlines():
-            json.loads(row, parse_constant=_refused)
-    return ""
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
-_LIVING = re.compile(rb"<script>alert|<img src=x|[\x00-\x08\x0b-\x1f\x7f]")
-
-
-def _alive(page: Path) -> str:
-    found = _LIVING.search(page.read_bytes())
-    return f"{page.suffix[1:]} has {page.read_bytes()[max(0, found.start() - 80) : found.end() + 80]!r}" if found else ""
 
 
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "socket.connect")

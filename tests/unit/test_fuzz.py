@@ -21,7 +21,7 @@ MUTATIONS = {"sample": range(4), "glibc": range(10), "umem": range(8), "mimalloc
 
 @pytest.fixture(scope="module")
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case(request.param, tmp_path_factory.mktemp(request.param), measured=False)
+    return Case(request.param, tmp_path_factory.mktemp(request.param), reading=("find", "caches", "verify"))
 
 
 @pytest.mark.parametrize("case", MUTATIONS, indirect=True)
@@ -33,7 +33,7 @@ def test_damaged_cores(case: Case) -> None:
 
 
 def test_a_seed_makes_the_same_damage(tmp_path: Path) -> None:
-    core = Case("umem", tmp_path, measured=False).core
+    core = Case("umem", tmp_path, reading=("find", "caches", "verify")).core
     made = [Mutation(core, 3, ("/fifo",)).edits for _ in range(2)]
     assert made[0] == made[1] != Mutation(core, 4, ("/fifo",)).edits
     copy = tmp_path / "copy"
@@ -88,8 +88,8 @@ def _sleeps(session: Session) -> None:
     ],
 )
 def test_what_goes_wrong_is_seen(wrong: Callable[[Session], None], seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case("umem", tmp_path, measured=False)
+    case = Case("umem", tmp_path, reading=("find", "caches", "verify"))
     monkeypatch.setattr(Session, "done", wrong)
     if wrong is _sleeps:
         monkeypatch.setattr(trials, "PATIENCE", 2.0)
-    assert seen in trials.run(case.path, [["stacks"]], Limits(1.0, 200 << 20)).problem
+    assert seen in trials.run(case.asked, [["stacks"]], Limits(1.0, 200 << 20)).problem

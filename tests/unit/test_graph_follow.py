@@ -57,6 +57,22 @@ def test_bad_lists_end_alike(seed: int, mangled: bool, offset: int) -> None:
     assert answer[1] or (offset, last) == (-8, BASE + 0x1000)
 
 
+@given(seed=SEEDS, limit=st.sampled_from((3, 40, 1000)), bounded=st.booleans())
+@settings(max_examples=graphs.share(60))
+def test_lists_that_run_into_each_other(seed: int, limit: int, bounded: bool) -> None:
+    """Thousands of heads may lead to one list: all together get no more nodes than there are words."""
+    rng = random.Random(seed)
+    data = bytearray(0x400)
+    nodes = [BASE + 16 * number for number in rng.sample(range(0x40), 40)]
+    list_in(data, nodes, 0, False, rng.choice((0, nodes[0], 8)))
+    pieces = tuple(graphs.cut(BASE, bytes(data), rng, 8))
+    heads = [rng.choice([*nodes, 0, BASE + 4]) for _ in range(200)]
+    within = [word for _ in heads for word in (BASE, BASE + rng.choice((0x200, 0x400)))] if bounded else []
+    one, other = (engine().follow_all(pieces, heads, 0, limit, within) for engine in ENGINES)
+    assert one == other
+    assert len(one.nodes) <= 0x80
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_a_bad_list_is_reported_as(engine: type) -> None:
     data = bytearray(0x100)

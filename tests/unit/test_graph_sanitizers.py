@@ -4,24 +4,20 @@ commands."""
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
 from pathlib import Path
 
-import debian
 import graphs
 import held
 import pytest
+import sanitizers
 
 from findleaks import cli
 from findleaks.engine.dominators import SHARED, root_node
-from findleaks.engine.kernel.sources import checksum
 
 ROOT = Path(__file__).parents[2]
-CLANG = "clang-19"  # builds it in half the time that GCC takes
-SANITIZERS = ("-fsanitize=address,undefined", "-shared-libasan", "-fno-sanitize-recover=all", "-O0", "-g1")  # -O1 takes three times as long
 
 
 @pytest.fixture(scope="module")
@@ -30,26 +26,7 @@ def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):  # one of several workers, whose folders lie in one of this run
         folder = folder.parent
-    library = folder / "sanitized" / "_kernel.so"
-    with debian.locked(library.parent):
-        if not library.exists():
-            part = library.with_suffix(".part")
-            sources = sorted(str(path) for path in ROOT.glob("common/kernel/*.c"))
-            subprocess.run(
-                [CLANG, "-std=c11", *SANITIZERS, f"-DFL_SOURCES={checksum()}", "-fPIC", "-shared", "-o", str(part), *sources], check=True
-            )
-            part.rename(library)
-    # It has UndefinedBehaviorSanitizer's in it.
-    runtime = subprocess.run([CLANG, "-print-file-name=libclang_rt.asan-x86_64.so"], check=True, capture_output=True, text=True).stdout
-    return {
-        **{name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
-        "LD_PRELOAD": runtime.strip(),
-        # Python allocates much, and of where it did a few callers are enough.
-        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:malloc_context_size=3",
-        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-        "PYTHONMALLOC": "malloc",  # or the sanitizer would not see where Python's buffers end
-        "FINDLEAKS_TEST_KERNEL": str(library),
-    }
+    return sanitizers.environment(folder / "sanitized")
 
 
 def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -> None:

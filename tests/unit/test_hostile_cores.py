@@ -21,6 +21,7 @@ from hostile import PAGE, Claim, TooMuch, hostile, lines_run, tail, threads
 
 from findleaks.cli import main
 from findleaks.libc.loader import table_blocks
+from findleaks.runtimes.node.heap import chunks
 from findleaks.target.base import Piece
 from findleaks.target.core import open_core
 from findleaks.target.ranges import nonzero_pieces
@@ -269,3 +270,9 @@ def test_work_grows_as_the_number_of_modules(base: bytes, tmp_path: Path) -> Non
             assert len(core.modules()) >= count
             work.append(lines_run(partial(table_blocks, core)))
     assert work[1] < 6 * work[0]
+
+
+def test_chunks_of_v8_are_looked_for_where_there_is_something(base: bytes, tmp_path: Path) -> None:
+    path = hostile(tmp_path / "core", base, [Claim(FREE, 16 * TERABYTE)])
+    with open_core(str(path)) as core:
+        assert lines_run(lambda: chunks(core, frozenset([FREE])), 1_000_000) > 0

@@ -143,7 +143,7 @@ def test_disabled_and_limited(library: ctypes.CDLL) -> None:
     for _ in range(7):
         machine.call([])
     assert machine.counted() == {(Machine.key,): (3, 0)}
-    machine.memory[0] = 0
+    machine.memory[ENABLED] = 0
     machine.call([])
     assert machine.counters[0] == 7
 

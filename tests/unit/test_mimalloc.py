@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 
 import fake
 import pytest
+from hostile import PAGE, Claim, hostile, lines_run, tail
 
 from findleaks.allocators.directory import Directory, build
-from findleaks.allocators.mimalloc import aligned, checks, layout, lists
+from findleaks.allocators.mimalloc import aligned, checks, layout, lists, segments
 from findleaks.allocators.mimalloc.instance import Mimalloc
 from findleaks.engine.python.engine import PureEngine
+from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range
+from findleaks.target.core import open_core
 
 SEGMENT = 0x7F0000000000
 THREAD = 0x7EFF00001000
@@ -91,7 +97,7 @@ class Image:
         self.extra[top] = bytes(size + 0x11000)
         self.extra[0x7D0000000000] = bytes(0x10000)
         self.extra[0x401000] = struct.pack("<Q", top) + bytes(4088)
-        header = self.row.map_header
+        header = 80 if self.row.map_header else 0
         self.poke = {top + 16: top} if header else {}
         self.poke[top + header] = top + size + (0x1000 if header else 0)
         self.poke[top + header + 8 * (SEGMENT >> 29)] = 0x7D0000000000
@@ -264,3 +270,79 @@ def test_padding_is_known_by_blocks_in_use_wherever_they_are(right: bool) -> Non
     canaries = {block + SIZE - 8: lists.encode(block, KEYS, page.meta) & 0xFFFFFF00 if right else 0x41414141 for block in used}
     live = aligned.Live([page], lambda page: set(range(page.start, page.end, SIZE)) - set(used))
     assert checks.padded(Words(canaries), [page], live) is right  # type: ignore[arg-type]
+
+
+OLDEST = next(row for row in layout.SEGMENTS if "start" not in row.page.offsets)
+
+
+def test_a_page_of_2_1_0_whose_blocks_reach_out_of_its_segment() -> None:
+    """In 2.0.9, whose layout it has, they would begin 56 bytes earlier, and fit."""
+    image = Image(OLDEST)
+    first, second = image.area + 440, image.area + layout.SLICE + 440
+    fit = (2 * layout.SLICE - 384) // 440
+    for count in (fit - 1, fit):
+        image.fill(size=440, capacity=count, reserved=count, used=count, free=0, local=0, thread=0, slice_count=2)
+        record = image.memory[image.meta - SEGMENT :][: OLDEST.page.size]
+        image.put(image.meta + OLDEST.page.size, record)
+        image.fill(size=440, capacity=9, reserved=9, used=8, free=first + 3 * 440, local=0, thread=0, slice_count=1)
+        image.word(SEGMENT + OLDEST.header.offsets["segment_slices"], 4)
+        image.put(SEGMENT + OLDEST.header.offsets["kind"], struct.pack("<I", 1))
+        image.word(first + 3 * 440, 0)
+        directory = build(image.target(), PureEngine(X86_64))
+        assert sum("more than fit" in problem.what for problem in directory.problems) == (count == fit)
+        assert directory.blocks.find(first) >= 0
+        assert (directory.blocks.find(second) < 0) == (count == fit)
+
+
+@pytest.mark.parametrize("row", [layout.SEGMENTS[0], OLDEST], ids=["new", "old"])
+def test_segments_that_all_have_another_cookie(row: layout.Segments, tmp_path: Path) -> None:
+    """Each would be a mimalloc of its own: only so many are looked at."""
+    image = Image(row)
+    base = gzip.decompress((Path(__file__).parents[2] / "cores" / "sample.core.gz").read_bytes())
+    work = []
+    for count in (200, 800):
+        pages, claims = [], []
+        for number in range(count):
+            start = SEGMENT + number * layout.SEGMENT
+            page = bytes(image.memory[:PAGE]).replace(struct.pack("<Q", image.start), struct.pack("<Q", image.start - SEGMENT + start))
+            pages.append((number * PAGE, page))
+            claims.append(Claim(start, layout.SEGMENT, tail(base) + number * PAGE, PAGE))
+        path = hostile(tmp_path / str(count), base, claims, hole=count * PAGE, data=pages)
+        with open_core(str(path)) as core:
+            session = Session(core)
+            work.append(lines_run(lambda session=session: session.directory))  # type: ignore[misc]
+            directory = session.directory
+        assert sum(isinstance(one, Mimalloc) for one in directory.allocators) == segments.MOST
+        assert any(f"{count - segments.MOST - 1} more: they are not read" in problem.what for problem in directory.problems)
+    assert work[1] < 4 * work[0]
+
+
+class Counted(list[layout.Page]):
+    """Pages that count how often they are looked at."""
+
+    given = 0
+
+    def __iter__(self) -> Iterator[layout.Page]:
+        for page in super().__iter__():
+            self.given += 1
+            yield page
+
+
+def test_pages_that_all_have_another_heap() -> None:
+    """Their owners are looked up once, not for each heap."""
+    row, count = layout.SEGMENTS[0], 100
+    image = Image(row)
+    image.memory = bytearray((count + 2) * layout.SLICE)
+    records = []
+    for number in range(count):
+        start = SEGMENT + (number + 1) * layout.SLICE
+        image.fill(slice_count=1, start=start, heap=THREAD + 0x20000 + 64 * number, free=0, local=0, thread=0, used=0)
+        records.append(bytes(image.memory[image.meta - SEGMENT :][: row.page.size]))
+    for number, record in enumerate(records):
+        image.put(image.meta + number * row.page.size, record)
+    image.word(SEGMENT + row.header.offsets["slice_entries"], count + 1)
+    _, found = image.read()
+    assert len({page.heap for page in found.pages}) == count
+    found.pages = pages = Counted(found.pages)
+    found._read_delayed(row)
+    assert count <= pages.given <= 2 * count

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fuzz_outputs
 import profilefiles
 import pytest
 from hypothesis import given, settings
@@ -139,6 +140,19 @@ def test_heap(tmp_path: Path) -> None:
     assert file.read_text().endswith("7f0000000000-7f0000200000 r-xp 00000000 00:00 0 /lib/libc.so.6\n")
 
 
+def test_no_name_acts_on_a_terminal(tmp_path: Path) -> None:
+    """Of mappings, modules and the process, in the formats that are text, or that a program prints."""
+    acting = "/x\x1b[31m\n\r\u202e\udc9b/y"
+    profile = made(3)
+    profile.title = acting
+    profile.regions = [Region(0x400000, 0x500000, True, False, True, acting, 0)]
+    profile.modules = [Module(acting, 0x400000, 0x400000, 0x500000)]
+    for form, end in (("heap", ".heap"), ("pprof", ".pb.gz"), ("folded", ".folded"), ("speedscope", ".json"), ("flamegraph", ".html")):
+        file = written(tmp_path, profile, form, f"a{end}")
+        assert fuzz_outputs.wrong_file(file) == "", form
+    assert "/x\\x1b[31m\\012\\r\\u202e\\x9b/y" in (tmp_path / "a.heap").read_text()
+
+
 def _heap(file: Path) -> tuple[str, Counter[tuple[int, ...]]]:
     """As `go tool pprof` reads it: its sample types, and bytes by addresses, from which it takes one, as they are returned to."""
     raw = profilefiles.pprof(file, "-raw")
@@ -250,13 +264,23 @@ def test_blocks_as_csv_and_sqlite(tmp_path: Path) -> None:
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     assert found == [{name: "" if row[name] is None else str(row[name]) for name in COLUMNS} for row in ROWS]
-    write_sqlite(str(tmp_path / "a.db"), ROWS, {"process": "a"})
+    top = 0xFFFFFFFFFF600000
+    write_sqlite(str(tmp_path / "a.db"), ROWS, {"process": "a"}, [(1, 0, top, "vsyscall", 0, "", None, None)])
     base = sqlite3.connect(tmp_path / "a.db")
     rows = base.execute(f"SELECT {', '.join(COLUMNS)} FROM blocks ORDER BY size, hint IS NULL").fetchall()
     assert [(hex(address % (1 << 64)), *rest) for address, *rest in rows] == [tuple(row[name] for name in COLUMNS) for row in ROWS]
     assert base.execute("SELECT blocks, bytes FROM totals WHERE kind = 'definite'").fetchall() == [(1, 48)]
+    assert base.execute("SELECT site, frame, address, function FROM sites").fetchall() == [(1, 0, top - (1 << 64), "vsyscall")]
     assert base.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     base.close()
+
+
+def test_no_text_of_a_core_is_a_formula(tmp_path: Path) -> None:
+    """A spreadsheet runs what begins with one of these, and RTTI may name a class so."""
+    texts = ["=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "a=1"]
+    write_csv(str(tmp_path / "a.csv"), [{**ROWS[0], "type": text} for text in texts])
+    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
+        assert [row["type"] for row in csv.DictReader(file)] == [*(f"'{text}" for text in texts[:-1]), "a=1"]
 
 
 def _failing() -> Iterator[dict[str, object]]:

@@ -13,6 +13,7 @@ from containers import Building
 from findleaks import commands
 from findleaks.audit import fields
 from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
 
 
 @pytest.fixture(params=[graphs.kernel, graphs.pure], ids=["kernel", "pure"])
@@ -83,6 +84,22 @@ def test_more_words_than_fields(engine: Engine, monkeypatch: pytest.MonkeyPatch,
     assert "80 fields like block of 1.9 KiB+0x18: 80 blocks of 40 B, and 80 blocks of 72 B below them" in said
     assert "40 fields like block of 1.9 KiB+0x8: 40 blocks of 104 B" in said
     assert sum(field["retained_blocks"] for field in row["children"]) + 1 == row["retained_blocks"]
+
+
+@pytest.mark.parametrize("slots", [40, 400], ids=["structures", "array"])
+def test_the_first_of_many_words_leads_to_a_freed_block(engine: Engine, monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+    """It retains nothing, and the others are described by the first that does."""
+    monkeypatch.setattr(fields, "MOST", 16)
+    monkeypatch.setattr(fields, "LOOKED", 20)
+    made = Building()
+    blocks = [made.block(40) for _ in range(slots)]
+    made.blocks[0] = made.blocks[0]._replace(state=State.FREE)
+    words = [word for number, block in enumerate(blocks) for word in ((number + 1, block) if slots == 40 else (block,))]
+    made.put(made.variable("g_owner", 0x100, 8), made.block(8 * len(words), *words))
+    (row,) = asked(made, engine)["roots"]
+    assert row["retained_blocks"] == slots
+    found = row["children"] or [row]
+    assert sum(one["retained_blocks"] for one in found) in (slots - 1, slots)
 
 
 def objects(made: Building, count: int, each: int) -> list[int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from handmade import built_library, constant_of, core_with, opened
 
+from findleaks.target import files
 from findleaks.target.core import CoreTarget
 from findleaks.target.files import Place, open_regular
 
@@ -135,3 +136,70 @@ def test_a_file_that_was_replaced_after_it_was_looked_at_is_not_read(tmp_path: P
     mine.with_suffix(".new").write_bytes(library.read_bytes().replace(b"constant in the file", b"something else there"))
     os.replace(mine.with_suffix(".new"), mine)
     assert core.read(place.address, 20) == bytes(20)
+
+
+def mounted(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str]) -> None:
+    """As if these file systems, (folder, type), were mounted besides the root's."""
+    table = "".join(f"{50 + n} 27 0:9{n} / {folder} rw,relatime shared:1 - {kind} what rw\n" for n, (folder, kind) in enumerate(rows))
+    data = f"27 1 254:0 / / rw - ext4 /dev/vda rw\n{table}".encode()
+    kept = files.content
+    monkeypatch.setattr(files, "content", lambda path: data if path == "/proc/self/mountinfo" else kept(path))
+
+
+def test_mounts_of_the_kernel_and_of_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted(
+        monkeypatch, ("/proc", "proc"), (r"/a\040b", "nfs4"), ("/net", "autofs"), ("/over", "nfs"), ("/over", "ext4"), ("/tmp", "tmpfs")
+    )
+    assert files.foreign_mounts("/home/core") == {"/proc", "/a b", "/net"}
+    assert files.foreign_mounts("/a b/core") == {"/proc", "/net"}
+    assert files.foreign_mounts("/a bc/core") == {"/proc", "/a b", "/net"}
+    mounted(monkeypatch, ("/", "nfs"), ("/proc", "proc"))
+    assert files.foreign_mounts("/home/core") == {"/proc"}
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "autofs", "fuse.sshfs", "proc"])
+def test_no_file_is_touched_where_a_core_could_have_findleaks_wait(
+    tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Not the files, nor the folder that they are in: asking autofs for one mounts it."""
+    remote, here = tmp_path / "remote", tmp_path / "here"
+    mounted(monkeypatch, (str(remote), kind))
+    put(library, remote / "lib/libx.so")
+    here.mkdir()
+    (here / "liblink.so").symlink_to("../remote/lib/libx.so")
+    (here / "folder").symlink_to(remote)
+    put(library, here / "libx.so")
+
+    def of_core(path: str, folder: Path = here, sysroot: str = "") -> CoreTarget:
+        return opened(folder / "core", core_with(library, path), sysroot=sysroot)
+
+    touched = []
+    kept = os.open
+    with monkeypatch.context() as watched:
+        watched.setattr(os, "open", lambda path, *rest, **more: (touched.append(os.fsdecode(path)), kept(path, *rest, **more))[1])
+        named = (
+            f"{remote}/lib/libx.so",
+            f"{here}/liblink.so",
+            f"{here}/folder/lib/libx.so",
+            f"{here}/../remote/lib/libx.so",
+            f"{remote}/libnone.so",
+        )
+        for path in named:
+            assert not constant_of(of_core(path)), path
+    assert "here" in touched and not any(one in ("remote", "lib") or str(remote) in one for one in touched)
+    assert any("on another machine's file system" in warning for warning in of_core(named[0]).warnings)
+    assert constant_of(of_core(f"{here}/libx.so"))
+    assert constant_of(of_core(named[0], sysroot="/")), "the user named it"
+    assert constant_of(of_core(named[0], remote)), "the core itself is there"
+
+
+def test_files_of_the_kernel_are_not_read(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc/kmsg is a regular file; who reads it waits, or takes away what is in it."""
+    touched = []
+    kept = os.open
+    monkeypatch.setattr(os, "open", lambda path, *rest, **more: (touched.append(os.fsdecode(path)), kept(path, *rest, **more))[1])
+    for path in ("/proc/kmsg", f"/proc/self/root{library}", "/sys/kernel/notes"):
+        core = opened(tmp_path / "core", core_with(library, path))
+        assert core.symbol(LOCAL) is None
+        assert any("one of the kernel's" in warning for warning in core.warnings), path
+    assert "/" in touched and not {"proc", "sys", "/proc/kmsg"} & set(touched)

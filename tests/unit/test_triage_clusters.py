@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
+from hostile import lines_run
 
 from findleaks.triage.clusters import Leader, clusters
-from findleaks.triage.shapes import DATA, HELD, LOST, ZERO, Shape, library_name, stable_name
-from findleaks.triage.signature import described
+from findleaks.triage.identity import described
+from findleaks.triage.shapes import DATA, HELD, LOST, UNCLEAR, ZERO, Shape, library_name, stable_name
 
 REMAINS = (ZERO, DATA, HELD, f"{LOST}40 B", "libc data", f"{LOST}text")
 
@@ -28,7 +30,8 @@ def found(*several: list[Leader]) -> list[tuple[int, tuple[str, ...]]]:
 @pytest.mark.parametrize("seed", range(20))
 def test_remains_make_no_leaks(seed: int) -> None:
     some = leaders(150, [[DATA], [DATA, ZERO], REMAINS, REMAINS, REMAINS, REMAINS], seed=seed)
-    assert found(some) == [(150, ())]
+    ((weight, words),) = found(some)
+    assert weight == 150 and words[:2] == (DATA, DATA) and set(words[2:]) <= {UNCLEAR, f"{LOST}blocks"}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -48,7 +51,7 @@ def test_leaks_of_one_size_are_apart(seed: int, count: int) -> None:
 def test_leaks_that_differ_in_one_word_only() -> None:
     """By the kind of what it points to, and where enough of both are there."""
     named, plain = leaders(40, [[f"{LOST}text"], [DATA], [DATA]]), leaders(60, [[DATA], [DATA], [DATA]])
-    assert found(named, plain) == [(40, (f"{LOST}text",)), (60, ())]
+    assert found(named, plain) == [(40, (f"{LOST}text", DATA, DATA)), (60, (DATA, DATA, DATA))]
 
 
 def test_null_pointers_make_no_leaks() -> None:
@@ -58,8 +61,8 @@ def test_null_pointers_make_no_leaks() -> None:
 
 def test_few_blocks() -> None:
     one = leaders(1, [[HELD], ["shop code"], [DATA]])
-    assert found(one) == [(1, (HELD, "shop code"))]
-    assert found(one, leaders(1, [[HELD], ["shop code"], [ZERO]])) == [(2, (HELD, "shop code"))]
+    assert found(one) == [(1, (HELD, "shop code", DATA))]
+    assert found(one, leaders(1, [[HELD], ["shop code"], [ZERO]])) == [(2, (HELD, "shop code", DATA))]
     assert len(found(one, leaders(1, [[DATA], [DATA], [f"{LOST}text"]]))) == 2
 
 
@@ -69,8 +72,32 @@ def test_blocks_a_little_larger_belong_to_those_of_their_size() -> None:
     many = leaders(60, [[HELD], ["shop code"], [DATA]], size=72)
     assert [weight for weight, _ in found(usual, larger)] == [107]
     assert [weight for weight, _ in found(usual, many)] == [60, 100]
+    largest = leaders(2, [[HELD], ["shop code"], [DATA]], size=88)
+    assert [weight for weight, _ in found(usual, larger, largest)] == [109]
     assert [weight for weight, _ in found(usual, leaders(7, [[DATA], [f"{LOST}text"], [DATA]], size=72))] == [7, 100]
     assert [weight for weight, _ in found(usual, leaders(7, [[HELD], ["shop code"], [DATA]], size=88))] == [7, 100]
+
+
+def test_none_is_lost_where_each_is_a_little_larger_than_the_next() -> None:
+    sizes = [leaders(count, [[HELD], ["shop code"]], size) for count, size in ((100, 56), (30, 72), (8, 88))]
+    assert found(*sizes) == [(138, (HELD, "shop code"))]
+
+
+def test_work_grows_as_the_number_of_sizes() -> None:
+    work = []
+    for count in (500, 2000):
+        some = [one for number in range(count) for one in leaders(1, [[HELD], ["shop code"]], 48 + 32 * number)]
+        work.append(lines_run(partial(clusters, some)))
+    assert work[1] < 6 * work[0]
+
+
+def test_work_is_bounded_where_each_is_another_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core may claim thousands of modules, and each word may point into another."""
+    monkeypatch.setattr("findleaks.triage.clusters.MOST_WORK", 200_000)
+    some = [one for number in range(500) for one in leaders(4, [[f"lib{number} data"]] * 8)]
+    made: list[int] = []
+    assert lines_run(lambda: made.append(sum(len(cluster.members) for cluster in clusters(some))), 20_000_000) > 0
+    assert made == [2000]
 
 
 def test_texts_by_the_word_they_begin_with() -> None:

@@ -32,7 +32,7 @@ def acting(monkeypatch: pytest.MonkeyPatch) -> None:
             os.kill(os.getpid(), int(source.core.split()[1]))
         if source.core == "exit":
             os._exit(3)
-        if source.core == "for ever":
+        if source.core.startswith("for ever"):
             while True:
                 time.sleep(1)
         if source.core == "raise":

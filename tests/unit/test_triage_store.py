@@ -17,11 +17,11 @@ from findleaks.triage.groups import grouped
 from findleaks.triage.parquet import table
 from findleaks.triage.row import FAILED, OK, FindingLine, LeakSum, Row, unpacked
 
-LEAK = LeakSum("9f3a01c2", "64 B", '"GET …"', 10, 20, 1 << 70, (1 << 64) - 16)
+LEAK = LeakSum("9f3a01c2", "64 B", '"GET …"', 10, 20, 1 << 70, (1 << 64) - 16, "", 64, True, ("held", "→ 24 B", "."))
 GOOD = Row(
     *("/a/core", OK, "shop", "ab" * 20, "SIGSEGV", "crash_here", 1700000000.5, 20, 640),
     findings=(FindingLine("lost", 640, "Lost: 640 B."), FindingLine("kept", 9, "Kept.")),
-    signatures=(LEAK._replace(bytes=640), LEAK._replace(signature="0000", hint="", bytes=1)),
+    signatures=(LEAK._replace(bytes=640), LEAK._replace(signature="0000", hint="", bytes=1, size=80)),
     warnings=("one", "two", "one"),
     seconds=0.25,
     size=4096,
@@ -40,7 +40,6 @@ def test_rows_come_back(tmp_path: Path) -> None:
     good, bad = sorted(store.rows(str(tmp_path / "a.db")), key=lambda row: row.status, reverse=True)
     assert good == GOOD
     assert bad == dataclasses.replace(BAD, core="/a/\\xff\n'\"", error="empty \\xfe")
-    assert store.signatures(str(tmp_path / "a.db")) == {"9f3a01c2", "0000"}
     assert unpacked(GOOD.packed()) == GOOD
     with closing(store.resume(str(tmp_path / "a.db"), "1")) as base:
         assert base.done() == {"/a/core": (4096, 77), "/a/\\xff\n'\"": (0, 77)}
@@ -53,12 +52,18 @@ def test_rows_come_back(tmp_path: Path) -> None:
 def test_the_documented_query(tmp_path: Path) -> None:
     rows = [dataclasses.replace(GOOD, core=f"/{at}", time=100.0 + at) for at in range(3)]
     made(tmp_path / "a.db", *rows, BAD)
+    found = grouped(rows)
+    with closing(store.resume(str(tmp_path / "a.db"), "1")) as base:
+        base.name(found.groups)
     query = re.search(r"^    (SELECT signature.*?;)$", store.__doc__ or "", re.M | re.S)
     assert query
     with closing(sqlite3.connect(tmp_path / "a.db")) as base:
-        found = base.execute(query[1]).fetchall()
-    expected = [(one.signature, one.what, one.cores, one.blocks, one.bytes, one.first, one.last) for one in grouped(rows)]
-    assert found == expected == [("9f3a01c2", "64 B", 3, 60, 1920, 100.0, 102.0), ("0000", "64 B", 3, 60, 3, 100.0, 102.0)]
+        rows_found = base.execute(query[1]).fetchall()
+    expected = [(one.signature, one.what, one.cores, one.blocks, one.bytes, one.first, one.last) for one in found.groups]
+    assert rows_found == expected and [one[2:] for one in expected] == [(3, 60, 1920, 100.0, 102.0), (3, 60, 3, 100.0, 102.0)]
+    assert expected[0][1] == "cycle of 64 B → 24 B; refers to held"
+    again = next(row for row in store.rows(str(tmp_path / "a.db")) if row.core == "/0")
+    assert [leak._replace(what="64 B") for leak in again.signatures] == list(rows[0].signatures)
 
 
 def test_it_replaces_nothing(tmp_path: Path) -> None:
@@ -94,6 +99,9 @@ def test_one_that_was_hardly_begun_is_gone_on_with(tmp_path: Path) -> None:
         ("UPDATE cores SET time = 'soon'", "damaged"),
         ("UPDATE leaks SET example = 'x'", "damaged"),
         ("UPDATE leaks SET bytes = -1", "a count was expected"),
+        ("UPDATE cores SET seconds = 'nan'", "a time was expected"),
+        ("UPDATE cores SET seconds = 9e999", "a time was expected"),
+        ("UPDATE leaks SET what = CAST(x'ff' AS TEXT)", "damaged"),
     ],
 )
 def test_another_database_is_refused(tmp_path: Path, change: str, why: str) -> None:
@@ -110,10 +118,37 @@ def test_any_byte_may_be_wrong(tmp_path: Path) -> None:
     data = (tmp_path / "a.db").read_bytes()
     for at in range(0, len(data), 997):
         (tmp_path / "b.db").write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
-        try:
-            assert len(list(store.rows(str(tmp_path / "b.db")))) <= 20
-        except FindleaksError as error:
-            assert "\n" not in str(error)
+        for read in (list_of_rows, gone_on_with):
+            try:
+                assert len(read(str(tmp_path / "b.db"))) <= 20
+            except FindleaksError as error:
+                assert "\n" not in str(error)
+
+
+def list_of_rows(path: str) -> list[Row]:
+    return list(store.rows(path))
+
+
+def gone_on_with(path: str) -> dict[str, tuple[int, int]]:
+    with closing(store.resume(path, "1")) as base:
+        return base.done()
+
+
+def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
+    """Else a b-tree whose page is its own child would be read for ever."""
+    path = tmp_path / "a.db"
+    made(path, *(dataclasses.replace(GOOD, core=f"/{at}" + "x" * 400) for at in range(100)))
+    with closing(sqlite3.connect(path)) as base:
+        (page,) = base.execute("SELECT rootpage FROM sqlite_master WHERE name = 'cores'").fetchone()
+        (size,) = base.execute("PRAGMA page_size").fetchone()
+    data = bytearray(path.read_bytes())
+    at = (page - 1) * size
+    assert data[at] == 5  # an interior page of a table (https://www.sqlite.org/fileformat.html)
+    data[at + 8 : at + 12] = page.to_bytes(4, "big")
+    path.write_bytes(data)
+    for read in (list_of_rows, gone_on_with):
+        with pytest.raises(FindleaksError, match="damaged"):
+            read(str(path))
 
 
 def test_parquet_has_the_rows(tmp_path: Path) -> None:

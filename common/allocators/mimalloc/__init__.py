@@ -13,15 +13,12 @@ from findleaks.allocators.base import Allocator
 from findleaks.allocators.bulk import pointing
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.mimalloc.map_header import is_map_size, map_header
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 
 SEGMENT = 1 << 25  # bytes of a segment of 2.x, and its alignment
-MAP_HEADER = 80  # bytes before the entries of the page map of 3.6 (layout.py)
-MIN_MAP, MAX_MAP = 1 << 12, 1 << 23
-"""Bytes of the first level of the page map, a power of two: 8 for each 512 MiB of address space."""
-
 CANDIDATES = 1 << 12  # pointers of one file that are tried as page maps
 
 
@@ -87,8 +84,7 @@ def _page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low:
 
 def _is_page_map(memory: Memory, address: int) -> bool:
     """Whether the map's entry for the lowest addresses points to the end of its first level."""
-    size = (memory.word(address) or 0) - address
     # 3.6: a header, with the bytes of the first level and the map's own address
     if memory.word(address + 16) == address:
-        size = ((memory.word(address + MAP_HEADER) or 0) - address) // (2 * MIN_MAP) * (2 * MIN_MAP)
-    return MIN_MAP <= size <= MAX_MAP and not size & (size - 1)
+        return map_header(memory, address) > 0
+    return is_map_size((memory.word(address) or 0) - address)

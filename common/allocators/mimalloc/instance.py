@@ -23,7 +23,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
 HEAP_BYTES = 2840  # bytes of mi_heap_t of 2.x, at least
-MAX_DELAYED = 1 << 20  # nodes of a heap's thread_delayed_free list, at most
+MAX_DELAYED = 1 << 24  # nodes of all heaps' thread_delayed_free lists, at most
 SHOWN = 16  # problems of one kind that are listed one by one
 
 Key = TypeVar("Key")
@@ -124,19 +124,22 @@ class Mimalloc(Allocator):
     def _read_delayed(self, layout: Segments) -> None:
         """Read each heap's thread_delayed_free: blocks of full pages that other threads freed."""
         word = self.memory.word
-        for heap in sorted({page.heap for page in self.pages if page.heap}):
-            owners = {page.owner for page in self.pages if page.heap == heap}
+        owned: dict[int, set[int]] = {}
+        for one in self.pages:
+            if one.heap:
+                owned.setdefault(one.heap, set()).add(one.owner)
+        seen: set[int] = set()
+        for heap, owners in sorted(owned.items()):
             at = next((heap + offset for offset in layout.delayed if word(heap + offset + 8) in owners), 0)
             if not at:
                 continue
             self._own.append(Range(heap, heap + HEAP_BYTES))
             keys = (word(at + DELAYED_KEYS) or 0, word(at + DELAYED_KEYS + 8) or 0) if layout.keyed else (0, 0)
             node = word(at) or 0
-            seen: set[int] = set()
             while node and len(seen) < MAX_DELAYED:
                 page = self.page_at(node)
                 if page is None or (node - page.start) % page.size or node in seen:
-                    what = f"runs into itself at {node:#x}" if node in seen else f"leads to {node:#x}, which is no block"
+                    what = f"runs into itself or another at {node:#x}" if node in seen else f"leads to {node:#x}, which is no block"
                     self.problems.append(Problem(at, f"thread_delayed_free of the heap at {heap:#x} {what}: what follows counts as in use"))
                     break
                 seen.add(node)

@@ -17,9 +17,6 @@ SEGMENT = 1 << 25  # bytes: MI_SEGMENT_SIZE of 2.x, and its alignment
 SMALLEST_ALIGNMENT = 32
 """Bytes. Blocks are aligned to 16 (MI_MAX_ALIGN_SIZE); larger alignments may move the pointer."""
 
-MAP_HEADER = 80
-"""Bytes before the entries of 3.6's page map: their number, bytes, memid with its address, …"""
-
 
 class Page(NamedTuple):
     """A mimalloc page: `reserved` blocks of `size` bytes from `start`, `capacity` of them cut.
@@ -123,7 +120,7 @@ class Pages:
     pointer: bool
     unit: int = 8  # bytes in a unit of page_woffset
     arena_kind: int = 7  # MI_MEM_ARENA: memid has the arena's address
-    map_header: int = 0  # bytes before the first entry of the page map
+    map_header: bool = False  # before the page map's entries: their number, bytes, memid, …
     arena_fields: int = 0  # offset in mi_arena_t of start, slice_count, info_slices in a row, or 0
 
     @property
@@ -137,7 +134,7 @@ def _pages() -> Iterator[Pages]:
     # 3.6.0, whose source was not at hand: derived from Debian's library in running processes. Only
     # the build without keys is known.
     page = "8x, Q owner, Q free, Q local, Q size, H used, 6x, Q start, H capacity, H reserved, 4x, Q thread, Q heap"
-    yield Pages("3.6", Record(f"{page}, 24x, {memid}"), False, False, 1, 6, MAP_HEADER, 40)
+    yield Pages("3.6", Record(f"{page}, 24x, {memid}"), False, False, 1, 6, True, 40)
     common = "Q owner, Q free, H used, H capacity, H reserved, 2x, Q local, Q thread, Q size"
     for keyed, keys in KEYS:
         yield Pages("3.4", Record(f"{common}, I start, 4x, {keys}Q heap, 24x, {memid}"), keyed, False)

@@ -14,7 +14,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, MAP_HEADER, PAGES, SLICE, Page, Pages, page_of
+from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, PAGES, SLICE, Page, Pages, page_of
+from findleaks.allocators.mimalloc.map_header import map_header
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
@@ -53,7 +54,7 @@ class Found:
 def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[Found]:
     """The instance whose page map is at `top`, or None where the map leads to no page."""
     memory = Memory(target)
-    header = MAP_HEADER if memory.word(top + 16) == top else 0
+    header = map_header(memory, top) if memory.word(top + 16) == top else 0
     table = top + header
     first = memory.word(table)
     if first is None:
@@ -111,7 +112,7 @@ def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pa
     metas = list(entries)
     sample = metas[:: max(1, len(metas) // SAMPLE)]
     best, most = None, 0
-    for layout in (row for row in PAGES if row.map_header == header):
+    for layout in (row for row in PAGES if row.map_header == bool(header)):
         fits = 0
         for meta, record in _records(memory, layout, sample):
             if record is None or _wrong(record, entries[meta]):

@@ -7,7 +7,7 @@ cookie, so this XOR is the same for all segments of an instance."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -20,6 +20,8 @@ from findleaks.target.base import Range, Target
 HUGE_SIZE = 1 << 31  # MI_HUGE_BLOCK_SIZE, in xblock_size for sizes that do not fit in it
 
 MASK = (1 << 64) - 1
+MOST = 64
+"""Instances that are read. A process has one for each copy of mimalloc that is linked into it."""
 
 
 @dataclass
@@ -72,14 +74,17 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
 
 
 def _settled(found: Iterable[Found]) -> Iterable[Found]:
-    """Merge an instance of one segment into one with many and the same layout: its cookie differs
-    because it is corrupt, not because there is another instance."""
+    """The largest instances, at most MOST. An instance of one segment is merged into one with many
+    and the same layout: its cookie differs because it is corrupt, not because there is another."""
     entries = sorted(found, key=lambda entry: -sum(len(segment.pages) for segment in entry.segments))
     kept: list[Found] = []
+    homes: dict[Segments, Found] = {}
     for entry in entries:
-        home = next((k for k in kept if (k.layout, len(entry.segments)) == (entry.layout, 1) and len(k.segments) > 1), None)
-        if home is None:
+        home = homes.get(entry.layout)
+        if home is None or len(entry.segments) > 1:
             kept.append(entry)
+            if len(entry.segments) > 1:
+                homes.setdefault(entry.layout, entry)
             continue
         segment = entry.segments[0]
         right, at = segment.start ^ home.secret, segment.start + home.layout.header.offsets["cookie"]
@@ -89,8 +94,14 @@ def _settled(found: Iterable[Found]) -> Iterable[Found]:
     for entry in kept:
         entry.segments.sort(key=lambda segment: segment.start)
         if "start" not in entry.layout.page.offsets:
-            _settle_starts(entry.segments)
-    return [entry for entry in kept if any(segment.pages for segment in entry.segments) or len(entry.segments) > 1]
+            _settle_starts(entry)
+    found = [entry for entry in kept if any(segment.pages for segment in entry.segments) or len(entry.segments) > 1]
+    if len(found) > MOST:
+        at = found[MOST].segments[0].start
+        found[0].problems.append(
+            Problem(at, f"segment {at:#x} has another cookie, as have {len(found) - MOST - 1} more: they are not read")
+        )
+    return found[:MOST]
 
 
 def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem]) -> Optional[Segment]:
@@ -165,11 +176,11 @@ def _wrong(page: Page, area: int, end: int) -> str:
     return ""
 
 
-def _settle_starts(segments: Sequence[Segment]) -> None:
+def _settle_starts(found: Found) -> None:
     """Correct the first block of pages of 2.1.0 to 2.1.2, which differs from 2.0.9, whose layout
     they have; blocks on free lists show which version this is."""
     votes: Counter[bool] = Counter()
-    for page in (page for segment in segments for page in segment.pages):
+    for page in (page for segment in found.segments for page in segment.pages):
         head = page.free if not any(page.keys) else 0
         if head and page.size <= 1024:
             area = page.start - 384
@@ -177,10 +188,18 @@ def _settle_starts(segments: Sequence[Segment]) -> None:
             if older != newer:
                 votes[newer] += 1
     if votes[True] > votes[False]:
-        for segment in segments:
-            segment.pages = [
-                page._replace(start=page.start - 384 + (3 * page.size if page.size <= 64 else page.size if page.size <= 512 else 0))
-                if 8 <= page.size <= 1024
-                else page
-                for page in segment.pages
-            ]
+        for segment in found.segments:
+            segment.pages = [page for page in map(_newer, segment.pages) if _fits(page, segment, found.problems)]
+
+
+def _newer(page: Page) -> Page:
+    if not 8 <= page.size <= 1024:
+        return page
+    return page._replace(start=page.start - 384 + (3 * page.size if page.size <= 64 else page.size if page.size <= 512 else 0))
+
+
+def _fits(page: Page, segment: Segment, problems: list[Problem]) -> bool:
+    why = _wrong(page, 0, segment.end)
+    if why:
+        problems.append(Problem(page.meta, f"page {page.meta:#x} of segment {segment.start:#x} {why}: its blocks are not read"))
+    return not why

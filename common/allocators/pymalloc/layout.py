@@ -92,6 +92,7 @@ VARIABLES = (
     Variables("3.12 and later (struct _obmalloc_mgmt)", 1, 2, 3, 4, 4 + _N, 5 + _N, 6 + _N, -POOLS),
     Variables("3.9 to 3.11, link-time optimised", -2, -1, 2 + _N, 2, -3, -4, -5, 0),
     Variables("3.9 to 3.11, link-time optimised", -2, -1, 3 + _N, 3, -3, -4, -5, 0),
+    Variables("3.11 for AArch64, link-time optimised", -1, -2, -3, 4, 1, 2, 3, 0),
     Variables(
         "3.11, library, link-time optimised",
         -1,

@@ -54,7 +54,7 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
     found: dict[int, None] = {}
     for start, end in subtract(place.image.data, place.variables()):
         for piece in nonzero_pieces(memory.target, start, end):
-            _, values = pointing(engine, piece, 1 << 16, 1 << 47)
+            _, values = pointing(engine, piece, 1 << 16, memory.target.arch.top)
             # a program may have a million pointers here
             for number, value in enumerate(dict.fromkeys(values)):
                 if number % 4096 == 0 and memory.target.interrupted():
@@ -86,7 +86,7 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
     """
     known = set(chain)
     named: list[tuple[int, int, int]] = []  # distance from the thread pointer, cache, thread
-    low, high = (min(chain) - NEAR, max(chain) + NEAR) if chain else (1 << 16, 1 << 47)
+    low, high = (min(chain) - NEAR, max(chain) + NEAR) if chain else (1 << 16, memory.target.arch.top)
     seen: set[int] = set()
     for thread in memory.target.threads():
         pointer = thread.thread_pointer

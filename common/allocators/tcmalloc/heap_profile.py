@@ -106,9 +106,14 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
     regions = memory.target.regions()
     low, high = (regions[0].start, regions[-1].end) if regions else (1, 1)
     found: list[tuple[bool, bool, Layout, int]] = []
+    tried: set[int] = set()  # tables of the page heap point to the same few things again and again
     for _, address in words_between(memory.target, engine, image.data, max(low, 1), high):
-        found += [(*marks, layout, address) for layout, marks in _layouts(memory, image, address)]
-        if found and all(max(found)[:2]):
+        if address in tried:
+            continue
+        tried.add(address)
+        fit = [(*marks, layout, address) for layout, marks in _layouts(memory, image, address)]
+        found += fit
+        if any(all(one[:2]) for one in fit):
             break
     # Whichever of both is damaged, the other one shows the profile.
     for mapped, listed, layout, address in sorted(found, key=lambda one: one[:2])[-1:]:

@@ -6,6 +6,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -85,6 +86,10 @@ class Reader(Memory):
     def places(self, values: Iterable[int]) -> list[Place]:
         """The blocks in use that these values point into."""
         return [place for place in map(self.place, values) if place is not None]
+
+    def first_place(self, values: Iterable[int]) -> list[Place]:
+        """The first of `places`, if there is one."""
+        return list(islice(filter(None, map(self.place, values)), 1))
 
     def alike(self, one: Place, other: Optional[Place]) -> bool:
         """Whether `other` could be a node like `one`: at the same offset of another block of its

@@ -82,9 +82,10 @@ class PureEngine:
         nodes: array[int] = array("Q")
         ends: array[int] = array("Q")
         problems = []
+        most = sum(len(piece.data) // self.arch.word for piece in pieces)
         for number, head in enumerate(heads):
             low, high = within[2 * number : 2 * number + 2] if within else (0, self.arch.mask)
-            found, problem = self._follow(pieces, head, next_offset, False, limit, low, high)
+            found, problem = self._follow(pieces, head, next_offset, False, min(limit, most - len(nodes)), low, high)
             nodes += found
             ends.append(len(nodes))
             if problem:

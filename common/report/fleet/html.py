@@ -16,7 +16,7 @@ from findleaks.triage.row import Row
 
 MAX_ROWS, MAX_GROUPS = 20_000, 2_000
 """Cores and groups on the page, at most: those that lost most."""
-MAX_LEAKS, MAX_LINES = 30, 10  # leaks of a core, at most; findings and warnings
+MAX_LEAKS, MAX_LINES = 100, 10  # leaks of a core, at most; findings and warnings
 _NAME, _LINE = 300, 600  # characters of a name and of a sentence, at most
 _LAST_DATE = 8e12  # seconds since 1970
 

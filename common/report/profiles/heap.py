@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.errors import UsageError
+from findleaks.escaping import visible
 from findleaks.report.profile import BYTES, COUNT, Profile
 from findleaks.target.base import Region
 
@@ -35,7 +36,7 @@ def render(profile: Profile) -> bytes:
             continue
         blocks, size = sums.get(stack, (0, 0))
         sums[stack] = blocks + sample.values[0], size + sample.values[1]
-    return "".join(_lines(profile, sums)).encode("utf-8", "surrogateescape")
+    return "".join(_lines(profile, sums)).encode()
 
 
 def _lines(profile: Profile, sums: dict[tuple[int, ...], tuple[int, int]]) -> Iterator[str]:
@@ -51,6 +52,6 @@ def _lines(profile: Profile, sums: dict[tuple[int, ...], tuple[int, int]]) -> It
 
 def _mapping(region: Region) -> str:
     flags = f"{'r' if region.readable else '-'}{'w' if region.writable else '-'}{'x' if region.executable else '-'}"
-    name = region.name.replace("\n", "\\012")  # as the kernel writes it
+    name = visible(region.name.replace("\n", "\\012"))  # as the kernel writes line ends
     flags += "p" if region.private else "s"
     return f"{region.start:x}-{region.end:x} {flags} {region.file_offset:08x} 00:00 0 {name}".rstrip() + "\n"

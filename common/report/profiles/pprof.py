@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 from typing import Any
 
+from findleaks.escaping import visible
 from findleaks.report.profile import Frame, Profile
 from findleaks.report.profiles.protobuf_loader import require_protobuf
 from findleaks.target.base import Module
@@ -154,4 +155,4 @@ class _Writer:
         return number
 
     def _string(self, text: str) -> int:
-        return self._strings.setdefault(text.encode("utf-8", "replace").decode(), len(self._strings))
+        return self._strings.setdefault(visible(text), len(self._strings))

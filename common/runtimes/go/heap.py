@@ -27,7 +27,7 @@ TABLE = 8 << 22  # bytes of the table of arenas
 
 # By architecture, what is added to an address before it is divided by ARENA to give its entry (less
 # arenaBaseOffset).
-OFFSETS = {"x86-64": 1 << 47, "aarch64": 0}
+OFFSETS = {"x86-64": 1 << 47, "AArch64": 0}
 
 # Offset of the spans in a heapArena: since 1.22; behind the bitmap of 1.20 and 1.21 and its
 # noMorePtrs; behind that of 1.19 and before.

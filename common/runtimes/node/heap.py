@@ -94,7 +94,7 @@ def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) 
     # A chunk may have unreadable parts inside.
     hidden = merged([Range(region.start, region.end) for region in regions if not region.readable])
     for start, end in merged([Range(region.start, region.end) for region in regions]):
-        for at in interruptible(target, range(-(-start // CHUNK) * CHUNK, end, CHUNK), 256):
+        for at in interruptible(target, _places(target, start, end), 256):
             headers = dict(_headers(memory, at, heaps)) if not (inside(hidden, at) or inside(others, at)) else {}
             if headers:
                 headed.append((at, end, headers))
@@ -102,6 +102,16 @@ def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) 
     # Other memory may look like a chunk with another kind of header.
     header = max(votes, key=lambda one: (votes[one], one), default=(0, 0))
     return _sized([(at, end, headers[header]) for at, end, headers in headed if header in headers])
+
+
+def _places(target: Target, start: int, end: int) -> Iterator[int]:
+    """Where chunks may begin in [start, end), ascending: not where all is known to be zeros, which
+    may be terabytes."""
+    after = -(-start // CHUNK) * CHUNK
+    for low, high in target.nonzero(start, end):
+        for at in range(max(low // CHUNK * CHUNK, after), high, CHUNK):
+            yield at
+            after = at + CHUNK
 
 
 def _headers(memory: Memory, at: int, heaps: frozenset[int]) -> Iterator[tuple[Header, tuple[int, ...]]]:

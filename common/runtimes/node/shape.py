@@ -59,8 +59,6 @@ class Shape(NamedTuple):
 def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape]:
     """The layout; None if V8's functions are not as expected, or no isolate has such an array.
     `heap` is its offset in an isolate."""
-    if target.arch.name != "x86-64":
-        return None
     code = code_of(target, (STATISTICS,))
     slots = _slots(code)
     limits = (one.immediate for one in code_of(target, (VALID,)) if one.name == "cmp" and one.displacement is None)

@@ -90,9 +90,7 @@ def exported(target: Target, files: Sequence[Module], name: str) -> Optional[Sym
 
 
 def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
-    """The instructions from `address` on; [] if unreadable, not of x86-64, or without capstone."""
-    if target.arch.name != "x86-64":
-        return []
+    """The instructions from `address` on; [] if unreadable, or without capstone."""
     try:
         lengths = (min(size or LONGEST, LONGEST), 64)
         return next((found for found in (list(instructions_at(target, address, length)) for length in lengths) if found), [])

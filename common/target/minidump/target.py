@@ -51,7 +51,8 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         self.unknown_registers = "the vector registers beyond 128 bits" if dump.vectors else "the vector registers"
         self.taken_at, self.start_time = float(file.written) or None, dump.started
         mapped = [Region(e.start, e.end, True, True, False) for e in self._extents]
-        search = ModuleFiles(exe, self._sysroot, remedy, "the minidump", self._folders())
+        search = ModuleFiles(exe, self._sysroot, remedy, "the minidump", self.path, self._folders())
+        self.separate.shunned = search.shunned
         entry = dump.auxv.get(AT_PHDR, 0) or dump.auxv.get(AT_ENTRY, 0)
         self._images, self._files = found_images(self.read, dump.modules, dump.regions, mapped, entry, search)
         self._modules = [image.module for image in self._images]

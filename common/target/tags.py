@@ -1,0 +1,34 @@
+"""Pointers with tags: on AArch64 the processor ignores an address's top byte, where HWASan and the
+memory tagging extension (MTE) keep a tag. A process that passes such pointers to the kernel has
+asked for it (prctl PR_SET_TAGGED_ADDR_CTRL), which its core records (Linux 6.x,
+Documentation/arm64/tagged-address-abi.rst; NT_ARM_TAGGED_ADDR_CTRL).
+
+A word is a tagged pointer if its other unused bits (48 to 55), which are 0 in addresses of a
+process, are 0: text and most other values have them set, and stay as they are."""
+
+from __future__ import annotations
+
+from findleaks.target.base import Piece
+
+ENABLED = 1  # PR_TAGGED_ADDR_ENABLE
+
+_WORD, _TOP, _UNUSED = 8, 7, 6  # bytes: of a word; the places of the tag and of bits 48 to 55 in it
+_KEPT = bytes([0]) + bytes([0xFF]) * 255  # by bits 48 to 55: which bits of the top byte are kept
+
+
+def untagged(piece: Piece) -> Piece:
+    """A piece whose aligned words have no tags: itself if none has one, else a copy."""
+    first = -piece.address % _WORD
+    end = first + (len(piece.data) - first) // _WORD * _WORD
+    tops = bytes(piece.data[first + _TOP : end : _WORD])
+    if tops.count(0) == len(tops):
+        return piece
+    kept = bytes(piece.data[first + _UNUSED : end : _WORD]).translate(_KEPT)
+    data = bytearray(piece.data)
+    cleared = int.from_bytes(tops, "little") & int.from_bytes(kept, "little")
+    data[first + _TOP : end : _WORD] = cleared.to_bytes(len(tops), "little")
+    return Piece(piece.address, memoryview(data))
+
+
+def untagged_word(word: int) -> int:
+    return word & (1 << 56) - 1 if not word >> 48 & 0xFF else word

@@ -1,0 +1,36 @@
+"""What a leak is called: its signature, and its description for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from findleaks.formatting import number
+from findleaks.triage.clusters import said
+from findleaks.triage.shapes import DATA, LOST, UNCLEAR, ZERO, ZEROS_LABEL
+
+
+def signature_of(program: str, label: str, size: int, words: Sequence[str]) -> str:
+    """12 hexadecimal digits: a digest of the program's name and of what the lost blocks are. Of
+    their words only what says something counts."""
+    meant = ["" if said(word) == DATA else said(word) for word in words]
+    key = "\n".join([program, label, str(size), "\t".join(meant).rstrip("\t")])
+    return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+
+
+def described(label: str, size: int, ring: bool, words: Sequence[str]) -> str:
+    """What a signature is of, for a reader: "48 B → text, 48 B", "cycle of 64 B", "Foo"."""
+    sized = f"{number(size)} B" if size else ""
+    if label == ZEROS_LABEL:
+        text = f"{sized or 'blocks'} of zeros"
+    elif label:
+        text = f"{label} ({sized})" if sized else label
+    else:
+        text = sized or "blocks of varying size"
+    targets = list(dict.fromkeys(word[len(LOST) :] for word in words if word.startswith(LOST)))
+    others = list(dict.fromkeys(word for word in words if word not in (DATA, ZERO, UNCLEAR) and not word.startswith(LOST)))
+    if targets:
+        text += f" → {', '.join(targets)}"
+    if others:
+        text += f"; refers to {', '.join(others)}"
+    return f"cycle of {text}" if ring else text

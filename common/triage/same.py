@@ -1,0 +1,108 @@
+"""The same leak in many cores.
+
+One core may have a single block of a leak, and not see which of its words are always pointers and
+which are remains; or all of its blocks may point to what happened to be held there. So the leaks of
+all cores are compared, those of most blocks first, and each joins the one that it has most in
+common with, unless both are in the same cores: what differs in one core is two leaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from findleaks.triage.clusters import Cluster, Leader, alike, common_tokens, compared, pointers, said, varying, with_larger
+from findleaks.triage.row import LeakSum
+from findleaks.triage.shapes import LOST, UNCLEAR, ZERO, Shape
+
+SIZES = 8  # sizes of one shape, few blocks each, from which on it is one leak of varying size
+BESIDE = 0.5  # share of the cores of one that have the other, too, from which on they are two leaks
+
+
+class Same(NamedTuple):
+    """One leak: `signatures` are those that it has in single cores. `size`: 0 where it varies."""
+
+    label: str
+    size: int
+    ring: bool
+    words: tuple[str, ...]
+    signatures: tuple[str, ...]
+
+
+@dataclass
+class _Seen:
+    """A signature: the leader that represents all leaks of it, and the cores that they are in."""
+
+    leader: Leader
+    cores: set[int] = field(default_factory=set)
+
+
+def same_leaks(leaks: Iterable[tuple[int, LeakSum]]) -> list[Same]:
+    """The leaks of one program, each with the number of its core, as groups of the same leak."""
+    seen = _by_signature(leaks)
+    names = list(seen)
+    by_kind: dict[tuple[str, int], list[Leader]] = {}
+    for leader in common_tokens([one.leader for one in seen.values()]):
+        by_kind.setdefault((leader.shape.label, leader.size), []).append(leader)
+    cores = [one.cores for one in seen.values()]
+    found = [Cluster(size, members) for (_, size), several in sorted(by_kind.items()) for members in _joined(several, cores)]
+    same: dict[tuple[str, int, tuple[str, ...]], Cluster] = {}
+    for size, one in varying(with_larger(found), SIZES):
+        key = one.label, size, tuple(map(said, one.words))
+        same[key] = same[key].joined(one) if key in same else one
+    return [
+        Same(label, size, one.ring, one.words, tuple(sorted(names[leader.start] for leader in one.members)))
+        for (label, size, _), one in same.items()
+    ]
+
+
+def _by_signature(leaks: Iterable[tuple[int, LeakSum]]) -> dict[str, _Seen]:
+    """The signatures in order; `start` of each leader is its number."""
+    found: dict[str, list[tuple[int, LeakSum]]] = {}
+    for core, leak in leaks:
+        found.setdefault(leak.signature, []).append((core, leak))
+    seen = {}
+    for number, (signature, several) in enumerate(sorted(found.items())):
+        label, size = several[0][1].label, several[0][1].size
+        words = tuple(_common(column) for column in zip(*(leak.words for _, leak in several)))
+        count = sum(leak.leaks for _, leak in several)
+        ring = 2 * sum(leak.leaks for _, leak in several if leak.ring) > count
+        leader = Leader(Shape(label, not size, ring, words), size, number, count, 0, 0)
+        seen[signature] = _Seen(leader, {core for core, _ in several})
+    return seen
+
+
+def _common(column: Iterable[str]) -> str:
+    """The class of a word in several cores, of one signature."""
+    classes = set(column)
+    if len(classes) == 1:
+        return classes.pop()
+    return f"{LOST}blocks" if all(said(one) == LOST for one in classes) else min(classes - {UNCLEAR, ZERO}, default=UNCLEAR)
+
+
+def _joined(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[Leader]]:
+    """Leaks of one label and size, those of most blocks first, each with those it is the same
+    as."""
+    found: list[list[Leader]] = []
+    inside: list[set[int]] = []
+    for leader in sorted(leaders, key=lambda one: (-one.leaks, one.shape.words, one.start)):
+        own = cores[leader.start]
+        near = []
+        for at, several in enumerate(found):
+            agree, contradict = compared(several[0].shape.words, leader.shape.words)
+            if _same(several[0].shape.words, leader.shape.words) and len(own & inside[at]) < max(BESIDE * len(own), 1):
+                near.append((agree - contradict, -at))
+        if near:
+            at = -max(near)[1]
+            found[at].append(leader)
+            inside[at] |= own
+        else:
+            found.append([leader])
+            inside.append(set(own))
+    return found
+
+
+def _same(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether they are alike, and have a pointer in common if both have any."""
+    return alike(one, other) and (not pointers(one) or not pointers(other) or compared(one, other)[0] > 0)

@@ -1,0 +1,327 @@
+"""Cores of other machines, looked at on this one: true ones, of Debian's kernels under qemu (tests/support/foreign.py). Every block of the
+truth program is called what it is, whatever the malloc; every door gives one answer; and the host's libc is never taken for the core's."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+import foreign
+import foreign_truth
+import nodes
+import pytest
+import truth
+from accuracy import FLAGS, SOURCE, Settle
+from debuggers import GDB_LOADER, PATIENCE, ROOT, environment, findleaks, lldb, objects, ran
+from foreign import ARM64, ARM64_16K
+from mallocs_mimalloc import settle
+
+MACHINES = ("arm64",)
+NO_FILES = re.compile(r"truth, libc\.so\.6, ld-linux-[\w-]+\.so\.\d: not on this machine: .*")
+
+
+@pytest.fixture(scope="module", params=MACHINES)
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[truth.Record]]:
+    """The core in cores/, and what its program said."""
+    core, said = foreign_truth.kept(request.param, tmp_path_factory.mktemp(request.param))
+    return core, truth.parse(said)
+
+
+def check_warnings(warnings: list[str]) -> None:
+    assert len(warnings) == 1
+    assert NO_FILES.fullmatch(warnings[0]), warnings
+
+
+def test_every_block_is_called_what_it_is(kept: tuple[Path, list[truth.Record]]) -> None:
+    core, records = kept
+    blocks, warnings = truth.ask(str(core))
+    verdict = truth.compare(records, blocks)
+    assert verdict.perfect, str(verdict)
+    assert verdict.compared > 4000
+    assert truth.compare_leaders(records, core)[:5] == []
+    check_warnings(warnings)
+
+
+def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
+    """What a block's address, its holder and its heap are, asked one by one."""
+    core, records = kept
+    verified = json.loads(ran("verify", "--json", str(core), check=True).stdout)
+    assert verified["sound"] is True
+    used = {"blocks": 0, "bytes": 0}
+    for total in json.loads(ran("caches", "--json", str(core), check=True).stdout)["totals"]:
+        used["bytes"] += total["in_use"]
+    listed = [record for record in records if record.state == "in-use"]
+    assert used["bytes"] >= sum(record.usable for record in listed)
+    held = next(record for record in listed if record.category == "global")
+    by_register = next(record for record in listed if record.category == "register")
+    # Of a thread that was created: its arena is above the program break.
+    in_tls = max((record for record in listed if record.category == "tls"), key=lambda record: record.address)
+    answers = json.loads(ran("whatis", "--json", *(hex(one.address) for one in (held, by_register, in_tls)), str(core), check=True).stdout)
+    assert [one["block"]["kind"] for one in answers["answers"]] == ["reachable"] * 3
+    assert json.loads(ran("path", "--json", hex(held.address), str(core), check=True).stdout)["path"][0]["from"].startswith("truth+0x")
+    assert "thread-local" in ran("path", hex(in_tls.address), str(core), check=True).stdout
+    roots = json.loads(ran("roots", "--json", "--limit", "0", str(core), check=True).stdout)
+    assert roots["total"]["blocks"] > 900
+
+
+def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> None:
+    core, records = kept
+    some = [hex(one.address) for one in records if one.category in ("register", "stack", "tls", "chain", "cycle", "mmapped")][:24]
+    questions = [
+        ["find"],
+        ["blocks"],
+        ["caches"],
+        ["whatis", *some],
+        ["refs", some[0]],
+        ["path", some[1]],
+        ["roots"],
+        ["verify"],
+        ["stacks"],
+    ]
+    expected = [line for words in questions for line in objects(findleaks(words[0], "--json", *words[1:], str(core)))]
+    typed = [" ".join(["leaks", words[0], "--json", *words[1:]]) for words in questions]
+    assert len(expected) > 4000
+    in_gdb = ["gdb-multiarch", "-nx", "-batch", "-ex", f"source {GDB_LOADER}", "-ex", f"core-file {core}"]
+    for command in typed:
+        in_gdb += ["-ex", command]
+    done = subprocess.run(in_gdb, capture_output=True, text=True, timeout=PATIENCE, env=environment())
+    assert without_files(objects(done.stdout)) == without_files(expected)
+    assert without_files(objects(lldb(typed, "-c", str(core)))) == without_files(expected)
+
+
+def without_files(lines: list[str]) -> list[str]:
+    """The lines, less what is said of files that are not on this machine: each door has a remedy of its own."""
+    return [re.sub(r'"warnings": \[("[^"]*not on this machine[^"]*"(, )?)', '"warnings": [', line) for line in lines]
+
+
+def test_files_of_the_host_are_not_the_cores(kept: tuple[Path, list[truth.Record]], tmp_path: Path) -> None:
+    """A libc that lies where the core's did, but has another build-id, or is another machine's, is not used."""
+    core, _ = kept
+    expected = ran("blocks", "--json", str(core), check=True).stdout.splitlines()[:-1]
+    for place in ("lib/aarch64-linux-gnu/libc.so.6", "usr/lib/aarch64-linux-gnu/libc.so.6"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        shutil.copy("/lib/x86_64-linux-gnu/libc.so.6", tmp_path / place)
+    answered = ran("blocks", "--json", "--sysroot", str(tmp_path), str(core), check=True).stdout.splitlines()
+    assert answered[:-1] == expected
+    (warning, *_) = json.loads(answered[-1])["warnings"]
+    assert "is not the core's" in warning, warning
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    "flags", [(), ("-mbranch-protection=standard",), ("-fomit-frame-pointer", "-mbranch-protection=pac-ret+leaf")], ids=" ".join
+)
+def test_stacks(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Whole stacks: signed return addresses, a signal's frame, code made at run time, a call to nowhere."""
+    built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "stacks", "-O2", *flags)
+    tree = foreign_truth.tree(ARM64, "bookworm")
+    programs = {words: foreign.Program(tree, ("./stacks", *words.split()), (built,)) for words in ("", "crash")}
+    made = foreign.pictures(ARM64, {words or "waits": one for words, one in programs.items()})
+    files = ("--exe", str(built), "--sysroot", str(tree))
+    found = json.loads(ran("stacks", "--json", *files, str(made["waits"].core), check=True).stdout)
+    assert all(stack["complete"] for stack in found["stacks"])
+    begun = ["start", "start_thread", "thread_start"]
+    stacks = {stack["count"]: functions(stack) for stack in found["stacks"] if stack["count"] > 1}
+    assert stacks == {3: ["pause", "hold", "beta", "alpha", *begun], 2: ["pause", "hold", "gamma_", "alpha", *begun]}
+    single = [functions(stack) for stack in found["stacks"] if stack["count"] == 1]
+    assert ["pause", "hold", *["down"] * 101, *begun] in single
+    assert ["pause", "hold", "", "by_frame_pointer", *begun] in single
+    handled = next(names for names in single if "handler" in names)
+    assert handled[:3] == ["pause", "hold", "handler"]
+    assert handled[-5:] == ["raise", "faulty", *begun]
+    assert any(names[-4:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"] for names in single)
+    (stack,) = json.loads(ran("stacks", "--json", "-c", "main", *files, str(made["crash"].core), check=True).stdout)["stacks"]
+    assert stack["frames"][0]["address"] == "0x0"
+    assert functions(stack)[1:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
+
+
+def functions(stack: dict[str, Any]) -> list[str]:
+    return [frame["function"] or "" for frame in stack["frames"]]
+
+
+MIMALLOC = {"bookworm": "libmimalloc.so.2", "trixie": "libmimalloc.so.3", "sid": "libmimalloc.so.3"}
+"""By Debian suite; bullseye's is older than what findleaks knows."""
+LINKS = {"dynamic": ("-O1",), "static": ("-O2", "-static"), "static-pie": ("-O1", "-static-pie")}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
+def test_glibc_of_each_release(suite: str, tmp_path: Path) -> None:
+    """Threads, ways to link, and heaps of other shapes, all in one emulated machine."""
+    programs = {}
+    for link, flags in LINKS.items():
+        built = foreign_truth.compiled(ARM64, suite, SOURCE, tmp_path / f"truth-{link}", *FLAGS, *flags)
+        programs[f"{link}, 5 threads"] = foreign_truth.program(ARM64, suite, built, 5)
+        if link == "dynamic":
+            programs["33 threads"] = foreign_truth.program(ARM64, suite, built, 33)
+            programs["1 thread"] = foreign_truth.program(ARM64, suite, built, 1)
+            for option in "hbsdtf":
+                programs[f"option {option}"] = foreign_truth.program(ARM64, suite, built, 3, option, 2)
+    check_all(programs)
+
+
+def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] = None, machine: foreign.Machine = ARM64) -> None:
+    """Every block of every program is called what it is."""
+    sentences = []
+    for name, made in foreign.pictures(machine, programs).items():
+        records = truth.parse(made.output)
+        blocks, warnings = truth.ask(str(made.core))
+        if settle is not None:
+            records = list(settle(records, blocks))
+        verdict = truth.compare(records, blocks)
+        doubts = [one for one in warnings if "not on this machine" not in one and "belongs to no known allocator" not in one]
+        if not verdict.perfect or doubts:
+            sentences.append(f"{name}: {verdict}, {doubts}")
+    assert not sentences, "\n".join(sentences)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
+def test_jemalloc_and_musl_of_each_release(suite: str, tmp_path: Path) -> None:
+    built = foreign_truth.compiled(ARM64, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    preloaded = {"LD_PRELOAD": "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2"}
+    linked, static = (foreign_truth.compiled_for_musl(ARM64, suite, SOURCE, tmp_path / f"musl-{way}", bool(way)) for way in range(2))
+    check_all(
+        {
+            "jemalloc, 5 threads": foreign_truth.program(ARM64, suite, built, 5, "a", **preloaded),
+            "jemalloc, 33 threads": foreign_truth.program(ARM64, suite, built, 33, "a", **preloaded),
+            "musl, 5 threads": foreign_truth.program(ARM64, suite, linked, 5, "a"),
+            "musl, 33 threads": foreign_truth.program(ARM64, suite, linked, 33, "a"),
+            "musl, static": foreign_truth.program(ARM64, suite, static, 5, "a"),
+        }
+    )
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
+def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> None:
+    built = foreign_truth.compiled(ARM64, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    for library, settled in (("libtcmalloc_minimal.so.4", None), *([] if suite == "bullseye" else [(MIMALLOC[suite], settle)])):
+        preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
+        threads = {f"{library}, {count} threads": foreign_truth.program(ARM64, suite, built, count, "a", **preloaded) for count in (5, 33)}
+        check_all(threads, settled)
+
+
+@pytest.mark.matrix
+def test_pages_of_16_kib(tmp_path: Path) -> None:
+    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    musl = foreign_truth.compiled_for_musl(ARM64, "bookworm", SOURCE, tmp_path / "musl", False)
+    programs = {}
+    for library in ("libjemalloc.so.2", "libtcmalloc_minimal.so.4"):
+        preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
+        programs[library] = foreign_truth.program(ARM64, "bookworm", built, 5, "a", **preloaded)
+    programs["musl"] = foreign_truth.program(ARM64, "bookworm", musl, 5, "a")
+    programs["glibc, 5 threads"] = foreign_truth.program(ARM64, "bookworm", built, 5)
+    programs["glibc, 33 threads"] = foreign_truth.program(ARM64, "bookworm", built, 33)
+    for option in "hbstf":
+        programs[f"glibc, option {option}"] = foreign_truth.program(ARM64, "bookworm", built, 3, option, 2)
+    check_all(programs, machine=ARM64_16K)
+
+
+@pytest.mark.matrix
+def test_tags_of_pointers(tmp_path: Path) -> None:
+    built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "tagged.c", tmp_path / "tagged", *FLAGS, "-O1")
+    made = foreign.picture(ARM64, foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./tagged",), (built,)))
+    said = {~int(address, 16) & (1 << 64) - 1: kind for kind, address in (line.split() for line in made.output.splitlines()[:-1])}
+    blocks, _ = truth.ask(str(made.core))
+    assert {int(block["address"], 16): block["kind"] for block in blocks if int(block["address"], 16) in said} == said
+    assert set(said.values()) == {"reachable", "possible", "definite", "indirect"}
+
+
+RUNTIMES = ("python3.11", "ruby3.1", "libstdc++6", "libatomic1")
+VARIABLES = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8"}
+
+
+def run_by(interpreter: str, script: Path, *more: str, files: tuple[Path, ...] = ()) -> foreign.Picture:
+    tree = foreign.tree(ARM64, "bookworm", RUNTIMES, "runtimes", dependencies=True)
+    program = foreign.Program(tree, (interpreter, f"./{script.name}", *more), (script, *files), VARIABLES)
+    return foreign.picture(ARM64, program)
+
+
+def runtime(made: foreign.Picture, *more: str) -> dict[str, Any]:
+    (found,) = json.loads(ran("runtime", "--json", "--sysroot", str(made.root), *more, str(made.core), check=True).stdout)["runtimes"]
+    return dict(found)
+
+
+@pytest.mark.matrix
+def test_cpython() -> None:
+    """Objects are those that the interpreter counts itself, sites those of tracemalloc, and its heap is sound."""
+    made = run_by("/usr/bin/python3.11", truth.PROGRAMS / "cpython_objects.py", "trace")
+    said, found = json.loads(made.output.splitlines()[0]), runtime(made, "--no-native")
+    types = {row["name"]: row for row in found["types"]}
+    assert {name: row["own"]["tracked"] for name, row in types.items() if row["own"]["tracked"]} == said["tracked"]
+    assert {name: types[name]["objects"] for name in said["untracked"]} == said["untracked"]
+    sites = [[site["frames"], site["blocks"], site["bytes"]] for site in found["sites"]]
+    assert len(said["sites"]) == 10
+    assert all(site in sites for site in said["sites"])
+    assert json.loads(ran("verify", "--json", str(made.core), check=True).stdout)["sound"] is True
+
+
+@pytest.mark.matrix
+def test_ruby() -> None:
+    """Counters are those of GC.stat, less what printing them makes."""
+    made = run_by("/usr/bin/ruby3.1", truth.PROGRAMS / "ruby_counts.rb")
+    said = {name: int(value) for name, value in (pair.split("=") for pair in made.output.split()[:-1])}
+    counters = runtime(made)["counters"]
+    steady = ("count", "heap_allocated_pages", "heap_available_slots", "total_freed_objects", "minor_gc_count", "major_gc_count")
+    assert {name: counters[name] for name in steady} == {name: said[name] for name in steady}
+    assert 0 <= counters["heap_live_slots"] - said["heap_live_slots"] <= 200
+    assert all(counters[name] == said[name] for name in ("T_CLASS", "T_MODULE", "T_OBJECT", "T_DATA"))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["20.20.0", "22.23.3", "24.22.0"])
+def test_node(version: str) -> None:
+    """Whole stacks through V8's code, scopes by the frames that opened them, and the memory that Node itself counts."""
+    node = Path(nodes.on_arm(version))
+    made = run_by("./node", truth.PROGRAMS / "node_streams.js", files=(node,))
+    said = json.loads(made.output.splitlines()[0])
+    files = ("--exe", str(node), "--sysroot", str(made.root))
+    found = runtime(made, "--exe", str(node))
+    assert 0 <= found["counters"]["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096  # the line that it wrote is one
+    assert said["arrayBuffers"] > 400 * 70000
+    (streams,) = (row["objects"] for row in found["types"] if row["name"].endswith("::ZlibStream"))
+    assert streams == 300
+    (isolate,) = json.loads(ran("scopes", "--json", *files, str(made.core), check=True).stdout)["isolates"]
+    assert isolate["handles"] == sum(scope["handles"] for scope in isolate["scopes"])
+    assert "node::NodeMainInstance::Run()" in {scope["function"] for scope in isolate["scopes"]}
+    stacks = json.loads(ran("stacks", "--json", *files, str(made.core), check=True).stdout)["stacks"]
+    assert all(stack["complete"] for stack in stacks)
+    (main,) = (functions(stack) for stack in stacks if "node::Start(int, char**)" in functions(stack))
+    assert "Builtins_JSEntry" in main
+    assert "Builtins_InterpreterEntryTrampoline" in main
+    assert main[-1] == "_start"
+
+
+@pytest.mark.matrix
+def test_live_inside(tmp_path: Path) -> None:
+    """findleaks itself on the machine, its C kernel compiled for it: a process that lives."""
+    kernel, archive = tmp_path / "_kernel.so", tmp_path / "findleaks.tar"
+    made = runpy.run_path(str(ROOT / "common/engine/kernel/sources.py"))["checksum"]()
+    flags = ["@common/kernel/flags", f"-DFL_SOURCES={made}", "-shared", "-fPIC", "-o", str(kernel)]
+    subprocess.run([ARM64.compiler, *flags, *map(str, (ROOT / "common/kernel").glob("*.c"))], cwd=ROOT, check=True)
+    listed = subprocess.run(["git", "ls-files", "common"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    with tarfile.open(archive, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(listed):
+            tar.add(ROOT / name, name.replace("common", "findleaks", 1), filter=without_times)
+        tar.add(kernel, "findleaks/engine/kernel/_kernel.so", filter=without_times)
+    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    words = ("blocks", "--json", "--state", "all", "--", "./truth", "5", "6", "1")
+    ran_inside = run_by("/usr/bin/python3.11", truth.PROGRAMS / "foreign_inside.py", *words, files=(built, archive))
+    output, found = map(json.loads, ran_inside.output.splitlines()[:2])
+    lines = [json.loads(line) for line in objects(found)]
+    verdict = truth.compare(truth.parse(output), [line for line in lines if "address" in line])
+    assert verdict.perfect, f"{verdict}\n{found[-2000:]}"
+    assert [line["warnings"] for line in lines if line.get("warnings")] == []
+
+
+def without_times(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
+    return info

@@ -1,0 +1,39 @@
+"""Runs inside an emulated machine: unpacks findleaks from findleaks.tar, starts a program that says "ready", asks findleaks of the live
+process, and prints what both said, as two lines of JSON. usage: foreign_inside.py WORDS -- COMMAND"""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+here, folder = Path.cwd(), "/tmp/findleaks"
+with tarfile.open(here / "findleaks.tar") as archive:
+    archive.extractall(folder)
+split = sys.argv.index("--")
+words, command = sys.argv[1:split], sys.argv[split + 1 :]
+program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+said = []
+while not said or said[-1] != "ready\n":
+    line = program.stdout.readline()
+    if not line:
+        sys.exit(f"{command} ended")
+    said.append(line)
+
+
+def asleep():
+    stats = [stat.read_text() for stat in Path(f"/proc/{program.pid}/task").glob("*/stat")]
+    return not any(stat.rpartition(")")[2].split()[0] in "RD" for stat in stats)
+
+
+while not asleep():
+    time.sleep(0.1)
+environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+asked = [sys.executable, "-m", "findleaks", *words, "--pid", str(program.pid)]
+done = subprocess.run(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+print(json.dumps("".join(said)))
+print(json.dumps(done.stdout))
+print("ready", flush=True)
+program.wait()

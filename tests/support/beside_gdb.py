@@ -1,0 +1,158 @@
+"""Stacks of `track` beside GDB's own backtraces of the same calls, of a process in which `track` is recording.
+
+A call is one where a thread enters an allocator's function, at a breakpoint there, and then records its block, at a breakpoint on the
+routine that does so: there the stub's frame says which stack it found, and where on the thread's stack it was entered. GDB unwinds by call
+frame information, as the stub does. In code that has none GDB would guess; where that code is V8's, which keeps frame pointers, an unwinder
+in Python follows these instead. Frames that are inlined or gone (tail calls), of which GDB knows from debug information, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from counts import code, until
+from debuggers import PATIENCE, environment
+
+from findleaks.counting.patcher import found
+from findleaks.counting.proc_memory import writable_memory
+from findleaks.counting.relocate import Patch
+from findleaks.injection.remote_syscall import mapped
+from findleaks.target.live import LiveTarget
+from findleaks.tracking.hooks import hooks
+
+RECORD = 0x98  # in the table: where the routine is that records a block
+SCRIPT = """
+import gdb, json
+from gdb.unwinder import Unwinder, register_unwinder
+
+WORD = gdb.lookup_type("unsigned long")
+STACK, ADDRESS = -16, (1 << 61) - 1  # in the stub's frame: its stack's node; of a node's key: the address
+described, entered = {}, {}
+
+def register(frame, name):
+    return int(frame.read_register(name).cast(WORD))
+
+def word(address):
+    return int.from_bytes(gdb.selected_inferior().read_memory(address, 8), "little")
+
+class Identity:
+    def __init__(self, sp, pc):
+        self.sp, self.pc = gdb.Value(sp).cast(WORD), gdb.Value(pc).cast(WORD)
+
+class FramePointers(Unwinder):
+    def __call__(self, pending):
+        pc = int(pending.read_register("rip").cast(WORD))
+        if pc not in described:
+            symbol = gdb.execute(f"info symbol {pc}", to_string=True)
+            described[pc] = not symbol.startswith(("No symbol", "Builtins_"))
+        if described[pc]:
+            return None
+        pointer, sp = (int(pending.read_register(name).cast(WORD)) for name in ("rbp", "rsp"))
+        caller = (word(pointer + 8), word(pointer), pointer + 16) if pointer >= sp else (0, 0, sp)  # V8 is replacing a frame
+        made = pending.create_unwind_info(Identity(caller[2], pc))
+        for name, value in zip(("rip", "rbp", "rsp"), caller):
+            made.add_saved_register(name, gdb.Value(value).cast(WORD))
+        return made
+
+def backtrace():
+    frame, made = gdb.newest_frame(), []
+    while frame is not None:
+        if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
+            made.append(frame.pc())
+        frame = frame.older()
+    return made
+
+def walked(node):
+    made = [] if not node & 1 else [0]  # not followed to its end
+    node &= ~1
+    while node:
+        made.append(word(node) & ADDRESS)
+        node = word(node + 8)
+    return made[::-1]
+
+class Entry(gdb.Breakpoint):
+    def stop(self):
+        entered[gdb.selected_thread().ptid, register(gdb.newest_frame(), "rsp")] = backtrace()
+        return False
+
+class Record(gdb.Breakpoint):
+    def stop(self):
+        pointer = register(gdb.newest_frame(), "rbp")
+        theirs = entered.pop((gdb.selected_thread().ptid, pointer + 8), None)
+        if theirs is not None:  # else it was entered before
+            output.write(json.dumps([theirs, walked(word(pointer + STACK))]) + "\\n")
+            output.flush()
+        return False
+
+if POINTERS:
+    register_unwinder(None, FramePointers("frame pointers"))
+output = open(OUTPUT, "w")
+for address in ENTRIES:
+    Entry(f"*{address}", internal=True)
+Record(f"*{RECORD}", internal=True)
+"""
+GDB = ("gdb", "-nx", "-batch")
+SETTINGS = ("set pagination off", "handle all nostop noprint pass", "set print thread-events off", "set backtrace past-main on")
+
+
+class Call(NamedTuple):
+    """Program counters of a call's stack, innermost first: GDB's, and those of `track`; 0 at the end if it cannot be followed further."""
+
+    gdb: tuple[int, ...]
+    track: tuple[int, ...]
+
+
+class Calls:
+    """Those compared so far."""
+
+    def __init__(self, output: Path) -> None:
+        self._output = output
+
+    def __len__(self) -> int:
+        return len(self._lines())
+
+    def distinct(self) -> int:
+        return len(set(self._lines()))
+
+    def _lines(self) -> list[bytes]:
+        return self._output.read_bytes().splitlines() if self._output.exists() else []
+
+    def __iter__(self) -> Iterator[Call]:
+        for theirs, ours in map(json.loads, self._output.read_text().splitlines()):
+            yield Call(tuple(theirs), tuple(ours))
+
+    def differing(self) -> list[Call]:
+        return [call for call in self if call.gdb != call.track]
+
+
+@contextmanager
+def compared(pid: int, folder: Path, frame_pointers: bool = False) -> Iterator[Calls]:
+    """All calls from now on, until it is left. `frame_pointers`: code without call frame information, made at run time or V8's built-in
+    functions, keeps them."""
+    script, output = folder / "entries.py", folder / "calls"
+    with closing(LiveTarget(pid)) as target, closing(writable_memory(pid)) as memory:
+        made, _ = hooks(target, lambda address, name: Patch(address, address, 0, b"", (), b""))
+        entries = [hook.address for hook, _ in made if hook.kind != "freeing"]
+        (stub,) = found(mapped(pid), memory.read)
+        record = int.from_bytes(memory.read(stub.table + RECORD, 8), "little")
+    values = {"ENTRIES": entries, "RECORD": record, "OUTPUT": str(output), "POINTERS": frame_pointers}
+    script.write_text("".join(f"{name} = {value!r}\n" for name, value in values.items()) + SCRIPT)
+    options = ["-iex", "set debuginfod enabled off", *(word for setting in SETTINGS for word in ("-ex", setting))]
+    work = ["-p", str(pid), "-x", str(script), "-ex", "continue", "-ex", "detach"]
+    log = folder / "gdb"
+    with open(log, "wb") as file, subprocess.Popen([*GDB, *options, *work], stdout=file, stderr=file, env=environment()) as debugger:
+        try:
+            at = {hex(address): address for address in (*entries, record)}
+            until(lambda: debugger.poll() is not None or {data[0] for data in code(pid, at).values()} == {0xCC}, "the breakpoints")
+            assert debugger.poll() is None, log.read_text()
+            yield Calls(output)
+        finally:
+            debugger.send_signal(signal.SIGINT)
+            debugger.wait(PATIENCE)
+    until(lambda: "TracerPid:\t0" in Path(f"/proc/{pid}/status").read_text(), "GDB to let go")

@@ -1,0 +1,186 @@
+"""Cores of other machines, made by real kernels: Debian's kernel of the architecture, emulated by qemu-system, runs a program of that
+architecture with its libc until it says "ready", and dumps its core (tests/programs/foreign_init.c is the machine's first process).
+
+Packages are unpacked beside the system's own (debian.py), and cores are kept beside them by the hash of all that they were made of: a
+core that was made once costs nothing any more, a new one some 10 s of emulation.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import lzma
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import debian
+
+INIT = Path(__file__).resolve().parent.parent / "programs" / "foreign_init.c"
+PATIENCE = 1800
+"""Seconds for a machine with all its programs, on however busy a host."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An architecture: Debian's name, the GNU triplet, the kernel's suite and package, and what qemu emulates."""
+
+    name: str
+    triplet: str
+    kernel: tuple[str, str]
+    qemu: tuple[str, ...]
+    transport: str  # the module that finds virtio's devices
+    device: str  # qemu's name of its 9p device
+
+    @property
+    def compiler(self) -> str:
+        return f"{self.triplet}-gcc"
+
+
+ARM64 = Machine(
+    "arm64",
+    "aarch64-linux-gnu",
+    ("bookworm", "linux-image-arm64"),
+    ("qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on,sve-max-vq=2"),
+    "virtio_mmio",
+    "virtio-9p-device",
+)
+ARM64_16K = replace(ARM64, kernel=("trixie", "linux-image-arm64-16k"))
+"""The same with pages of 16 KiB."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program to run: `files` are copied to /work/NAME, its working folder, `command` is run there. `tree` is what it sees as /."""
+
+    tree: Path
+    command: tuple[str, ...]
+    files: tuple[Path, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What came of a program: its output, up to "ready", and its core. `root` is the tree to give as --sysroot."""
+
+    core: Path
+    output: str
+    root: Path
+
+
+def tree(machine: Machine, suite: str, packages: Sequence[str], name: str = "", dependencies: bool = False) -> Path:
+    """Debian packages of the architecture, unpacked as a tree that programs can have as their /. Raises debian.PackagesMissing."""
+    folder = debian.cache() / machine.name / (name or suite)
+    debian.unpacked(suite, packages, folder, {}, dependencies, machine.name)
+    for mount_point in ("work", "proc", "dev", "tmp"):
+        (folder / "root" / mount_point).mkdir(exist_ok=True)
+    return folder / "root"
+
+
+def pictures(machine: Machine, programs: Mapping[str, Program]) -> dict[str, Picture]:
+    """A picture of each program. Those that are not known are made, one after another in one machine a tree."""
+    kept = {name: debian.cache() / machine.name / "cores" / _hash(machine, one) for name, one in programs.items()}
+    for root in dict.fromkeys(one.tree for one in programs.values()):
+        with debian.locked(debian.cache() / machine.name / "cores"):
+            wanted = {name: one for name, one in programs.items() if one.tree == root and not kept[name].exists()}
+            if wanted:
+                with tempfile.TemporaryDirectory(dir=debian.cache() / machine.name) as folder:
+                    for name in _run(machine, root, wanted, Path(folder)):
+                        (Path(folder) / "work" / name).rename(kept[name])
+    missing = [name for name in programs if not kept[name].exists()]
+    if missing:
+        raise RuntimeError(f"emulated programs that did not get ready: {missing}")
+    return {name: Picture(kept[name] / "core", (kept[name] / "stdout").read_text(), one.tree) for name, one in programs.items()}
+
+
+def picture(machine: Machine, program: Program) -> Picture:
+    return pictures(machine, {"program": program})["program"]
+
+
+def _hash(machine: Machine, program: Program) -> str:
+    """Of all that a core depends on: the program, its libraries' packages, how it is run, and the kernel that dumps it."""
+    made = hashlib.sha256(INIT.read_bytes())
+    made.update(json.dumps([machine.qemu, program.command, sorted(program.environment.items())]).encode())
+    made.update((program.tree.parent / "unpacked").read_bytes() + (_kernel(machine).parent / "unpacked").read_bytes())
+    for file in program.files:
+        made.update(file.name.encode() + b"\0" + file.read_bytes())
+    return made.hexdigest()[:32]
+
+
+def _run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: Path) -> list[str]:
+    """Start the machine, and wait until it is off. Names of the programs of which there is a core."""
+    for name, program in programs.items():
+        place = folder / "work" / name
+        place.mkdir(parents=True)
+        for file in program.files:
+            shutil.copy(file, place)
+        (place / "command").write_bytes(b"".join(word.encode() + b"\0" for word in program.command))
+        variables = (f"{key}={value}" for key, value in program.environment.items())
+        (place / "environment").write_bytes(b"".join(one.encode() + b"\0" for one in variables))
+    (folder / "initrd").write_bytes(_initrd(machine, folder))
+    (kernel,) = (_kernel(machine) / "boot").glob("vmlinu*-*")
+    command = [*machine.qemu, "-smp", "2", "-m", "3G", "-nographic", "-no-reboot", "-nic", "none"]
+    command += ["-kernel", str(kernel), "-initrd", str(folder / "initrd"), "-append", "quiet panic=-1 mitigations=off"]
+    for tag, path, more in (("work", folder / "work", ""), ("root", root, ",readonly=on,multidevs=remap")):
+        command += ["-fsdev", f"local,id={tag},path={path},security_model=none{more}"]
+        command += ["-device", f"{machine.device},fsdev={tag},mount_tag={tag}"]
+    with (folder / "console").open("wb") as console:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, timeout=PATIENCE, check=True)
+    done = [name for name in programs if (folder / "work" / name / "core").exists()]
+    if set(done) != set(programs):
+        said = "".join((folder / "work" / name / "stderr").read_text() for name in programs if (folder / "work" / name / "stderr").exists())
+        raise RuntimeError(f"{machine.name}: only {done} of {list(programs)}:\n{(folder / 'console').read_text(errors='replace')}{said}")
+    return done
+
+
+@functools.cache
+def _kernel(machine: Machine) -> Path:
+    suite, package = machine.kernel
+    return tree(machine, suite, [package], package, dependencies=True)
+
+
+def _initrd(machine: Machine, folder: Path) -> bytes:
+    """A cpio archive (newc) of the first process and the modules that it loads. Layout: Linux,
+    Documentation/driver-api/early-userspace/buffer-format.rst."""
+    init = folder / "init"
+    subprocess.run(
+        [machine.compiler, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-static", "-o", str(init), str(INIT)], check=True
+    )
+    modules = _modules(machine, (machine.transport, "9pnet_virtio", "9p"))
+    names = "".join(f"/{name}.ko\n" for name in modules).encode()
+    made = io.BytesIO()
+    entries = [("init", 0o100755, init.read_bytes()), ("modules", 0o100644, names), ("dev", 0o040755, b"")]
+    entries += [(f"{name}.ko", 0o100644, data) for name, data in modules.items()]
+    for number, (name, mode, data) in enumerate([*entries, ("TRAILER!!!", 0, b"")]):
+        fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+        made.write(b"070701" + "".join(f"{value:08x}" for value in fields).encode() + name.encode() + b"\0")
+        made.write(b"\0" * (-made.tell() % 4))
+        made.write(data)
+        made.write(b"\0" * (-made.tell() % 4))
+    return made.getvalue()
+
+
+def _modules(machine: Machine, wanted: Sequence[str]) -> dict[str, bytes]:
+    """The kernel's modules of these names, unpacked, each after those it depends on; what is built in has none."""
+    there = {file.name.split(".")[0].replace("-", "_"): file for file in (_kernel(machine) / "lib/modules").rglob("*.ko*")}
+    found: dict[str, bytes] = {}
+
+    def add(name: str) -> None:
+        file = there.get(name.replace("-", "_"))
+        if file is None or name in found:
+            return
+        data = lzma.decompress(file.read_bytes()) if file.suffix == ".xz" else file.read_bytes()
+        depends = re.search(rb"\0depends=([^\0]*)\0", data)
+        for one in depends[1].decode().split(",") if depends else ():
+            add(one)
+        found[name] = data
+
+    for name in wanted:
+        add(name)
+    return found

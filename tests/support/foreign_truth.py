@@ -1,0 +1,106 @@
+"""The truth program (tests/programs/truth.c) on other machines: built for each libc and malloc there, run by foreign.py.
+
+Run as a program, it makes the cores that stand in cores/, with what the program said of its blocks.
+"""
+
+from __future__ import annotations
+
+import functools
+import lzma
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import debian
+import foreign
+from accuracy import FLAGS, SOURCE
+from foreign import ARM64, Machine, Picture, Program
+
+CORES = Path(__file__).resolve().parents[2] / "cores"
+LIBCS = {"2.31": "bullseye", "2.36": "bookworm", "2.41": "trixie", "2.43": "sid"}
+"""glibc by Debian suite."""
+PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1", "libstdc++6", "libjemalloc2", "libjemalloc-dev", "musl", "musl-dev")
+OF_THEIR_TIME = {
+    "bullseye": ("libgcc-10-dev", "libtcmalloc-minimal4"),
+    "bookworm": ("libgcc-12-dev", "libc6-dbg", "libtcmalloc-minimal4", "libmimalloc2.0"),
+    "trixie": ("libgcc-14-dev", "libtcmalloc-minimal4t64", "libmimalloc3"),
+    "sid": ("libgcc-14-dev", "libtcmalloc-minimal4t64", "libmimalloc3", "libatomic1"),
+}
+"""The parts of libgcc that static programs and musl's take, and mallocs."""
+
+
+@functools.cache
+def tree(machine: Machine, suite: str) -> Path:
+    return foreign.tree(machine, suite, (*PACKAGES, *OF_THEIR_TIME[suite]))
+
+
+def compiled(machine: Machine, suite: str, source: Path, output: Path, *flags: str) -> Path:
+    """A program for glibc of that suite. It may be there already: the same command makes the same bytes."""
+    root, triplet = tree(machine, suite), machine.triplet
+    folders = [root / "usr/lib" / triplet, root / "lib" / triplet]
+    command = [machine.compiler, f"--sysroot={root}", *flags, "-o", str(output), str(source), "-pthread", "-ldl"]
+    command += [f"-B{folder}" for folder in folders] + [f"-L{folder}" for folder in folders]
+    if any(flag.startswith("-static") for flag in flags):
+        command += [f"-L{folder}" for folder in root.glob(f"usr/lib/gcc/{triplet}/*")]
+    subprocess.run(command, check=True)
+    return output
+
+
+def compiled_for_musl(machine: Machine, suite: str, source: Path, output: Path, static: bool, *flags: str) -> Path:
+    """A program for musl of that suite."""
+    root = tree(machine, suite)
+    triplet = machine.triplet.replace("-gnu", "-musl")
+    libraries = root / "usr/lib" / triplet
+    (gcc,) = root.glob(f"usr/lib/gcc/{machine.triplet}/*")
+    command = [machine.compiler, *FLAGS, "-nostdinc", "-nostdlib", "-isystem", str(root / "usr/include" / triplet)]
+    command += ["-isystem", str(gcc / "include"), *(("-O2", "-static", "-no-pie", "-fno-pie") if static else ("-O1", "-fPIE", "-pie"))]
+    # Atomic operations of libgcc's ask glibc what the processor has.
+    command += [
+        "-mno-outline-atomics",
+        *flags,
+        "-o",
+        str(output),
+        str(libraries / ("crt1.o" if static else "Scrt1.o")),
+        str(libraries / "crti.o"),
+        str(source),
+    ]
+    if static:
+        command += [f"-L{libraries}", f"-L{gcc}", "-Wl,--start-group", "-lc", "-lgcc", "-lgcc_eh", "-Wl,--end-group"]
+    else:
+        linker = f"/lib/ld-musl-{machine.triplet.split('-')[0]}.so.1"
+        command += [f"-Wl,--dynamic-linker={linker}", f"-L{root / 'lib' / triplet}", f"-L{libraries}", f"-L{gcc}", "-l:libc.so", "-lgcc"]
+    subprocess.run([*command, str(libraries / "crtn.o")], check=True)
+    return output
+
+
+def program(machine: Machine, suite: str, built: Path, threads: int, options: str = "", scale: int = 1, **environment: str) -> Program:
+    """The truth program with so many threads."""
+    command = (f"./{built.name}", str(threads), str(threads + scale), str(scale), *([options] if options else ()))
+    return Program(tree(machine, suite), command, (built,), environment)
+
+
+def kept(name: str, folder: Path) -> tuple[Path, str]:
+    """One of the cores in cores/, unpacked into a folder, and what its program said."""
+    core = folder / f"{name}.core"
+    core.write_bytes(lzma.decompress((CORES / f"{name}.core.xz").read_bytes()))
+    return core, lzma.decompress((CORES / f"{name}.truth.xz").read_bytes()).decode()
+
+
+def keep(name: str, made: Picture) -> None:
+    """Put a picture into cores/."""
+    for kind, data in (("core", made.core.read_bytes()), ("truth", made.output.encode())):
+        (CORES / f"{name}.{kind}.xz").write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
+
+
+def main(names: Sequence[str]) -> None:
+    """Make the cores of cores/ that are named, or all of them."""
+    for machine in (ARM64,):
+        if not names or machine.name in names:
+            folder = debian.cache() / machine.name
+            built = compiled(machine, "bookworm", SOURCE, folder / "truth", *FLAGS, "-O1", "-s")
+            keep(machine.name, foreign.picture(machine, program(machine, "bookworm", built, 5)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

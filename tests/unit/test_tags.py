@@ -1,0 +1,44 @@
+"""Tags in pointers: dropped from words that are pointers of a process, and from no others."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from findleaks.target.base import Piece
+from findleaks.target.tags import untagged, untagged_word
+
+POINTER = 0x0000FFFF9809B010
+WORDS = [
+    (0x5A << 56 | POINTER, POINTER),
+    (0xFF << 56 | POINTER, POINTER),
+    (POINTER, POINTER),
+    (0, 0),
+    (0xFFFFFFFFFFFFFFF0, 0xFFFFFFFFFFFFFFF0),  # a small negative number
+    (int.from_bytes(b"a string", "little"), int.from_bytes(b"a string", "little")),
+    (0x4059000000000000, 0x4059000000000000),  # 100.0
+]
+
+
+@pytest.mark.parametrize("shift", range(8))
+def test_aligned_words_of_a_piece(shift: int) -> None:
+    """Wherever the piece begins, and with an incomplete word at its end."""
+    edge = bytes([0xEE]) * shift
+    data = edge + struct.pack(f"<{len(WORDS)}Q", *(word for word, _ in WORDS)) + b"\0\0\0\0\0\0\x07"
+    piece = Piece(0x1000 - shift, memoryview(bytearray(data)))
+    made = untagged(piece)
+    assert made.address == piece.address
+    assert bytes(made.data[:shift]) == edge
+    assert struct.unpack(f"<{len(WORDS)}Q", made.data[shift:-7]) == tuple(plain for _, plain in WORDS)
+    assert bytes(made.data[-7:]) == data[-7:]
+    assert bytes(piece.data) == data, "the target's own bytes stay"
+
+
+def test_a_piece_without_tags_is_not_copied() -> None:
+    piece = Piece(0x1000, memoryview(bytearray(struct.pack("<2Q", POINTER, 0))))
+    assert untagged(piece) is piece
+
+
+def test_single_words() -> None:
+    assert [untagged_word(word) for word, _ in WORDS] == [plain for _, plain in WORDS]

@@ -1,0 +1,59 @@
+"""The head of a cycle is what its parts refer back to, wherever they lie."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from findleaks.triage.rings import head
+
+
+class Blocks:
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+
+    def size(self, index: int) -> int:
+        return self._sizes[index]
+
+
+class Graph:
+    """All blocks hang from one."""
+
+    def __init__(self, references: Mapping[int, Sequence[int]], leader: int) -> None:
+        self._references, self._leader = references, leader
+
+    def references(self, index: int) -> list[tuple[int, bool]]:
+        return [(other, False) for other in self._references.get(index, ())]
+
+    def leader(self, index: int) -> int:
+        return self._leader
+
+
+def document(parts: int) -> tuple[list[int], dict[int, list[int]]]:
+    """One of 184 bytes, whose parts of 120 refer to it, to the one before and to the one behind; each has a text."""
+    nodes = range(1, parts + 1)
+    sizes = [184] + [120] * parts + [24] * parts
+    return sizes, {0: [1, parts], **{at: [0, at - 1, at % parts + 1, parts + at] for at in nodes}}
+
+
+def several(parts: int) -> tuple[list[int], dict[int, list[int]]]:
+    """A list without a head: all are alike."""
+    return [48] * parts, {at: [(at + 1) % parts, (at - 1) % parts] for at in range(parts)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("made", "size"), [(document, 184), (several, 48)])
+@pytest.mark.parametrize("parts", [2, 9])
+def test_the_head(made, size: int, parts: int, seed: int) -> None:  # type: ignore[no-untyped-def]
+    sizes, references = made(parts)
+    places = list(range(len(sizes)))
+    random.Random(seed).shuffle(places)
+    blocks = Blocks([size for _, size in sorted(zip(places, sizes))])
+    moved = {places[at]: [places[to] for to in others] for at, others in references.items()}
+    leader = min(moved)
+    found = head(Graph(moved, leader), blocks, leader)  # type: ignore[arg-type]
+    assert blocks.size(found) == size and found in moved
+    if made is several:
+        assert found == leader

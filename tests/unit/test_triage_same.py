@@ -1,0 +1,82 @@
+"""Leaks of many cores compared: what one core shows too little of is decided by the others."""
+
+from __future__ import annotations
+
+from findleaks.triage.groups import grouped
+from findleaks.triage.identity import signature_of
+from findleaks.triage.row import OK, PARTIAL, LeakSum, Row
+from findleaks.triage.same import same_leaks
+
+LIST = ("→ text", "→ 24 B", ".")
+NUMBER = ("→ 168 B", ".", ".")
+
+
+def leak(words: tuple[str, ...] = (), leaks: int = 10, size: int = 24, label: str = "") -> LeakSum:
+    return LeakSum(signature_of("shop", label, size, words), "", "", leaks, leaks, leaks * 24, 0x1000, label, size, False, words)
+
+
+def groups(*cores: list[LeakSum]) -> list[set[LeakSum]]:
+    leaks = [(core, one) for core, several in enumerate(cores) for one in several]
+    return [{one for _, one in leaks if one.signature in same.signatures} for same in same_leaks(leaks)]
+
+
+def test_what_contradicts_is_another_leak() -> None:
+    assert len(groups([leak(LIST)], [leak(NUMBER)])) == 2
+    assert len(groups([leak(LIST)], [leak((".", ".", "."))])) == 2
+    assert len(groups([leak(("libfoo code", ".", "."))], [leak(("libbar code", ".", "."))])) == 2
+    assert len(groups([leak(LIST)], [leak(LIST, size=56)])) == 2
+
+
+def test_one_that_points_to_something_else_for_once_is_the_same() -> None:
+    """A pointer to what was freed since, null pointers, and whether what is pointed to is held: they differ from core to core."""
+    usual = leak(("→ 40 B", "→ 65,544 B", "0", "→ 24 B"), 50, 5960)
+    others = [
+        leak(words, 3, 5960) for words in ((".", "held", "held", "held"), ("0", "→ 65,544 B", "0", "0"), ("?", "→ blocks", "0", "→ 24 B"))
+    ]
+    assert groups([usual], *([one] for one in others)) == [{usual, *others}]
+
+
+def test_one_joins_what_it_has_most_in_common_with() -> None:
+    both = [leak(LIST, 30), leak(NUMBER, 20)]
+    few = leak(("→ text", "→ 24 B", "?"), 1)
+    assert next(one for one in groups(both, [few]) if few in one) == {both[0], few}
+
+
+def test_two_in_one_core_are_two() -> None:
+    """Also where only one word differs, and it contradicts too little for others."""
+    words = ("libfoo code", "libfoo data", "libfoo constants", "held")
+    one, other = leak(words, 20), leak((*words[:3], "."), 10)
+    assert groups([one], [other]) == [{one, other}]
+    assert groups([one, other], [one], [other]) == [{one}, {other}]
+
+
+def test_arrays_of_many_lengths_are_one_leak() -> None:
+    tables = [leak(size=120 + 16 * at, leaks=2, label="array of text") for at in range(20)]
+    folder = leak(size=1288, leaks=30, label="array of text")
+    assert sorted(map(len, groups(*([one, folder] for one in tables)))) == [1, 20]
+    assert len(groups(tables[:3])) == 3
+
+
+def test_words_that_few_texts_begin_with() -> None:
+    names = [leak(size=0, leaks=1, label=f'text "{name}"') for name in ("anna", "bert", "carla", "dora")]
+    requests = leak(size=0, leaks=9, label='text "GET"')
+    assert groups([requests], *([one] for one in names)) in ([{requests}, set(names)], [set(names), {requests}])
+
+
+def test_groups_of_partial_cores_only_come_last() -> None:
+    rows = [Row(name, status, "shop", signatures=(one,)) for name, status, one in (("a", PARTIAL, leak(LIST)), ("b", OK, leak(NUMBER)))]
+    rows += [Row(name, PARTIAL, "shop", signatures=(leak(LIST), leak(NUMBER))) for name in "cd"]
+    found = grouped(rows).groups
+    assert [(one.cores, one.partial, one.doubtful) for one in found] == [(3, 2, False), (3, 3, True)]
+
+
+def test_groups_of_rows() -> None:
+    """A row has each group once, whatever it was in its core; the baseline's are not new, and counted nowhere."""
+    tables = [leak(size=120 + 16 * at, leaks=1, label="array of text") for at in range(20)]
+    rows = [Row("a", OK, "shop", signatures=tuple(tables)), Row("b", OK, "shop", signatures=(leak(LIST),))]
+    old = Row("old", OK, "shop", signatures=(leak(("→ text", "held", "?"), 1),))
+    found = grouped(rows, [old])
+    assert [(one.cores, one.leaks, one.new) for one in found.groups] == [(1, 20, True), (1, 10, False)]
+    assert [one.what for one in found.groups] == ["array of text", "24 B → text, blocks"]
+    assert [[one.leaks for one in row.signatures] for row in found.rows] == [[20], [10]]
+    assert {leak.signature for row in found.rows for leak in row.signatures} == {one.signature for one in found.groups}
