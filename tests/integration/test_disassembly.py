@@ -30,7 +30,7 @@ WITHOUT_CAPSTONE = """
 import sys; sys.modules["capstone"] = None
 from findleaks.cli import main
 for command in ("scopes", "runtime", "find"):
-    print("next", flush=True)
+    print("-- next", flush=True)
     main([command, "--json", sys.argv[1]])
 """
 OLDER = [version for version in nodes.VERSIONS if version != nodes.NEWEST]
@@ -64,7 +64,7 @@ def test_nodes_own_code(version: str, tmp_path: Path) -> None:
     assert answers(lldb(INSIDE, *QUICKLY, program, "-c", core)) == here
     done = subprocess.run([sys.executable, "-c", WITHOUT_CAPSTONE, core], capture_output=True, text=True)
     assert done.stderr.count("Traceback") == 0
-    assert [line.count(CAPSTONE_MISSING) >= 1 for line in done.stdout.split("next")[1:]] == [True] * 3
+    assert [line.count(CAPSTONE_MISSING) >= 1 for line in done.stdout.split("-- next")[1:]] == [True] * 3
 
 
 def test_breakpoints_are_not_code(tmp_path: Path) -> None:

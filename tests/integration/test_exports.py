@@ -23,6 +23,11 @@ from cores import Running
 FORMS = ("lost.folded", "lost.pb.gz", "lost.speedscope.json", "lost.html", "lost.csv", "lost.db")
 
 
+def in_csv(value: Any) -> str:
+    """As a cell: "'" in front of what a spreadsheet would run."""
+    return "" if value is None else f"'{value}" if str(value).startswith(("=", "+", "-", "@")) else str(value)
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return doors.build(tmp_path_factory.mktemp("exports"))
@@ -104,7 +109,7 @@ def test_lost_blocks_are_those_of_find(core: Path, written: dict[str, Any]) -> N
     blocks = rows(core, "--kind", "lost,possible")
     assert {block["kind"] for block in blocks} == {"definite", "indirect", "possible"}
     assert written["lost.db"] == blocks
-    assert written["lost.csv"] == [{key: "" if value is None else str(value) for key, value in block.items()} for block in blocks]
+    assert written["lost.csv"] == [{key: in_csv(value) for key, value in block.items()} for block in blocks]
     totals = asked("find", core)["totals"]
     assert sum(values[1] for values in expected.values()) == sum(totals[kind]["bytes"] for kind in ("definite", "indirect", "possible"))
 

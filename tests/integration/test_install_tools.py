@@ -61,7 +61,7 @@ def test_without_apt_the_packages_are_named(tools: Path) -> None:
     done = run(tools / "sh", SUPPORT / "install.sh", env={"PATH": str(tools)})
     assert done.returncode == 1
     assert "no apt-get" in done.stderr
-    assert "gdb gdbserver lldb-19" in done.stderr
+    assert "gdb gdb-multiarch gdbserver lldb-19" in done.stderr
 
 
 def test_no_virtual_environment_possible_is_said_plainly(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import fuzz_files
 import mallocs_tcmalloc
-import mutations
 import pytest
 import recorded
 
@@ -51,10 +51,12 @@ def check_damaged(picture: recorded.Picture, sound: Recording, copy: Path) -> No
         behind.add(memory.words(link, 2)[1])
         link = memory.word(link)
     shutil.copyfile(picture.core, copy)
-    core = mutations.Core(picture.core)
+    core = fuzz_files.Subject(picture.core)
     core.close()
+    place = core.offset(victim.address)
+    assert place is not None
     with open(copy, "r+b") as file:
-        file.seek(core.offset(victim.address))
+        file.seek(place)
         file.write((1 << 46).to_bytes(8, "little"))
     (found,) = Session(open_core(str(copy))).sites.recordings
     assert set(sound.addresses) - set(found.addresses) == behind
