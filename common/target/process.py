@@ -13,7 +13,7 @@ from findleaks.target.image_target import ImageTarget
 from findleaks.target.maps import regions_of
 from findleaks.target.modules import Image, check, images, mapped_files, supported_arch
 from findleaks.target.notes import auxiliary, called
-from findleaks.target.ptrace import refusal, state, status, tasks
+from findleaks.target.ptrace import is_exiting, refusal, state, status, tasks
 from findleaks.target.reader import Source
 
 
@@ -106,6 +106,8 @@ def _checked_pid(pid: int, stopped: bool) -> int:
         raise TargetError(f"pid {pid}: that is findleaks itself, which cannot stop itself")
     if lines.get("State", "").startswith(("Z", "X")) and len(tasks(pid)) < 2:
         raise TargetError(f"pid {pid}: the process has ended and waits for its parent (zombie): its memory is gone")
+    if is_exiting(pid):
+        raise TargetError(f"pid {pid}: the process is ending: its memory is gone")
     if "VmSize" not in lines and not lines.get("State", "").startswith(("Z", "X")):
         raise TargetError(f"pid {pid}: this is a kernel thread, which has no memory of its own")
     if not stopped and lines.get("TracerPid", "0") != "0":

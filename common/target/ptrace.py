@@ -26,10 +26,12 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.files import content
 from findleaks.target.notes import NT_PRSTATUS, RegisterNotes, thread
+from findleaks.target.stop_record import stat_field, stat_of
 
 _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207  # PTRACE_…
 _WALL = 0x40000000  # __WALL of waitpid(2)
 _EVENT_STOP = 128  # PTRACE_EVENT_STOP
+_PF_KTHREAD = 0x200000
 _PATIENCE = 2.0  # seconds: threads in uninterruptible sleep (vfork, dead file server) do not stop
 _MOST_PASSES = 10_000  # over the list of threads, until it has no new ones
 NOT_TRACED = -1  # the thread has ended, or was not attached to
@@ -280,6 +282,13 @@ def state(pid: int, tid: int) -> str:
 def ended(pid: int) -> bool:
     """Whether no thread of the process is left."""
     return all(state(pid, tid) in "ZX" for tid in tasks(pid))
+
+
+def is_exiting(pid: int) -> bool:
+    """Whether its last thread has given up the memory, but is no zombie yet. The memory of a kernel
+    thread was never there: PF_KTHREAD in the flags (proc_pid_stat(5), field 9; linux/sched.h)."""
+    lines, flags = status(pid), stat_field(stat_of(f"/proc/{pid}"), 9)
+    return bool(lines) and "VmSize" not in lines and flags is not None and not flags & _PF_KTHREAD and len(tasks(pid)) < 2
 
 
 def status(pid: int) -> dict[str, str]:

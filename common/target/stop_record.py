@@ -21,7 +21,7 @@ class StopRecord(NamedTuple):
 
     def stat_field(self, number: int, default: int = 0) -> int:
         """A numeric field of `stat`, by its number in proc(5)."""
-        found = _field(self.stat, number)
+        found = stat_field(self.stat, number)
         return default if found is None else found
 
 
@@ -35,10 +35,11 @@ def stat_of(proc: str) -> bytes:
 
 def start_time_of(stat: bytes) -> Optional[int]:
     """When the process started, in clock ticks after the boot (field 22); None: not known."""
-    return _field(stat, 22)
+    return stat_field(stat, 22)
 
 
-def _field(stat: bytes, number: int) -> Optional[int]:
+def stat_field(stat: bytes, number: int) -> Optional[int]:
+    """A field of `stat_of`, counted from 1 (proc_pid_stat(5)); None: not there."""
     # The second field, the name, is in parentheses, and may have any characters.
     fields = stat.rpartition(b")")[2].split()
     try:

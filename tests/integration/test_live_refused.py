@@ -13,8 +13,9 @@ import pytest
 from counting import COUNTER, Counter, compiled, counters, wait_for
 
 from findleaks.errors import TargetError
+from findleaks.target import process, ptrace
 from findleaks.target.copied import attach
-from findleaks.target.ptrace import state
+from findleaks.target.ptrace import is_exiting, state
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,18 @@ def test_ourselves_a_zombie_and_a_kernel_thread() -> None:
         os.waitpid(child, 0)
     if Path("/proc/2/comm").exists() and Path("/proc/2/comm").read_text() == "kthreadd\n":
         assert "kernel thread" in refusal(2)
+        assert not is_exiting(2)
+
+
+def test_a_process_that_has_given_up_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between that and a zombie is a moment: what /proc says then is put there."""
+    lines = {"Tgid": "77", "State": "R (running)", "TracerPid": "0"}
+    stat = b"77 (x y) R 1 77 77 0 -1 4194308 " + b"0 " * 40
+    monkeypatch.setattr(ptrace, "status", lambda pid: lines)
+    monkeypatch.setattr(process, "status", lambda pid: lines)
+    monkeypatch.setattr(ptrace, "stat_of", lambda proc: stat)
+    assert is_exiting(77)
+    assert refusal(77) == "pid 77: the process is ending: its memory is gone"
 
 
 def test_another_tracer_is_named(counter: Callable[..., Counter]) -> None:
