@@ -3,7 +3,7 @@
  *
  * /modules        names of kernel modules to load, in order, which lie beside it
  * "work" (9p)     a folder a program: `command` (NUL-terminated words), `environment` (likewise); gets stdout, stderr, core, status
- * "root" (9p)     the tree that the programs see as /, the folder above as /work */
+ * "root" (9p)     the tree that the programs see as /, the folder above as /programs */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -71,13 +71,13 @@ static char **words_of(const char *path) {
 
 static pid_t start(const char *folder, int output) {
     char path[512];
-    snprintf(path, sizeof path, "/work/%s/command", folder);
+    snprintf(path, sizeof path, "/programs/%s/command", folder);
     char **command = words_of(path);
-    snprintf(path, sizeof path, "/work/%s/environment", folder);
+    snprintf(path, sizeof path, "/programs/%s/environment", folder);
     char **environment = words_of(path);
     pid_t pid = fork();
     if (pid) return pid;
-    snprintf(path, sizeof path, "/work/%s", folder);
+    snprintf(path, sizeof path, "/programs/%s", folder);
     if (chroot("/root") || chdir(path)) _exit(126);
     dup2(open("/dev/null", O_RDONLY), 0);
     dup2(output, 1);
@@ -91,7 +91,7 @@ static pid_t start(const char *folder, int output) {
 /* Copy what comes from the pipe into a file, until a line "ready" or the end. Whether it is ready. */
 static int wait_until_ready(int pipe_end, const char *folder) {
     char path[512], data[65536], last[6] = "";
-    snprintf(path, sizeof path, "/work/%s/stdout", folder);
+    snprintf(path, sizeof path, "/programs/%s/stdout", folder);
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (file < 0) fail("%s", path);
     time_t limit = time(NULL) + PATIENCE;
@@ -140,7 +140,7 @@ static void keep_core(const char *folder) {
     char path[512];
     int from = open(CORE, O_RDONLY);
     if (from < 0) fail("%s made no core", folder);
-    snprintf(path, sizeof path, "/work/%s/core", folder);
+    snprintf(path, sizeof path, "/programs/%s/core", folder);
     int to = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     off_t end = lseek(from, 0, SEEK_END), at = 0;
     if (to < 0 || ftruncate(to, end)) fail("%s", path);
@@ -175,7 +175,7 @@ static void run(const char *folder) {
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     close(ends[0]);
     if (WIFSIGNALED(status) && WCOREDUMP(status)) keep_core(folder);
-    snprintf(path, sizeof path, "/work/%s/status", folder);
+    snprintf(path, sizeof path, "/programs/%s/status", folder);
     FILE *file = fopen(path, "w");
     if (!file) fail("%s", path);
     fprintf(file, "%s %d\n", ready ? "ready" : "not ready", status);
@@ -185,7 +185,7 @@ static void run(const char *folder) {
 
 static int has_command(const struct dirent *one) {
     char path[512];
-    snprintf(path, sizeof path, "/work/%.255s/command", one->d_name);
+    snprintf(path, sizeof path, "/programs/%.255s/command", one->d_name);
     return one->d_name[0] != '.' && !access(path, R_OK);
 }
 
@@ -195,16 +195,16 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     mounted("proc", "/proc", "proc", NULL);
     load_modules();
-    mounted("work", "/work", "9p", "trans=virtio,version=9p2000.L,msize=262144,cache=none");
+    mounted("work", "/programs", "9p", "trans=virtio,version=9p2000.L,msize=262144,cache=none");
     mounted("root", "/root", "9p", "trans=virtio,version=9p2000.L,msize=262144,cache=loose");
-    mounted("/work", "/root/work", NULL, NULL);
+    mounted("/programs", "/root/programs", NULL, NULL);
     mounted("proc", "/root/proc", "proc", NULL);
     mounted("devtmpfs", "/root/dev", "devtmpfs", NULL);
     mounted("tmpfs", "/root/tmp", "tmpfs", "size=90%");
     FILE *pattern = fopen("/proc/sys/kernel/core_pattern", "w");
     if (!pattern || fputs("/tmp/core", pattern) < 0 || fclose(pattern)) fail("core_pattern");
     struct dirent **programs;
-    int count = scandir("/work", &programs, has_command, alphasort);
+    int count = scandir("/programs", &programs, has_command, alphasort);
     if (count <= 0) fail("no programs");
     for (int i = 0; i < count; i++) run(programs[i]->d_name);
     sync();

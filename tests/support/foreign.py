@@ -57,7 +57,7 @@ ARM64_16K = replace(ARM64, kernel=("trixie", "linux-image-arm64-16k"))
 
 @dataclass(frozen=True)
 class Program:
-    """A program to run: `files` are copied to /work/NAME, its working folder, `command` is run there. `tree` is what it sees as /."""
+    """A program to run: `files` are copied to /programs/NAME, its working folder, `command` is run there. `tree` is what it sees as /."""
 
     tree: Path
     command: tuple[str, ...]
@@ -78,7 +78,7 @@ def tree(machine: Machine, suite: str, packages: Sequence[str], name: str = "", 
     """Debian packages of the architecture, unpacked as a tree that programs can have as their /. Raises debian.PackagesMissing."""
     folder = debian.cache() / machine.name / (name or suite)
     debian.unpacked(suite, packages, folder, {}, dependencies, machine.name)
-    for mount_point in ("work", "proc", "dev", "tmp"):
+    for mount_point in ("programs", "proc", "dev", "tmp"):
         (folder / "root" / mount_point).mkdir(exist_ok=True)
     return folder / "root"
 
