@@ -107,7 +107,8 @@ static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64
     uint32_t count = (uint32_t)(size < TYPE_WORDS * WORD ? size / WORD : TYPE_WORDS);
     if (!count)
         return NO_TEXT_AT_ALL | r->untyped;
-    memcpy(first, data, count * WORD);
+    for (uint32_t at = 0; at < count; at++)
+        first[at] = load(data + at * WORD);
     if (in_ranges(r->tables, r->table_count, first[0])) {
         uint32_t found = known(r, first[0]);
         if (found == NONE || (found & TEXT_MASK) != NO_TEXT_AT_ALL)

@@ -9,6 +9,7 @@ arch/*/kernel/signal.c. Thread pointers: glibc 2.36, sysdeps/*/nptl/tls.h."""
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Optional
 
@@ -87,6 +88,10 @@ class Arch:
     def with_page(self, size: int) -> Arch:
         """The same with pages of this size, if there are such."""
         return replace(self, page=size) if size != self.page and size in self.pages else self
+
+    def pack(self, words: Sequence[int]) -> bytes:
+        """Words as they are in memory."""
+        return struct.pack(f"{self.word_format[0]}{len(words)}{self.word_format[1]}", *words)
 
     def unpack(self, data: bytes) -> tuple[int, ...]:
         """All whole words of `data`."""
