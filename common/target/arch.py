@@ -9,9 +9,13 @@ arch/*/kernel/signal.c. Thread pointers: glibc 2.36, sysdeps/*/nptl/tls.h."""
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Optional
+from typing import Literal, Optional, Union
+
+Words = Union["memoryview", "array[int]"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,15 @@ class Arch:
     def pack(self, words: Sequence[int]) -> bytes:
         """Words as they are in memory."""
         return struct.pack(f"{self.word_format[0]}{len(words)}{self.word_format[1]}", *words)
+
+    def words(self, data: Union[bytes, bytearray, memoryview]) -> Words:
+        """All whole words of `data`; no copy if their byte order is this machine's."""
+        whole, code = memoryview(data)[: len(data) // self.word * self.word], "Q" if self.word == 8 else "I"
+        if self.byteorder == sys.byteorder:
+            return whole.cast("Q") if self.word == 8 else whole.cast("I")
+        swapped = array(code, bytes(whole))
+        swapped.byteswap()
+        return swapped
 
     def unpack(self, data: bytes) -> tuple[int, ...]:
         """All whole words of `data`."""
