@@ -30,7 +30,8 @@ def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocat
         for start, end in image.data:
             for piece in nonzero_pieces(target, start, end):
                 for secret in secrets:
-                    low = secret & target.arch.mask if little else secret >> (64 - 8 * memory.size)  # its first word
+                    # its first word
+                    low = secret & target.arch.mask if little else secret >> (64 - 8 * memory.size)
                     for address in engine.search(piece, low, low + 1):
                         for layout in contexts(memory.size):
                             if address not in found and _is_context(memory, address, layout, secret):
