@@ -56,14 +56,18 @@ class Arch:
     tag_note: int = 0  # type of the note that says whether pointers may have tags; see tags.py
     page: int = 4096
     pages: tuple[int, ...] = (4096,)  # all sizes that a kernel may have been built with
-    # A signal handler returns to this code, with the stack pointer this many bytes below what was
-    # interrupted: registers in the order of `dwarf_registers`. b"": call frame information has it.
-    signal_return: bytes = b""
-    signal_registers: int = 0
-    signal_order: tuple[str, ...] = ()  # if it is another order
+    # A signal handler returns to such code, with the stack pointer so many bytes below what was
+    # interrupted: registers in the order of `dwarf_registers`, or of `signal_order`. (): call frame
+    # information has it.
+    signal_returns: tuple[tuple[bytes, int], ...] = ()
+    signal_order: tuple[str, ...] = ()
     thread_pointer_word: int = 0  # of the note
     thread_pointer_bias: int = 0  # bytes that the register is above what it points to
     variables_distance: int = 0  # bytes from the thread pointer up to the variables (variant I)
+    frame_distance: int = 0  # bytes from a caller's stack pointer up to a canonical frame address
+    # The word at the stack pointer is the caller's stack pointer, 0 in the outermost frame; above
+    # that by this is the caller's return address. 0: there is no such chain.
+    back_chain: int = 0
     code_bits: int = -1  # of an address of code; the others select an instruction set
 
     @property
@@ -193,8 +197,7 @@ AARCH64 = Arch(
     pages=(4096, 16384, 65536),
     # mov x8, #__NR_rt_sigreturn; svc #0 (Linux arch/arm64/kernel/vdso/sigreturn.S); struct
     # rt_sigframe (signal.c): siginfo 128, then ucontext, with uc_mcontext.regs at 184
-    signal_return=b"\x68\x11\x80\xd2\x01\0\0\xd4",
-    signal_registers=128 + 184,
+    signal_returns=((b"\x68\x11\x80\xd2\x01\0\0\xd4", 128 + 184),),
 )
 
 I386 = Arch(
@@ -288,8 +291,7 @@ RISCV64 = Arch(
     system_call_number="a7",
     mapping_calls=(222, 215, 214, 216, 233),
     # li a7, __NR_rt_sigreturn; ecall; siginfo 128, then ucontext, with uc_mcontext at 176
-    signal_return=b"\x93\x08\xb0\x08\x73\0\0\0",
-    signal_registers=128 + 176,
+    signal_returns=((b"\x93\x08\xb0\x08\x73\0\0\0", 128 + 176),),
     signal_order=("pc", *_RISCV[1:]),
 )
 
@@ -326,6 +328,7 @@ PPC64LE = Arch(
     system_call_number="r0",
     mapping_calls=(90, 91, 45, 163, 205),
     pages=(4096, 65536),
+    back_chain=16,  # 64-Bit ELF V2 ABI 1.5, 2.2.3.1
 )
 
 S390X = Arch(
@@ -359,10 +362,10 @@ S390X = Arch(
     system_call=rb"\x0a.",  # svc
     system_call_number="",
     mapping_calls=(90, 91, 45, 163, 219),
-    # svc __NR_rt_sigreturn; a caller's 160 bytes, the instruction again, siginfo, then ucontext,
-    # with uc_mcontext at 40
-    signal_return=b"\x0a\xad",
-    signal_registers=160 + 8 + 128 + 40,
+    frame_distance=160,
+    # svc __NR_rt_sigreturn: a caller's 160 bytes, the instruction again, siginfo, then ucontext,
+    # with uc_mcontext at 40; svc __NR_sigreturn: 160 bytes, struct sigcontext, then registers
+    signal_returns=((b"\x0a\xad", 160 + 8 + 128 + 40), (b"\x0a\x77", 160 + 16)),
     signal_order=("pswm", "pc", *(f"r{number}" for number in range(16))),
 )
 
