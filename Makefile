@@ -4,7 +4,7 @@ PYTHON ?= python3
 CC ?= cc
 VENV := .venv
 BIN := $(VENV)/bin
-KERNEL := common/engine/kernel/_kernel.so
+KERNELS := $(addprefix common/engine/kernel/_kernel,.so _32.so _big.so _32_big.so)
 PYTEST := $(BIN)/pytest
 # Tests run side by side, twice as many as there are processors, as most wait for debuggers and programs; but no more than 4, as some take
 # a gigabyte. Whole runs of neighbours keep what a module shares in one process.
@@ -68,14 +68,17 @@ fuzz-guided: venv kernel ## each reader of files and the kernel's loops for a mi
 
 venv: $(VENV)/.ready ## a virtual environment in .venv with findleaks installed editable, and what the tests need
 
-kernel: $(KERNEL) ## build the C kernel beside its Python twin, for a checkout that is not installed
+# Without a C compiler nothing is built, and the pure-Python twin serves.
+kernel: ## build the C kernel beside its Python twin, for a checkout that is not installed
+	@if command -v $(firstword $(CC)) >/dev/null; then env -u MAKEFLAGS -u MFLAGS $(MAKE) --silent --jobs=4 CC='$(CC)' $(KERNELS); \
+	else echo "no C compiler ($(CC)): findleaks will run without its kernel, more slowly"; fi
 
 # As pip has it made when it installs: where PYTHONDONTWRITEBYTECODE is set, each of thousands of starts would compile everything anew.
 bytecode: venv
 	@$(BIN)/python -m compileall -q common gdb lldb tests/support
 
 clean: ## remove the virtual environment and all that was built
-	rm -rf $(VENV) build dist *.egg-info $(KERNEL) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info $(KERNELS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find common gdb lldb tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 test-tools:
@@ -89,10 +92,8 @@ $(VENV)/.ready: setup.py pyproject.toml tests/support/venv.sh
 	@sh tests/support/venv.sh '$(PYTHON)' $(VENV) '.[test]'
 	@touch $@
 
-# Without a C compiler nothing is built, and the pure-Python twin serves. A new file is moved into place: the old one may be in use.
-$(KERNEL): common/kernel/flags $(wildcard common/kernel/*.c common/kernel/*.h) common/engine/kernel/sources.py
-	@if command -v $(firstword $(CC)) >/dev/null; then \
-		echo "$(CC) @common/kernel/flags … -o $@"; \
-		sources=$$($(PYTHON) -c 'import runpy; print(runpy.run_path("common/engine/kernel/sources.py")["checksum"]())') && \
-		$(CC) @common/kernel/flags -DFL_SOURCES=$$sources -shared -fPIC -o $@.new common/kernel/*.c && mv $@.new $@; \
-	else echo "no C compiler ($(CC)): findleaks will run without its kernel, more slowly"; fi
+# One for each word size and byte order of targets. A new file is moved into place: the old one may be in use.
+$(KERNELS): common/kernel/flags $(wildcard common/kernel/*.c common/kernel/*.h) common/engine/kernel/sources.py
+	@echo "$(CC) @common/kernel/flags … -o $@"
+	@options=$$($(PYTHON) -c 'import runpy; print(*runpy.run_path("common/engine/kernel/sources.py")["options"]()["$(@F)"])') && \
+	$(CC) @common/kernel/flags $$options -shared -fPIC -o $@.new common/kernel/*.c && mv $@.new $@

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
@@ -19,18 +20,29 @@ except ImportError:  # setuptools before 70.1
 
 ROOT = Path(__file__).parent
 PACKAGE_DIR = {"findleaks": "common", "findleaks.gdb": "gdb", "findleaks.lldb": "lldb"}
-KERNEL = "findleaks.engine.kernel._kernel"
-SOURCES: int = runpy.run_path(str(ROOT / "common/engine/kernel/sources.py"))["checksum"]()
+KERNELS = "findleaks.engine.kernel"
+SOURCES: dict[str, Any] = runpy.run_path(str(ROOT / "common/engine/kernel/sources.py"))
 
 
 class BuildKernel(build_ext):
-    """Builds the kernel as a plain shared library: ctypes loads it into every Python, so its name
-    has no ABI tag. Where it is built apart from its sources, their checksum is packaged with it."""
+    """Builds the kernel as plain shared libraries: ctypes loads them into every Python, so their
+    names have no ABI tag. Where they are built apart from their sources, the checksum of these is
+    packaged with them."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.parallel = len(SOURCES["VARIANTS"])
 
     def run(self) -> None:
         super().run()
         if not self.inplace:
-            (Path(self.build_lib, *KERNEL.split(".")).parent / "sources.crc").write_text(f"{SOURCES:#010x}\n", encoding="utf-8")
+            Path(self.build_lib, *KERNELS.split("."), "sources.crc").write_text(f"{SOURCES['checksum']():#010x}\n", encoding="utf-8")
+
+    def build_extension(self, ext: Extension) -> None:
+        """As usual, but with objects of its own: all are made of the same sources."""
+        folder = str(Path(self.build_temp, ext.name))
+        objects = self.compiler.compile(ext.sources, output_dir=folder, extra_postargs=ext.extra_compile_args, depends=ext.depends)
+        self.compiler.link_shared_object(objects, self.get_ext_fullpath(ext.name), extra_postargs=ext.extra_link_args)
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split("."))) + ".so"
@@ -46,22 +58,23 @@ class Wheel(bdist_wheel):
         return ("py3", "none", super().get_tag()[2])
 
 
-def kernel() -> list[Extension]:
-    """The C kernel; `optional`: without a compiler the install goes on with the Python twin."""
+def kernels() -> list[Extension]:
+    """The C kernel for each word size and byte order of targets; `optional`: without a compiler the
+    install goes on with the Python twin."""
     sources, headers = (sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(f"common/kernel/*.{kind}")) for kind in "ch")
     if not sources:
         return []
     flags = text("common/kernel/flags").split()  # the Makefile's too
-    flags.append(f"-DFL_SOURCES={SOURCES:#010x}")
     return [
         Extension(
-            KERNEL,
+            f"{KERNELS}.{Path(name).stem}",
             sources,
             depends=[*headers, "common/kernel/flags"],
-            extra_compile_args=flags,
-            extra_link_args=["-pthread"],
+            extra_compile_args=[*flags, *options],
+            extra_link_args=["-pthread", "-s"],
             optional=True,
         )
+        for name, options in SOURCES["options"]().items()
     ]
 
 
@@ -87,7 +100,7 @@ setup(
         "findleaks.report.fleet": ["page.html", "page.css", "page.js"],
         "findleaks.report.growth": ["page.html", "page.css", "data.js", "chart.js", "table.js", "page.js"],
     },
-    ext_modules=kernel(),
+    ext_modules=kernels(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
     install_requires=[
         # Only to decode code, in debuggers too. Before 5.0.2 it needs setuptools; 6 renames.

@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import Lists
 from findleaks.errors import UnreadableMemory
+from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range, Target
 
 NEAR = 1 << 20  # bytes; records no farther apart are read together
 FEW = 50_000  # listed blocks of a live process that are read singly; for more, all heaps are read
 
 
-def pointing(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], array[int]]:
+def pointing(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], Words]:
     """Addresses, ascending, and values of the piece's aligned words with a value in [low, high)."""
     addresses = engine.search(piece, low, high)
-    values, _ = engine.gather((piece,), addresses, 8)
-    return addresses, array("Q", bytes(values))
+    values, _ = engine.gather((piece,), addresses, engine.arch.word)
+    return addresses, engine.arch.words(values)
 
 
 def clusters(addresses: Sequence[int], size: int) -> list[Range]:

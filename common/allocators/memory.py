@@ -47,6 +47,11 @@ class Memory:
         data = self.read(address, 4) if 0 < address < self.arch.mask - 4 else b""
         return int.from_bytes(data, self.arch.byteorder) if data else None
 
+    def halves(self, word: int) -> tuple[int, int]:
+        """The two 32-bit numbers that share a word of 8 bytes, in memory's order."""
+        low, high = word & 0xFFFFFFFF, word >> 32
+        return (low, high) if self.arch.byteorder == "little" else (high, low)
+
     def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
         """(address, words) of each readable part of [start, end). Raises Interrupted."""
         for piece in nonzero_pieces(self.target, start, end):

@@ -33,9 +33,10 @@ def source_warnings(session: Session) -> list[str]:
 
 
 def _slow(session: Session) -> list[str]:
-    if session.engine.name != "pure" or (sum(session.seconds.values()) < SLOW and not stale_kernel()):
+    arch = session.target.arch
+    if session.engine.name != "pure" or (sum(session.seconds.values()) < SLOW and not stale_kernel(arch)):
         return []
-    why = missing_kernel()
+    why = missing_kernel(arch)
     return [f"findleaks runs {why}"] if why else []
 
 

@@ -7,7 +7,7 @@ import sys
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.kernel.library import StaleLibrary, library
-from findleaks.target.arch import Arch
+from findleaks.target.arch import X86_64, Arch
 
 # Environment variables.
 PURE = "FINDLEAKS_PURE"  # 1 forces the twin
@@ -15,12 +15,13 @@ THREADS = "FINDLEAKS_THREADS"  # threads that the kernel runs on
 _MOST_THREADS = 8  # by default: memory is not read much faster by more
 
 
-def missing_kernel() -> str:
-    """Why the C kernel is unusable and what to do, in one line; "" if usable or switched off."""
+def missing_kernel(arch: Arch = X86_64) -> str:
+    """Why the C kernel for such targets is unusable and what to do, in one line; "" if usable or
+    switched off."""
     if os.environ.get(PURE) == "1":
         return ""
     try:
-        library()
+        library(word=arch.word, byteorder=arch.byteorder)
     except StaleLibrary as error:
         return f"without its C kernel, some 30 times slower, as {error}: run make kernel, or install findleaks again"
     except OSError:
@@ -28,10 +29,10 @@ def missing_kernel() -> str:
     return ""
 
 
-def stale_kernel() -> bool:
-    """Whether a C kernel is left unused because it was built from other sources."""
+def stale_kernel(arch: Arch = X86_64) -> bool:
+    """Whether the C kernel for such targets is left unused as it was built from other sources."""
     try:
-        library()
+        library(word=arch.word, byteorder=arch.byteorder)
     except StaleLibrary:
         return os.environ.get(PURE) != "1"
     except OSError:
@@ -49,10 +50,10 @@ def threads() -> int:
 
 def load(arch: Arch, pure: bool = False) -> Engine:
     """`pure` or FINDLEAKS_PURE=1 asks for the twin."""
-    fits = (arch.word, arch.byteorder) == (8, "little") and sys.byteorder == "little" and sys.maxsize > 1 << 32
-    if fits and not pure and os.environ.get(PURE) != "1":
+    serves = sys.byteorder == "little" and sys.maxsize > 1 << 32  # this machine
+    if serves and not pure and os.environ.get(PURE) != "1":
         try:
-            loaded = library()
+            loaded = library(word=arch.word, byteorder=arch.byteorder)
         except OSError:
             pass  # not built, or for another machine: the twin gives the same answers, slower
         else:

@@ -20,7 +20,7 @@ static int check_runs(const blocks *b, const run *runs, uint64_t count, uint64_t
         if (r->start & off || r->stride & off || r->start < floor || (r->count > 1 && least > r->stride) || r->count > MAX_BLOCKS)
             return DISORDER;
         if (__builtin_mul_overflow(r->count - 1, r->stride, &reach) || __builtin_add_overflow(reach, least, &reach) ||
-            __builtin_add_overflow(r->start, reach, &floor))
+            __builtin_add_overflow(r->start, reach, &floor) || floor > HIGHEST)
             return DISORDER;
         if ((r->states & 255) > METADATA || r->states >> 8 > METADATA)
             return DISORDER;

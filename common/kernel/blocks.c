@@ -158,7 +158,8 @@ API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, cons
     uint64_t floor = b->floor;
     for (uint64_t at = 0; at < count; at++) {
         uint64_t least = sizes[at] ? sizes[at] : 1;
-        if (starts[at] < floor || starts[at] & ((UINT64_C(1) << b->granule_shift) - 1) || least > UINT64_MAX - starts[at] || states[at] > METADATA)
+        if (starts[at] < floor || starts[at] & ((UINT64_C(1) << b->granule_shift) - 1) || starts[at] > HIGHEST || least > HIGHEST - starts[at] ||
+            states[at] > METADATA)
             return DISORDER;
         floor = starts[at] + least;
     }
@@ -273,7 +274,7 @@ API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_
 
 API int fl_resize(blocks *b, uint32_t index, uint64_t size) {
     uint64_t start = block_address(b, index);
-    uint64_t limit = index + 1 < b->count ? start_after(b, start, index + 1) : UINT64_MAX;
+    uint64_t limit = index + 1 < b->count ? start_after(b, start, index + 1) : HIGHEST;
     if (size > limit - start)
         return DISORDER;
     if (cover(b, index, start, size))

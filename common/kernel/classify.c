@@ -19,11 +19,12 @@ void lost_free(lost *l) {
 static uint64_t lost_of(const graph *g, size_t first) {
     uint64_t bits = 0;
     for (size_t index = first; index < g->count && index < first + 64;) {
-        if (g->count - index >= WORD) {
-            uint64_t bytes = load(g->kinds + index) | load(g->b->states + index); /* 0: lost */
+        if (g->count - index >= 8) {
+            /* 0: lost */
+            uint64_t bytes = eight_bytes(g->kinds + index) | eight_bytes(g->b->states + index);
             uint64_t zero = ~(bytes + UINT64_C(0x7F7F7F7F7F7F7F7F)) & UINT64_C(0x8080808080808080);
             bits |= (zero >> 7) * UINT64_C(0x0102040810204080) >> 56 << (index - first);
-            index += WORD;
+            index += 8;
         } else {
             bits |= (uint64_t)((g->kinds[index] == UNKNOWN) & (g->b->states[index] == IN_USE)) << (index - first);
             index++;

@@ -77,9 +77,11 @@ typedef struct {
     uint64_t limit;
 } road;
 
+INLINE uint64_t link_of(const road *r, uint64_t node) { return (node + (uint64_t)r->next_offset) & HIGHEST; }
+
 /* Prefetch the link of a lane's node, or close the lane. */
 static void look(const road *r, lane *l) {
-    uint64_t place = l->node + (uint64_t)r->next_offset, offset = place - l->now->address;
+    uint64_t place = link_of(r, l->node), offset = place - l->now->address;
     l->open = false;
     if (!l->node)
         return;
@@ -105,7 +107,7 @@ static int step(const road *r, lane *l) {
         l->noted = l->node;
         l->turn *= 2;
     }
-    l->node = load(l->next) ^ (r->mangled ? (l->node + (uint64_t)r->next_offset) >> 12 : 0);
+    l->node = load(l->next) ^ (r->mangled ? link_of(r, l->node) >> 12 : 0);
     look(r, l);
     return DONE;
 }
@@ -139,7 +141,7 @@ static int follow(const road *r, uint64_t *head, const range *within, words *nod
     int code = END;
     uint64_t node = *head, found = 0;
     while (node) {
-        uint64_t place = node + (uint64_t)r->next_offset;
+        uint64_t place = link_of(r, node);
         const uint8_t *next = word_at(r->pieces, r->count, place);
         if (set_reserve(&seen)) {
             code = NO_MEMORY;

@@ -198,7 +198,7 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
     *size = 0;
     *done = false;
     b->pending = false;
-    if (at > end || end > UINT64_MAX - 2 * WORD - 1 || (at + 2 * WORD) & ((UINT64_C(1) << b->granule_shift) - 1) || at % WORD)
+    if (at > end || end > HIGHEST - 2 * WORD - 1 || (at + 2 * WORD) & ((UINT64_C(1) << b->granule_shift) - 1) || at % WORD)
         return MISPLACED;
     if (at + WORD < first)
         return MISSED;
@@ -216,7 +216,7 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
 /* Plausible: in use after one in use (flags `normal`) or after a free chunk whose size is repeated;
  * or free in a thread's arena (without its flag). `previous`: its header, or NULL. */
 static bool agrees(const uint8_t *at, const uint8_t *end, const uint8_t *previous, uint64_t normal, bool *behind_free) {
-    uint64_t head = load(at), flags = head & 15, size = head & ~(uint64_t)15;
+    uint64_t head = load(at), flags = head & (2 * WORD - 1), size = head & ~(uint64_t)(2 * WORD - 1);
     *behind_free = false;
     if (size < 4 * WORD)
         return false;

@@ -108,8 +108,9 @@ INLINE uint32_t edges_of(const graph *g, uint32_t index, uint32_t *count) {
     *count = __atomic_load_n(&group->nodes[within], __ATOMIC_RELAXED) & COUNT_MASK;
     /* Sum the counts in bytes 4 up to 4 + within of the group: four of at most 31 fit a byte. */
     const uint8_t *bytes = (const uint8_t *)group, *mask = (const uint8_t *)masks + 28 - within;
-    uint64_t sums = (node_bytes(bytes) & load(mask)) >> 32;
-    sums += (node_bytes(bytes + 8) & load(mask + 8)) + (node_bytes(bytes + 16) & load(mask + 16)) + (node_bytes(bytes + 24) & load(mask + 24));
+    uint64_t sums = (node_bytes(bytes) & eight_bytes(mask)) >> 32;
+    sums += (node_bytes(bytes + 8) & eight_bytes(mask + 8)) + (node_bytes(bytes + 16) & eight_bytes(mask + 16)) +
+            (node_bytes(bytes + 24) & eight_bytes(mask + 24));
     sums = (sums & UINT64_C(0x00FF00FF00FF00FF)) + (sums >> 8 & UINT64_C(0x00FF00FF00FF00FF));
     return group->base + (uint32_t)((sums * UINT64_C(0x0001000100010001)) >> 48);
 }

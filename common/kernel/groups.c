@@ -120,7 +120,7 @@ static bool counts(const grouping *s, uint32_t index) {
 static bool next_counted(grouping *s, uint64_t *start) {
     const graph *g = s->g;
     while (s->next < g->count && !counts(s, s->next))
-        s->next += !s->typed && s->next + WORD <= g->count && load(g->kinds + s->next) == REACHABLE * BYTES ? WORD : 1;
+        s->next += !s->typed && s->next + 8 <= g->count && eight_bytes(g->kinds + s->next) == REACHABLE * BYTES ? 8 : 1;
     if (s->next == g->count)
         return false;
     if (s->known != s->next) {
@@ -159,5 +159,5 @@ API int fl_groups_finish(grouping *s, words *found) {
     for (; !s->typed && next_counted(s, &start); s->next++)
         if (add(s, s->next, start, 0))
             return NO_MEMORY;
-    return words_append(found, (const uint64_t *)s->items.items, s->items.count * sizeof(group) / WORD);
+    return words_append(found, (const uint64_t *)s->items.items, s->items.count * sizeof(group) / sizeof(uint64_t));
 }

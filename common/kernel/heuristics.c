@@ -67,11 +67,16 @@ static bool is_vtable(const heuristics *h, uint64_t value) {
     return h->wanted & MULTIPLE_INHERITANCE && in_ranges(h->vtables, h->vtable_count, value);
 }
 
+static void length64(heuristics *h, uint32_t index, uint64_t size, uint64_t length) {
+    if (h->wanted & LENGTH64 && size >= 8 && length <= size - 8 && size - 8 - length < SLACK)
+        h->facts[index] |= LENGTH64;
+}
+
 static void first_word(heuristics *h, uint32_t index, uint64_t size, uint64_t value) {
     h->first_of = index;
     h->first = value;
-    if (h->wanted & LENGTH64 && size >= 8 && value <= size - 8 && size - 8 - value < SLACK)
-        h->facts[index] |= LENGTH64;
+    if (WORD == 8)
+        length64(h, index, size, value);
     if (h->wanted & NEWARRAY && size >= WORD && value && value <= size - WORD && (size - WORD) % value < SLACK)
         h->facts[index] |= NEWARRAY;
     if (is_vtable(h, value))
@@ -80,6 +85,8 @@ static void first_word(heuristics *h, uint32_t index, uint64_t size, uint64_t va
 
 static void second_word(heuristics *h, uint32_t index, uint64_t size, uint64_t capacity) {
     uint64_t header = 3 * WORD + 1; /* length, capacity, reference count, and the closing NUL */
+    if (WORD == 4 && h->first_of == index)
+        length64(h, index, size, BIG ? h->first << 32 | capacity : capacity << 32 | h->first);
     if (h->wanted & STDSTRING && h->first_of == index && h->first <= capacity && size >= header && capacity <= size - header &&
         size - header - capacity < SLACK)
         h->facts[index] |= STDSTRING;
@@ -88,10 +95,11 @@ static void second_word(heuristics *h, uint32_t index, uint64_t size, uint64_t c
 /* A word in a block's HEAD: the type of an object is its second word; the byte before a
  * dictionary's values is their offset in the block. */
 static void head_word(heuristics *h, uint32_t index, uint64_t offset, uint64_t value) {
-    if (h->wanted & OBJECTS && offset % 16 == 8 && value && *type_place(h, value))
-        h->facts[index] |= (uint16_t)OBJECT_AT(offset - 8);
-    if (h->wanted & DICT_VALUES && offset % 8 == 0 && offset < 32 && value >> 56 == offset + 8)
-        h->facts[index] |= (uint16_t)VALUES_AT(offset + 8);
+    uint64_t end = offset + WORD, last = BIG ? value & 255 : value >> (8 * WORD - 8);
+    if (h->wanted & OBJECTS && offset % 16 == WORD && value && *type_place(h, value))
+        h->facts[index] |= (uint16_t)OBJECT_AT(offset - WORD);
+    if (h->wanted & DICT_VALUES && end % 8 == 0 && end <= 32 && last == end)
+        h->facts[index] |= (uint16_t)VALUES_AT(end);
 }
 
 int heuristics_read_facts(graph *g, const piece *p) {

@@ -1,6 +1,6 @@
-/* What the kernel's files share: C for little-endian 64-bit targets on such hosts.
- * ../engine/kernel/ calls it; ../engine/python/ gives the results that ../engine/contract.py
- * defines, too.
+/* What the kernel's files share. Each library built of them serves targets of one word size and
+ * byte order, on 64-bit little-endian hosts. ../engine/kernel/ calls it; ../engine/python/ gives
+ * the results that ../engine/contract.py defines, too.
  *
  * Any address and length from a target may be wrong: nothing outside of pieces is read, and loops
  * are bounded by a piece's length or a count that the kernel made. */
@@ -14,7 +14,16 @@
 
 #define API __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
+
+/* The target's words: the build sets WORD to 4 or 8 bytes, and BIG to 1 for big-endian ones. */
+#ifndef WORD
 #define WORD 8u
+#endif
+#ifndef BIG
+#define BIG 0
+#endif
+#define HIGHEST (UINT64_MAX >> (64 - 8 * WORD)) /* address */
+
 #define NONE UINT32_MAX
 
 /* Population counts decide look-ups' speed; baseline x86-64 has none: hot loops compile twice. */
@@ -36,11 +45,24 @@ enum { UNKNOWN = 0, REACHABLE = 1, POSSIBLE = 2, DEFINITE = 3, INDIRECT = 4 };
 #define MAX_BLOCKS (UINT64_C(1) << 30)
 #define MAX_EDGES ((uint64_t)INT32_MAX)
 
-INLINE uint64_t load(const uint8_t *at) {
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    return word;
+/* Eight bytes of this process; a number of 2, 4 or 8 bytes, and a word, of the target. */
+INLINE uint64_t eight_bytes(const uint8_t *at) {
+    uint64_t bytes;
+    memcpy(&bytes, at, sizeof bytes);
+    return bytes;
 }
+
+INLINE uint32_t load16(const uint8_t *at) { return BIG ? (uint32_t)at[0] << 8 | at[1] : (uint32_t)at[1] << 8 | at[0]; }
+
+INLINE uint32_t load32(const uint8_t *at) {
+    uint32_t number;
+    memcpy(&number, at, sizeof number);
+    return BIG ? __builtin_bswap32(number) : number;
+}
+
+INLINE uint64_t load64(const uint8_t *at) { return BIG ? __builtin_bswap64(eight_bytes(at)) : eight_bytes(at); }
+
+INLINE uint64_t load(const uint8_t *at) { return WORD == 8 ? load64(at) : load32(at); }
 
 /* Prefetch the cache lines of `length` bytes. Harmless beyond the end of memory. */
 INLINE void prefetch_ahead(const uint8_t *at, uint64_t ahead, uint64_t length) {

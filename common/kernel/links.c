@@ -139,7 +139,7 @@ API int fl_links_walk(link_walk *w, const piece *pieces, uint64_t count, int64_t
         for (; batch < BATCH && w->at < w->end; w->at++, budget--) {
             uint8_t word[WORD];
             prefetch(w, pieces, count);
-            absent = !copy_out(pieces, count, w->nodes.items[w->at] + w->offsets[w->link], WORD, word);
+            absent = !copy_out(pieces, count, (w->nodes.items[w->at] + w->offsets[w->link]) & HIGHEST, WORD, word);
             if (absent)
                 break;
             found[batch] = load(word);

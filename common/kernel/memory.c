@@ -63,3 +63,4 @@ API void fl_free(void *memory) { free(memory); }
 #endif
 
 API uint32_t fl_sources(void) { return FL_SOURCES; } /* checksum: engine/kernel/sources.py */
+API uint32_t fl_target(void) { return WORD | BIG << 8; } /* what it was built for */

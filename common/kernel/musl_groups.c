@@ -10,8 +10,10 @@
 #define UNIT 16u
 #define HEADER 4u
 #define AREA 4096u
-#define FIRST 24u /* offset of an area's metas, after its check, `next` and nslots */
-#define META 40u
+/* Offset of an area's metas, after its check, `next` and nslots; size of one: previous, next,
+ * storage, two masks of 32 bits, a word of bits. */
+#define FIRST (8 + 2 * WORD)
+#define META (4 * WORD + 8)
 #define METAS ((AREA - FIRST) / META)
 #define LARGE 63u
 #define MOVED 0xE0u
@@ -25,9 +27,23 @@ enum { MISSING = 1, CORRUPT, NO_SLOT, NO_REGION, OVERLAPS, MISFIT, IN_FREE };
 enum { UNREADABLE = 1, NOT_THERE, OVERRUN, UNKNOWN_GROUP, BETWEEN, OVERWRITTEN, GROUP_HEADER };
 enum { MAIN, DONATED, MMAPPED };
 
+/* `masks`: available slots, and above them freed ones. `bits`, from the lowest: last index (5),
+ * freeable, size class (6), pages. */
 typedef struct {
     uint64_t mem, meta, masks, bits, stride, end, outer, nested;
 } group;
+
+/* A meta's bit fields: big-endian compilers begin with the highest bit. */
+INLINE uint64_t bits_of(uint64_t word) {
+    if (!BIG)
+        return word;
+    unsigned pages = 8 * WORD - 12;
+    uint64_t first = word >> pages;
+    return first >> 7 | (first >> 6 & 1) << 5 | (first & 63) << 6 | (word & ((UINT64_C(1) << pages) - 1)) << 12;
+}
+
+/* Four bytes before a slot as little-endian targets have them: two bytes, then the offset. */
+INLINE uint32_t head_of(uint32_t bytes) { return BIG ? bytes >> 24 | (bytes >> 8 & 0xFF00) | bytes << 16 : bytes; }
 
 INLINE uint32_t number_of(const group *g) { return g->bits >> 6 & 63; }
 INLINE uint32_t count_of(const group *g) { return (uint32_t)(g->bits & 31) + 1; }
@@ -45,7 +61,7 @@ static bool measured(group *g, const uint64_t *classes, uint64_t class_count) {
     bool own = bytes && slots == 1;
     g->stride = own ? bytes - UNIT : number < class_count ? classes[number] * UNIT : 0;
     uint64_t taken = UNIT + slots * g->stride, length = bytes ? bytes : taken;
-    if (g->mem % UNIT || __builtin_add_overflow(g->mem, length, &g->end))
+    if (g->mem % UNIT || __builtin_add_overflow(g->mem, length, &g->end) || g->end > HIGHEST)
         return false;
     return number == LARGE ? own : number < class_count && taken <= length;
 }
@@ -68,7 +84,9 @@ typedef LIST(group) groups;
 static int read_area(uint64_t area, const uint8_t *data, const uint64_t *classes, uint64_t class_count, groups *found, words *wrong) {
     for (unsigned at = 0; at < METAS; at++) {
         const uint8_t *meta = data + FIRST + at * META;
-        group g = {load(meta + 16), area + FIRST + at * META, load(meta + 24), load(meta + 32), 0, 0, 0, 0};
+        const uint8_t *masks = meta + 3 * WORD;
+        group g = {.mem = load(meta + 2 * WORD), .meta = area + FIRST + at * META, .bits = bits_of(load(masks + 8))};
+        g.masks = load32(masks) | (uint64_t)load32(masks + 4) << 32;
         if (!g.mem)
             continue;
         if (!measured(&g, classes, class_count)) {
@@ -144,7 +162,7 @@ typedef struct {
     uint64_t label, start, end, first, last, slots, lone;
 } batch;
 
-static int batch_push(words *batches, const batch *b) { return words_append(batches, (const uint64_t *)b, sizeof *b / WORD); }
+static int batch_push(words *batches, const batch *b) { return words_append(batches, (const uint64_t *)b, sizeof *b / sizeof(uint64_t)); }
 
 /* Batches of groups to read at once: adjacent, of one kind, and of some MiB. */
 static int cut(const groups *found, uint64_t lone, uint64_t span, words *batches) {
@@ -185,7 +203,7 @@ API int fl_read_groups(const piece *pieces, uint64_t count, const uint64_t *area
         add_up(&found, sums);
         failed = cut(&found, lone, span, batches);
     }
-    *records = (words){(uint64_t *)found.items, found.count * (sizeof(group) / WORD), found.capacity};
+    *records = (words){(uint64_t *)found.items, found.count * (sizeof(group) / sizeof(uint64_t)), found.capacity};
     return failed;
 }
 
@@ -207,16 +225,25 @@ static bool read_slowly(reader *r, uint64_t address, uint8_t *out, uint64_t size
 
 INLINE bool read_int(reader *r, uint64_t address, uint32_t *value) {
     uint64_t offset = address - r->now->address;
-    if (offset >= r->now->length || r->now->length - offset < sizeof *value)
-        return read_slowly(r, address, (uint8_t *)value, sizeof *value);
-    memcpy(value, r->now->data + offset, sizeof *value);
+    uint8_t bytes[sizeof *value];
+    bool whole = offset < r->now->length && r->now->length - offset >= sizeof *value;
+    if (!whole && !read_slowly(r, address, bytes, sizeof bytes))
+        return false;
+    *value = load32(whole ? r->now->data + offset : bytes);
     return true;
+}
+
+/* The header of a slot at `address`. */
+INLINE bool read_head(reader *r, uint64_t address, uint32_t *head) {
+    bool there = read_int(r, address - HEADER, head);
+    *head = there ? head_of(*head) : 0;
+    return there;
 }
 
 /* Is there a block header before `block`? *reserve: bytes at the end of its slot not requested. */
 static bool reserve_of(reader *r, uint64_t block, uint64_t end, uint32_t number, uint64_t offset, uint32_t *reserve) {
     uint32_t head, recorded;
-    if (!read_int(r, block - HEADER, &head) || (head >> 8 & 31) != number)
+    if (!read_head(r, block, &head) || (head >> 8 & 31) != number)
         return false;
     recorded = head >> 16;
     if (head & 0xFF && (recorded || !read_int(r, block - 2 * HEADER, &recorded)))
@@ -247,7 +274,7 @@ static bool moved(reader *r, const group *g, uint32_t number, uint32_t head, uin
 /* Start, size and state of the block in a slot in use; a code for what is wrong with it, or 0. */
 static unsigned slot_read(reader *r, const group *g, uint32_t number, uint32_t right, uint64_t *start, uint64_t *size, uint8_t *state) {
     uint32_t head, reserved;
-    if (!read_int(r, *start - HEADER, &head))
+    if (!read_head(r, *start, &head))
         return UNREADABLE;
     uint32_t few = head >> 13 & 7, byte = head >> 8 & 0xFF;
     bool good = (head & 0xFFFF1FFF) == right;

@@ -173,6 +173,6 @@ int hint_json(const uint8_t *data, uint32_t count, const uint8_t *characters, ui
     if (found == UNKNOWN_TEXT)
         return -1;
     if (found == TEXT)
-        return finished(start, quoted(put(out, "+8 ", 3), data + WORD, length, characters));
+        return finished(start, quoted(put(out, WORD == 8 ? "+8 " : "+4 ", 3), data + WORD, length, characters));
     return (int)(put((uint8_t *)start, "null", 4) - start);
 }

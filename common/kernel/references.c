@@ -1,7 +1,8 @@
 /* Finds the words that refer to blocks: filters them by range, then looks them up in batches. */
 #include "references.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && WORD == 8 && !BIG
+#define VECTORS
 #include <immintrin.h>
 #endif
 
@@ -102,7 +103,7 @@ static void filter(const search *how, const uint8_t *data, uint32_t first, uint3
     c->count = kept;
 }
 
-#if defined(__x86_64__)
+#ifdef VECTORS
 /* The same, four words at a time: a table of 16 cases moves the places that pass to the front. */
 AVX2 static void filter_avx2(const search *how, const uint8_t *data, uint32_t first, uint32_t count, batch *c) {
     static const uint32_t fronts[16][4] = {

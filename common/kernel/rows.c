@@ -10,6 +10,7 @@
 #define TYPE_WORDS 5u
 #define MAX_ROW_BYTES (128u + MAX_HINT_BYTES) /* bytes of a row at most, besides texts */
 #define FILE_MAGIC 0xFBAD0000u
+#define LEAST_FILE (WORD == 8 ? 216u : 148u) /* bytes */
 #define STRING_LOOK 256u
 
 enum { STOPPED = 0, RARE = 1 };
@@ -107,7 +108,8 @@ static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64
     uint32_t count = (uint32_t)(size < TYPE_WORDS * WORD ? size / WORD : TYPE_WORDS);
     if (!count)
         return NO_TEXT_AT_ALL | r->untyped;
-    memcpy(first, data, count * WORD);
+    for (uint32_t at = 0; at < count; at++)
+        first[at] = load(data + at * WORD);
     if (in_ranges(r->tables, r->table_count, first[0])) {
         uint32_t found = known(r, first[0]);
         if (found == NONE || (found & TEXT_MASK) != NO_TEXT_AT_ALL)
@@ -119,7 +121,9 @@ static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64
             if (found == NONE || !(found & NO_ARRAY))
                 return NONE;
         }
-    if ((first[0] & 0xFFFF0000u) == FILE_MAGIC && !(first[0] >> 32) && size >= 216 && size <= 1024)
+    /* an int, and padding where words have 8 bytes */
+    uint64_t flags = WORD == 8 && BIG ? first[0] >> 32 | first[0] << 32 : first[0];
+    if ((flags & 0xFFFF0000u) == FILE_MAGIC && !(flags >> 32) && size >= LEAST_FILE && size <= 1024)
         return NONE;
     int string = count >= 4 ? is_string(l, first, address, size) : NO_STRING;
     return string == MAYBE ? NONE : string == STRING ? r->string : NO_TEXT_AT_ALL | r->untyped;

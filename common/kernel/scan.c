@@ -256,8 +256,9 @@ static int scanned_roots(graph *g, int result) {
 
 API int fl_scan_roots(graph *g, const piece *p) { return scanned_roots(g, scan_piece(g, p, FROM_ROOTS, NULL)); }
 
-API int fl_root_words(graph *g, const uint64_t *values, uint64_t count) {
-    return scanned_roots(g, scan_words(g, (const uint8_t *)values, 0, count, FROM_ROOTS, NULL));
+/* `data`: words as the target has them. */
+API int fl_root_words(graph *g, const uint8_t *data, uint64_t count) {
+    return scanned_roots(g, scan_words(g, data, 0, count, FROM_ROOTS, NULL));
 }
 
 API int fl_dominators_scan(dominators *d, const piece *p, const uint64_t *bounds, const uint32_t *owners, uint64_t bound_count) {
@@ -269,8 +270,8 @@ API int fl_dominators_scan(dominators *d, const piece *p, const uint64_t *bounds
     return scanned_roots(d->g, scan_piece(d->g, p, FROM_ROOTS, d));
 }
 
-API int fl_dominators_words(dominators *d, const uint64_t *values, uint64_t count, uint32_t root) {
+API int fl_dominators_words(dominators *d, const uint8_t *data, uint64_t count, uint32_t root) {
     d->bound_count = d->bound = 0;
     d->otherwise = root;
-    return scanned_roots(d->g, scan_words(d->g, (const uint8_t *)values, 0, count, FROM_ROOTS, d));
+    return scanned_roots(d->g, scan_words(d->g, data, 0, count, FROM_ROOTS, d));
 }

@@ -192,7 +192,7 @@ static user *by_base(user *items, user *spare, uint64_t count) {
 /* The program's slabs by base, without impossible ones. */
 static int place(const cache *caches, const words *records, const range *regions, uint32_t region_count, words *users, words *wrong) {
     const slab *slabs = (const slab *)records->items;
-    uint64_t count = records->count / (sizeof(slab) / WORD), found = 0, kept = 0;
+    uint64_t count = records->count / (sizeof(slab) / sizeof(uint64_t)), found = 0, kept = 0;
     user *first = malloc((size_t)(count + 1) * sizeof *first), *second = malloc((size_t)(count + 1) * sizeof *second);
     for (uint64_t at = 0; first && second && at < count; at++)
         if (!(caches[slabs[at].cache].flags & OWN))
@@ -220,7 +220,7 @@ static int place(const cache *caches, const words *records, const range *regions
         else
             placed[kept++] = u;
     }
-    *users = (words){(uint64_t *)placed, kept * (sizeof(user) / WORD), 0};
+    *users = (words){(uint64_t *)placed, kept * (sizeof(user) / sizeof(uint64_t)), 0};
     return failed;
 }
 
@@ -237,7 +237,7 @@ API int fl_read_slabs(const piece *pieces, uint64_t count, const cache *caches, 
     failed = rings ? walk_rings(&l, rings, caches, cache_count) : NO_MEMORY;
     for (uint64_t at = 0; !failed && at < cache_count; at++) {
         failed = list_slabs(&l, &rings[at], &caches[at], at);
-        ends[at] = records->count / (sizeof(slab) / WORD);
+        ends[at] = records->count / (sizeof(slab) / sizeof(uint64_t));
     }
     for (uint64_t at = 0; rings && at < cache_count; at++)
         free(rings[at].found.items);

@@ -72,12 +72,12 @@ def _templates(target: Target) -> Iterator[_Template]:
             if words[at : at + 3] == pattern:
                 offset = words[at + 5]
                 known.add(bias)
-                yield _Template(module, segment.memsz, offset if offset < 1 << 40 else 0, words[at + 6])
+                yield _Template(module, segment.memsz, offset if offset < target.arch.mask >> 8 else 0, words[at + 6])
                 break
     for module, segment in segments.values():
         # a static program, or musl's: its own block is right below the thread pointer, or above it
         if not known and len(segments) == 1:
-            distance, align = 2 * word if target.arch.variables_above else segment.memsz, max(segment.align, word)
+            distance, align = target.arch.variables_distance if target.arch.variables_above else segment.memsz, max(segment.align, word)
             yield _Template(module, segment.memsz, -(-distance // align) * align, 0)
 
 

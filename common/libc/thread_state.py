@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target, Thread
+
+_LONGEST = 4  # bytes of a system call's instruction
 
 
 def waits_in_kernel(target: Target, pc: int) -> bool:
     """Whether the instruction before `pc` is a system call. A thread that waits in the kernel is no
     more inside malloc than any caller."""
-    code = target.arch.system_call
     try:
-        return target.read(pc - len(code), len(code)) == code
+        return re.search(b"(?:" + target.arch.system_call + rb")\Z", target.read(pc - _LONGEST, _LONGEST), re.DOTALL) is not None
     except UnreadableMemory:
         return True  # the text of libraries is not in every core: nothing is known then
 

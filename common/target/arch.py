@@ -1,13 +1,21 @@
 """Architectures: the one table of what differs between them. No other file may assume x86-64.
-Register positions are the kernel's in elf_gregset_t, as in an NT_PRSTATUS note (Linux
-arch/x86/include/asm/user_64.h, struct user_regs_struct; arch/arm64/include/uapi/asm/ptrace.h,
-struct user_pt_regs)."""
+
+Register positions are the kernel's in elf_gregset_t, as in an NT_PRSTATUS note (Linux 6.1:
+arch/x86/include/asm/user_64.h and user_32.h, struct user_regs_struct; arch/arm64, riscv, powerpc,
+include/uapi/asm/ptrace.h, struct user_pt_regs, user_regs_struct, pt_regs; arch/arm and s390,
+include/asm/elf.h, elf_gregset_t, and ptrace.h). Signals' frames: struct rt_sigframe in
+arch/*/kernel/signal.c. Thread pointers: glibc 2.36, sysdeps/*/nptl/tls.h."""
 
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Optional, Union
+
+Words = Union["memoryview", "array[int]"]
 
 
 @dataclass(frozen=True)
@@ -20,34 +28,47 @@ class Arch:
     red_zone: int  # bytes below the stack pointer that may be in use
     prstatus_tid: int  # offset of pr_pid in NT_PRSTATUS
     prstatus_registers: int  # offset of pr_reg
-    registers: tuple[str, ...]
+    registers: tuple[str, ...]  # "": the kernel's own, of which programs know nothing
     sp: str
     pc: str
     frame_pointer: str
+    # Offset from the frame pointer of the caller's frame pointer and the return address; None: code
+    # has no such chain.
+    frame_record: Optional[int]
     link_register: str  # that a call puts the return address into; "": calls put it on the stack
-    # By DWARF number; the last one is the program counter, whose value in a caller is that of the
-    # rule for the return address.
+    # By DWARF number, "" where a number is none of these. The program counter is among them only
+    # where it has a number; its value in a caller is that of the rule for the return address.
     dwarf_registers: tuple[str, ...]
     thread_pointer: str  # the register that holds it, a name of findleaks' own where a note does
-    thread_pointer_note: int  # type of the note that begins with the thread pointer; 0: a register
+    thread_pointer_note: int  # type of the note that has the thread pointer; 0: a register
     extra_register_notes: tuple[int, ...]  # types; of vector registers, which may hold pointers
-    # Prefix of the names of the registers of 128 bits with which NT_PRFPREG begins; "" for x86's
-    # images, whose layout is in register_words.py.
+    xsave_notes: tuple[int, ...]  # of them, those with an XSAVE image or its beginning
+    # Prefix of the names of the registers of 128 bits with which NT_PRFPREG begins; "" for
+    # others; x86's images are in register_words.py.
     vector_prefix: str
     dtv_offset: int  # of glibc's DTV from the thread pointer (sysdeps/ARCH/nptl/tls.h, tcbhead_t)
-    # Whether thread-local variables are above the thread pointer, behind two words (variant I of
-    # ELF Handling For Thread-Local Storage), or below it (variant II).
+    # Whether thread-local variables are above the thread pointer (variant I of ELF Handling For
+    # Thread-Local Storage), or below it (variant II).
     variables_above: bool
-    system_call: bytes  # the instruction
-    system_call_number: str  # the register that keeps the number during the call
+    system_call: bytes  # the instruction, as a regular expression
+    system_call_number: str  # the register that keeps the number during the call; "": none does
     mapping_calls: tuple[int, ...]  # mmap, munmap, brk, mremap, madvise
     tag_note: int = 0  # type of the note that says whether pointers may have tags; see tags.py
     page: int = 4096
     pages: tuple[int, ...] = (4096,)  # all sizes that a kernel may have been built with
-    # A signal handler returns to this code, with the stack pointer this many bytes below what was
-    # interrupted: registers in the order of `dwarf_registers`. b"": call frame information has it.
-    signal_return: bytes = b""
-    signal_registers: int = 0
+    # A signal handler returns to such code, with the stack pointer so many bytes below what was
+    # interrupted: registers in the order of `dwarf_registers`, or of `signal_order`. (): call frame
+    # information has it.
+    signal_returns: tuple[tuple[bytes, int], ...] = ()
+    signal_order: tuple[str, ...] = ()
+    thread_pointer_word: int = 0  # of the note
+    thread_pointer_bias: int = 0  # bytes that the register is above what it points to
+    variables_distance: int = 0  # bytes from the thread pointer up to the variables (variant I)
+    frame_distance: int = 0  # bytes from a caller's stack pointer up to a canonical frame address
+    # The word at the stack pointer is the caller's stack pointer, 0 in the outermost frame; above
+    # that by this is the caller's return address. 0: there is no such chain.
+    back_chain: int = 0
+    code_bits: int = -1  # of an address of code; the others select an instruction set
 
     @property
     def word_format(self) -> str:
@@ -68,9 +89,26 @@ class Arch:
         """Types of the notes that have more registers than NT_PRSTATUS."""
         return (*self.extra_register_notes, self.thread_pointer_note) if self.thread_pointer_note else self.extra_register_notes
 
+    def pointed_to(self, thread_pointer: int) -> int:
+        """Where the register named `thread_pointer` points to, by its value."""
+        return thread_pointer - self.thread_pointer_bias & self.mask if thread_pointer else 0
+
     def with_page(self, size: int) -> Arch:
         """The same with pages of this size, if there are such."""
         return replace(self, page=size) if size != self.page and size in self.pages else self
+
+    def pack(self, words: Sequence[int]) -> bytes:
+        """Words as they are in memory."""
+        return struct.pack(f"{self.word_format[0]}{len(words)}{self.word_format[1]}", *words)
+
+    def words(self, data: Union[bytes, bytearray, memoryview]) -> Words:
+        """All whole words of `data`; no copy if their byte order is this machine's."""
+        whole, code = memoryview(data)[: len(data) // self.word * self.word], "Q" if self.word == 8 else "I"
+        if self.byteorder == sys.byteorder:
+            return whole.cast("Q") if self.word == 8 else whole.cast("I")
+        swapped = array(code, bytes(whole))
+        swapped.byteswap()
+        return swapped
 
     def unpack(self, data: bytes) -> tuple[int, ...]:
         """All whole words of `data`."""
@@ -78,9 +116,19 @@ class Arch:
         return struct.unpack(self.word_format[0] + str(n) + self.word_format[1], data[: n * self.word])
 
 
+# Linux include/uapi/linux/elf.h
 NT_PRFPREG = 2
-NT_X86_XSTATE = 0x202
-NT_ARM_TLS, NT_ARM_SVE, NT_ARM_TAGGED_ADDR_CTRL = 0x401, 0x405, 0x409
+NT_386_TLS, NT_X86_XSTATE, NT_PRXFPREG = 0x200, 0x202, 0x46E62B7F
+NT_PPC_VMX, NT_PPC_VSX = 0x100, 0x102
+NT_S390_VXRS_LOW, NT_S390_VXRS_HIGH = 0x309, 0x30A
+NT_ARM_VFP, NT_ARM_TLS, NT_ARM_SVE, NT_ARM_TAGGED_ADDR_CTRL = 0x400, 0x401, 0x405, 0x409
+NT_RISCV_VECTOR = 0x901
+
+# The RISC-V ABI's names of registers, by number.
+_RISCV = (
+    *("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7"),
+    *("s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6"),
+)
 
 X86_64 = Arch(
     name="x86-64",
@@ -98,6 +146,7 @@ X86_64 = Arch(
     sp="rsp",
     pc="rip",
     frame_pointer="rbp",
+    frame_record=0,
     link_register="",
     # System V ABI, AMD64 supplement 1.0, figure 3.36
     dwarf_registers=(
@@ -107,10 +156,11 @@ X86_64 = Arch(
     thread_pointer="fs_base",
     thread_pointer_note=0,
     extra_register_notes=(NT_PRFPREG, NT_X86_XSTATE),
+    xsave_notes=(NT_PRFPREG, NT_X86_XSTATE),
     vector_prefix="",
     dtv_offset=8,
     variables_above=False,
-    system_call=b"\x0f\x05",
+    system_call=rb"\x0f\x05",
     system_call_number="orig_rax",
     mapping_calls=(9, 11, 12, 25, 28),
 )
@@ -128,24 +178,195 @@ AARCH64 = Arch(
     sp="sp",
     pc="pc",
     frame_pointer="x29",
+    frame_record=0,
     link_register="x30",
     # DWARF for the Arm 64-bit Architecture 2023Q3, 4.1
     dwarf_registers=(*(f"x{number}" for number in range(31)), "sp", "pc"),
     thread_pointer="tpidr_el0",
     thread_pointer_note=NT_ARM_TLS,
     extra_register_notes=(NT_PRFPREG, NT_ARM_SVE),
+    xsave_notes=(),
     vector_prefix="v",
     dtv_offset=0,
     variables_above=True,
-    system_call=b"\x01\0\0\xd4",  # svc #0
+    variables_distance=16,
+    system_call=rb"\x01\0\0\xd4",  # svc #0
     system_call_number="x8",
     mapping_calls=(222, 215, 214, 216, 233),
     tag_note=NT_ARM_TAGGED_ADDR_CTRL,
     pages=(4096, 16384, 65536),
     # mov x8, #__NR_rt_sigreturn; svc #0 (Linux arch/arm64/kernel/vdso/sigreturn.S); struct
     # rt_sigframe (signal.c): siginfo 128, then ucontext, with uc_mcontext.regs at 184
-    signal_return=b"\x68\x11\x80\xd2\x01\0\0\xd4",
-    signal_registers=128 + 184,
+    signal_returns=((b"\x68\x11\x80\xd2\x01\0\0\xd4", 128 + 184),),
 )
 
-ARCHES: tuple[Arch, ...] = (X86_64, AARCH64)
+I386 = Arch(
+    name="i386",
+    machine=3,
+    word=4,
+    address_bits=32,
+    red_zone=0,
+    prstatus_tid=24,
+    prstatus_registers=72,
+    byteorder="little",
+    registers=(
+        *("ebx", "ecx", "edx", "esi", "edi", "ebp", "eax", "ds", "es", "fs", "gs", "orig_eax"),
+        *("eip", "cs", "eflags", "esp", "ss"),
+    ),
+    sp="esp",
+    pc="eip",
+    frame_pointer="ebp",
+    frame_record=0,
+    link_register="",
+    # System V ABI, Intel386 supplement 1.1, table 2.14
+    dwarf_registers=("eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "eip"),
+    thread_pointer="gs_base",
+    thread_pointer_note=NT_386_TLS,  # struct user_desc: entry_number, base_addr, limit, flags
+    thread_pointer_word=1,
+    extra_register_notes=(NT_PRFPREG, NT_PRXFPREG, NT_X86_XSTATE),
+    xsave_notes=(NT_PRXFPREG, NT_X86_XSTATE),
+    vector_prefix="",
+    dtv_offset=4,
+    variables_above=False,
+    system_call=rb"\xcd\x80",  # int $0x80, also where sysenter returns to
+    system_call_number="orig_eax",
+    mapping_calls=(192, 91, 45, 163, 219),
+)
+
+ARM = Arch(
+    name="ARM",
+    machine=40,
+    word=4,
+    address_bits=32,
+    red_zone=0,
+    prstatus_tid=24,
+    prstatus_registers=72,
+    byteorder="little",
+    registers=(*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr", "orig_r0"),
+    sp="sp",
+    pc="pc",
+    frame_pointer="r11",
+    frame_record=None,
+    link_register="lr",
+    # DWARF for the Arm Architecture 2023Q3, 4.1
+    dwarf_registers=(*(f"r{number}" for number in range(13)), "sp", "lr", "pc"),
+    thread_pointer="tpidruro",
+    thread_pointer_note=NT_ARM_TLS,  # of 64-bit kernels; see thread_pointers.py
+    extra_register_notes=(NT_ARM_VFP,),
+    xsave_notes=(),
+    vector_prefix="",
+    dtv_offset=0,
+    variables_above=True,
+    variables_distance=8,
+    system_call=rb"\0\xdf|\0\0\0\xef",  # svc 0, Thumb's and ARM's
+    system_call_number="r7",
+    mapping_calls=(192, 91, 45, 163, 220),
+    code_bits=~1,  # bit 0: Thumb
+)
+
+RISCV64 = Arch(
+    name="RISC-V",
+    machine=243,
+    word=8,
+    prstatus_tid=32,
+    prstatus_registers=112,
+    byteorder="little",
+    address_bits=47,
+    red_zone=0,
+    registers=("pc", *_RISCV[1:]),
+    sp="sp",
+    pc="pc",
+    frame_pointer="fp",
+    frame_record=-16,
+    link_register="ra",
+    dwarf_registers=_RISCV,  # RISC-V ELF psABI 1.0, DWARF register numbers
+    thread_pointer="tp",
+    thread_pointer_note=0,
+    extra_register_notes=(NT_PRFPREG, NT_RISCV_VECTOR),
+    xsave_notes=(),
+    vector_prefix="",
+    dtv_offset=-16,
+    variables_above=True,
+    system_call=rb"\x73\0\0\0",  # ecall
+    system_call_number="a7",
+    mapping_calls=(222, 215, 214, 216, 233),
+    # li a7, __NR_rt_sigreturn; ecall; siginfo 128, then ucontext, with uc_mcontext at 176
+    signal_returns=((b"\x93\x08\xb0\x08\x73\0\0\0", 128 + 176),),
+    signal_order=("pc", *_RISCV[1:]),
+)
+
+PPC64LE = Arch(
+    name="PowerPC64",
+    machine=21,
+    word=8,
+    prstatus_tid=32,
+    prstatus_registers=112,
+    byteorder="little",
+    address_bits=47,
+    red_zone=288,  # 64-Bit ELF V2 ABI 1.5, 2.2.3.4, protected zone
+    registers=(
+        *(f"r{number}" for number in range(32)),
+        # msr, softe, trap, dar (the address of the last fault), dsisr, result are the kernel's
+        *("pc", "", "orig_r3", "ctr", "lr", "xer", "cr", "", "", "", "", ""),
+    ),
+    sp="r1",
+    pc="pc",
+    frame_pointer="r31",
+    frame_record=None,
+    link_register="lr",
+    # 64-Bit ELF V2 ABI 1.5, table 2.31
+    dwarf_registers=(*(f"r{number}" for number in range(32)), *[""] * 33, "lr", "ctr"),
+    thread_pointer="r13",
+    thread_pointer_note=0,
+    thread_pointer_bias=0x7000,
+    extra_register_notes=(NT_PRFPREG, NT_PPC_VMX, NT_PPC_VSX),
+    xsave_notes=(),
+    vector_prefix="",
+    dtv_offset=-8,
+    variables_above=True,
+    system_call=rb"\x02\0\0\x44|\x01\0\0\x44",  # sc, scv 0
+    system_call_number="r0",
+    mapping_calls=(90, 91, 45, 163, 205),
+    pages=(4096, 65536),
+    back_chain=16,  # 64-Bit ELF V2 ABI 1.5, 2.2.3.1
+)
+
+S390X = Arch(
+    name="s390x",
+    machine=22,
+    word=8,
+    prstatus_tid=32,
+    prstatus_registers=112,
+    byteorder="big",
+    address_bits=53,
+    red_zone=0,
+    # Access registers are pairs of 32 bits: the first is the thread pointer.
+    registers=(
+        *("pswm", "pc", *(f"r{number}" for number in range(16))),
+        *("tp", *(f"acr{number}" for number in range(2, 16, 2)), "orig_r2"),
+    ),
+    sp="r15",
+    pc="pc",
+    frame_pointer="r11",
+    frame_record=None,
+    link_register="r14",
+    # ELF Application Binary Interface s390x Supplement 1.6, 1.6.1
+    dwarf_registers=tuple(f"r{number}" for number in range(16)),
+    thread_pointer="tp",
+    thread_pointer_note=0,
+    extra_register_notes=(NT_PRFPREG, NT_S390_VXRS_LOW, NT_S390_VXRS_HIGH),
+    xsave_notes=(),
+    vector_prefix="",
+    dtv_offset=8,
+    variables_above=False,
+    system_call=rb"\x0a.",  # svc
+    system_call_number="",
+    mapping_calls=(90, 91, 45, 163, 219),
+    frame_distance=160,
+    # svc __NR_rt_sigreturn: a caller's 160 bytes, the instruction again, siginfo, then ucontext,
+    # with uc_mcontext at 40; svc __NR_sigreturn: 160 bytes, struct sigcontext, then registers
+    signal_returns=((b"\x0a\xad", 160 + 8 + 128 + 40), (b"\x0a\x77", 160 + 16)),
+    signal_order=("pswm", "pc", *(f"r{number}" for number in range(16))),
+)
+
+ARCHES: tuple[Arch, ...] = (X86_64, AARCH64, I386, ARM, RISCV64, PPC64LE, S390X)

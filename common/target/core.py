@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Optional
 
 from findleaks import formatting
@@ -24,6 +25,7 @@ from findleaks.target.residency import holes
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 from findleaks.target.snapshot_note import SnapshotNote
+from findleaks.target.thread_pointers import completed
 
 GIVE_SYSROOT = "Give --sysroot."
 
@@ -324,7 +326,14 @@ class CoreTarget(ExtentReader, ImageTarget):
         return holes.presence(self._data, self._loads, self._regions, anonymous)
 
     def threads(self) -> Sequence[Thread]:
-        return self._process.threads
+        return self._threads
+
+    @cached_property
+    def _threads(self) -> Sequence[Thread]:
+        found = self._process.threads
+        if self.arch.variables_above and self.arch.thread_pointer_note and not any(thread.thread_pointer for thread in found):
+            return completed(self, found)
+        return found
 
     def thread_names(self) -> Mapping[int, str]:
         return self._snapshot.names if self._snapshot is not None else {}

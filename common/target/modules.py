@@ -57,7 +57,8 @@ def supported_arch(head: elf.Header, what: str) -> Arch:
     for arch in ARCHES:
         if (arch.machine, arch.word * 8, arch.byteorder) == (head.machine, head.bits, head.byteorder):
             return arch
-    known = " and ".join(arch.name for arch in ARCHES)
+    *others, last = (arch.name for arch in ARCHES)
+    known = f"{', '.join(others)} and {last}"
     raise TargetError(f"{what} of {head.machine_name} ({head.bits}-bit); only {known} are supported for now")
 
 

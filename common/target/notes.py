@@ -66,17 +66,16 @@ def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, by
     with its type."""
     values = arch.unpack(registers)
     named = dict(zip(arch.registers, values))
-    words = list(values)
+    words = [value if name else 0 for name, value in zip(arch.registers, values)]
     images = []
     for kind, note in extra:
         unpacked = arch.unpack(note)
         if kind == arch.thread_pointer_note:
-            named.update(zip((arch.thread_pointer,), unpacked))
+            named.update(zip((arch.thread_pointer,), unpacked[arch.thread_pointer_word :]))
         words += unpacked
-        features, size = (0, len(note)) if arch.vector_prefix else image_of(unpacked, len(note))
-        images.append((kind, features, size))
+        images.append((kind, *image_of(arch, kind, unpacked, len(note))))
     names = note_words(arch, tuple(images)) if len(values) == len(arch.registers) else ()
-    pointer = named.get(arch.thread_pointer, 0)
+    pointer = arch.pointed_to(named.get(arch.thread_pointer, 0))
     return Thread(tid, named, named.get(arch.sp, 0), named.get(arch.pc, 0), pointer, tuple(words), names)
 
 

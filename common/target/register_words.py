@@ -69,8 +69,8 @@ def plain_words(arch: Arch, kind: int, size: int) -> tuple[str, ...]:
     """The register of each word of a note of this type, of a machine whose NT_PRFPREG begins with
     registers of 128 bits (arm64: struct user_fpsimd_state, v0-31). "" where it is not known."""
     if kind == arch.thread_pointer_note:
-        return (arch.thread_pointer, *[""] * (size // arch.word - 1))[: size // arch.word]
-    known = min(_PLAIN, size // 16) if kind == NT_PRFPREG else 0
+        return tuple(arch.thread_pointer if at == arch.thread_pointer_word else "" for at in range(size // arch.word))
+    known = min(_PLAIN, size // 16) if kind == NT_PRFPREG and arch.vector_prefix else 0
     names = [f"{arch.vector_prefix}{number}" for number in range(known) for _ in range(16 // arch.word)]
     return (*names, *[""] * (size // arch.word - len(names)))
 
@@ -81,7 +81,10 @@ def note_words(arch: Arch, images: tuple[tuple[int, int, int], ...]) -> tuple[st
     which x86's are XSAVE images. All threads share one tuple."""
     names = list(arch.registers)
     for kind, features, size in images:
-        names += plain_words(arch, kind, size) if arch.vector_prefix else xsave_words(features, size)
+        if kind in arch.xsave_notes:
+            names += (name for name in xsave_words(features, size) for _ in range(8 // arch.word))
+        else:
+            names += plain_words(arch, kind, size)
     return tuple(names)
 
 
@@ -96,9 +99,9 @@ def vector_words(name: str, count: int, prefix: str = "") -> list[str]:
     return [f"{'xmm' if word < 2 else 'ymm' if word < 4 else 'zmm'}{number}" for word in range(count)]
 
 
-def image_of(note: Sequence[int], size: int) -> tuple[int, int]:
-    """(features, size) of the image in a note, from its words."""
-    return (note[FEATURES_AT // 8] if size > LEGACY else 0, size)
+def image_of(arch: Arch, kind: int, note: Sequence[int], size: int) -> tuple[int, int]:
+    """(features, size) of the image in a note, from its words. Features beyond 32 are unknown."""
+    return (note[FEATURES_AT // arch.word] if kind in arch.xsave_notes and size > LEGACY else 0, size)
 
 
 def debugger_thread(arch: Arch, tid: int, registers: dict[str, int], vectors: Iterable[tuple[str, Sequence[int]]]) -> Thread:
@@ -107,5 +110,5 @@ def debugger_thread(arch: Arch, tid: int, registers: dict[str, int], vectors: It
     for name, found in vectors:
         words += found
         names += vector_words(name, len(found), arch.vector_prefix)
-    pointer = registers.get(arch.thread_pointer, 0)
+    pointer = arch.pointed_to(registers.get(arch.thread_pointer, 0))
     return Thread(tid, registers, registers.get(arch.sp, 0), registers.get(arch.pc, 0), pointer, tuple(words), tuple(names))

@@ -1,29 +1,40 @@
-"""Thread pointers found in memory, where the debugger (LLDB before 17, old stubs) reports none.
+"""Thread pointers found in memory, where the debugger (LLDB before 17, old stubs) reports none, nor
+the core (32-bit ARM's kernel writes no note of it).
 
 On x86 a thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and
 sysdeps/i386/nptl/tls.h, 2.31 to 2.43), whose first word (tcb) and third (self) point to itself; the
 second is the DTV. struct pthread (nptl/descr.h) begins there, and has the kernel's thread id as an
 int. It lies at the upper end of a thread's stack; ld.so puts the main thread's into a small
-separate mapping, a static program at the beginning of its heap."""
+separate mapping, a static program at the beginning of its heap.
+
+Where thread-local variables are above the thread pointer, struct pthread is below it, and nothing
+points to itself. There the thread id is the landmark, which follows the links of a ring: from it
+the thread pointer, which has the DTV, is as far in every thread."""
 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target, Thread
+from findleaks.target.elf import occurrences
 from findleaks.target.ranges import nonzero_pieces
 
 _MOST_OF_STACK = 16 << 20  # bytes searched: of the used part of one stack
 _MOST_OF_REGION = 1 << 20  # of one region
 _MOST = 64 << 20  # of all regions
+_MOST_VOTERS = 256  # threads
 _TID_WITHIN = 0x400  # bytes from the thread pointer that hold the thread id
 
 
 def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
     """The threads; those without a thread pointer get one from memory, also in their words."""
+    if target.arch.variables_above:
+        found = _below_variables(target, [thread for thread in threads if not thread.thread_pointer])
+        return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
     found = {thread.tid: thread.thread_pointer for thread in threads if thread.thread_pointer}
     if len(found) == len(threads):
         return list(threads)
@@ -50,6 +61,14 @@ def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
         if len(missing) == len(others) == 1:
             found[missing.pop()] = others[0]
     return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
+
+
+def word_at(target: Target, address: int) -> int:
+    """The word at an address, 0 where it cannot be read."""
+    try:
+        return target.word(address)
+    except UnreadableMemory:
+        return 0
 
 
 def _with_pointer(target: Target, thread: Thread, pointer: int) -> Thread:
@@ -106,3 +125,79 @@ def _ints_of_block(target: Target, address: int) -> set[int]:
         return set()
     order = "<" if target.arch.byteorder == "little" else ">"
     return set(struct.unpack(f"{order}{_TID_WITHIN // 4}I", data))
+
+
+# -- thread-local variables above the thread pointer
+
+_STRUCT = 4096  # bytes between a thread's id and its thread pointer, at most
+_MODULES = 1 << 16  # of a DTV
+_NEAR = 1 << 20  # bytes of variables above a thread pointer
+
+
+def _below_variables(target: Target, threads: Sequence[Thread]) -> dict[int, int]:
+    """Thread pointers by thread id."""
+    places: dict[int, int] = {}
+    for thread in threads:
+        for region in target.regions():
+            if thread.sp in region and region.writable:
+                places.update(_ids(target, thread.sp, min(region.end, thread.sp + _MOST_OF_STACK), {thread.tid}))
+    missing = {thread.tid for thread in threads} - set(places)
+    left = _MOST
+    regions = [region for region in target.regions() if region.writable and not region.name.startswith("/")]
+    for region in sorted(regions, key=lambda region: (region.end - region.start, region.start)):
+        size = min(region.end - region.start, _MOST_OF_REGION, left)
+        left -= size
+        if missing and size:
+            places.update(_ids(target, region.start, region.start + size, missing))
+            missing -= set(places)
+    votes: Counter[int] = Counter()
+    for place in list(places.values())[:_MOST_VOTERS]:
+        votes.update(distance for distance in range(0, _STRUCT, target.arch.word) if _has_vector(target, place + distance))
+    best = max(votes, key=lambda distance: (votes[distance], -distance), default=0)
+    return {tid: place + best for tid, place in places.items()} if best else {}
+
+
+def _ids(target: Target, start: int, end: int, tids: set[int]) -> dict[int, int]:
+    """Where the ids of threads are in struct pthread: behind the links of glibc's ring of threads
+    (nptl/descr.h, `list`), or behind musl's pointer to itself and ring."""
+    found: dict[int, int] = {}
+    for piece in nonzero_pieces(target, start, end):
+        data = bytes(piece.data)
+        for tid in tids - set(found):
+            for at in occurrences(data, struct.pack(target.arch.word_format[0] + "I", tid)):
+                address = piece.address + at
+                if address % 4 == 0 and (_ring_before(target, address) or _itself_before(target, address)):
+                    found[tid] = address
+                    break
+    return found
+
+
+def _ring_before(target: Target, address: int) -> bool:
+    word = target.arch.word
+    node = address - 2 * word
+    after, before = word_at(target, node), word_at(target, node + word)
+    return after > 0 and before > 0 and word_at(target, after + word) == node == word_at(target, before)
+
+
+def _itself_before(target: Target, address: int) -> bool:
+    word = target.arch.word
+    for own in range((address & -word) - 3 * word, address - 8 * word, -word):
+        after = word_at(target, own + 2 * word)
+        if word_at(target, own) == own and after and word_at(target, after + word) == own:
+            return True
+    return False
+
+
+def _has_vector(target: Target, pointer: int) -> bool:
+    """Whether this thread pointer has a DTV, one of whose first modules has its variables just
+    above. glibc's: number of entries, generation, two words a module; musl's, in the word before
+    the thread pointer: number of modules, a word each."""
+    word = target.arch.word
+    dtv = word_at(target, pointer + target.arch.dtv_offset)
+    if dtv > 2 * word and 0 < word_at(target, dtv - 2 * word) < _MODULES and word_at(target, dtv) < _MODULES:
+        if any(pointer <= word_at(target, dtv + 2 * word * number) < pointer + _NEAR for number in range(1, 9)):
+            return True
+    dtv = word_at(target, pointer - word)
+    if dtv % word or not 0 < word_at(target, dtv) < 64:
+        return False
+    return any(pointer <= word_at(target, dtv + word * number) < pointer + _NEAR for number in range(1, 9))

@@ -12,6 +12,7 @@ from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.unwind.expression import evaluate
 
 DEEPEST = 4096  # frames of one thread
+_NO_NUMBER = -1  # of a register that DWARF has no number for
 
 
 class Frame(NamedTuple):
@@ -47,9 +48,11 @@ class Unwinder:
     def __init__(self, target: Mapped) -> None:
         self.target = target
         self._names = target.arch.dwarf_registers
-        self._pc = len(self._names) - 1
-        self._sp, self._fp = self._names.index(target.arch.sp), self._names.index(target.arch.frame_pointer)
-        self._link = self._names.index(target.arch.link_register) if target.arch.link_register else -1
+        arch = target.arch
+        self._pc = self._names.index(arch.pc) if arch.pc in self._names else _NO_NUMBER
+        self._sp, self._fp = self._names.index(arch.sp), self._names.index(arch.frame_pointer)
+        self._known = {number for number, name in enumerate(self._names) if name}
+        self._link = self._names.index(arch.link_register) if arch.link_register else _NO_NUMBER
         self._modules = sorted(target.modules(), key=lambda module: module.start)
         self._starts = [module.start for module in self._modules]
         self._regions = list(target.regions())
@@ -57,7 +60,7 @@ class Unwinder:
         # Above the addresses of code, return addresses may have a signature (Arm's pointer
         # authentication), in bits that no mapping has.
         top = self._regions[-1].end - 1 if self._regions else target.arch.mask
-        self._code_mask = (1 << top.bit_length()) - 1
+        self._code_mask = (1 << top.bit_length()) - 1 & arch.code_bits
         self._tables: dict[int, FrameTable] = {}
         self._rows: dict[int, Optional[Row]] = {}
 
@@ -80,9 +83,8 @@ class Unwinder:
             if interrupted is not None:
                 step: Optional[tuple[dict[int, int], str]] = (interrupted, "cfi")
             else:
-                step = self._by_row(row, registers) if row is not None else self._by_frame_pointer(registers, pc, exact)
-            if step is None and row is None and not exact and registers.get(self._fp) == 0:
-                # System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has a frame pointer of 0
+                step = self._by_row(row, registers) if row is not None else self._by_chain(registers, pc, exact)
+            if step is None and row is None and not exact and self._outermost(registers):
                 return Trace(tuple(frames), "")
             if step is None:
                 return Trace(tuple(frames), f"nothing says who called {pc:#x}")
@@ -94,7 +96,7 @@ class Unwinder:
             if not self.executable(pc):
                 return Trace(tuple(frames), f"the caller would be {pc:#x}, which is no code")
             # A function interrupted before it saved its caller's address has no frame of its own.
-            least = registers[self._sp] + (0 if exact and self._link >= 0 else 1)
+            least = registers[self._sp] + (0 if exact and self._link != _NO_NUMBER else 1)
             if after < least and not signal:
                 return Trace(tuple(frames), f"the stack runs backwards at {after:#x}")
             exact, registers = signal, caller
@@ -107,13 +109,16 @@ class Unwinder:
         """The registers that a signal interrupted, if `pc` is where its handler returns to, and the
         machine's call frame information does not describe that."""
         arch = self.target.arch
+        names = arch.signal_order or self._names
         try:
-            if not arch.signal_return or self.target.read(pc, len(arch.signal_return)) != arch.signal_return:
+            at = next((at for code, at in arch.signal_returns if self.target.read(pc, len(code)) == code), None)
+            if at is None:
                 return None
-            saved = self.target.read(registers[self._sp] + arch.signal_registers, len(self._names) * arch.word)
+            saved = arch.unpack(self.target.read(registers[self._sp] + at, len(names) * arch.word))
         except UnreadableMemory:
             return None
-        return dict(enumerate(arch.unpack(saved)))
+        found = {self._names.index(name): value for name, value in zip(names, saved) if name in self._names}
+        return {**found, self._pc: saved[names.index(arch.pc)]}
 
     def row(self, pc: int) -> Optional[Row]:
         """The call frame information at `pc`, cached."""
@@ -160,8 +165,10 @@ class Unwinder:
                 return None
             caller = dict(registers)
             caller.pop(self._pc, None)
-            caller[self._sp] = frame
+            caller[self._sp] = frame - arch.frame_distance & arch.mask
             for register, rule in row.rules.items():
+                if register not in self._known and register != row.return_register:
+                    continue  # of vectors, whose rules may be long
                 value = self._value(rule, frame, registers)
                 if value is None:
                     caller.pop(register, None)
@@ -198,22 +205,38 @@ class Unwinder:
         and the function's beginning push. With a link register, a function's variables are between
         what it saved and its caller's stack pointer; where the caller's call frame information
         needs that, it is GCC's, which saves the frame pointer at the lower end of a frame."""
-        row = self.row(returns - 1) if self._link >= 0 else None
+        row = self.row(returns - 1) if self._link != _NO_NUMBER else None
         return outer if row is not None and row.register == self._sp and not row.expression and outer > least else least
 
-    def _by_frame_pointer(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
+    def _outermost(self, registers: dict[int, int]) -> bool:
+        """Whether the chain ends here. System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has
+        a frame pointer of 0."""
+        if self.target.arch.back_chain:
+            try:
+                return self.target.word(registers[self._sp]) == 0
+            except UnreadableMemory:
+                return False
+        return registers.get(self._fp) == 0
+
+    def _by_chain(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
         """Without call frame information. A call to an invalid address has its return address on
-        top of the stack; code made at run time keeps frame pointers."""
+        top of the stack; code made at run time keeps frame pointers, or stack pointers."""
         word, sp, link = self.target.arch.word, registers[self._sp], self._link
         try:
             if exact and not self.executable(pc):
-                if link >= 0:
+                if link != _NO_NUMBER:
                     return {**registers, self._pc: registers.get(link, 0) & self._code_mask}, "return address"
                 return {**registers, self._pc: self.target.word(sp), self._sp: sp + word}, "return address"
+            if self.target.arch.back_chain:
+                outer = self.target.word(sp)
+                returns = self.target.word(outer + self.target.arch.back_chain) & self._code_mask
+                return ({**registers, self._sp: outer, self._pc: returns}, "frame pointer") if outer else None
             frame = registers.get(self._fp, 0)
             stack = self._stack(sp)
-            if not sp <= frame < stack.end - word or frame % word:
+            record = self.target.arch.frame_record
+            if record is None or not sp <= frame + record < stack.end - word or frame % word:
                 return None
+            frame += record
             outer, returns = self.target.word(frame), self.target.word(frame + word) & self._code_mask
             return {self._fp: outer, self._sp: self._above(frame + 2 * word, outer, returns), self._pc: returns}, "frame pointer"
         except UnreadableMemory:

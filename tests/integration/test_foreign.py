@@ -9,22 +9,21 @@ import runpy
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import foreign
 import foreign_truth
 import nodes
 import pytest
 import truth
-from accuracy import FLAGS, SOURCE, Settle
+from accuracy import FLAGS, SOURCE
 from debuggers import GDB_LOADER, PATIENCE, ROOT, environment, findleaks, lldb, objects, ran
 from foreign import ARM64, ARM64_16K
 from mallocs_mimalloc import settle
 
-MACHINES = ("arm64",)
-NO_FILES = re.compile(r"truth, libc\.so\.6, ld-linux-[\w-]+\.so\.\d: not on this machine: .*")
+MACHINES = tuple(machine.name for machine in foreign.MACHINES)
+NO_FILES = re.compile(r"truth, libc\.so\.6, ld[\w-]*\.so\.\d: not on this machine: .*")
 
 
 @pytest.fixture(scope="module", params=MACHINES)
@@ -93,7 +92,11 @@ def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> N
         in_gdb += ["-ex", command]
     done = subprocess.run(in_gdb, capture_output=True, text=True, timeout=PATIENCE, env=environment())
     assert without_files(objects(done.stdout)) == without_files(expected)
-    assert without_files(objects(lldb(typed, "-c", str(core)))) == without_files(expected)
+    in_lldb = lldb(typed, "-c", str(core))
+    if core.name == "riscv64.core":
+        assert "Don't know how to parse core file" in in_lldb  # LLDB 20 does
+    else:
+        assert without_files(objects(in_lldb)) == without_files(expected)
 
 
 def without_files(lines: list[str]) -> list[str]:
@@ -105,7 +108,7 @@ def test_files_of_the_host_are_not_the_cores(kept: tuple[Path, list[truth.Record
     """A libc that lies where the core's did, but has another build-id, or is another machine's, is not used."""
     core, _ = kept
     expected = ran("blocks", "--json", str(core), check=True).stdout.splitlines()[:-1]
-    for place in ("lib/aarch64-linux-gnu/libc.so.6", "usr/lib/aarch64-linux-gnu/libc.so.6"):
+    for place in (f"{folder}/{machine.triplet}/libc.so.6" for folder in ("lib", "usr/lib") for machine in foreign.MACHINES):
         (tmp_path / place).parent.mkdir(parents=True)
         shutil.copy("/lib/x86_64-linux-gnu/libc.so.6", tmp_path / place)
     answered = ran("blocks", "--json", "--sysroot", str(tmp_path), str(core), check=True).stdout.splitlines()
@@ -164,22 +167,7 @@ def test_glibc_of_each_release(suite: str, tmp_path: Path) -> None:
             programs["1 thread"] = foreign_truth.program(ARM64, suite, built, 1)
             for option in "hbsdtf":
                 programs[f"option {option}"] = foreign_truth.program(ARM64, suite, built, 3, option, 2)
-    check_all(programs)
-
-
-def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] = None, machine: foreign.Machine = ARM64) -> None:
-    """Every block of every program is called what it is."""
-    sentences = []
-    for name, made in foreign.pictures(machine, programs).items():
-        records = truth.parse(made.output)
-        blocks, warnings = truth.ask(str(made.core))
-        if settle is not None:
-            records = list(settle(records, blocks))
-        verdict = truth.compare(records, blocks)
-        doubts = [one for one in warnings if "not on this machine" not in one and "belongs to no known allocator" not in one]
-        if not verdict.perfect or doubts:
-            sentences.append(f"{name}: {verdict}, {doubts}")
-    assert not sentences, "\n".join(sentences)
+    foreign_truth.check_all(programs)
 
 
 @pytest.mark.matrix
@@ -188,7 +176,7 @@ def test_jemalloc_and_musl_of_each_release(suite: str, tmp_path: Path) -> None:
     built = foreign_truth.compiled(ARM64, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     preloaded = {"LD_PRELOAD": "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2"}
     linked, static = (foreign_truth.compiled_for_musl(ARM64, suite, SOURCE, tmp_path / f"musl-{way}", bool(way)) for way in range(2))
-    check_all(
+    foreign_truth.check_all(
         {
             "jemalloc, 5 threads": foreign_truth.program(ARM64, suite, built, 5, "a", **preloaded),
             "jemalloc, 33 threads": foreign_truth.program(ARM64, suite, built, 33, "a", **preloaded),
@@ -206,7 +194,7 @@ def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> No
     for library, settled in (("libtcmalloc_minimal.so.4", None), *([] if suite == "bullseye" else [(MIMALLOC[suite], settle)])):
         preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
         threads = {f"{library}, {count} threads": foreign_truth.program(ARM64, suite, built, count, "a", **preloaded) for count in (5, 33)}
-        check_all(threads, settled)
+        foreign_truth.check_all(threads, settled)
 
 
 @pytest.mark.matrix
@@ -222,7 +210,7 @@ def test_pages_of_16_kib(tmp_path: Path) -> None:
     programs["glibc, 33 threads"] = foreign_truth.program(ARM64, "bookworm", built, 33)
     for option in "hbstf":
         programs[f"glibc, option {option}"] = foreign_truth.program(ARM64, "bookworm", built, 3, option, 2)
-    check_all(programs, machine=ARM64_16K)
+    foreign_truth.check_all(programs, machine=ARM64_16K)
 
 
 @pytest.mark.matrix

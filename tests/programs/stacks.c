@@ -62,19 +62,31 @@ NOINLINE void faulty(volatile int *n) {
     raise(SIGUSR1);
     *n += 1;
 }
-#ifdef __aarch64__
+#if defined(__aarch64__)
 /* stp x29, x30, [sp, #-16]!; mov x29, sp; blr x0; ldp x29, x30, [sp], #16; ret */
 static const unsigned char code[] = {0xfd, 0x7b, 0xbf, 0xa9, 0xfd, 0x03, 0x00, 0x91, 0x00, 0x00,
                                      0x3f, 0xd6, 0xfd, 0x7b, 0xc1, 0xa8, 0xc0, 0x03, 0x5f, 0xd6};
-#else
+#elif defined(__x86_64__)
 /* push rbp; mov rbp, rsp; sub rsp, 32; call *rdi; leave; ret */
 static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0xff, 0xd7, 0xc9, 0xc3};
+#elif defined(__i386__)
+/* push ebp; mov ebp, esp; sub esp, 24; call *8(ebp); leave; ret */
+static const unsigned char code[] = {0x55, 0x89, 0xe5, 0x83, 0xec, 0x18, 0xff, 0x55, 0x08, 0xc9, 0xc3};
+#elif defined(__riscv)
+/* addi sp, sp, -16; sd ra, 8(sp); sd fp, (sp); addi fp, sp, 16; jalr a0; ld ra, 8(sp); ld fp, (sp); addi sp, sp, 16; ret */
+static const unsigned code[] = {0xff010113, 0x00113423, 0x00813023, 0x01010413, 0x000500e7, 0x00813083, 0x00013403, 0x01010113, 0x00008067};
+#else
+#define NO_FRAME_POINTERS /* code of these machines has no chain of them */
 #endif
 __attribute__((optimize("no-omit-frame-pointer"))) NOINLINE void by_frame_pointer(volatile int *n) {
+#ifdef NO_FRAME_POINTERS
+    hold();
+#else
     char *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(made, code, sizeof code);
     __builtin___clear_cache(made, made + sizeof code);
     ((void (*)(void (*)(void)))(uintptr_t)made)(hold);
+#endif
     *n += 1;
 }
 

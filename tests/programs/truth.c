@@ -146,7 +146,7 @@ int main(int argc, char **argv) {
     make_keys();
     for (unsigned i = 0; i < MAX_THREADS + LEAVERS; i++) {
         threads[i].index = i;
-        threads[i].rng.state = 0x9e3779b97f4a7c15u * ((uint64_t)atoi(argv[2]) * 1000 + i + 1);
+        seed(&threads[i].rng, 0x9e3779b97f4a7c15u * ((uint64_t)atoi(argv[2]) * 1000 + i + 1));
     }
     /* Before any block is made: a new thread inherits registers of its maker, and keeps them in its first frame. */
     pthread_barrier_init(&together, NULL, thread_count);

@@ -26,10 +26,10 @@
 
 #define HELPER __attribute__((unused)) NOINLINE /* not every program uses all of them */
 
-typedef uint64_t hidden; /* the complement of a pointer */
+typedef uintptr_t hidden; /* the complement of a pointer */
 
 static inline hidden hide(const void *p) {
-    uint64_t v = ~(uint64_t)p;
+    uintptr_t v = ~(uintptr_t)p;
     __asm__ volatile("" : "+r"(v)); /* the compiler must not see through it and keep p */
     return v;
 }
@@ -86,7 +86,7 @@ struct block { /* never kept in memory while the program is stopped */
 };
 
 static inline void note(struct block b, const char *kind, const void *leader, const char *category) {
-    note_line((uint64_t)b.p, malloc_usable_size(b.p), b.requested, "in-use", kind, (uint64_t)leader, category, b.aligned ? UINT64_C(1) << b.aligned : 0);
+    note_line((uintptr_t)b.p, malloc_usable_size(b.p), b.requested, "in-use", kind, (uintptr_t)leader, category, b.aligned ? UINT64_C(1) << b.aligned : 0);
 }
 
 static inline void note_reachable(struct block b, const char *category) { note(b, "reachable", NULL, category); }
@@ -98,13 +98,13 @@ static inline void note_indirect(struct block b, struct block leader, const char
 static HELPER void free_and_note(struct block b, const char *category) {
     uint64_t usable = malloc_usable_size(b.p);
     hidden again = hide(b.p);
-    int gone = truth_key && ((volatile uint64_t *)b.p)[-1] & 2; /* IS_MMAPPED: the block goes with its mapping */
-    ((volatile uint64_t *)b.p)[1] = 0;
+    int gone = truth_key && ((volatile uintptr_t *)b.p)[-1] & 2; /* IS_MMAPPED: the block goes with its mapping */
+    ((volatile uintptr_t *)b.p)[1] = 0;
     free(b.p);
-    volatile uint64_t *words = reveal(again);
+    volatile uintptr_t *words = reveal(again);
     int cached = truth_key && !gone && ~words[1] == truth_key;
     const char *state = truth_other ? "freed" : cached ? "cached" : "free";
-    note_line((uint64_t)words, usable, b.requested, state, "none", 0, category, 0);
+    note_line((uintptr_t)words, usable, b.requested, state, "none", 0, category, 0);
 }
 
 /* Learn that mark. (2.31 marks with the address of the thread's cache.) The first block may find the cache full of what a bin had of
@@ -112,9 +112,9 @@ static HELPER void free_and_note(struct block b, const char *category) {
 static HELPER void learn_key(void) {
     for (int i = 0; i < 2; i++) {
         hidden block = hide(malloc(24));
-        ((volatile uint64_t *)reveal(block))[1] = 0;
+        ((volatile uintptr_t *)reveal(block))[1] = 0;
         free(reveal(block));
-        truth_key = ~((volatile uint64_t *)reveal(block))[1];
+        truth_key = ~((volatile uintptr_t *)reveal(block))[1];
     }
     if (!~truth_key) abort();
 }
@@ -122,14 +122,21 @@ static HELPER void learn_key(void) {
 /* ---- allocation ---------------------------------------------------------------------------------------------------- */
 
 struct rng {
-    uint64_t state;
+    uintptr_t parts[4]; /* of 16 bits each: together they might look like an address */
 };
 
+static inline void seed(struct rng *r, uint64_t state) {
+    for (int i = 0; i < 4; i++) r->parts[i] = state >> 16 * i & 0xffff;
+}
+
 static inline uint64_t draw(struct rng *r, uint64_t below) {
-    r->state ^= r->state << 13;
-    r->state ^= r->state >> 7;
-    r->state ^= r->state << 17;
-    return (r->state >> 11) % below;
+    uint64_t state = 0;
+    for (int i = 0; i < 4; i++) state |= (uint64_t)r->parts[i] << 16 * i;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    seed(r, state);
+    return (state >> 11) % below;
 }
 
 /* Text, so that a block is full of words which are no addresses; and no leftovers of what stood there before. */

@@ -63,14 +63,14 @@ static NOINLINE void held_shapes(struct thread *me, struct rng *r, int bare) {
 
 /* Pointers in a frame far below the ones to come; nothing else of the frame is written. */
 static NOINLINE void leave_on_dead_stack(struct thread *me) {
-    volatile uint64_t frame[1024];
+    volatile uintptr_t frame[1024];
     for (int i = 0; i < 8; i++) frame[i] = me->dead[i] ? ~me->dead[i] : 0;
     __asm__ volatile("" : : "r"(frame) : "memory");
 }
 
 /* The frame a thread waits in, with pointers of its own. */
-static NOINLINE void hold(struct thread *me, uint64_t say) {
-    volatile uint64_t frame[4];
+static NOINLINE void hold(struct thread *me, unsigned say) {
+    volatile uintptr_t frame[4];
     for (int i = 0; i < 4; i++) frame[i] = me->held[i] ? ~me->held[i] : 0;
     __asm__ volatile("" : : "r"(frame) : "memory");
     stop(me->in, say);
@@ -80,7 +80,7 @@ static NOINLINE void hold(struct thread *me, uint64_t say) {
 
 /* libc keeps the stack of a thread that ended for the next one, with all that was left on it and in its thread-local storage. */
 static NOINLINE void leave_and_exit(struct thread *me, struct rng *r) {
-    volatile uint64_t frame[1024];
+    volatile uintptr_t frame[1024];
     struct block on_stack = make_any(r), next = make_any(r), in_tls = make_any(r), specific = make_any(r), held = make_any(r);
     for (int i = 0; i < 1024; i++) frame[i] = 0;
     link_to(r, on_stack, 0, next.p);
@@ -91,7 +91,7 @@ static NOINLINE void leave_and_exit(struct thread *me, struct rng *r) {
     note_definite(make_any(r), "exited-single");
     note_reachable(held, "exited-global");
     me->global[GLOBAL_LEAVER] = held.p;
-    frame[300] = frame[500] = (uint64_t)on_stack.p;
+    frame[300] = frame[500] = (uintptr_t)on_stack.p;
     tls_zero[0] = in_tls.p;
     pthread_setspecific(keys[1], specific.p);
     __asm__ volatile("" : : "r"(frame) : "memory");

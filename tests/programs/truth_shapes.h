@@ -213,9 +213,9 @@ static NOINLINE void lost_singles(struct rng *r) {
     /* Right behind the block: nobody's. Where blocks stand side by side, as in a slab, it is the next block's start. */
     if (!truth_other) root((char *)past.p + malloc_usable_size(past.p));
     note_definite(past, "past-end");
-    static char unaligned[64 * 16];
+    static _Alignas(16) char unaligned[64 * 16];
     static atomic_uint next;
-    memcpy(unaligned + 16 * (atomic_fetch_add(&next, 1) % 64) + 4, &odd.p, WORD);
+    memcpy(unaligned + 16 * (atomic_fetch_add(&next, 1) % 64) + WORD / 2, &odd.p, WORD);
     note_definite(odd, "unaligned");
     root((void *)hide(coded.p));
     note_definite(coded, "coded");

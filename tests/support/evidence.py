@@ -27,8 +27,9 @@ from elftools.elf.elffile import ELFFile
 MOST = 12
 """Blocks that stale words may hold, not counting what hangs from them."""
 NT_PRSTATUS, NT_X86_XSTATE = "NT_PRSTATUS", 0x202
-SP = 112 + 8 * 19
-"""Where rsp is in struct elf_prstatus of x86-64: pr_reg at 112 (linux/elfcore.h), the 20th word (asm/user_64.h)."""
+SP = {"EM_X86_64": 19, "EM_386": 15, "EM_AARCH64": 31, "EM_ARM": 13, "EM_RISCV": 2, "EM_PPC64": 1, "EM_S390": 17}
+"""Which word of pr_reg is the stack pointer (each machine's asm/ptrace.h); pr_reg is at 112 in struct elf_prstatus (linux/elfcore.h) where
+words have 8 bytes, at 72 where they have 4."""
 
 
 class Word(NamedTuple):
@@ -59,6 +60,8 @@ class Picture:
 
     segments: list[Segment] = field(default_factory=list)
     registers: list[bytes] = field(default_factory=list)
+    word: int = 8
+    big_endian: bool = False
 
     def at(self, address: int) -> Optional[Segment]:
         return next((one for one in self.segments if one.start <= address < one.end), None)
@@ -66,10 +69,16 @@ class Picture:
     def words(self, low: int, high: int) -> Iterator[Word]:
         """All aligned words with low <= value < high."""
         for segment in self.segments:
-            whole = array("Q", segment.data[: len(segment.data) & ~7])
-            yield from (Word(segment.start + 8 * place, value) for place, value in enumerate(whole) if low <= value < high)
+            whole = self._unpacked(segment.data)
+            yield from (Word(segment.start + self.word * place, value) for place, value in enumerate(whole) if low <= value < high)
         for note in self.registers:
-            yield from (Word(None, value) for value in array("Q", note[: len(note) & ~7]) if low <= value < high)
+            yield from (Word(None, value) for value in self._unpacked(note) if low <= value < high)
+
+    def _unpacked(self, data: bytes) -> array[int]:
+        whole = array("Q" if self.word == 8 else "I", data[: len(data) & -self.word])
+        if self.big_endian:
+            whole.byteswap()
+        return whole
 
 
 def explain(
@@ -113,7 +122,10 @@ def read(core: Path) -> Picture:
     """Raises elftools' ELFError for what is no core file."""
     picture, pointers, mapped = Picture(), [], []
     with core.open("rb") as file:
-        for segment in ELFFile(file).iter_segments():
+        elf = ELFFile(file)
+        picture.word, picture.big_endian = elf.elfclass // 8, not elf.little_endian
+        at = {4: 72, 8: 112}[picture.word] + picture.word * SP[elf["e_machine"]]
+        for segment in elf.iter_segments():
             if segment["p_type"] == "PT_LOAD" and segment["p_filesz"]:
                 picture.segments.append(Segment(segment["p_vaddr"], segment.data()))
             elif segment["p_type"] == "PT_NOTE":
@@ -125,7 +137,8 @@ def read(core: Path) -> Picture:
                     elif note["n_type"] in (NT_PRSTATUS, NT_X86_XSTATE):
                         picture.registers.append(note["n_descdata"])
                         if note["n_type"] == NT_PRSTATUS:
-                            pointers.append(int.from_bytes(note["n_descdata"][SP : SP + 8], "little"))
+                            order = "little" if elf.little_endian else "big"
+                            pointers.append(int.from_bytes(note["n_descdata"][at : at + picture.word], order))
     ends = {end: name for _, end, name in mapped}
     for one in picture.segments:
         one.file = next((name for start, end, name in mapped if start <= one.start < end), ends.get(one.start, ""))

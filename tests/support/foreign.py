@@ -37,10 +37,13 @@ class Machine:
     qemu: tuple[str, ...]
     transport: str  # the module that finds virtio's devices
     device: str  # qemu's name of its 9p device
+    console: str = ""  # that the kernel must be told of
+    memory: str = "3G"
+    compiles_for: str = ""  # the triplet that the compiler's name begins with, if it is another one
 
     @property
     def compiler(self) -> str:
-        return f"{self.triplet}-gcc"
+        return f"{self.compiles_for or self.triplet}-gcc"
 
 
 ARM64 = Machine(
@@ -53,6 +56,52 @@ ARM64 = Machine(
 )
 ARM64_16K = replace(ARM64, kernel=("trixie", "linux-image-arm64-16k"))
 """The same with pages of 16 KiB."""
+RISCV64 = Machine(
+    "riscv64",
+    "riscv64-linux-gnu",
+    ("sid", "linux-image-riscv64"),
+    ("qemu-system-riscv64", "-M", "virt"),
+    "virtio_mmio",
+    "virtio-9p-device",
+)
+PPC64EL = Machine(
+    "ppc64el",
+    "powerpc64le-linux-gnu",
+    ("bookworm", "linux-image-powerpc64le"),
+    ("qemu-system-ppc64le", "-M", "pseries", "-cpu", "power9"),
+    "virtio_pci",
+    "virtio-9p-pci",
+)
+"""Its pages have 64 KiB."""
+S390X = Machine(
+    "s390x",
+    "s390x-linux-gnu",
+    ("bookworm", "linux-image-s390x"),
+    ("qemu-system-s390x", "-M", "s390-ccw-virtio", "-cpu", "max"),
+    "virtio_ccw",
+    "virtio-9p-ccw",
+)
+ARMHF = Machine(
+    "armhf",
+    "arm-linux-gnueabihf",
+    ("bookworm", "linux-image-armmp-lpae"),
+    ("qemu-system-arm", "-M", "virt", "-cpu", "cortex-a15"),
+    "virtio_mmio",
+    "virtio-9p-device",
+    memory="2G",
+)
+I386 = Machine(
+    "i386",
+    "i386-linux-gnu",
+    ("bookworm", "linux-image-686-pae"),
+    ("qemu-system-i386", "-M", "q35", "-cpu", "max"),
+    "virtio_pci",
+    "virtio-9p-pci",
+    console="console=ttyS0",
+    memory="2G",
+    compiles_for="i686-linux-gnu",
+)
+MACHINES = (ARM64, RISCV64, PPC64EL, S390X, ARMHF, I386)
 
 
 @dataclass(frozen=True)
@@ -124,9 +173,10 @@ def _run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: 
         variables = (f"{key}={value}" for key, value in program.environment.items())
         (place / "environment").write_bytes(b"".join(one.encode() + b"\0" for one in variables))
     (folder / "initrd").write_bytes(_initrd(machine, folder))
-    (kernel,) = (_kernel(machine) / "boot").glob("vmlinu*-*")
-    command = [*machine.qemu, "-smp", "2", "-m", "3G", "-nographic", "-no-reboot", "-nic", "none"]
-    command += ["-kernel", str(kernel), "-initrd", str(folder / "initrd"), "-append", "quiet panic=-1 mitigations=off"]
+    # Since Linux 7 Debian has it beside its modules.
+    (kernel,) = (*(_kernel(machine) / "boot").glob("vmlinu*-*"), *(_kernel(machine) / "usr/lib/modules").glob("*/vmlinuz"))
+    command = [*machine.qemu, "-smp", "2", "-m", machine.memory, "-nographic", "-no-reboot", "-nic", "none"]
+    command += ["-kernel", str(kernel), "-initrd", str(folder / "initrd"), "-append", f"quiet panic=-1 mitigations=off {machine.console}"]
     for tag, path, more in (("work", folder / "work", ""), ("root", root, ",readonly=on,multidevs=remap")):
         command += ["-fsdev", f"local,id={tag},path={path},security_model=none{more}"]
         command += ["-device", f"{machine.device},fsdev={tag},mount_tag={tag}"]
@@ -149,9 +199,8 @@ def _initrd(machine: Machine, folder: Path) -> bytes:
     """A cpio archive (newc) of the first process and the modules that it loads. Layout: Linux,
     Documentation/driver-api/early-userspace/buffer-format.rst."""
     init = folder / "init"
-    subprocess.run(
-        [machine.compiler, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-static", "-o", str(init), str(INIT)], check=True
-    )
+    flags = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-D_FILE_OFFSET_BITS=64", "-static")
+    subprocess.run([machine.compiler, *flags, "-o", str(init), str(INIT)], check=True)
     modules = _modules(machine, (machine.transport, "9pnet_virtio", "9p"))
     names = "".join(f"/{name}.ko\n" for name in modules).encode()
     made = io.BytesIO()

@@ -9,17 +9,22 @@ import functools
 import lzma
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Optional
 
 import debian
+import evidence
 import foreign
-from accuracy import FLAGS, SOURCE
+import truth
+from accuracy import FLAGS, SOURCE, Settle, own_files
 from foreign import ARM64, Machine, Picture, Program
 
 CORES = Path(__file__).resolve().parents[2] / "cores"
 LIBCS = {"2.31": "bullseye", "2.36": "bookworm", "2.41": "trixie", "2.43": "sid"}
 """glibc by Debian suite."""
+OLDEST = {machine: "sid" if machine is foreign.RISCV64 else "bookworm" for machine in foreign.MACHINES}
+"""The suite that a machine's cores are of, where one is enough."""
 PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1", "libstdc++6", "libjemalloc2", "libjemalloc-dev", "musl", "musl-dev")
 OF_THEIR_TIME = {
     "bullseye": ("libgcc-10-dev", "libtcmalloc-minimal4"),
@@ -80,6 +85,24 @@ def program(machine: Machine, suite: str, built: Path, threads: int, options: st
     return Program(tree(machine, suite), command, (built,), environment)
 
 
+def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] = None, machine: Machine = ARM64) -> None:
+    """Every block of every program is called what it is."""
+    sentences = []
+    for name, made in foreign.pictures(machine, programs).items():
+        records = truth.parse(made.output)
+        blocks, warnings = truth.ask(str(made.core))
+        if settle is not None:
+            records = list(settle(records, blocks))
+        verdict = truth.compare(records, blocks)
+        if verdict.held:
+            file = next(file for file in programs[name].files if file.name.startswith("truth") or file.name.startswith("musl"))
+            verdict = evidence.explain(verdict, records, blocks, made.core, own_files(file))
+        doubts = [one for one in warnings if "not on this machine" not in one and "belongs to no known allocator" not in one]
+        if not verdict.perfect or doubts:
+            sentences.append(f"{name}: {verdict}, {doubts}")
+    assert not sentences, "\n".join(sentences)
+
+
 def kept(name: str, folder: Path) -> tuple[Path, str]:
     """One of the cores in cores/, unpacked into a folder, and what its program said."""
     core = folder / f"{name}.core"
@@ -95,11 +118,11 @@ def keep(name: str, made: Picture) -> None:
 
 def main(names: Sequence[str]) -> None:
     """Make the cores of cores/ that are named, or all of them."""
-    for machine in (ARM64,):
+    for machine in foreign.MACHINES:
         if not names or machine.name in names:
-            folder = debian.cache() / machine.name
-            built = compiled(machine, "bookworm", SOURCE, folder / "truth", *FLAGS, "-O1", "-s")
-            keep(machine.name, foreign.picture(machine, program(machine, "bookworm", built, 5)))
+            suite, folder = OLDEST[machine], debian.cache() / machine.name
+            built = compiled(machine, suite, SOURCE, folder / "truth", *FLAGS, "-O1", "-s")
+            keep(machine.name, foreign.picture(machine, program(machine, suite, built, 5)))
 
 
 if __name__ == "__main__":

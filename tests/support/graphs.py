@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import random
-import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from findleaks.engine.contract import Engine, Graph
@@ -20,6 +19,14 @@ from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Piece, Range
 
 BASES = (0x1000, 0x555555559000, 0x7F0000000000, 0x7F0003FF0000, 0x7FFFFFFF0000, 0x1FFFFF000000000, 0xFFFFFFFFFFF00000)
+BASES_32 = (0x1000, 0x56559000, 0xB7000000, 0xB73FF000, 0xF7FF0000, 0xFFF00000)
+
+ARCHES = tuple(replace(X86_64, name=f"{8 * word} {order}", word=word, byteorder=order) for word in (4, 8) for order in ("little", "big"))
+"""Each size and byte order of words that the kernel is built for."""
+
+MOSTLY_64 = (X86_64, *ARCHES)
+"""For random examples: two in five are of what most targets have."""
+
 SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
 """A sanitizer's build of the kernel, which then is what is tested."""
 
@@ -29,15 +36,15 @@ TYPES = tuple(range(0x400001, 0x400110, 3))
 VTABLES = (Range(0x400000, 0x400100), Range(0x7E0000001000, 0x7E0000001040))
 
 
-def kernel() -> KernelEngine:
+def kernel(arch: Arch = X86_64) -> KernelEngine:
     """The engine over the sanitizer's build, or over the one that was built beside the sources."""
-    return KernelEngine(loaded(SANITIZED))
+    return KernelEngine(loaded(SANITIZED, arch.word, arch.byteorder), arch)
 
 
 def pure(arch: Arch = X86_64) -> Engine:
     """The pure-Python twin. Where a sanitizer's build of the kernel is tested, the kernel that was built beside the sources is in for
     it: the tests that run without a sanitizer hold that to the twin on the same examples, and Python takes five times as long with one."""
-    return KernelEngine(loaded()) if SANITIZED else PureEngine(arch)
+    return KernelEngine(loaded("", arch.word, arch.byteorder), arch) if SANITIZED else PureEngine(arch)
 
 
 loaded = functools.cache(library)
@@ -85,43 +92,49 @@ class Heap:
     root_words: list[int]
     pieces: list[Piece] = field(default_factory=list)
     root_pieces: list[Piece] = field(default_factory=list)
+    arch: Arch = X86_64
 
 
-def word_for(rng: random.Random, blocks: Sequence[Block]) -> int:
+def word_for(rng: random.Random, blocks: Sequence[Block], arch: Arch = X86_64) -> int:
     """A word as memory holds them: a pointer of some sort more often than not."""
     way = rng.random()
     if way < 0.45 or not blocks:
-        return rng.choice(
-            (0, 1, 2, 24, rng.getrandbits(16), rng.getrandbits(64), rng.randrange(0x400000, 0x400110), rng.randrange(6) << 59)
-        )
+        some, last = rng.getrandbits(16), 8 * arch.word - 5 if arch.byteorder == "little" else 3  # a multiple of 8 in the last byte
+        return rng.choice((0, 1, 2, 24, some, rng.getrandbits(8 * arch.word), rng.randrange(0x400000, 0x400110), rng.randrange(6) << last))
     block = rng.choice(blocks)
     if way < 0.75:
         return block.start
     if way < 0.85:
-        return block.start + rng.choice((8, 16, 24, 1, 16, 32, 48, 17, 7, 15))
-    return (block.start + rng.choice((-1, -8, block.size, block.size - 1, rng.randrange(block.size + 1)))) % (1 << 64)
+        return (block.start + rng.choice((8, 16, 24, 1, 16, 32, 48, 17, 7, 15 if arch.word == 8 else 12))) & arch.mask
+    return (block.start + rng.choice((-1, -8, block.size, block.size - 1, rng.randrange(block.size + 1)))) & arch.mask
 
 
-def random_heap(seed: int, count: int, granule: int, heaps: int, density: float = 0.4, whole_words: bool = True) -> Heap:
+def random_heap(
+    seed: int, count: int, granule: int, heaps: int, density: float = 0.4, whole_words: bool = True, arch: Arch = X86_64
+) -> Heap:
     """About `count` blocks in up to `heaps` heaps, some of which touch."""
     rng = random.Random(seed)
-    blocks, spans = random_blocks(rng, count, granule, heaps)
-    memory = [(start, _contents(rng, length, blocks, density)) for start, length in spans]
-    roots = [(0x600000 + 0x10000 * i, _contents(rng, rng.randrange(12) * 8, blocks, 0.3)) for i in range(rng.randrange(3))]
-    words = [word_for(rng, blocks) for _ in range(rng.randrange(4))]
-    heap = Heap(granule, blocks, memory, roots, words)
-    step = 8 if whole_words else 1
+    blocks, spans = random_blocks(rng, count, granule, heaps, arch)
+    memory = [(start, _contents(rng, length, blocks, density, arch)) for start, length in spans]
+    sizes = (rng.randrange(12) * arch.word for _ in range(rng.randrange(3)))
+    roots = [(0x600000 + 0x10000 * i, _contents(rng, size, blocks, 0.3, arch)) for i, size in enumerate(sizes)]
+    words = [word_for(rng, blocks, arch) for _ in range(rng.randrange(4))]
+    heap = Heap(granule, blocks, memory, roots, words, arch=arch)
+    step = arch.word if whole_words else 1
     heap.pieces = [p for start, data in memory for p in cut(start, data, rng, step)]
     heap.root_pieces = [p for start, data in roots for p in cut(start, data, rng, step)]
     return heap
 
 
-def random_blocks(rng: random.Random, count: int, granule: int, heaps: int) -> tuple[list[Block], list[tuple[int, int]]]:
+def random_blocks(
+    rng: random.Random, count: int, granule: int, heaps: int, arch: Arch = X86_64
+) -> tuple[list[Block], list[tuple[int, int]]]:
     """The blocks of random_heap, and the (address, length) of the memory that they lie in."""
     blocks: list[Block] = []
     spans: list[tuple[int, int]] = []
     at = 0
-    for base in sorted(rng.sample(BASES, min(heaps, len(BASES)))):
+    bases = BASES if arch.word == 8 else BASES_32
+    for base in sorted(rng.sample(bases, min(heaps, len(bases)))):
         at = max(base, (at + granule - 1) // granule * granule if rng.random() < 0.5 else base)
         begin = at
         for _ in range(rng.randrange(count // heaps + 1)):
@@ -129,7 +142,7 @@ def random_blocks(rng: random.Random, count: int, granule: int, heaps: int) -> t
             size = rng.choice((0, 1, granule, 24, 24, 40, 56, 120, rng.randrange(600), rng.randrange(600)))
             if rng.random() < 0.01:
                 size = rng.randrange(100 * 64 * granule)
-            if at + size >= (1 << 64) - 2 * granule:
+            if at + size >= arch.mask + 1 - 2 * granule:
                 break
             blocks.append(Block(at, size, rng.choice((0, 0, 0, 0, 0, 1, 2, 3))))
             at = (at + max(size, 1) + granule - 1) // granule * granule
@@ -137,21 +150,21 @@ def random_blocks(rng: random.Random, count: int, granule: int, heaps: int) -> t
     return blocks, [span for span in spans if span[1]]
 
 
-def _contents(rng: random.Random, size: int, blocks: Sequence[Block], density: float) -> bytes:
-    words = [word_for(rng, blocks) if rng.random() < density else rng.getrandbits(8) for _ in range(size // 8)]
-    return struct.pack(f"<{len(words)}Q", *words) + bytes(size % 8)
+def _contents(rng: random.Random, size: int, blocks: Sequence[Block], density: float, arch: Arch) -> bytes:
+    words = [word_for(rng, blocks, arch) if rng.random() < density else rng.getrandbits(8) for _ in range(size // arch.word)]
+    return arch.pack(words) + bytes(size % arch.word)
 
 
-def graph_of(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 30, arch: Arch = X86_64) -> Graph:
+def graph_of(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 30) -> Graph:
     """The heap's graph, marked and classified in slices of `budget`."""
-    graph = scanned(engine, heap, heuristics, arch)
+    graph = scanned(engine, heap, heuristics)
     mark(graph, budget)
     return graph
 
 
-def scanned(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, arch: Arch = X86_64) -> Graph:
+def scanned(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE) -> Graph:
     """The heap's graph, not marked."""
-    blocks = engine.blocks(arch, heap.granule)
+    blocks = engine.blocks(heap.arch, heap.granule)
     half = len(heap.blocks) // 2
     for part in (heap.blocks[:half], heap.blocks[half:]):
         blocks.append([b.start for b in part], [b.size for b in part], [b.state for b in part])
@@ -203,15 +216,20 @@ class Oracle:
 
     def __init__(self, heap: Heap, heuristics: Heuristic = Heuristic.NONE) -> None:
         self.heap = heap
+        self.size = heap.arch.word
         self.blocks = heap.blocks
         self.starts = [block.start for block in heap.blocks]
         self.heuristics = heuristics
 
     def word(self, address: int) -> int:
         """The word at `address`, 0 where there is none."""
+        return self.number(address, self.size)
+
+    def number(self, address: int, size: int) -> int:
+        """The number of so many bytes at `address`, 0 where there is none."""
         for start, data in self.heap.memory:
-            if start <= address and address + 8 <= start + len(data):
-                return int.from_bytes(data[address - start : address - start + 8], "little")
+            if start <= address and address + size <= start + len(data):
+                return int.from_bytes(data[address - start : address - start + size], self.heap.arch.byteorder)
         return 0
 
     def target(self, value: int) -> tuple[int, bool] | None:
@@ -227,28 +245,29 @@ class Oracle:
     def counts(self, block: Block, value: int) -> bool:
         """The heuristics, as memcheck means them, but for the slack of 24 bytes between the size asked for and the usable one; and
         CPython's."""
-        first, size, offset = self.word(block.start), block.size, value - block.start
+        first, size, offset, own = self.word(block.start), block.size, value - block.start, self.size
         wanted = self.heuristics
-        if block.start % 8 or size < 8:
+        if block.start % own or size < own:
             return False
-        asked = range(max(0, size - 23), size + 1)  # sizes that may have been asked for
-        if wanted & Heuristic.LENGTH64 and offset == 8 and any(n - 8 == first for n in asked):
+        asked = range(max(0, size - 3 * own + 1), size + 1)  # sizes that may have been asked for
+        if wanted & Heuristic.LENGTH64 and offset == 8 <= size and any(n - 8 == self.number(block.start, 8) for n in asked):
             return True
-        if wanted & Heuristic.NEWARRAY and offset == 8 and first and any(n - 8 >= first and (n - 8) % first == 0 for n in asked):
+        if wanted & Heuristic.NEWARRAY and offset == own and first and any(n - own >= first and (n - own) % first == 0 for n in asked):
             return True
-        if wanted & Heuristic.MULTIPLE_INHERITANCE and value % 8 == 0 and value + 8 <= block.end:
+        if wanted & Heuristic.MULTIPLE_INHERITANCE and value % own == 0 and value + own <= block.end:
             if is_vtable(first) and is_vtable(self.word(value)):
                 return True
-        if wanted & Heuristic.STDSTRING and offset == 24 and size >= 16:
-            capacity = self.word(block.start + 8)
-            if first <= capacity and any(n - 25 == capacity for n in asked):
+        if wanted & Heuristic.STDSTRING and offset == 3 * own and size >= 2 * own:
+            capacity = self.word(block.start + own)
+            if first <= capacity and any(n - 3 * own - 1 == capacity for n in asked):
                 return True
         if wanted & Heuristic.OBJECTS:
-            objects = [k for k in (0, 16, 32, 48) if k + 16 <= size and self.word(block.start + k + 8) in TYPES]
+            ends = [k + 2 * own for k in (0, 16, 32, 48)]  # in the first eight words
+            objects = [end - 2 * own for end in ends if end <= min(size, 8 * own) and self.word(block.start + end - own) in TYPES]
             if any(offset - mark == before for k in objects for before in range(0, k + 1, 16) for mark in range(4)):
                 return True
         if wanted & Heuristic.DICT_VALUES:
-            return any(offset in (n, n - 1) and n <= size and self.word(block.start + n - 8) >> 56 == n for n in (8, 16, 24, 32))
+            return any(offset in (n, n - 1) and n <= size and self.number(block.start + n - 1, 1) == n for n in (8, 16, 24, 32))
         return False
 
     @functools.cached_property
@@ -257,7 +276,7 @@ class Oracle:
         for index, block in enumerate(self.blocks):
             mine = []
             if block.state == State.IN_USE:
-                for address in range(-(-block.start // 8) * 8, block.end - 7, 8):
+                for address in range(-(-block.start // self.size) * self.size, block.end - self.size + 1, self.size):
                     target = self.target(self.word(address))
                     if target and target[0] != index:
                         mine.append(target)
@@ -268,7 +287,7 @@ class Oracle:
     def roots(self) -> set[tuple[int, bool]]:
         values = [*self.heap.root_words]
         for _, data in self.heap.root_memory:
-            values += struct.unpack(f"<{len(data) // 8}Q", data)
+            values += self.heap.arch.unpack(data)
         return {target for target in map(self.target, values) if target}
 
     def closure(self, first: set[int], starts_only: bool = False) -> set[int]:
@@ -335,14 +354,18 @@ class Oracle:
             level = following
         return distances
 
+    def type_word(self, block: Block) -> int:
+        word = self.word(block.start) if block.start % self.size == 0 and block.size >= self.size else 0
+        return word if is_vtable(word) else 0
+
     def groups(self) -> dict[tuple[Kind, int, int, int, bool], list[int]]:
         """Members by (kind, type word, size, cycle, whether blocks hang from them)."""
         found: dict[tuple[Kind, int, int, int, bool], list[int]] = {}
         for i, kind in enumerate(self.kinds):
             if kind in (Kind.POSSIBLE, Kind.DEFINITE):
                 block = self.blocks[i]
-                word = self.word(block.start) if block.start % 8 == 0 and block.size >= 8 else 0
-                key = (kind, word if is_vtable(word) else 0, block.size, len(self.cycles.get(i, {i})), self.hanging(i)[0] > 0)
+                word = self.type_word(block)
+                key = (kind, word, block.size, len(self.cycles.get(i, {i})), self.hanging(i)[0] > 0)
                 found.setdefault(key, []).append(i)
         return found
 
@@ -371,8 +394,8 @@ def check_typed(oracle: Oracle, groups: Sequence[Group]) -> None:
     """Every block of a type, once, under its kind and size."""
     found: dict[tuple[Kind, int, int], list[int]] = {}
     for block, kind in zip(oracle.blocks, oracle.kinds):
-        word = oracle.word(block.start) if block.start % 8 == 0 and block.size >= 8 else 0
-        if kind != Kind.UNKNOWN and is_vtable(word):
+        word = oracle.type_word(block)
+        if kind != Kind.UNKNOWN and word:
             found.setdefault((kind, word, block.size), []).append(block.start)
     assert {(g.kind, g.type_word, g.size): (g.blocks, g.bytes, g.examples) for g in groups} == {
         key: (len(starts), key[2] * len(starts), tuple(sorted(starts)[:3])) for key, starts in found.items()

@@ -10,7 +10,7 @@ from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.jemalloc import classes, layout
 from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.engine import load as engine
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Module
 
 PAGE = 4096
@@ -38,15 +38,15 @@ def slab_pages(size: int) -> int:
 class Image:
     """One arena with slabs of 32 and 64 bytes, a large block, dirty pages, and a thread cache that holds two blocks of 32 bytes."""
 
-    def __init__(self, kind: layout.Extent = layout.EDATA, address_bits: int = 48) -> None:
-        self.kind, self.bits = kind, address_bits
+    def __init__(self, kind: layout.Extent = layout.EDATA, address_bits: int = 48, arch: Arch = X86_64) -> None:
+        self.kind, self.bits, self.arch = kind, address_bits, arch
         self.memory = {DATA: bytearray(0x300000), BASE: bytearray(BASE_SIZE), HEAP: bytearray(HEAP_SIZE), TLS: bytearray(0x10000)}
         self.descriptors: list[int] = []
         self.heap = HEAP
         self.slabs: dict[int, list[int]] = {}
         for i, size in enumerate(SMALL):
             count = slab_pages(size) * PAGE // size
-            self.put(INFOS + 40 * i, size, slab_pages(size) * PAGE, count | 1 << 32, count, (count + 63) // 64)
+            self.put(INFOS + 40 * i, size, slab_pages(size) * PAGE, self.halves(count, 1), count, (count + 63) // 64)
         self.put(BASE, BASE_SIZE, 0, 0, BASE + (1 << 20), 4096)
         base = BASE + 192
         # base_t: its list of blocks; then heaps of free rests and the counters
@@ -73,9 +73,13 @@ class Image:
     def put(self, address: int, *words: int) -> None:
         for start, memory in self.memory.items():
             if start <= address < start + len(memory):
-                struct.pack_into(f"<{len(words)}Q", memory, address - start, *words)
+                struct.pack_into(f"{self.arch.word_format[0]}{len(words)}Q", memory, address - start, *words)
                 return
         raise ValueError(hex(address))
+
+    def halves(self, first: int, second: int) -> int:
+        """The word that has these two 32-bit numbers."""
+        return first | second << 32 if self.arch.byteorder == "little" else first << 32 | second
 
     def extent(self, size: int, state: int, szind: int, slab: int, nfree: int = 0, offset: int = 0) -> int:
         """A run of pages and its descriptor, in the tree at its first and last page, or all of them."""
@@ -91,9 +95,10 @@ class Image:
                 self.put(ROOT + 8 * (key >> 18), LEAF)
                 self.put(LEAF + 8 * (key & (1 << 18) - 1), szind << 48 | descriptor | slab)
             else:
-                self.put(ROOT + 8 * (key >> 30), NODE)
-                self.put(NODE + 8 * (key >> 15 & (1 << 15) - 1), LEAF)
-                self.put(LEAF + 16 * (key & (1 << 15) - 1), descriptor, szind)
+                shape = next(one for one in layout.levels(12) if one.address == self.bits)
+                self.put(ROOT + 8 * (key >> shape.inner[0] + shape.leaf), NODE)
+                self.put(NODE + 8 * (key >> shape.leaf & (1 << shape.inner[0]) - 1), LEAF)
+                self.put(LEAF + 16 * (key & (1 << shape.leaf) - 1), descriptor, szind)
         self.heap += size
         return descriptor
 
@@ -133,7 +138,7 @@ class Image:
 
     def in_slab(self, block: int, descriptors: list[int]) -> bool:
         for descriptor in descriptors:
-            _, start, size = struct.unpack_from("<3Q", self.memory[BASE], descriptor - BASE)
+            _, start, size = struct.unpack_from(f"{self.arch.word_format[0]}3Q", self.memory[BASE], descriptor - BASE)
             if start <= block < start + size:
                 return True
         return False
@@ -151,7 +156,8 @@ class Image:
                 end = stack + 8 * 20
                 count = 2 if SIZES[szind] == 32 else 0
                 self.put(end - 8 * 20, *[HEAP + 64] * 20)  # old entries, which say nothing
-                self.put(cache + 8 + 24 * szind, end - 8 * count, 7, (end & 0xFFFF) | (stack & 0xFFFF) << 16 | (end & 0xFFFF) << 32)
+                lows = struct.pack(f"{self.arch.word_format[0]}4H", end & 0xFFFF, stack & 0xFFFF, end & 0xFFFF, 0)
+                self.put(cache + 8 + 24 * szind, end - 8 * count, 7, *self.arch.unpack(lows))
                 if count:
                     self.put(end - 16, *self.cached)
                     self.bin_of_32, self.entries = cache + 8 + 24 * szind, end - 16
@@ -165,7 +171,7 @@ class Image:
                 end = stack + 8 * 20
                 count = 2 if SIZES[szind] == 32 else 0
                 at = cache + 16 + 24 * szind if szind < len(SMALL) else large + 24 * (szind - len(SMALL))
-                self.put(at, count << 32, 7, end)
+                self.put(at, self.halves(0, count), 7, end)
                 if count:
                     self.put(end - 16, *self.cached)
                     self.bin_of_32, self.entries = at, end - 16
@@ -177,11 +183,12 @@ class Image:
             names={DATA: "/usr/bin/program"},
             modules=[Module("/usr/bin/program", DATA, DATA, DATA + 0x300000)],
             threads=[fake.thread(TID, TLS + 0xF000, thread_pointer=POINTER)],
+            arch=self.arch,
         )
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Jemalloc]:
-    directory = build(target, engine.load(X86_64))
+    directory = build(target, engine.load(target.arch))
     (jemalloc,) = [allocator for allocator in directory.allocators if isinstance(allocator, Jemalloc)]
     return directory, jemalloc
 

@@ -31,7 +31,9 @@ kernel() {
         made="-c -o build/lint/kernel.o"
         [ "$compiler" = gcc ] || made=-fsyntax-only
         for source in common/kernel/*.c; do
-            "$compiler" @common/kernel/flags -Werror -Wshadow -Wconversion -Wno-sign-conversion -fPIC $made "$source" || return 1
+            for words in "-DWORD=8u -DBIG=0" "-DWORD=4u -DBIG=1"; do
+                "$compiler" @common/kernel/flags $words -Werror -Wshadow -Wconversion -Wno-sign-conversion -fPIC $made "$source" || return 1
+            done
         done
     done
     [ -n "${tried:-}" ] || { echo "no C compiler: the kernel was not checked" >&2 && return 1; }

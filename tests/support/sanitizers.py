@@ -8,7 +8,7 @@ from pathlib import Path
 
 import debian
 
-from findleaks.engine.kernel.sources import checksum
+from findleaks.engine.kernel.sources import options
 
 ROOT = Path(__file__).parents[2]
 CLANG = "clang-19"  # builds it in half the time that GCC takes
@@ -16,16 +16,19 @@ FLAGS = ("-fsanitize=address,undefined", "-shared-libasan", "-fno-sanitize-recov
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Where the sanitizers' runtimes are loaded, and the kernel that FINDLEAKS_TEST_KERNEL names was built with them, once, in `folder`."""
+    """Where the sanitizers' runtimes are loaded, and the kernel that FINDLEAKS_TEST_KERNEL names and its variants were built with
+    them, once, in `folder`."""
     library = folder / "_kernel.so"
     with debian.locked(folder):
         if not library.exists():
-            part = library.with_suffix(".part")
             sources = sorted(str(path) for path in ROOT.glob("common/kernel/*.c"))
-            subprocess.run(
-                [CLANG, "-std=c11", *FLAGS, f"-DFL_SOURCES={checksum()}", "-fPIC", "-shared", "-o", str(part), *sources], check=True
-            )
-            part.rename(library)
+            made = []
+            for name, variant in options().items():
+                command = [CLANG, "-std=c11", *FLAGS, *variant, "-fPIC", "-shared", "-o", str(folder / f"{name}.part"), *sources]
+                made.append((name, subprocess.Popen(command)))
+            assert [process.wait() for _, process in made] == [0] * len(made)
+            for name, _ in reversed(made):
+                (folder / f"{name}.part").rename(folder / name)
     # It has UndefinedBehaviorSanitizer's in it.
     runtime = subprocess.run([CLANG, "-print-file-name=libclang_rt.asan-x86_64.so"], check=True, capture_output=True, text=True).stdout
     return {

@@ -11,8 +11,9 @@ from ptmalloc import BITS_32, SIZE, TCACHE_OFFSET, Image, of_release
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory, build
-from findleaks.allocators.glibc import layout, lists
+from findleaks.allocators.glibc import layout, lists, spans
 from findleaks.allocators.glibc.instance import Glibc
+from findleaks.allocators.memory import Memory
 from findleaks.engine.python.engine import PureEngine
 from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Module
@@ -290,3 +291,23 @@ def test_locate() -> None:
         image.places.pointer + TCACHE_OFFSET: "",
     }
     assert {address: glibc.locate(address) for address in reported} == reported
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (8, 16)], ids=["two", "wrong"])
+@pytest.mark.parametrize(("arch", "align"), [(X86_64, 16), (BITS_32, 16), (BITS_32, 8)], ids=["x86-64", "i386", "arm"])
+def test_fenceposts_end_where_alignment_permits(arch: Arch, align: int, sizes: tuple[int, int]) -> None:
+    """Chunks of i386 lie 8 bytes off a page's end: the fencepost of a heap, or of a run of the main arena, has 8 bytes behind it."""
+    word, end = arch.word, 0x20000000
+    post = end - 4 * word - (end - 2 * word) % align
+    assert (post + 2 * word) % align == 0
+    first, second = (size * word // 4 for size in sizes)
+    heads = {post + word: first | 1, post + 2 * word: second, post + 3 * word: 1}
+    data = bytearray(4096)
+    for address, value in heads.items():
+        data[address - end + 4096 : address - end + 4096 + word] = arch.pack([value])
+    memory = Memory(fake.FakeTarget({end - 4096: bytes(data)}, arch=arch))
+    sound = first == second
+    assert spans._heap_fence(memory, end - 4096, end, align) == (post if sound else end)
+    data[post + 3 * word - end + 4096 : post + 4 * word - end + 4096] = arch.pack([second | 1])
+    memory = Memory(fake.FakeTarget({end - 4096: bytes(data)}, arch=arch))
+    assert layout.fencepost(memory, post, align) == (end - post if sound else 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 from dataclasses import replace
 
 import graphs
@@ -12,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from findleaks.engine.terms import Heuristic, Kind, State, Totals
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Range
 
 ENGINES = [graphs.kernel, graphs.pure]
@@ -22,15 +21,24 @@ HEAPS = {
     "granule": st.sampled_from((4, 8, 16, 16)),
     "heaps": st.integers(1, 5),
     "density": st.sampled_from((0.1, 0.4, 1.0)),
+    "arch": st.sampled_from(graphs.MOSTLY_64),
 }
 
 
 @given(**HEAPS, budget=st.sampled_from((1, 3, 1 << 30)))
 @settings(max_examples=graphs.share(150))
-def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: int, heaps: int, density: float, budget: int) -> None:
-    heap = graphs.random_heap(seed, count, granule, heaps, density)
-    said = graphs.everything(graphs.kernel(), heap, budget=budget)
-    assert said == graphs.everything(graphs.pure(), heap)
+def test_both_engines_and_the_definition_agree(
+    seed: int,
+    count: int,
+    granule: int,
+    heaps: int,
+    density: float,
+    arch: Arch,
+    budget: int,
+) -> None:
+    heap = graphs.random_heap(seed, count, granule, heaps, density, arch=arch)
+    said = graphs.everything(graphs.kernel(arch), heap, budget=budget)
+    assert said == graphs.everything(graphs.pure(arch), heap)
     oracle = graphs.Oracle(heap)
     assert said["kinds"] == bytes(oracle.kinds)
     assert said["references"] == oracle.references
@@ -52,10 +60,10 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
 
 @given(**HEAPS, heuristics=st.integers(1, 63))
 @settings(max_examples=graphs.share(100))
-def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: float, heuristics: int) -> None:
-    heap = graphs.random_heap(seed, count, granule, heaps, density)
-    said = graphs.everything(graphs.kernel(), heap, Heuristic(heuristics))
-    assert said == graphs.everything(graphs.pure(), heap, Heuristic(heuristics))
+def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: float, arch: Arch, heuristics: int) -> None:
+    heap = graphs.random_heap(seed, count, granule, heaps, density, arch=arch)
+    said = graphs.everything(graphs.kernel(arch), heap, Heuristic(heuristics))
+    assert said == graphs.everything(graphs.pure(arch), heap, Heuristic(heuristics))
     oracle = graphs.Oracle(heap, Heuristic(heuristics))
     assert said["references"] == oracle.references
     assert said["kinds"] == bytes(oracle.kinds)
@@ -63,52 +71,63 @@ def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: fl
 
 @given(**HEAPS, heuristics=st.sampled_from((0, 15, 16, 48, 63)), budget=st.sampled_from((1, 3, 1 << 30)))
 @settings(max_examples=graphs.share(100))
-def test_roots_that_come_late(seed: int, count: int, granule: int, heaps: int, density: float, heuristics: int, budget: int) -> None:
+def test_roots_that_come_late(
+    seed: int,
+    count: int,
+    granule: int,
+    heaps: int,
+    density: float,
+    arch: Arch,
+    heuristics: int,
+    budget: int,
+) -> None:
     """Roots count alike whether they come before marking or between its steps; where `holds`, they change no kind."""
-    heap = graphs.random_heap(seed, count, granule, heaps, density)
+    heap = graphs.random_heap(seed, count, granule, heaps, density, arch=arch)
     rng = random.Random(seed)
-    late = [graphs.word_for(rng, heap.blocks) for _ in range(3)]
+    late = [graphs.word_for(rng, heap.blocks, arch) for _ in range(3)]
     early = graphs.Oracle(heap, Heuristic(heuristics))
     reached = early.closure({i for i, interior in early.roots if not interior}, starts_only=True)
     held = {i for i, _ in filter(None, map(early.target, late))} <= reached
     whole = replace(heap, root_words=[*heap.root_words, *late])
-    wanted = graphs.everything(graphs.pure(), whole, Heuristic(heuristics))
+    wanted = graphs.everything(graphs.pure(arch), whole, Heuristic(heuristics))
     if held:
         assert wanted["kinds"] == bytes(early.kinds)
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.kernel(arch), graphs.pure(arch)):
         graph = graphs.scanned(engine, heap, Heuristic(heuristics))
         while not graph.mark_starts(budget):
             pass
         assert graph.holds(late) == held
         if not held:
             graph.root_words(late[:1])
-            graph.scan_roots(graphs.piece(0x700000, struct.pack("<2Q", *late[1:])))
+            graph.scan_roots(graphs.piece(0x700000, arch.pack(late[1:])))
         graphs.mark(graph, budget)
         assert bytes(graph.kinds()) == wanted["kinds"]
         graph.root_words(late)
         assert graphs.said_of(graph, heap) == wanted
 
 
-@given(seed=st.integers(0, 2**32 - 1), granule=st.sampled_from((4, 8, 16)), heuristics=st.sampled_from((0, 15, 16, 48, 63)))
+@given(
+    seed=st.integers(0, 2**32 - 1), granule=st.sampled_from((4, 8, 16)), heuristics=st.sampled_from((0, 15, 16, 48, 63)), arch=HEAPS["arch"]
+)
 @settings(max_examples=graphs.share(15))
-def test_both_engines_agree_on_larger_heaps_cut_anywhere(seed: int, granule: int, heuristics: int) -> None:
-    heap = graphs.random_heap(seed, 1500, granule, 6, 0.4, whole_words=False)
-    assert graphs.everything(graphs.kernel(), heap, Heuristic(heuristics), 1000) == graphs.everything(
-        graphs.pure(), heap, Heuristic(heuristics)
+def test_both_engines_agree_on_larger_heaps_cut_anywhere(seed: int, granule: int, heuristics: int, arch: Arch) -> None:
+    heap = graphs.random_heap(seed, 1500, granule, 6, 0.4, whole_words=False, arch=arch)
+    assert graphs.everything(graphs.kernel(arch), heap, Heuristic(heuristics), 1000) == graphs.everything(
+        graphs.pure(arch), heap, Heuristic(heuristics)
     )
 
 
-@given(seed=st.integers(0, 2**32 - 1))
+@given(seed=st.integers(0, 2**32 - 1), arch=HEAPS["arch"])
 @settings(max_examples=graphs.share(50))
-def test_both_engines_agree_on_bytes_without_meaning(seed: int) -> None:
+def test_both_engines_agree_on_bytes_without_meaning(seed: int, arch: Arch) -> None:
     rng = random.Random(seed)
-    heap = graphs.random_heap(seed, 40, 16, 3)
+    heap = graphs.random_heap(seed, 40, 16, 3, arch=arch)
     garbage = [
         (start, bytes(rng.choice((0, 0, 0, 0x10, 0x55, 0x7F, 0xFF, data[i])) for i in range(len(data)))) for start, data in heap.memory
     ]
     heap.memory = garbage
     heap.pieces = [p for start, data in garbage for p in graphs.cut(start, data, rng, 1)]
-    assert graphs.everything(graphs.kernel(), heap, Heuristic(63)) == graphs.everything(graphs.pure(), heap, Heuristic(63))
+    assert graphs.everything(graphs.kernel(arch), heap, Heuristic(63)) == graphs.everything(graphs.pure(arch), heap, Heuristic(63))
 
 
 def heap_of(blocks: list[tuple[int, int]], words: dict[int, int], roots: list[int], granule: int = 16) -> graphs.Heap:

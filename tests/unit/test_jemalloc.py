@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import graphs
 import pytest
 from image_jemalloc import (
     ARENA,
@@ -32,7 +33,7 @@ from findleaks.allocators.base import State
 from findleaks.allocators.directory import build
 from findleaks.allocators.jemalloc import layout
 from findleaks.engine import load as engine
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import X86_64, Arch
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +45,10 @@ def jemalloc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 LAYOUTS = [(layout.EDATA, 48), (layout.EXTENT, 48), (layout.EDATA, 57), (layout.EXTENT, 57)]
 
 
-@pytest.mark.parametrize(("kind", "bits"), LAYOUTS)
-def test_every_layout(kind: layout.Extent, bits: int) -> None:
-    image = Image(kind, bits)
+@pytest.mark.parametrize("arch", [X86_64, graphs.ARCHES[3]], ids=lambda arch: arch.name)
+@pytest.mark.parametrize(("kind", "bits"), [*LAYOUTS, (layout.EDATA, 64), (layout.EXTENT, 64)])
+def test_every_layout(kind: layout.Extent, bits: int, arch: Arch) -> None:
+    image = Image(kind, bits, arch)
     directory, jemalloc = read(image.build())
     assert directory.problems == []
     assert jemalloc.version == kind.name and jemalloc.where == "program" and jemalloc.parts.root.address == ROOT

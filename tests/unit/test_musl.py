@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 
 import fake
+import graphs
 import pytest
 
 from findleaks.allocators.base import Allocator
@@ -19,10 +20,10 @@ from findleaks.engine.load import load
 from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.graph.roots import register_words
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Module
 
-DATA, GUARD, AREAS, SLABS, LARGE, DONATED = 0x600000, 0x10000000, 0x10001000, 0x7F0000000000, 0x7F0000100000, 0x600800
+DATA, GUARD, AREAS, SLABS, LARGE, DONATED = 0x600000, 0x10000000, 0x10001000, 0x70000000, 0x70100000, 0x600800
 SECRET = 0x1122334455667788
 CONTEXT = DATA + 0x100
 ENGINES = [PureEngine, load]
@@ -31,8 +32,10 @@ ENGINES = [PureEngine, load]
 class Image:
     """mallocng's memory, as its source would make it. `used` maps the blocks in use to their sizes."""
 
-    def __init__(self, paged: bool = False) -> None:
-        self.layout = contexts(8)[paged]
+    def __init__(self, paged: bool = False, arch: Arch = X86_64) -> None:
+        self.arch = arch
+        self.layout = contexts(arch.word)[paged]
+        self.meta = Meta(arch.word)
         self.parts = {DATA: bytearray(0x1000), GUARD: bytearray(0x1000), AREAS: bytearray(0x2000)}
         self.parts[SLABS] = bytearray(0x4000)
         self.parts[LARGE] = bytearray(0x300000)
@@ -41,12 +44,12 @@ class Image:
         self.usage = [0] * 48
         self.active: dict[int, int] = {}
         for area, after in ((AREAS, AREAS + 0x1000), (AREAS + 0x1000, 0)):
-            self.put(area, struct.pack("<QQi", SECRET, after, 101))
-        self.put(CONTEXT, struct.pack("<Q", SECRET))
+            self.put(area, self.pack("QPi", SECRET, after, self.meta.count))
+        self.put(CONTEXT, self.pack("Q", SECRET))
         if paged:
             self.word(CONTEXT + 8, 4096)
-        self.put(CONTEXT + self.layout.init_done, struct.pack("<ii", 1, 3))
-        self.put(CONTEXT + self.layout.area_head, struct.pack("<QQ", AREAS, AREAS + 0x1000))
+        self.put(CONTEXT + self.layout.init_done, self.pack("ii", 1, 3))
+        self.put(CONTEXT + self.layout.area_head, self.pack("PP", AREAS, AREAS + 0x1000))
         # A page of 31 slots of 128 bytes: one for each reserve, cycled and aligned ones, freed and never used ones.
         mem = self.group(SLABS, 7, 31, 0x7FC0, 0x7FFF8000, 1)
         for slot, size in enumerate((124, 123, 122, 121, 120, 119)):
@@ -73,7 +76,7 @@ class Image:
         self.aligned(mem, 0x240 * 4096 - 16, LARGE + 0x200000, 300_000)
         # What ld.so donated, free.
         self.group(DONATED, 3, 1, 0, 1, 0, freeable=0)
-        self.put(CONTEXT + self.layout.usage, struct.pack("<48Q", *self.usage))
+        self.put(CONTEXT + self.layout.usage, self.pack("48P", *self.usage))
 
     def put(self, address: int, data: bytes) -> None:
         for start, memory in self.parts.items():
@@ -83,20 +86,27 @@ class Image:
         raise ValueError(hex(address))
 
     def word(self, address: int, value: int) -> None:
-        self.put(address, struct.pack("<Q", value))
+        self.put(address, self.arch.pack([value]))
+
+    def pack(self, form: str, *values: int) -> bytes:
+        """P: a word."""
+        return struct.pack(self.arch.word_format[0] + form.replace("P", self.arch.word_format[1]), *values)
 
     def byte(self, address: int, value: int) -> None:
         self.put(address, bytes([value]))
 
     def group(self, mem: int, number: int, count: int, avail: int, freed: int, maplen: int, freeable: int = 1) -> int:
-        meta = AREAS + 24 + 40 * self.metas if self.metas < 4 else AREAS + 0x1000 + 24 + 40 * self.metas
+        meta = AREAS + (self.metas >= 4) * 0x1000 + self.meta.first + self.meta.size * self.metas
         self.metas += 1
         ring = meta if avail | freed and number < 48 else 0
         if ring:
-            self.word(CONTEXT + self.layout.active + 8 * number, meta)
-        bits = count - 1 | freeable << 5 | number << 6 | maplen << 12
-        self.put(meta, struct.pack("<QQQIIQ", ring, ring, mem, avail, freed, bits))
-        self.put(mem, struct.pack("<QB", meta, max(count - 1, 0)))
+            self.word(CONTEXT + self.layout.active + self.arch.word * number, meta)
+        bits, active = count - 1 | freeable << 5 | number << 6 | maplen << 12, count - 1
+        if self.arch.byteorder == "big":  # bit fields begin with the highest bit
+            pages, active = 8 * self.arch.word - 12, active << 3
+            bits = ((count - 1 << 1 | freeable) << 6 | number) << pages | maplen
+        self.put(meta, self.pack("PPPIIP", ring, ring, mem, avail, freed, bits))
+        self.put(mem, self.pack("PB", meta, active))
         if number < 48 and freeable:
             self.usage[number] += count
         return mem
@@ -105,29 +115,30 @@ class Image:
         reserve = end - at - size
         self.byte(end - reserve, 0)
         if reserve >= 5:
-            self.put(end - 5, struct.pack("<BI", 0, reserve))
+            self.put(end - 5, self.pack("BI", 0, reserve))
         wide = offset > 0xFFFF
-        self.put(at - 4, struct.pack("<BBH", wide, slot | min(reserve, 5) << 5, 0 if wide else offset))
+        self.put(at - 4, self.pack("BBH", wide, slot | min(reserve, 5) << 5, 0 if wide else offset))
         if wide:
-            self.put(at - 8, struct.pack("<I", offset))
+            self.put(at - 8, self.pack("I", offset))
         self.used[at] = size
 
     def enframe(self, mem: int, stride: int, slot: int, size: int, offset: int = 0, nested: bool = False) -> None:
         start = mem + 16 + slot * stride
         if offset:
-            self.put(start - 4, struct.pack("<BBH", 0, 7 << 5, offset))
+            self.put(start - 4, self.pack("BBH", 0, 7 << 5, offset))
         at = start + 16 * offset
         self.header(at, slot, start + stride - 4, size, (at - mem - 16) // 16)
 
     def aligned(self, mem: int, stride: int, at: int, size: int) -> None:
         start = mem + 16
-        self.put(start - 4, struct.pack("<BBH", 0, 7 << 5, (at - start) // 16 & 0xFFFF))
+        self.put(start - 4, self.pack("BBH", 0, 7 << 5, (at - start) // 16 & 0xFFFF))
         self.header(at, 0, start + stride - 4, size, (at - start) // 16)
 
     def target(self) -> fake.FakeTarget:
         names = {DATA: "/lib/any.so"}
         modules = [Module("/lib/any.so", DATA, DATA, DATA + 0x1000)]
-        return fake.FakeTarget({k: bytes(v) for k, v in self.parts.items()}, names=names, permissions={GUARD: "---"}, modules=modules)
+        memory = {k: bytes(v) for k, v in self.parts.items()}
+        return fake.FakeTarget(memory, names=names, permissions={GUARD: "---"}, modules=modules, arch=self.arch)
 
 
 def read(target: fake.FakeTarget, engine: Callable[..., Engine] = PureEngine) -> tuple[Directory, Allocator]:
@@ -144,8 +155,9 @@ def in_use(directory: Directory) -> dict[int, int]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("paged", [False, True])
-def test_blocks_begin_and_end_where_they_were_asked_for(paged: bool, engine: Callable[..., Engine]) -> None:
-    image = Image(paged)
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: arch.name)
+def test_blocks_begin_and_end_where_they_were_asked_for(arch: Arch, paged: bool, engine: Callable[..., Engine]) -> None:
+    image = Image(paged, arch)
     directory, allocator = read(image.target(), engine)
     assert directory.problems == []
     used = in_use(directory)
@@ -203,6 +215,7 @@ def test_damage_is_named_and_the_rest_is_read(name: str, engine: Callable[..., E
 class OldImage:
     """oldmalloc's memory: a stretch of chunks, two mapped ones, bins."""
 
+    arch = X86_64
     HEAP, MAPPED, MAL = 0x20000000, 0x7F0000000000, DATA + 0x200
 
     def __init__(self) -> None:

@@ -189,7 +189,7 @@ def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
     while hops < HOPS:
         if chunk == span.stop:
             return True
-        if chunk == avoid or chunk > span.stop or fencepost(memory, chunk):
+        if chunk == avoid or chunk > span.stop or fencepost(memory, chunk, span.arena.layout.align):
             return avoid < chunk < span.stop
         head = memory.word(chunk + word)
         if head is None or not is_sound(memory, chunk, span) or head & others:

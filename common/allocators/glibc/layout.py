@@ -173,13 +173,15 @@ def first_chunk(memory: Memory, address: int, align: int) -> int:
     return address + -(address + 2 * memory.size) % align
 
 
-def fencepost(memory: Memory, chunk: int) -> int:
+def fencepost(memory: Memory, chunk: int, align: int) -> int:
     """Bytes of the fencepost at `chunk`, or 0. It ends a run of the main arena: two chunks of two
-    words up to a page's end; three if old top had two words left, too few to free (sysmalloc)."""
+    words up to a page's end, or as near to it as chunks' alignment permits; three if old top had
+    two words left, too few to free (sysmalloc)."""
     words = memory.words(chunk, 4)
     small = 2 * memory.size
     if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:
         return 0
     page, after = memory.arch.page, chunk + 2 * small
+    rest = -after % align
     three = after % page and (after + small) % page == 0 and memory.word(after + memory.size) == small | PREV_INUSE
-    return 3 * small if three else 2 * small
+    return 3 * small if three and not rest else 2 * small + rest

@@ -37,7 +37,7 @@ def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[
                 span.top_unknown = True
                 problems.append(_bad_top(memory, arena, heap.end))
         else:
-            span.stop = _heap_fence(memory, first, heap.end)
+            span.stop = _heap_fence(memory, first, heap.end, arena.layout.align)
             if span.stop == heap.end:
                 # no fencepost: overwritten, or the only heap of an arena whose top is wild
                 span.top_unknown = True
@@ -47,14 +47,15 @@ def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[
     return spans
 
 
-def _heap_fence(memory: Memory, first: int, end: int) -> int:
+def _heap_fence(memory: Memory, first: int, end: int, align: int) -> int:
     """Where the fencepost of a full heap starts; `end` if there is none. Its last header has size 0
     and the fencepost's size as prev_size: two words, or four when nothing was left of the old
-    top (malloc.c, sysmalloc)."""
+    top (malloc.c, sysmalloc). What is left behind it is less than the alignment."""
     word = memory.size
-    words = memory.words(end - 2 * word, 2)
+    last = end - 2 * word - (end - 2 * word) % align
+    words = memory.words(last, 2)
     if words is not None and words[1] == PREV_INUSE and words[0] in (2 * word, 4 * word):
-        fence = end - 2 * word - words[0]
+        fence = last - words[0]
         head = memory.word(fence + word)
         if head is not None and head & ~FLAG_BITS == words[0] and fence >= first:
             return fence
@@ -152,7 +153,7 @@ def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int)
     if walked.done and holds_top:
         end = arena.top + arena.top_size
         return Span(arena, start, first, arena.top, end, end - start)
-    fence = fencepost(memory, walked.chunk) if walked.chunk > first else 0
+    fence = fencepost(memory, walked.chunk, arena.layout.align) if walked.chunk > first else 0
     end = walked.chunk + fence
     if fence and end % memory.arch.page == 0:
         return Span(arena, start, first, walked.chunk, end, end - start, metadata=[Range(walked.chunk, end)])

@@ -51,7 +51,7 @@ def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
         at = walked.chunk
         if walked.done or at >= span.stop:
             return
-        fence = fencepost(memory, at)
+        fence = fencepost(memory, at, span.arena.layout.align)
         if fence:
             resume = sound_from(memory, at + fence, span)
             head = memory.word(at + memory.size)

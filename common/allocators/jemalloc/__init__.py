@@ -30,14 +30,14 @@ def _entry(memory: Memory, piece: Piece, address: int) -> bool:
     offset = address - piece.address
     if offset + 24 > len(piece.data):  # the entry continues in the next piece
         words = memory.words(address, 3)
-        return words is not None and words[1] in PAGES and (words[2] & 0xFFFFFFFF) * SECOND == words[1]
-    _, slab, regions = struct.unpack_from("<QQI", piece.data, offset)
-    return slab in PAGES and regions * SECOND == slab
+        return words is not None and words[1] in PAGES and memory.halves(words[2])[0] * SECOND == words[1]
+    _, slab, regions = struct.unpack_from(memory.arch.word_format[0] + "QQI", piece.data, offset)
+    return bool(slab in PAGES and regions * SECOND == slab)
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
     """See base.Finder. Without jemalloc the only cost: a search for one value in large images."""
-    if target.arch.word != 8 or target.arch.byteorder != "little":
+    if target.arch.word != 8:
         return []
     places = []
     memory = Memory(target)

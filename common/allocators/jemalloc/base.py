@@ -99,7 +99,7 @@ class Bases:
             if word and word % FRAME == 0:
                 chain = self._chain(word, block)
                 if chain:
-                    return self._counted(Base(at, words[0] & 0xFFFFFFFF, chain), at + 8 * i)
+                    return self._counted(Base(at, self.memory.halves(words[0])[0], chain), at + 8 * i)
         return None
 
     def _chain(self, head: int, last: Range) -> list[Range]:

@@ -79,9 +79,10 @@ def read(memory: Memory, second: int) -> Optional[Classes]:
 
 def _entry(memory: Memory, address: int) -> Optional[Small]:
     words = memory.words(address, 4)
-    if words is None or words[3] != words[2] & 0xFFFFFFFF:
+    if words is None:
         return None
-    return Small(words[0], words[1], words[2] & 0xFFFFFFFF, words[2] >> 32)
+    regions, shards = memory.halves(words[2])
+    return Small(words[0], words[1], regions, shards) if words[3] == regions else None
 
 
 def _plausible(entry: Small, page: int) -> bool:

@@ -38,7 +38,8 @@ class _Columns(NamedTuple):
 
 class Extents:
     """All extents, ascending and disjoint, a column per attribute. `bits`, `address`, `size` are
-    the descriptor's words; `record` is its index in `raw`, where each takes `length` bytes. `good`:
+    the descriptor's words; `record` is its index in `raw`, where each takes `length`
+    bytes, of little-endian words. `good`:
     what it says of blocks is consistent. `blocks`: numbers of the extents that hold blocks."""
 
     def __init__(self, layout: Extent, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]) -> None:
@@ -150,8 +151,8 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     # The tree's elements ascend, and so do the extents' addresses, except for broken ones.
     wanted = [descriptor for descriptor in dict.fromkeys(elements.descriptors) if descriptor]
     gathered, missing = engine.gather(bases.pieces(), wanted, length)
-    raw = bytes(gathered)
-    words = memoryview(raw).cast("Q")
+    words = engine.arch.words(gathered)
+    raw = bytes(words)  # numbers in this machine's order: also bitmaps, which consist of them
     step = length // 8
     columns = _Columns(wanted, words[0::step].tolist(), words[1::step].tolist(), words[2::step].tolist(), list(range(len(wanted))))
     bad: list[tuple[int, str]] = []

@@ -134,9 +134,10 @@ class Levels(NamedTuple):
 
 def levels(page: int) -> list[Levels]:
     """Possible trees with pages of 2 ** `page` bytes: rtree.h splits the bits into two or three
-    levels, the later with the remainder. An element lacks space for the class at 57 bits."""
+    levels, the later with the remainder. An element lacks space for the class from 57 bits on; 64
+    are assumed on machines other than x86-64 and AArch64 (configure.ac)."""
     found = []
-    for address in (48, 57):
+    for address in (48, 57, 64):
         bits = address - page
         element = 8 if 64 - address >= 8 else 16
         if bits <= 36:

@@ -76,7 +76,7 @@ def _table(memory: Memory, address: int) -> Optional[Table]:
     if words is None:
         return None
     _, count, logs, hash_, compare, cells = words
-    least, buckets = logs & 0xFFFFFFFF, logs >> 32
+    least, buckets = memory.halves(logs)
     if not least <= buckets <= LARGEST or count > 4 << buckets or not cells or cells % BUCKET:
         return None
     return Table(count, buckets, (hash_, compare), cells)

@@ -80,7 +80,7 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
         found.problems.append("does not say where its stacks are")
         return
     start = found.stacks_at = words[last - 1]
-    before, count = start + 8, 0
+    before, count, order = start + 8, 0, memory.arch.word_format[0]
     for szind in range(len(classes.sizes)):
         entry = memory.words(bins + BIN * szind, 3)
         if entry is None or not entry[0]:
@@ -89,7 +89,7 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
         if not start < top <= start + STACKS:
             # not cached: its stack, elsewhere, has length 0 (5.3.1); or beyond the last bin
             continue
-        _, full, empty, length = struct.unpack("<4H", struct.pack("<Q", packed))
+        _, full, empty, length = struct.unpack(f"{order}4H", struct.pack(f"{order}Q", packed))
         size = (empty - top) & 0xFFFF
         end = top + size
         if size % 8 or (length and size > 8 * length) or top < before or (before and end - before > STACKS):
@@ -165,7 +165,7 @@ def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, foun
         entry = memory.words(at, 3)
         if entry is None or not entry[2]:
             break
-        number, end = entry[0] >> 32, entry[2]
+        number, end = memory.halves(entry[0])[1], entry[2]
         if not found.stacks_at:
             found.stacks_at = before = end - 8
         if not before <= end <= before + STACKS:

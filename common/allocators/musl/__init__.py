@@ -22,8 +22,6 @@ _FEW_REGIONS = 256  # regions of a core: if no more, all are probed, as it may l
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
     """See base.Finder."""
-    if target.arch.byteorder != "little":
-        return []
     found: list[Allocator] = []
     secrets = _secrets(target)
     if secrets:
@@ -44,8 +42,8 @@ def _secrets(target: Target) -> list[int]:
     found: dict[int, None] = {}
     for address in _probes(target):
         secret = number64(memory, address)
-        after, count = memory.words(address + 8, 2) or (0, 0)
-        if secret and count & 0xFFFFFFFF == meta.count and after % AREA == 0:
+        after, count = memory.word(address + 8) or 0, memory.int32(address + 8 + memory.size)
+        if secret and count == meta.count and after % AREA == 0:
             found.setdefault(secret)
     return list(found)[:16]
 

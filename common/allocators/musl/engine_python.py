@@ -11,7 +11,7 @@ from typing import Optional
 
 from findleaks.allocators.musl import engine as s
 from findleaks.allocators.musl.engine import AREA, GROUP, HEADER, LARGE, LONE, MOVED, SUMS, UNIT, SlotGroups, SlotRead, TagWalk
-from findleaks.allocators.musl.layout import Meta
+from findleaks.allocators.musl.layout import Meta, head_of
 from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.target.arch import Arch
@@ -23,14 +23,20 @@ _DEEPEST = 64
 class Bytes:
     """Reads numbers from ascending pieces of memory; None where a byte is absent."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, arch: Arch, pieces: Sequence[Piece]) -> None:
+        self._order = arch.byteorder
         self._pieces = pieces
         self._starts = [piece.address for piece in pieces]
 
     def at(self, address: int, size: int) -> Optional[int]:
-        """The little-endian number at an address."""
+        """The number at an address."""
         found = self.read(address, size)
-        return int.from_bytes(found, "little") if found is not None else None
+        return int.from_bytes(found, self._order) if found is not None else None
+
+    def head(self, slot: int) -> Optional[int]:
+        """The header before a slot."""
+        found = self.at(slot - HEADER, HEADER)
+        return head_of(found, self._order) if found is not None else None
 
     def read(self, address: int, size: int) -> Optional[bytes]:
         at = bisect_right(self._starts, address) - 1
@@ -72,9 +78,9 @@ def read_groups(
     engine: PureEngine, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
 ) -> SlotGroups:
     arch = engine.arch
-    memory = Bytes(pieces)
+    memory = Bytes(arch, pieces)
     wrong: array[int] = array("Q")
-    layout, meta = Meta(arch.word), Struct("<QQQQQ" if arch.word == 8 else "<IIIQI")
+    layout, meta = Meta(arch.word), Struct(arch.word_format[0] + ("3Q2IQ" if arch.word == 8 else "3I2II"))
     found = []
     for area in areas:
         data = memory.read(area, AREA)
@@ -82,9 +88,10 @@ def read_groups(
             wrong.extend((s.MISSING, area, 0, 0))
             continue
         metas = data[layout.first : layout.first + layout.count * layout.size]
-        for at, (_, _, mem, masks, bits) in enumerate(meta.iter_unpack(metas)):
+        for at, (_, _, mem, available, freed, last) in enumerate(meta.iter_unpack(metas)):
             if mem:
-                group = _Group(mem, area + layout.first + at * layout.size, masks, bits, classes)
+                bits = layout.bits(last, arch.byteorder)
+                group = _Group(mem, area + layout.first + at * layout.size, available | freed << 32, bits, classes)
                 if group.good(classes, arch.mask):
                     found.append(group)
                 else:
@@ -183,7 +190,7 @@ class _Slots:
 
     def __init__(self, arch: Arch, pieces: Sequence[Piece], groups: SlotGroups) -> None:
         self._word = arch.word
-        self._memory = Bytes(pieces)
+        self._memory = Bytes(arch, pieces)
         self._groups = groups
         self.made = SlotRead(array("Q"), array("Q"), bytearray(), array("Q"))
 
@@ -214,7 +221,7 @@ class _Slots:
         """(code or 0; start; size; state) of the block in a slot that is not free."""
         start, size = storage + number * stride, stride - HEADER
         end = start + size
-        head = self._memory.at(start - HEADER, 4)
+        head = self._memory.head(start)
         if head is None:
             return s.UNREADABLE, start, size, State.IN_USE
         few, byte = head >> 13 & 7, head >> 8 & 0xFF
@@ -242,7 +249,7 @@ class _Slots:
 
     def _reserve(self, block: int, end: int, number: int, offset: int) -> Optional[int]:
         """Bytes at the slot's end that were not asked for, if `block` has a block's header."""
-        head = self._memory.at(block - HEADER, 4)
+        head = self._memory.head(block)
         if head is None or head >> 8 & 31 != number:
             return None
         stored: Optional[int] = head >> 16
@@ -264,7 +271,7 @@ def walk_tags(engine: PureEngine, piece: Piece, chunk: int, before: int, limit: 
     starts, sizes, states = array("Q"), array("Q"), bytearray()
     skip = (chunk - piece.address) % word if chunk >= piece.address else 0
     length = max(len(piece.data) - skip, 0) // word * word
-    words = piece.data[skip : skip + length].cast("Q" if word == 8 else "I")
+    words = arch.words(piece.data[skip : skip + length])
     index, last = (chunk - piece.address - skip) // word, len(words) - 1
     code = s.MORE
     while 0 <= index < last and len(starts) < capacity:

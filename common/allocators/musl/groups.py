@@ -106,8 +106,9 @@ class Groups:
         places = array("Q", [group.mem + self._memory.size for group in found])
         ranges = merged(Range(place & -AREA, (place & -AREA) + AREA) for place in places)
         actives, _ = self._engine.gather(pieces(self._memory, ranges), places, 1)
+        little = self._memory.arch.byteorder == "little"
         for group, active in zip(found, actives):
-            group.active = active & 31
+            group.active = active & 31 if little else active >> 3
         return found
 
     @cached_property

@@ -41,6 +41,14 @@ class Meta:
         """Metas in an area."""
         return (AREA - self.first) // self.size
 
+    def bits(self, word: int, byteorder: str) -> int:
+        """A last word as little-endian compilers lay it out; others begin with the highest bit."""
+        if byteorder == "little":
+            return word
+        pages = 8 * self.word - 12
+        first = word >> pages
+        return first >> 7 | (first >> 6 & 1) << 5 | (first & 63) << 6 | (word & (1 << pages) - 1) << 12
+
 
 class Context(NamedTuple):
     """Offsets in struct malloc_context."""
@@ -115,6 +123,12 @@ def bin_of(size: int, align: int) -> int:
     return 63 if units > 0x1C00 else _TABLE[units // 128 - 4] + 16
 
 
+def head_of(number: int, byteorder: str) -> int:
+    """The four bytes before a slot as a little-endian number, of the target's: two bytes, then the
+    offset in 16 bits."""
+    return number if byteorder == "little" else number >> 24 | (number >> 8 & 0xFF00) | (number & 0xFFFF) << 16
+
+
 class LocatedContext(NamedTuple):
     """A context's place and layout."""
 
@@ -127,7 +141,10 @@ class LocatedContext(NamedTuple):
 def number64(memory: Memory, address: int) -> int:
     """A 64-bit number, whatever the word size; 0 if absent."""
     words = memory.words(address, 8 // memory.size)
-    return 0 if words is None else words[0] if len(words) == 1 else words[0] | words[1] << 32
+    if words is None or len(words) == 1:
+        return words[0] if words else 0
+    low, high = words if memory.arch.byteorder == "little" else words[::-1]
+    return low | high << 32
 
 
 class Mal(NamedTuple):

@@ -24,13 +24,14 @@ MAX_AREAS = 1 << 22
 
 def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocator]:
     """Every mallocng that has one of these secrets."""
-    memory = Memory(target)
+    memory, little = Memory(target), target.arch.byteorder == "little"
     found: dict[int, LocatedContext] = {}
     for image in images(target):
         for start, end in image.data:
             for piece in nonzero_pieces(target, start, end):
                 for secret in secrets:
-                    low = secret & target.arch.mask
+                    # its first word
+                    low = secret & target.arch.mask if little else secret >> (64 - 8 * memory.size)
                     for address in engine.search(piece, low, low + 1):
                         for layout in contexts(memory.size):
                             if address not in found and _is_context(memory, address, layout, secret):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from struct import Struct
 from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.engine import AREA, HEADER, UNIT
 from findleaks.allocators.musl.groups import Batch, Group, Groups
-from findleaks.allocators.musl.layout import CLASSES, LocatedContext, Meta
+from findleaks.allocators.musl.layout import CLASSES, LocatedContext, Meta, head_of
 from findleaks.allocators.musl.slots import Slots
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
@@ -123,14 +124,15 @@ def _slots(allocator: MallocNGView, batch: Batch) -> Iterator[Problem]:
     """Every slot: the byte before it, and of blocks in use the header and the bytes behind the
     requested size."""
     read, pieces = allocator.slots.read(batch, again=True)
-    gather = allocator.engine.gather
+    gather, order = allocator.engine.gather, allocator.memory.arch.byteorder
     segments = allocator.groups.segments_of(batch)
     slots, ends = array("Q"), array("Q")
     for start, group, low, high in segments:
         slots.extend(range(start - HEADER, start - HEADER + (high - low) * group.stride, group.stride))
         ends.extend(range(start + group.usable, start + group.usable + (high - low) * group.stride, group.stride))
-    before = memoryview(gather(pieces, slots, HEADER)[0]).cast("I")
-    heads = memoryview(gather(pieces, array("Q", [start - HEADER for start in read.starts]), HEADER)[0]).cast("I")
+    before, _ = gather(pieces, slots, 1)
+    found, _ = gather(pieces, array("Q", [start - HEADER for start in read.starts]), HEADER)
+    heads = [head_of(number, order) for (number,) in Struct(f"{allocator.memory.arch.word_format[0]}I").iter_unpack(found)]
     first, _ = gather(pieces, array("Q", [start + size for start, size in zip(read.starts, read.sizes)]), 1)
     last, _ = gather(pieces, ends, 1)
     allocator.checked["slots"] = allocator.checked.get("slots", 0) + len(ends)
@@ -148,7 +150,7 @@ def _slots(allocator: MallocNGView, batch: Batch) -> Iterator[Problem]:
                         yield problem
                 behind = ends[number]
             elif state == State.FREE:
-                written = before[number] & 0xFF
+                written = before[number]
                 if written and slot and behind != start - HEADER:
                     what = f"{written:#04x} was written between the free slots around {start:#x}: free() and malloc() of them would crash"
                     yield Problem(start - HEADER, what, damaged=Range(start - HEADER, start - HEADER + 1))
@@ -163,13 +165,14 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
     memory = allocator.memory
     slot = group.slot(number)
     end = slot + group.usable
-    head = memory.int32(address - HEADER)
-    if head is None or any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
+    stored = memory.int32(address - HEADER)
+    if stored is None or any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
         return None  # absent, or reported by the walk
 
     def crash(damaged: Range, what: str, why: str = ": overwritten") -> Problem:
         return Problem(damaged.start, f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash", damaged=damaged)
 
+    head = head_of(stored, memory.arch.byteorder)
     index, reserve, offset = head >> 8 & 31, head >> 13 & 7, head >> 16
     header = Range(address - HEADER, address)
     if head & 0xFF:
@@ -203,5 +206,5 @@ def _behind(allocator: MallocNGView, at: int, end: int) -> bytes:
 
 def _byte(allocator: MallocNGView, address: int) -> int:
     """A byte; 0 where memory is absent."""
-    word = allocator.memory.int32(address & -4)
-    return 0 if word is None else word >> 8 * (address & 3) & 0xFF
+    found = allocator.memory.read(address, 1)
+    return found[0] if found else 0

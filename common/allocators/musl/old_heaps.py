@@ -24,6 +24,7 @@ from findleaks.allocators.musl.layout import Old
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
+from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import nonzero_pieces
 
@@ -104,7 +105,7 @@ def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Rang
 
 def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[Mapped]) -> None:
     """Find what begins at a page of `free`, upwards, except inside what was found already."""
-    word, header, align = layout.word, layout.overhead, layout.align
+    header, align = layout.overhead, layout.align
     start = -(-free.start // PAGE) * PAGE
     skip = start
     for piece in nonzero_pieces(memory.target, start, free.end):
@@ -116,7 +117,7 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
             pages = range(at, min(at + PAGES * PAGE, end), PAGE)
             at += PAGES * PAGE
             data, _ = engine.gather((piece,), array("Q", [page + align - header for page in pages]), header)
-            words = memoryview(data).cast("Q" if word == 8 else "I")
+            words = engine.arch.words(data)
             for page, psize, csize in zip(pages, words[::2], words[1::2]):
                 if page < skip or csize < align:
                     continue
@@ -281,7 +282,7 @@ class _Words:
         self._memory = memory
         self.limit = limit
         self._piece = Piece(start, memoryview(b""))
-        self._words = self._piece.data
+        self._words: Words = self._piece.data
 
     def piece(self, at: int) -> Optional[Piece]:
         """The piece that holds the header at `at`; None where it cannot be read."""
@@ -290,7 +291,7 @@ class _Words:
             found = next(iter(self._memory.target.pieces(at, min(self.limit, at + (16 << 20)))), None)
             data = found.data if found is not None and found.address == at else memoryview(b"")
             self._piece = Piece(at, data[: len(data) // size * size])
-            self._words = self._piece.data.cast("Q" if size == 8 else "I")
+            self._words = self._memory.arch.words(self._piece.data)
         return self._piece if len(self._words) > 1 else None
 
     def pair(self, at: int) -> Optional[tuple[int, int]]:

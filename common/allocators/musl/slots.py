@@ -14,6 +14,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import engine as slots
 from findleaks.allocators.musl.engine import AREA, HEADER, LONE, MOVED, TROUBLE, UNIT, SlotRead
 from findleaks.allocators.musl.groups import Batch, Group, Groups, pieces
+from findleaks.allocators.musl.layout import head_of
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged
@@ -57,7 +58,7 @@ class Slots:
             for number in range(group.count if group.stride > LONE else 0):
                 at = group.slot(number)
                 ranges += [Range(at - HEADER, at + UNIT), Range(at + group.stride - 2 * HEADER, at + group.stride)]
-                head = self.memory.int32(at - HEADER) or 0
+                head = head_of(self.memory.int32(at - HEADER) or 0, self.memory.arch.byteorder)
                 if head >> 8 & 0xFF == MOVED:
                     # The header has 16 bits of the offset: multiples of 1 MiB beyond are read, too.
                     starts = range(at + (head >> 16) * UNIT, at + group.usable, UNIT << 16)

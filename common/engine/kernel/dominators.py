@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from findleaks.engine.dominators import SHARED, Chain, check_bounds
 from findleaks.engine.kernel.fields import KernelFields
 from findleaks.engine.kernel.library import Handle, Kernel
-from findleaks.engine.kernel.memory import CArray, c_array, c_piece, kernel_array, zeros
+from findleaks.engine.kernel.memory import CArray, c_array, c_piece, c_words, kernel_array, zeros
 from findleaks.engine.retained import Rows, WholeTree, by_size, node_number
 from findleaks.target.base import Piece
 
@@ -46,8 +46,7 @@ class KernelDominators(WholeTree):
 
     def root_words(self, words: Sequence[int], root: int) -> None:
         super().root_words(words, root)
-        values = array("Q", words)
-        self._library.fl_dominators_words(self._handle, c_array(values), len(values), root)
+        self._library.fl_dominators_words(self._handle, *c_words(words, self._graph.blocks.arch), root)
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
         super().refer(root, blocks)

@@ -1,4 +1,4 @@
-"""The engine over the C kernel (common/kernel), for little-endian 64-bit targets on such hosts."""
+"""The engine over the C kernel (common/kernel), on little-endian 64-bit hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class KernelEngine:
     name = "kernel"
 
     def __init__(self, library: Kernel, arch: Arch = X86_64, threads: int = 1) -> None:
-        """`threads`: that the kernel's calls may run on; the answers do not depend on it."""
+        """`library`: the one for `arch`; `threads`: that the kernel's calls may run on; the answers
+        do not depend on it."""
         self.library, self.arch, self.threads = library, arch, threads
         self._pieces: tuple[Piece, ...] = ()  # passed to follow() last
         self._passed: CPieces = c_pieces(())

@@ -11,7 +11,7 @@ from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.dominators import KernelDominators
 from findleaks.engine.kernel.interiors import KernelInteriors
 from findleaks.engine.kernel.library import DISORDER, NONE, Handle, Kernel
-from findleaks.engine.kernel.memory import c_array, c_piece, c_ranges
+from findleaks.engine.kernel.memory import c_array, c_piece, c_ranges, c_words
 from findleaks.engine.kernel.rows import KernelRows
 from findleaks.engine.rows import RowRules
 from findleaks.engine.terms import Group, Heuristic, Kind, Totals
@@ -56,8 +56,7 @@ class KernelGraph:
         self._library.fl_scan_roots(self._handle, c_piece(piece))
 
     def root_words(self, words: Sequence[int]) -> None:
-        values = array("Q", words)
-        self._library.fl_root_words(self._handle, c_array(values), len(values))
+        self._library.fl_root_words(self._handle, *c_words(words, self.blocks.arch))
 
     def settle(self) -> None:
         if not self._marking:

@@ -11,9 +11,9 @@ from typing import Any, Optional
 
 from findleaks.engine import shared
 from findleaks.engine.kernel.memory import CPiece, CRange
-from findleaks.engine.kernel.sources import HERE, wanted
+from findleaks.engine.kernel.sources import HERE, library_name, wanted
 
-LIBRARY = "_kernel.so"
+LIBRARY = "_kernel.so"  # for 64-bit little-endian targets
 
 NO_MEMORY, TOO_MANY_BLOCKS, DISORDER = -1, -2, -3  # kernel.h; -4: too many edges
 NONE = 0xFFFFFFFF
@@ -60,6 +60,7 @@ _HANDLE = c_void_p
 
 SIGNATURES = {
     "fl_sources": (c_uint32, []),
+    "fl_target": (c_uint32, []),
     "fl_free": (None, [c_void_p]),
     "fl_blocks_new": (c_void_p, [c_uint, c_uint]),
     "fl_blocks_free": (None, [_HANDLE]),
@@ -108,7 +109,7 @@ SIGNATURES = {
     "fl_promote": (c_int, [_HANDLE, c_int64]),
     "fl_scan_blocks": (c_int, [_HANDLE, _PIECES]),
     "fl_scan_roots": (c_int, [_HANDLE, _PIECES]),
-    "fl_root_words": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_root_words": (c_int, [_HANDLE, _U8S, c_uint64]),
     "fl_mark_starts": (c_int, [_HANDLE, c_int64]),
     "fl_holds": (c_bool, [_HANDLE, _U64S, c_uint64]),
     "fl_mark": (c_int, [_HANDLE, c_int64]),
@@ -128,7 +129,7 @@ SIGNATURES = {
     "fl_dominators_new": (c_void_p, [_HANDLE, c_uint32, c_bool, _U32S, c_uint32]),
     "fl_dominators_free": (None, [_HANDLE]),
     "fl_dominators_scan": (c_int, [_HANDLE, _PIECES, _U64S, _U32S, c_uint64]),
-    "fl_dominators_words": (c_int, [_HANDLE, _U64S, c_uint64, c_uint32]),
+    "fl_dominators_words": (c_int, [_HANDLE, _U8S, c_uint64, c_uint32]),
     "fl_dominators_refer": (None, [_HANDLE, c_uint32, _U32S, c_uint64]),
     "fl_dominators_merge": (None, [_HANDLE, _U32S]),
     "fl_dominators_set_owners": (None, [_HANDLE, _U32S, _U32S]),
@@ -253,12 +254,13 @@ class Handle(c_void_p):
             self._free(self)
 
 
-def library(path: str = "") -> Kernel:
-    """From `path` or beside this file; OSError if missing or another machine's, or StaleLibrary."""
-    path = path or os.path.join(HERE, LIBRARY)
+def library(path: str = "", word: int = 8, byteorder: str = "little") -> Kernel:
+    """The one for such targets: beside `path`, that for 64-bit little-endian ones, or this file.
+    OSError if missing or another machine's, or StaleLibrary."""
+    path = library_name(word, byteorder, path or os.path.join(HERE, LIBRARY))
     try:
         loaded = Kernel(path)
-        if wanted() in (None, loaded.fl_sources()):
+        if wanted() in (None, loaded.fl_sources()) and loaded.fl_target() == word | (byteorder == "big") << 8:
             return loaded
     except AttributeError:  # it has other functions
         pass

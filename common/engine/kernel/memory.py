@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from ctypes import POINTER, Structure, c_ubyte, c_uint32, c_uint64
 from typing import Any, Union
 
+from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
 Buffer = Union["array[int]", bytearray]
@@ -64,6 +65,11 @@ def c_ranges(ranges: Sequence[Range]) -> tuple[ctypes.Array[CRange], int]:
 def packed(typecode: str, values: Iterable[int]) -> array[int]:
     """An array of the values; no copy of what is one."""
     return values if isinstance(values, array) and values.typecode == typecode else array(typecode, values)
+
+
+def c_words(words: Sequence[int], arch: Arch) -> tuple[CArray, int]:
+    """Words as the target has them in memory, and how many: two arguments."""
+    return c_array(bytearray(arch.pack(words))), len(words)
 
 
 def zeros(typecode: str, count: int) -> array[int]:

@@ -1,9 +1,10 @@
-"""A checksum of the C sources that the kernel's library must be built from.
+"""What the kernel's libraries are built of: one for each word size and byte order of targets, from
+the same C sources, and a checksum of these.
 
-Computed in a checkout; installed packages have it in a file. The build passes it to the compiler
-(FL_SOURCES), the library returns it (fl_sources). The Makefile and setup.py run this file by its
-path, so it imports the standard library only. CRC-32 identifies builds, no more, and is fast: all
-sources are read at each start."""
+It is computed in a checkout; installed packages have it in a file. The build passes it to the
+compiler (FL_SOURCES), the library returns it (fl_sources). The Makefile and setup.py run this file
+by its path, so it imports the standard library only. CRC-32 identifies builds, no more, and is
+fast: all sources are read at each start."""
 
 from __future__ import annotations
 
@@ -13,6 +14,12 @@ from typing import Optional
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "..", "..", "kernel")  # of a checkout; packages have none
+VARIANTS = {  # (bytes of a word, byte order): what its library's name ends with
+    (8, "little"): "",
+    (4, "little"): "_32",
+    (8, "big"): "_big",
+    (4, "big"): "_32_big",
+}
 PACKAGED = os.path.join(HERE, "sources.crc")  # an installed package's checksum
 
 
@@ -20,6 +27,18 @@ def checksum(folder: str = FOLDER) -> int:
     """CRC-32 of a folder's C files, headers and compiler flags, with names; OSError without any."""
     names = sorted(name for name in os.listdir(folder) if name.endswith((".c", ".h")) or name == "flags")
     return zlib.crc32(b"".join(part for name in names for part in (name.encode(), b"\0", _contents(os.path.join(folder, name)))))
+
+
+def library_name(word: int, byteorder: str, name: str = "_kernel.so") -> str:
+    """The file name, or path, of the library for such targets, where `name` is that for x86-64."""
+    stem, ending = os.path.splitext(name)
+    return stem + VARIANTS[word, byteorder] + ending
+
+
+def options() -> dict[str, list[str]]:
+    """By file name, the macros that each is compiled with (../../kernel/kernel.h)."""
+    source = f"-DFL_SOURCES={checksum():#010x}"
+    return {library_name(*one): [f"-DWORD={one[0]}u", f"-DBIG={int(one[1] == 'big')}", source] for one in VARIANTS}
 
 
 def wanted() -> Optional[int]:
