@@ -10,7 +10,7 @@ from findleaks.target.base import Target
 from findleaks.target.ranges import holding
 
 _IO_MAGIC = 0xFBAD0000  # glibc 2.36 libio/libio.h, high half of _flags
-_SMALLEST_FILE = 216
+_SMALLEST_FILE = {8: 216, 4: 148}  # by the size of words
 _LARGEST_FILE = 1024
 
 
@@ -33,10 +33,12 @@ def is_file(target: Target, first: int, address: int, size: int) -> bool:
     libio/bits/types/struct_FILE.h, libio/iofopen.c): int _flags with its magic, 13 pointers …;
     _lock and _wide_data point to just after the FILE in the structure that fopen allocates (struct
     locked_FILE)."""
-    if first & 0xFFFF0000 != _IO_MAGIC or first >> 32 or not _SMALLEST_FILE <= size <= _LARGEST_FILE:
+    memory, word = Memory(target), target.arch.word
+    flags, padding = memory.halves(first) if word == 8 else (first, 0)
+    if flags & 0xFFFF0000 != _IO_MAGIC or padding or not _SMALLEST_FILE[word] <= size <= _LARGEST_FILE:
         return False
-    words = Memory(target).words(address, size // target.arch.word) or ()
-    return any(address + _SMALLEST_FILE <= value < address + size for value in words[8:40])
+    words = memory.words(address, size // word) or ()
+    return any(address + _SMALLEST_FILE[word] <= value < address + size for value in words[8:40])
 
 
 def is_string(target: Target, words: Sequence[int], address: int, size: int) -> bool:

@@ -10,6 +10,7 @@
 #define TYPE_WORDS 5u
 #define MAX_ROW_BYTES (128u + MAX_HINT_BYTES) /* bytes of a row at most, besides texts */
 #define FILE_MAGIC 0xFBAD0000u
+#define LEAST_FILE (WORD == 8 ? 216u : 148u) /* bytes */
 #define STRING_LOOK 256u
 
 enum { STOPPED = 0, RARE = 1 };
@@ -120,7 +121,9 @@ static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64
             if (found == NONE || !(found & NO_ARRAY))
                 return NONE;
         }
-    if ((first[0] & 0xFFFF0000u) == FILE_MAGIC && !(first[0] >> 32) && size >= 216 && size <= 1024)
+    /* an int, and padding where words have 8 bytes */
+    uint64_t flags = WORD == 8 && BIG ? first[0] >> 32 | first[0] << 32 : first[0];
+    if ((flags & 0xFFFF0000u) == FILE_MAGIC && !(flags >> 32) && size >= LEAST_FILE && size <= 1024)
         return NONE;
     int string = count >= 4 ? is_string(l, first, address, size) : NO_STRING;
     return string == MAYBE ? NONE : string == STRING ? r->string : NO_TEXT_AT_ALL | r->untyped;

@@ -6,12 +6,15 @@ import re
 import struct
 from typing import Optional
 
+import graphs
 import pytest
 from fake import FakeTarget
 from hypothesis import given
 from hypothesis import strategies as st
 
 from findleaks.block_types import Types
+from findleaks.block_types.shapes import is_file, is_string
+from findleaks.target.arch import Arch
 from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import inside
 
@@ -212,6 +215,25 @@ def test_blocks(heap: object, size: int, type_: str) -> None:
     types = Types(image.target(heap(vtable) + b"\1" * 600))  # type: ignore[operator]
     assert types.of_block(HEAP, size) == type_
     assert types.of_block(HEAP + 0x10_0000, size) == ""
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: arch.name)
+def test_files_and_strings_of_other_words(arch: Arch) -> None:
+    word, large = arch.word, {4: 148, 8: 216}[arch.word]
+    flags = arch.word_format[0] + "I"
+    file = bytearray(large + 80)
+    file[:word] = struct.pack(flags, 0xFBAD2488) + bytes(word - 4)
+    file[18 * word : 19 * word] = arch.pack([HEAP + large + 8])
+    string = arch.pack([HEAP + 2 * word, 5]) + b"hello\0\0\0" + bytes(8)
+    for content, size, expected in ((file, len(file), "FILE"), (file[:word] + bytes(300), 300, ""), (string, 2 * word + 16, "std::string")):
+        target = FakeTarget({HEAP: bytes(content) + b"\1" * 64}, arch=arch)
+        first = arch.unpack(target.read(HEAP, 4 * word))
+        assert is_file(target, first[0], HEAP, size) == (expected == "FILE")
+        assert is_string(target, first, HEAP, size) == (expected == "std::string")
+    if word == 8:  # padding belongs to none
+        file[4:8] = b"\1" * 4
+        target = FakeTarget({HEAP: bytes(file)}, arch=arch)
+        assert not is_file(target, target.word(HEAP), HEAP, len(file))
 
 
 @pytest.mark.parametrize("modules", [True, False])
