@@ -24,6 +24,7 @@ from findleaks.target.base import Thread
 from findleaks.target.files import MINIDUMP, content, open_regular
 from findleaks.target.live import LiveTarget
 from findleaks.target.register_words import debugger_thread
+from findleaks.target.thread_pointers import completed
 
 if TYPE_CHECKING:
     from findleaks.gdb.counting import GdbBreakpoints
@@ -139,7 +140,8 @@ class GdbProcess(LiveTarget):
     def threads(self) -> Sequence[Thread]:
         """All threads by id, which is the order of /proc."""
         if self._threads is None:
-            self._threads = sorted(threads(self._inferior, self.arch), key=lambda thread: thread.tid)
+            found = sorted(threads(self._inferior, self.arch), key=lambda thread: thread.tid)
+            self._threads = completed(self, found) if self.arch.thread_pointer_note else found
         return self._threads
 
     def breakpoint_host(self) -> GdbBreakpoints:

@@ -17,22 +17,16 @@
 
 enum { UNREADABLE = 1, DAMAGED }; /* also in ../allocators/umem/engine.py */
 
-INLINE uint32_t int_at(const uint8_t *data) {
-    uint32_t value;
-    memcpy(&value, data, sizeof value);
-    return value;
-}
-
 /* The size in a tag, or UNTAGGED. */
 INLINE uint64_t tagged_size(const uint8_t *tag, uint32_t magic, uint64_t least, uint64_t most) {
-    uint32_t size = int_at(tag);
-    return size + int_at(tag + 4) == magic && size >= least && size <= most ? size : UNTAGGED;
+    uint32_t size = load32(tag);
+    return size + load32(tag + 4) == magic && size >= least && size <= most ? size : UNTAGGED;
 }
 
 /* The size that one half of a damaged tag still has (no size is 0). */
 static uint64_t damaged(const cache *c, const uint8_t *tag, uint32_t magic) {
-    uint64_t least = c->least > c->tag - 1 ? c->least : c->tag - 1, size = int_at(tag), other = magic - int_at(tag + 4);
-    if (int_at(tag + 4) == FREED)
+    uint64_t least = c->least > c->tag - 1 ? c->least : c->tag - 1, size = load32(tag), other = magic - load32(tag + 4);
+    if (load32(tag + 4) == FREED)
         return 0;
     if (size > least && size <= c->bufsize)
         return size;
@@ -43,7 +37,7 @@ static uint64_t damaged(const cache *c, const uint8_t *tag, uint32_t magic) {
 /* The size requested of umem_alloc(): from a debugging cache's redzone, else the class's. */
 static uint64_t requested(const cache *c, const uint8_t *chunk) {
     if (c->buftag && c->buftag <= c->chunksize - 8 && c->buftag % 4 == 0) {
-        uint32_t encoded = int_at(chunk + c->buftag + 4);
+        uint32_t encoded = load32(chunk + c->buftag + 4);
         if (encoded % ENCODED == 1 && encoded / ENCODED && encoded / ENCODED <= c->bufsize)
             return encoded / ENCODED;
     }
@@ -63,13 +57,13 @@ static int trouble(const output *out, uint64_t code, uint64_t number, uint64_t c
 /* A buffer in use without malloc's tag: returned by umem_alloc() itself, or its tag is damaged. */
 static int untagged(const cache *c, const slab *s, uint64_t number, uint64_t at, const uint8_t *chunk, uint32_t magic, const output *out) {
     uint64_t start = s->base + at * c->chunksize, size = requested(c, chunk), said = damaged(c, chunk + c->tag - TAG, magic);
-    uint32_t first = int_at(chunk);
+    uint32_t first = load32(chunk);
     int failed = DONE;
-    if (c->tag > TAG && first + int_at(chunk + 4) == MALLOC_MAGIC && TAG <= first && first <= SECOND_ALIGN) {
+    if (c->tag > TAG && first + load32(chunk + 4) == MALLOC_MAGIC && TAG <= first && first <= SECOND_ALIGN) {
         start += TAG;
         size = first - TAG;
     } else if (said) {
-        failed = trouble(out, DAMAGED, number, at, int_at(chunk + c->tag - TAG), int_at(chunk + c->tag - 4));
+        failed = trouble(out, DAMAGED, number, at, load32(chunk + c->tag - TAG), load32(chunk + c->tag - 4));
         start += c->tag;
         size = said - c->tag;
     }

@@ -62,10 +62,13 @@ static void ring_look(const lister *l, ring *r, const cache *c) {
 
 static int ring_step(const lister *l, ring *r, const cache *c) {
     uint64_t items[8] = {r->address};
-    if (!copy_out(r->now, 1, r->address, 7 * WORD, (uint8_t *)(items + 1))) {
+    uint8_t record[7 * WORD];
+    if (!copy_out(r->now, 1, r->address, sizeof record, record)) {
         r->open = false;
         return DONE;
     }
+    for (unsigned at = 0; at < 7; at++)
+        items[at + 1] = load(record + at * WORD);
     if (words_append(&r->found, items, 8))
         return NO_MEMORY;
     if (++r->steps == r->turn) {
@@ -120,8 +123,10 @@ static int list_slabs(lister *l, const ring *r, const cache *c, uint64_t number)
 static uint8_t *state_of(const lister *l, const cache *c, const slab *s, uint64_t node, uint8_t *states, uint64_t *buffer) {
     uint64_t offset = c->flags & HASHED ? 0 : c->bufctl;
     *buffer = node;
-    if (c->flags & HASHED && !copy_out(l->pieces, l->count, node + WORD, WORD, (uint8_t *)buffer))
-        *buffer = 0;
+    if (c->flags & HASHED) {
+        uint8_t word[WORD];
+        *buffer = copy_out(l->pieces, l->count, node + WORD, WORD, word) ? load(word) : 0;
+    }
     if (*buffer < s->base || *buffer - s->base < offset)
         return NULL;
     uint64_t distance = *buffer - s->base - offset;

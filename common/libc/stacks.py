@@ -180,7 +180,7 @@ def _candidates(target: Target, tcb: int) -> dict[int, Range]:
     return {
         index * target.arch.word + first: Range(start, start + size)
         for index, (start, size) in enumerate(zip(words, words[1:]))
-        if MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size
+        if MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size <= target.arch.mask
     }
 
 
@@ -219,16 +219,18 @@ def _offset(found: Iterable[dict[int, Range]]) -> int:
 
 
 def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """The offset most of these threads agree on, or NO_OFFSET. A thread runs on its stack, or has
-    page-aligned bounds that no module lies in. The main thread's stack is not in its struct
-    pthread: in a static program two of its small numbers may look like a range around it."""
+    """The offset most of these threads agree on, or NO_OFFSET. A thread runs on its stack, in which
+    no whole module lies, or has page-aligned bounds that no module lies in at all. The main
+    thread's stack is not in its struct pthread: two other numbers there may look like a range
+    around it, in a static program, or where words have 32 bits."""
     modules = target.modules()
     starts = [module.start for module in modules]
 
     def plausible(thread: Thread, stack: Range) -> bool:
-        if stack.start <= thread.sp < stack.end:
-            return True
         below = bisect_left(starts, stack.end)
+        if stack.start <= thread.sp < stack.end:
+            whole = bisect_left(starts, stack.start)
+            return whole == below or modules[whole].end > stack.end
         return not (stack.start | stack.end) % MIN_STACK and not (below and modules[below - 1].end > stack.start)
 
     return _offset(

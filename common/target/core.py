@@ -331,9 +331,8 @@ class CoreTarget(ExtentReader, ImageTarget):
     @cached_property
     def _threads(self) -> Sequence[Thread]:
         found = self._process.threads
-        if self.arch.variables_above and self.arch.thread_pointer_note and not any(thread.thread_pointer for thread in found):
-            return completed(self, found)
-        return found
+        # ARM's kernel writes no such note, nor does GDB of i386.
+        return completed(self, found) if self.arch.thread_pointer_note else found
 
     def thread_names(self) -> Mapping[int, str]:
         return self._snapshot.names if self._snapshot is not None else {}

@@ -29,8 +29,9 @@ def test_glibc(machine: Machine, tmp_path: Path) -> None:
         programs[f"{threads} threads"] = foreign_truth.program(machine, suite, built, threads)
     for option in "hbsdtf":
         programs[f"option {option}"] = foreign_truth.program(machine, suite, built, 3, option, 2)
-    static = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth-static", *FLAGS, "-O2", "-static")
-    programs["static"] = foreign_truth.program(machine, suite, static, 5)
+    if machine is not foreign.RISCV64:  # bookworm's linker does not understand the library of a newer one
+        static = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth-static", *FLAGS, "-O2", "-static")
+        programs["static"] = foreign_truth.program(machine, suite, static, 5)
     foreign_truth.check_all(programs, machine=machine)
 
 
@@ -38,17 +39,15 @@ def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
     suite = foreign_truth.OLDEST[machine]
     built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     preloaded = {"LD_PRELOAD": f"/usr/lib/{machine.triplet}/libjemalloc.so.2"}
-    linked, static = (foreign_truth.compiled_for_musl(machine, suite, SOURCE, tmp_path / f"musl-{way}", bool(way)) for way in range(2))
-    foreign_truth.check_all(
-        {
-            "jemalloc, 5 threads": foreign_truth.program(machine, suite, built, 5, "a", **preloaded),
-            "jemalloc, 33 threads": foreign_truth.program(machine, suite, built, 33, "a", **preloaded),
-            "musl, 5 threads": foreign_truth.program(machine, suite, linked, 5, "a"),
-            "musl, 33 threads": foreign_truth.program(machine, suite, linked, 33, "a"),
-            "musl, static": foreign_truth.program(machine, suite, static, 5, "a"),
-        },
-        machine=machine,
-    )
+    programs = {
+        f"jemalloc, {threads} threads": foreign_truth.program(machine, suite, built, threads, "a", **preloaded) for threads in (5, 33)
+    }
+    if machine is not foreign.RISCV64:  # bookworm's linker does not understand its newer objects
+        linked, static = (foreign_truth.compiled_for_musl(machine, suite, SOURCE, tmp_path / f"musl-{way}", bool(way)) for way in range(2))
+        for threads in (5, 33):
+            programs[f"musl, {threads} threads"] = foreign_truth.program(machine, suite, linked, threads, "a")
+        programs["musl, static"] = foreign_truth.program(machine, suite, static, 5, "a")
+    foreign_truth.check_all(programs, machine=machine)
 
 
 def test_stacks(machine: Machine, tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ address of a block that the program has lost, and a leak hunter then rightly cal
 is excused only if
 
 - a scan of the core that shares no code with findleaks (pyelftools reads the file, every aligned word is compared) finds a word that
-  points into it, in a thread's registers, in a stack above the stack pointer, in the data of a library, or in a block in use that is
-  none of the program's own (a word in free memory, in an allocator's metadata or below a stack pointer excuses nothing), and
-  `findleaks refs` names that very place as one that holds the block; or
+  points into it, in a thread's registers, in a stack above the stack pointer, in the data of a library, in read-only data of the
+  program, or in a block in use that is none of the program's own (a word in free memory, in an allocator's metadata or below a stack
+  pointer excuses nothing), and `findleaks refs` names that very place as one that holds the block; or
 - a block that is excused points to it.
 """
 
@@ -25,7 +25,8 @@ from debuggers import ran
 from elftools.elf.elffile import ELFFile
 
 MOST = 12
-"""Blocks that stale words may hold, not counting what hangs from them."""
+"""Blocks that stale words may hold, not counting what hangs from them. Four times as many where words have 4 bytes: many more numbers are
+addresses."""
 NT_PRSTATUS, NT_X86_XSTATE = "NT_PRSTATUS", 0x202
 SP = {"EM_X86_64": 19, "EM_386": 15, "EM_AARCH64": 31, "EM_ARM": 13, "EM_RISCV": 2, "EM_PPC64": 1, "EM_S390": 17}
 """Which word of pr_reg is the stack pointer (each machine's asm/ptrace.h); pr_reg is at 112 in struct elf_prstatus (linux/elfcore.h) where
@@ -45,6 +46,7 @@ class Segment:
 
     start: int
     data: bytes
+    writable: bool = True
     file: str = ""
     stack: int = 0
     """The lowest stack pointer in it, or 0."""
@@ -100,7 +102,7 @@ def explain(
         for address, words in pointing.items()
         if any(is_foreign(word, picture, foreign, own) and _named_by_refs(address, word, core) for word in words)
     }
-    if len(excused) > MOST:
+    if len(excused) > MOST * (1 if picture.word == 8 else 4):
         return verdict
     grown = True
     while grown:
@@ -127,7 +129,7 @@ def read(core: Path) -> Picture:
         at = {4: 72, 8: 112}[picture.word] + picture.word * SP[elf["e_machine"]]
         for segment in elf.iter_segments():
             if segment["p_type"] == "PT_LOAD" and segment["p_filesz"]:
-                picture.segments.append(Segment(segment["p_vaddr"], segment.data()))
+                picture.segments.append(Segment(segment["p_vaddr"], segment.data(), bool(segment["p_flags"] & 2)))
             elif segment["p_type"] == "PT_NOTE":
                 for note in segment.iter_notes():
                     if note["n_type"] == "NT_FILE":
@@ -162,7 +164,7 @@ def is_foreign(word: Word, picture: Picture, foreign: Sequence[range], own: Sequ
         return word.address >= segment.stack
     if any(word.address in block for block in foreign):
         return True  # before files are asked: the memory of an allocator may follow a file's last mapping, as .bss does
-    return bool(segment.file) and Path(segment.file).name not in own
+    return bool(segment.file) and (Path(segment.file).name not in own or not segment.writable)
 
 
 def _named_by_refs(block: int, word: Word, core: Path) -> bool:

@@ -47,7 +47,7 @@ def compiled(machine: Machine, suite: str, source: Path, output: Path, *flags: s
     command = [machine.compiler, f"--sysroot={root}", *flags, "-o", str(output), str(source), "-pthread", "-ldl"]
     command += [f"-B{folder}" for folder in folders] + [f"-L{folder}" for folder in folders]
     if any(flag.startswith("-static") for flag in flags):
-        command += [f"-L{folder}" for folder in root.glob(f"usr/lib/gcc/{triplet}/*")]
+        command += [f"-L{folder}" for folder in root.glob(f"usr/lib/gcc/{machine.compiles_for or triplet}/*")]
     subprocess.run(command, check=True)
     return output
 
@@ -57,12 +57,12 @@ def compiled_for_musl(machine: Machine, suite: str, source: Path, output: Path, 
     root = tree(machine, suite)
     triplet = machine.triplet.replace("-gnu", "-musl")
     libraries = root / "usr/lib" / triplet
-    (gcc,) = root.glob(f"usr/lib/gcc/{machine.triplet}/*")
+    (gcc,) = root.glob(f"usr/lib/gcc/{machine.compiles_for or machine.triplet}/*")
     command = [machine.compiler, *FLAGS, "-nostdinc", "-nostdlib", "-isystem", str(root / "usr/include" / triplet)]
     command += ["-isystem", str(gcc / "include"), *(("-O2", "-static", "-no-pie", "-fno-pie") if static else ("-O1", "-fPIE", "-pie"))]
     # Atomic operations of libgcc's ask glibc what the processor has.
     command += [
-        "-mno-outline-atomics",
+        *(("-mno-outline-atomics",) if machine.name == "arm64" else ()),
         *flags,
         "-o",
         str(output),
@@ -73,7 +73,8 @@ def compiled_for_musl(machine: Machine, suite: str, source: Path, output: Path, 
     if static:
         command += [f"-L{libraries}", f"-L{gcc}", "-Wl,--start-group", "-lc", "-lgcc", "-lgcc_eh", "-Wl,--end-group"]
     else:
-        linker = f"/lib/ld-musl-{machine.triplet.split('-')[0]}.so.1"
+        name = "armhf" if machine.name == "armhf" else machine.triplet.split("-")[0]
+        linker = f"/lib/ld-musl-{name}.so.1"
         command += [f"-Wl,--dynamic-linker={linker}", f"-L{root / 'lib' / triplet}", f"-L{libraries}", f"-L{gcc}", "-l:libc.so", "-lgcc"]
     subprocess.run([*command, str(libraries / "crtn.o")], check=True)
     return output

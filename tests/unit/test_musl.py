@@ -215,59 +215,64 @@ def test_damage_is_named_and_the_rest_is_read(name: str, engine: Callable[..., E
 class OldImage:
     """oldmalloc's memory: a stretch of chunks, two mapped ones, bins."""
 
-    arch = X86_64
-    HEAP, MAPPED, MAL = 0x20000000, 0x7F0000000000, DATA + 0x200
+    HEAP, MAPPED, MAL = 0x20000000, 0x70000000, DATA + 0x200
 
-    def __init__(self) -> None:
+    def __init__(self, arch: Arch = X86_64) -> None:
+        self.arch = arch
         self.parts = {DATA: bytearray(0x1000), self.HEAP: bytearray(0x4000), self.MAPPED: bytearray(0x100000)}
-        self.layout = Old(8)
+        self.layout = Old(arch.word)
+        header, align, word = self.layout.overhead, self.layout.align, arch.word
         self.used: dict[int, int] = {}
         self.bins: dict[int, list[int]] = {}
         self.free: list[int] = []
-        at, before, left, number = self.HEAP + 16, 1, 0x4000 - 32, 0
+        at, before, left, number = self.HEAP + align - header, 1, 0x4000 - align, 0
         while left:
-            size = min(32 * (1 + number * 7 % 20), left)
-            size = left if left - size < 64 else size
+            size = min(align * (1 + number * 7 % 20), left)
+            size = left if left - size < 2 * align else size
             free = number % 3 == 2
             self.word(at, before)
-            self.word(at + 8, size | (not free))
+            self.word(at + word, size | (not free))
             if free:
-                self.bins.setdefault(bin_of(size, 32), []).append(at)
-                self.free.append(at + 16)
+                self.bins.setdefault(bin_of(size, align), []).append(at)
+                self.free.append(at + header)
             else:
-                self.used[at + 16] = size - 16
+                self.used[at + header] = size - header
             before, at, left, number = size | (not free), at + size, left - size, number + 1
         self.word(at, before)
-        self.word(at + 8, 1)
+        self.word(at + word, 1)
         for number in range(60):
             self.chain(number, self.bins.get(number, []))
-        self.word(self.MAL, sum(1 << number for number in self.bins))
-        self.map(self.MAPPED, 0x40000, 32)
-        self.map(self.MAPPED + 0x40000, 0x50000, 64)
+        self.put(self.MAL, self.pack("Q", sum(1 << number for number in self.bins)))
+        self.map(self.MAPPED, 0x40000, align)
+        self.map(self.MAPPED + 0x40000, 0x50000, 2 * align)
         self.map(self.MAPPED + 0x90000, 0x60000, 0x10000)
 
-    put, word = Image.put, Image.word
+    put, word, pack = Image.put, Image.word, Image.pack
 
     def chain(self, number: int, chunks: list[int]) -> None:
-        end = self.MAL + 8 + 24 * number - 8
+        header = self.layout.overhead
+        end = self.MAL + 8 + self.layout.bin * number + 8 - header
         ring = [end, *chunks, end]
         for before, chunk, after in zip(ring, ring[1:], ring[2:]):
-            self.put(chunk + 16, struct.pack("<QQ", after, before))
-        self.put(end + 16, struct.pack("<QQ", ring[1], ring[-2]))
+            self.put(chunk + header, self.pack("PP", after, before))
+        self.put(end + header, self.pack("PP", ring[1], ring[-2]))
 
     def map(self, base: int, length: int, offset: int) -> None:
-        self.put(base + 16, struct.pack("<QQ", 16, length - 16))
-        self.put(base + offset - 16, struct.pack("<QQ", offset - 16, length - offset + 16))
+        header = self.layout.overhead
+        self.put(base + header, self.pack("PP", header, length - header))
+        self.put(base + offset - header, self.pack("PP", offset - header, length - offset + header))
         self.used[base + offset] = length - offset
 
     def target(self) -> fake.FakeTarget:
         modules = [Module("/lib/any.so", DATA, DATA, DATA + 0x1000)]
-        return fake.FakeTarget({k: bytes(v) for k, v in self.parts.items()}, names={DATA: "/lib/any.so"}, modules=modules)
+        memory = {k: bytes(v) for k, v in self.parts.items()}
+        return fake.FakeTarget(memory, names={DATA: "/lib/any.so"}, modules=modules, arch=self.arch)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_chunks_and_mapped_ones(engine: Callable[..., Engine]) -> None:
-    image = OldImage()
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: arch.name)
+def test_chunks_and_mapped_ones(arch: Arch, engine: Callable[..., Engine]) -> None:
+    image = OldImage(arch)
     directory, allocator = read(image.target(), engine)
     assert directory.problems == []
     assert in_use(directory) == image.used

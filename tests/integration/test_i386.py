@@ -1,0 +1,39 @@
+"""32-bit programs of x86 under a 64-bit kernel: alive, and their cores, from every door."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import accuracy
+import pytest
+from debuggers import findleaks, gdb, lldb, objects
+
+import cores
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("i386") / "truth"
+    subprocess.run(["i686-linux-gnu-gcc", *accuracy.FLAGS, "-O1", "-o", str(built), str(accuracy.SOURCE), "-pthread"], check=True)
+    return built
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel", "gcore"])
+def test_every_block_is_called_what_it_is(program: Path, tmp_path: Path, picture: str) -> None:
+    accuracy.check(program, tmp_path, 5, picture)
+
+
+def test_every_door_gives_one_answer(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program), "3", "4", "1"], tmp_path) as running:
+        pid = str(running.pid)
+        expected = answers(findleaks("blocks", "--json", "--pid", pid))
+        assert len(expected) > 2000
+        assert answers(gdb(["leaks blocks --json"], "-p", pid)) == expected
+        assert answers(lldb(["leaks blocks --json"], "-p", pid)) == expected
+
+
+def answers(output: str) -> list[tuple[str, int, str, str]]:
+    lines = (json.loads(line) for line in objects(output))
+    return [(line["address"], line["size"], line["state"], line["kind"]) for line in lines if "address" in line]
