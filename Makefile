@@ -14,7 +14,7 @@ SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv kernel bytecode demo test all-tests test-matrix lint bench fuzz fuzz-guided clean test-tools
+.PHONY: help venv kernel bytecode demo test all-tests test-matrix test-arm64 lint bench fuzz fuzz-guided clean test-tools
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
@@ -35,6 +35,9 @@ all-tests: venv kernel bytecode
 test-matrix: test-tools venv kernel bytecode ## the tests of many libc, debugger and Python versions, and all tests without the kernel
 	$(PYTEST) $(ALL) -m matrix --hypothesis-profile=random
 	FINDLEAKS_PURE=1 $(PYTEST) $(ALL) -m 'not matrix and not slow' --hypothesis-profile=random
+
+test-arm64: test-tools venv ## tests of the heart, and of GDB, LLDB and live processes, inside an emulated Debian of AArch64
+	$(BIN)/python tests/support/arm64_tests.py
 
 lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's own rules
 	sh tests/support/lint.sh $(BIN)

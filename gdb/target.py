@@ -181,9 +181,9 @@ def threads(inferior: Any, arch: Arch) -> Iterator[Thread]:
 
 def _thread(thread: Any, frame: Any, arch: Arch) -> Thread:
     registers: dict[str, int] = {}
-    for name in arch.registers:
+    for name in arch.all_registers:
         try:
-            registers[name] = int(frame.read_register(name)) & arch.mask
+            registers[name] = int(frame.read_register(arch.debugger_name(name))) & arch.mask
         # GDB has another name for it, or the remote side does not have it.
         except (ValueError, gdb.error):
             continue

@@ -41,6 +41,9 @@ class Arch:
     system_call: bytes  # the instruction
     system_call_number: str  # the register that keeps the number during the call
     mapping_calls: tuple[int, ...]  # mmap, munmap, brk, mremap, madvise
+    breakpoint: bytes  # the instruction that debuggers write
+    # (the name that both GDB and LLDB have for a register, ours) where they differ.
+    aliases: tuple[tuple[str, str], ...] = ()
     tag_note: int = 0  # type of the note that says whether pointers may have tags; see tags.py
     page: int = 4096
     pages: tuple[int, ...] = (4096,)  # all sizes that a kernel may have been built with
@@ -53,6 +56,15 @@ class Arch:
     def word_format(self) -> str:
         """The struct format of one word, with its byte order."""
         return ("<" if self.byteorder == "little" else ">") + {4: "I", 8: "Q"}[self.word]
+
+    @property
+    def all_registers(self) -> tuple[str, ...]:
+        """With the thread pointer, where that is none of `registers`."""
+        return self.registers if self.thread_pointer in ("", *self.registers) else (*self.registers, self.thread_pointer)
+
+    def debugger_name(self, register: str) -> str:
+        """What debuggers call a register."""
+        return next((theirs for theirs, ours in self.aliases if ours == register), register)
 
     @property
     def top(self) -> int:
@@ -113,6 +125,7 @@ X86_64 = Arch(
     system_call=b"\x0f\x05",
     system_call_number="orig_rax",
     mapping_calls=(9, 11, 12, 25, 28),
+    breakpoint=b"\xcc",  # int3
 )
 
 AARCH64 = Arch(
@@ -140,6 +153,8 @@ AARCH64 = Arch(
     system_call=b"\x01\0\0\xd4",  # svc #0
     system_call_number="x8",
     mapping_calls=(222, 215, 214, 216, 233),
+    breakpoint=b"\0\0\x20\xd4",  # brk #0
+    aliases=(("cpsr", "pstate"), ("tpidr", "tpidr_el0")),
     tag_note=NT_ARM_TAGGED_ADDR_CTRL,
     pages=(4096, 16384, 65536),
     # mov x8, #__NR_rt_sigreturn; svc #0 (Linux arch/arm64/kernel/vdso/sigreturn.S); struct

@@ -57,7 +57,7 @@ class Unwinder:
         # Above the addresses of code, return addresses may have a signature (Arm's pointer
         # authentication), in bits that no mapping has.
         top = self._regions[-1].end - 1 if self._regions else target.arch.mask
-        self._code_mask = (1 << top.bit_length()) - 1
+        self.code_mask = (1 << top.bit_length()) - 1
         self._tables: dict[int, FrameTable] = {}
         self._rows: dict[int, Optional[Row]] = {}
 
@@ -168,7 +168,7 @@ class Unwinder:
                 else:
                     caller[register] = value
             if row.return_register != self._pc and row.return_register in caller:  # a link register
-                caller[row.return_register] &= self._code_mask
+                caller[row.return_register] &= self.code_mask
                 caller[self._pc] = caller[row.return_register]
             if self._pc not in caller:
                 return None
@@ -208,13 +208,13 @@ class Unwinder:
         try:
             if exact and not self.executable(pc):
                 if link >= 0:
-                    return {**registers, self._pc: registers.get(link, 0) & self._code_mask}, "return address"
+                    return {**registers, self._pc: registers.get(link, 0) & self.code_mask}, "return address"
                 return {**registers, self._pc: self.target.word(sp), self._sp: sp + word}, "return address"
             frame = registers.get(self._fp, 0)
             stack = self._stack(sp)
             if not sp <= frame < stack.end - word or frame % word:
                 return None
-            outer, returns = self.target.word(frame), self.target.word(frame + word) & self._code_mask
+            outer, returns = self.target.word(frame), self.target.word(frame + word) & self.code_mask
             return {self._fp: outer, self._sp: self._above(frame + 2 * word, outer, returns), self._pc: returns}, "frame pointer"
         except UnreadableMemory:
             return None

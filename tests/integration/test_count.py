@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -137,7 +138,8 @@ def test_signals_that_a_program_lives_by(door: Words, tmp_path: Path) -> None:
 
 def test_when_and_every(door: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
-    words = ["event", "--when", "*(int*)$rdi == 0", "--every", "0.5", "--events", str(TOTAL), "--json"]
+    argument = {"aarch64": "x0"}.get(os.uname().machine, "rdi")
+    words = ["event", "--when", f"*(int*)${argument} == 0", "--every", "0.5", "--events", str(TOTAL), "--json"]
     counting = Counting(door, words, running, at)
     counting.wait_for_tables(2)
     (running.folder / "go").touch()

@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
+import arm64_tests
 import foreign
 import foreign_truth
 import nodes
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE, Settle
-from debuggers import GDB_LOADER, PATIENCE, ROOT, environment, findleaks, lldb, objects, ran
+from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
 from foreign import ARM64, ARM64_16K
 from mallocs_mimalloc import settle
 
@@ -274,6 +273,7 @@ def test_ruby() -> None:
     assert {name: counters[name] for name in steady} == {name: said[name] for name in steady}
     assert 0 <= counters["heap_live_slots"] - said["heap_live_slots"] <= 200
     assert all(counters[name] == said[name] for name in ("T_CLASS", "T_MODULE", "T_OBJECT", "T_DATA"))
+    assert all(0 <= counters[name] - said[name] <= 4096 for name in ("malloc_increase_bytes", "oldmalloc_increase_bytes"))
 
 
 @pytest.mark.matrix
@@ -287,6 +287,9 @@ def test_node(version: str) -> None:
     found = runtime(made, "--exe", str(node))
     assert 0 <= found["counters"]["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096  # the line that it wrote is one
     assert said["arrayBuffers"] > 400 * 70000
+    assert 0 <= found["counters"]["external"] - said["external"] <= 4096
+    (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")
+    assert sum(part["bytes"] for part in heap["parts"] if part["name"].startswith("isolate")) == said["heapTotal"]
     (streams,) = (row["objects"] for row in found["types"] if row["name"].endswith("::ZlibStream"))
     assert streams == 300
     (isolate,) = json.loads(ran("scopes", "--json", *files, str(made.core), check=True).stdout)["isolates"]
@@ -301,27 +304,18 @@ def test_node(version: str) -> None:
 
 
 @pytest.mark.matrix
-def test_live_inside(tmp_path: Path) -> None:
-    """findleaks itself on the machine, its C kernel compiled for it: a process that lives."""
-    kernel, archive = tmp_path / "_kernel.so", tmp_path / "findleaks.tar"
-    made = runpy.run_path(str(ROOT / "common/engine/kernel/sources.py"))["checksum"]()
-    flags = ["@common/kernel/flags", f"-DFL_SOURCES={made}", "-shared", "-fPIC", "-o", str(kernel)]
-    subprocess.run([ARM64.compiler, *flags, *map(str, (ROOT / "common/kernel").glob("*.c"))], cwd=ROOT, check=True)
-    listed = subprocess.run(["git", "ls-files", "common"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    with tarfile.open(archive, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for name in sorted(listed):
-            tar.add(ROOT / name, name.replace("common", "findleaks", 1), filter=without_times)
-        tar.add(kernel, "findleaks/engine/kernel/_kernel.so", filter=without_times)
+def test_wheel_and_a_live_process_inside(tmp_path: Path) -> None:
+    """findleaks itself on the machine, installed there without a compiler from a wheel that was built here: a process that lives."""
+    tree = foreign.tree(ARM64, "bookworm", ("python3.11", "python3-pip-whl"), "python", dependencies=True)
+    wheel = arm64_tests.wheel(ARM64, tmp_path)
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    script = truth.PROGRAMS / "foreign_inside.py"
     words = ("blocks", "--json", "--state", "all", "--", "./truth", "5", "6", "1")
-    ran_inside = run_by("/usr/bin/python3.11", truth.PROGRAMS / "foreign_inside.py", *words, files=(built, archive))
-    output, found = map(json.loads, ran_inside.output.splitlines()[:2])
+    program = foreign.Program(tree, ("/usr/bin/python3.11", f"./{script.name}", *words), (built, wheel, script), VARIABLES)
+    output, found, about = map(json.loads, foreign.picture(ARM64, program).output.splitlines()[:3])
     lines = [json.loads(line) for line in objects(found)]
     verdict = truth.compare(truth.parse(output), [line for line in lines if "address" in line])
     assert verdict.perfect, f"{verdict}\n{found[-2000:]}"
     assert [line["warnings"] for line in lines if line.get("warnings")] == []
-
-
-def without_times(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
-    return info
+    assert wheel.name.endswith("-py3-none-linux_aarch64.whl")
+    assert about == {"machine": "aarch64", "compiler": None, "engine": "kernel"}
