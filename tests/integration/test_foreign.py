@@ -38,6 +38,7 @@ def check_warnings(warnings: list[str]) -> None:
     assert NO_FILES.fullmatch(warnings[0]), warnings
 
 
+@pytest.mark.platform("AArch64", "cores, on the command line")
 def test_every_block_is_called_what_it_is(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     blocks, warnings = truth.ask(str(core))
@@ -70,6 +71,7 @@ def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
     assert roots["total"]["blocks"] > 900
 
 
+@pytest.mark.platform("AArch64", "cores, in GDB", "cores, in LLDB")
 def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     some = [hex(one.address) for one in records if one.category in ("register", "stack", "tls", "chain", "cycle", "mmapped")][:24]
@@ -113,6 +115,7 @@ def test_files_of_the_host_are_not_the_cores(kept: tuple[Path, list[truth.Record
     assert "is not the core's" in warning, warning
 
 
+@pytest.mark.platform("AArch64", "whole stacks", "signed return addresses")
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     "flags", [(), ("-mbranch-protection=standard",), ("-fomit-frame-pointer", "-mbranch-protection=pac-ret+leaf")], ids=" ".join
@@ -150,6 +153,8 @@ MIMALLOC = {"bookworm": "libmimalloc.so.2", "trixie": "libmimalloc.so.3", "sid":
 LINKS = {"dynamic": ("-O1",), "static": ("-O2", "-static"), "static-pie": ("-O1", "-static-pie")}
 
 
+@pytest.mark.platform("AArch64", "glibc, static programs")
+@pytest.mark.platform("AArch64", "glibc", of="2.31 to 2.43")
 @pytest.mark.matrix
 @pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
 def test_glibc_of_each_release(suite: str, tmp_path: Path) -> None:
@@ -181,6 +186,8 @@ def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] 
     assert not sentences, "\n".join(sentences)
 
 
+@pytest.mark.platform("AArch64", "musl's mallocng", of="1.2.2 to 1.2.6")
+@pytest.mark.platform("AArch64", "jemalloc", of="5.2.1 to 5.3.1")
 @pytest.mark.matrix
 @pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
 def test_jemalloc_and_musl_of_each_release(suite: str, tmp_path: Path) -> None:
@@ -198,6 +205,8 @@ def test_jemalloc_and_musl_of_each_release(suite: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.platform("AArch64", "gperftools' tcmalloc", of="2.8.1 to 2.18.1")
+@pytest.mark.platform("AArch64", "mimalloc", of="2.0.9 to 3.6")
 @pytest.mark.matrix
 @pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
 def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> None:
@@ -208,6 +217,7 @@ def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> No
         check_all(threads, settled)
 
 
+@pytest.mark.platform("AArch64", "pages of 16 KiB")
 @pytest.mark.matrix
 def test_pages_of_16_kib(tmp_path: Path) -> None:
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
@@ -224,6 +234,7 @@ def test_pages_of_16_kib(tmp_path: Path) -> None:
     check_all(programs, machine=ARM64_16K)
 
 
+@pytest.mark.platform("AArch64", "tags in pointers")
 @pytest.mark.matrix
 def test_tags_of_pointers(tmp_path: Path) -> None:
     built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "tagged.c", tmp_path / "tagged", *FLAGS, "-O1")
@@ -249,6 +260,7 @@ def runtime(made: foreign.Picture, *more: str) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.platform("AArch64", "CPython", of="3.11")
 @pytest.mark.matrix
 def test_cpython() -> None:
     """Objects are those that the interpreter counts itself, sites those of tracemalloc, and its heap is sound."""
@@ -263,6 +275,7 @@ def test_cpython() -> None:
     assert json.loads(ran("verify", "--json", str(made.core), check=True).stdout)["sound"] is True
 
 
+@pytest.mark.platform("AArch64", "Ruby", of="3.1")
 @pytest.mark.matrix
 def test_ruby() -> None:
     """Counters are those of GC.stat, less what printing them makes."""
@@ -276,6 +289,7 @@ def test_ruby() -> None:
     assert all(0 <= counters[name] - said[name] <= 4096 for name in ("malloc_increase_bytes", "oldmalloc_increase_bytes"))
 
 
+@pytest.mark.platform("AArch64", "Node: stacks, scopes, V8's heap", of="20, 22, 24")
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", ["20.20.0", "22.23.3", "24.22.0"])
 def test_node(version: str) -> None:
@@ -303,6 +317,7 @@ def test_node(version: str) -> None:
     assert main[-1] == "_start"
 
 
+@pytest.mark.platform("AArch64", "live, on the command line", "a wheel with the C kernel")
 @pytest.mark.matrix
 def test_wheel_and_a_live_process_inside(tmp_path: Path) -> None:
     """findleaks itself on the machine, installed there without a compiler from a wheel that was built here: a process that lives."""
@@ -319,3 +334,11 @@ def test_wheel_and_a_live_process_inside(tmp_path: Path) -> None:
     assert [line["warnings"] for line in lines if line.get("warnings")] == []
     assert wheel.name.endswith("-py3-none-linux_aarch64.whl")
     assert about == {"machine": "aarch64", "compiler": None, "engine": "kernel"}
+
+
+@pytest.mark.matrix
+@pytest.mark.slow
+@pytest.mark.platform("AArch64", "live, in GDB", "live, in LLDB", "cores of gcore", "`count`")
+def test_the_suite_inside() -> None:
+    """What `make test-arm64` runs."""
+    assert arm64_tests.main([]) == 0
