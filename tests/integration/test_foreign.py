@@ -9,17 +9,16 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
-import arm64_tests
 import foreign
 import foreign_truth
-import nodes
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE, Settle
 from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
 from foreign import ARM64, ARM64_16K
+from foreign_runtimes import functions
 from mallocs_mimalloc import settle
 
 MACHINES = ("arm64",)
@@ -144,10 +143,6 @@ def test_stacks(tmp_path: Path, flags: tuple[str, ...]) -> None:
     assert functions(stack)[1:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
 
 
-def functions(stack: dict[str, Any]) -> list[str]:
-    return [frame["function"] or "" for frame in stack["frames"]]
-
-
 MIMALLOC = {"bookworm": "libmimalloc.so.2", "trixie": "libmimalloc.so.3", "sid": "libmimalloc.so.3"}
 """By Debian suite; bullseye's is older than what findleaks knows."""
 LINKS = {"dynamic": ("-O1",), "static": ("-O2", "-static"), "static-pie": ("-O1", "-static-pie")}
@@ -243,102 +238,3 @@ def test_tags_of_pointers(tmp_path: Path) -> None:
     blocks, _ = truth.ask(str(made.core))
     assert {int(block["address"], 16): block["kind"] for block in blocks if int(block["address"], 16) in said} == said
     assert set(said.values()) == {"reachable", "possible", "definite", "indirect"}
-
-
-RUNTIMES = ("python3.11", "ruby3.1", "libstdc++6", "libatomic1")
-VARIABLES = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8"}
-
-
-def run_by(interpreter: str, script: Path, *more: str, files: tuple[Path, ...] = ()) -> foreign.Picture:
-    tree = foreign.tree(ARM64, "bookworm", RUNTIMES, "runtimes", dependencies=True)
-    program = foreign.Program(tree, (interpreter, f"./{script.name}", *more), (script, *files), VARIABLES)
-    return foreign.picture(ARM64, program)
-
-
-def runtime(made: foreign.Picture, *more: str) -> dict[str, Any]:
-    (found,) = json.loads(ran("runtime", "--json", "--sysroot", str(made.root), *more, str(made.core), check=True).stdout)["runtimes"]
-    return dict(found)
-
-
-@pytest.mark.platform("AArch64", "CPython", of="3.11")
-@pytest.mark.matrix
-def test_cpython() -> None:
-    """Objects are those that the interpreter counts itself, sites those of tracemalloc, and its heap is sound."""
-    made = run_by("/usr/bin/python3.11", truth.PROGRAMS / "cpython_objects.py", "trace")
-    said, found = json.loads(made.output.splitlines()[0]), runtime(made, "--no-native")
-    types = {row["name"]: row for row in found["types"]}
-    assert {name: row["own"]["tracked"] for name, row in types.items() if row["own"]["tracked"]} == said["tracked"]
-    assert {name: types[name]["objects"] for name in said["untracked"]} == said["untracked"]
-    sites = [[site["frames"], site["blocks"], site["bytes"]] for site in found["sites"]]
-    assert len(said["sites"]) == 10
-    assert all(site in sites for site in said["sites"])
-    assert json.loads(ran("verify", "--json", str(made.core), check=True).stdout)["sound"] is True
-
-
-@pytest.mark.platform("AArch64", "Ruby", of="3.1")
-@pytest.mark.matrix
-def test_ruby() -> None:
-    """Counters are those of GC.stat, less what printing them makes."""
-    made = run_by("/usr/bin/ruby3.1", truth.PROGRAMS / "ruby_counts.rb")
-    said = {name: int(value) for name, value in (pair.split("=") for pair in made.output.split()[:-1])}
-    counters = runtime(made)["counters"]
-    steady = ("count", "heap_allocated_pages", "heap_available_slots", "total_freed_objects", "minor_gc_count", "major_gc_count")
-    assert {name: counters[name] for name in steady} == {name: said[name] for name in steady}
-    assert 0 <= counters["heap_live_slots"] - said["heap_live_slots"] <= 200
-    assert all(counters[name] == said[name] for name in ("T_CLASS", "T_MODULE", "T_OBJECT", "T_DATA"))
-    assert all(0 <= counters[name] - said[name] <= 4096 for name in ("malloc_increase_bytes", "oldmalloc_increase_bytes"))
-
-
-@pytest.mark.platform("AArch64", "Node: stacks, scopes, V8's heap", of="20, 22, 24")
-@pytest.mark.matrix
-@pytest.mark.parametrize("version", ["20.20.0", "22.23.3", "24.22.0"])
-def test_node(version: str) -> None:
-    """Whole stacks through V8's code, scopes by the frames that opened them, and the memory that Node itself counts."""
-    node = Path(nodes.on_arm(version))
-    made = run_by("./node", truth.PROGRAMS / "node_streams.js", files=(node,))
-    said = json.loads(made.output.splitlines()[0])
-    files = ("--exe", str(node), "--sysroot", str(made.root))
-    found = runtime(made, "--exe", str(node))
-    assert 0 <= found["counters"]["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096  # the line that it wrote is one
-    assert said["arrayBuffers"] > 400 * 70000
-    assert 0 <= found["counters"]["external"] - said["external"] <= 4096
-    (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")
-    assert sum(part["bytes"] for part in heap["parts"] if part["name"].startswith("isolate")) == said["heapTotal"]
-    (streams,) = (row["objects"] for row in found["types"] if row["name"].endswith("::ZlibStream"))
-    assert streams == 300
-    (isolate,) = json.loads(ran("scopes", "--json", *files, str(made.core), check=True).stdout)["isolates"]
-    assert isolate["handles"] == sum(scope["handles"] for scope in isolate["scopes"])
-    assert "node::NodeMainInstance::Run()" in {scope["function"] for scope in isolate["scopes"]}
-    stacks = json.loads(ran("stacks", "--json", *files, str(made.core), check=True).stdout)["stacks"]
-    assert all(stack["complete"] for stack in stacks)
-    (main,) = (functions(stack) for stack in stacks if "node::Start(int, char**)" in functions(stack))
-    assert "Builtins_JSEntry" in main
-    assert "Builtins_InterpreterEntryTrampoline" in main
-    assert main[-1] == "_start"
-
-
-@pytest.mark.platform("AArch64", "live, on the command line", "a wheel with the C kernel")
-@pytest.mark.matrix
-def test_wheel_and_a_live_process_inside(tmp_path: Path) -> None:
-    """findleaks itself on the machine, installed there without a compiler from a wheel that was built here: a process that lives."""
-    tree = foreign.tree(ARM64, "bookworm", ("python3.11", "python3-pip-whl"), "python", dependencies=True)
-    wheel = arm64_tests.wheel(ARM64, tmp_path)
-    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
-    script = truth.PROGRAMS / "foreign_inside.py"
-    words = ("blocks", "--json", "--state", "all", "--", "./truth", "5", "6", "1")
-    program = foreign.Program(tree, ("/usr/bin/python3.11", f"./{script.name}", *words), (built, wheel, script), VARIABLES)
-    output, found, about = map(json.loads, foreign.picture(ARM64, program).output.splitlines()[:3])
-    lines = [json.loads(line) for line in objects(found)]
-    verdict = truth.compare(truth.parse(output), [line for line in lines if "address" in line])
-    assert verdict.perfect, f"{verdict}\n{found[-2000:]}"
-    assert [line["warnings"] for line in lines if line.get("warnings")] == []
-    assert wheel.name.endswith("-py3-none-linux_aarch64.whl")
-    assert about == {"machine": "aarch64", "compiler": None, "engine": "kernel"}
-
-
-@pytest.mark.matrix
-@pytest.mark.slow
-@pytest.mark.platform("AArch64", "live, in GDB", "live, in LLDB", "cores of gcore", "`count`")
-def test_the_suite_inside() -> None:
-    """What `make test-arm64` runs."""
-    assert arm64_tests.main([]) == 0
