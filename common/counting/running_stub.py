@@ -145,6 +145,8 @@ class RunningStub(Generic[L]):
                 self._guard.dismiss()
 
     def close(self) -> None:
+        if self._service is not None:
+            self._service.finish()  # else it reads a table that is gone, where `remove` failed
         for one in (self._shared, self.rules, self.memory):
             if one is not None:
                 one.close()

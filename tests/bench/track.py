@@ -2,14 +2,13 @@
 
 usage: python tests/bench/track.py
 Figures are of the processor's time that the program uses for a command (redis), or a pair of malloc and free (allocs.c): other work on the
-machine disturbs them less than the clock's. Rounds with and without a tool alternate; the medians are compared.
+machine disturbs them less than the clock's. Of two redis servers, which get the same commands in turn, one is tracked.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -19,19 +18,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from redis_pair import RedisPair
+
 from findleaks.counting.traced_process import TracedProcess
 from findleaks.tracking.record_table import Sampling
 from findleaks.tracking.tracker import Tracker
 
 HERE = Path(__file__).resolve().parent
 JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
-ROUNDS, SECONDS, START_SECONDS = 15, 1.0, 4.0
+ROUNDS, SECONDS, START_SECONDS = 5, 1.0, 4.0
 SAMPLINGS = {
     "--size 100-128": Sampling(75, 128),
     "--sample 512k": Sampling(mean=512 << 10, by_bytes=True),
     "--size 5000-5100 (none)": Sampling(3750, 5100),
 }
-LOADS = (("redis, one command at a time", ["-P", "1"]), ("redis, 16 commands at a time", ["-P", "16"]))
+PIPELINED = (1, 16)
 
 
 def main() -> int:
@@ -39,8 +40,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         print(f"{'':60} {'WITHOUT':>9} {'WITH':>9} {'SLOWDOWN':>9}")
-        for what, options in LOADS:
-            redis(folder, what, options)
+        for pipelined in PIPELINED:
+            redis(folder, pipelined)
         loops(folder)
     return 0
 
@@ -48,59 +49,23 @@ def main() -> int:
 # -- redis
 
 
-def redis(folder: Path, what: str, options: Sequence[str]) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    server = ["redis-server", "--port", port, "--save", "", "--appendonly", "no", "--dir", str(folder)]
-    load = [
-        "redis-benchmark",
-        "-p",
-        port,
-        "-l",
-        "-q",
-        "-n",
-        "100000",
-        "-r",
-        "100000",
-        "-d",
-        "100",
-        "-c",
-        "20",
-        "-t",
-        "set,get,lpush,lpop,hset",
-    ]
-    with ended(subprocess.Popen(server, stdout=subprocess.DEVNULL)) as running:
-        until(lambda: asked(port, "PING").startswith("PONG"))
-        with ended(subprocess.Popen([*load, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)):
-            time.sleep(2)
-            for what_is, sampling in SAMPLINGS.items():
-                ratios, plain = [], []
-                for _ in range(ROUNDS):
-                    plain.append(per_command(running.pid, port))
-                    with tracker(running.pid, sampling):
-                        ratios.append(per_command(running.pid, port) / plain[-1])
-                before = statistics.median(plain)
-                line(f"{what}, track {what_is}", before, before * statistics.median(ratios))
-
-
-def per_command(pid: int, port: str) -> float:
-    """Nanoseconds of the server's time for a command."""
-    before, commands = spent(pid), processed(port)
-    time.sleep(SECONDS)
-    return (spent(pid) - before) / max(1, processed(port) - commands)
-
-
-def spent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
-
-
-def processed(port: str) -> int:
-    return next(int(row.split(":")[1]) for row in asked(port, "INFO", "stats").splitlines() if row.startswith("total_commands_processed"))
-
-
-def asked(port: str, *words: str) -> str:
-    return subprocess.run(["redis-cli", "-p", port, *words], capture_output=True, text=True).stdout
+def redis(folder: Path, pipelined: int) -> None:
+    """Before, while and after one of two servers is tracked, ROUNDS times: the stubs lie elsewhere each time."""
+    pair = RedisPair(folder, pipelined)
+    try:
+        pair.measure(SECONDS)
+        for words, sampling in SAMPLINGS.items():
+            ratios, plain = [], [pair.measure(SECONDS)]
+            for _ in range(ROUNDS):
+                with tracker(pair.servers[1].pid, sampling):
+                    pair.measure(3 * SECONDS)  # the first blocks of each stack wait for its rules
+                    during = pair.measure(SECONDS)
+                plain.append(pair.measure(SECONDS))
+                ratios.append(during.ratio / statistics.mean(one.ratio for one in plain[-2:]))
+            alone = statistics.median(one.nanoseconds for one in plain)
+            line(f"redis, {pipelined} commands at a time, track {words}", alone, alone * statistics.median(ratios))
+    finally:
+        pair.close()
 
 
 # -- malloc and free in a loop
@@ -158,7 +123,6 @@ def tracker(pid: int, sampling: Sampling) -> Iterator[None]:
     try:
         made.start(False)
         made.host.release()  # type: ignore[attr-defined]
-        time.sleep(3 * SECONDS)  # the first blocks of each stack wait for its rules
         yield
     finally:
         made.close()
