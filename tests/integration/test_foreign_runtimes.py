@@ -4,7 +4,9 @@ findleaks itself, inside the machine."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import arm64_tests
@@ -120,6 +122,25 @@ def test_jvm(tmp_path: Path) -> None:
     assert 0 <= parts["Java heap"]["used"] - 1024 * used <= 1 << 20  # what it prints is made of objects
     (committed,) = re.findall(r"Metaspace +used \d+K, committed (\d+)K", made.output)
     assert parts["metaspace"]["bytes"] == int(committed) << 10
+
+
+@pytest.mark.platform("AArch64", "Go")
+def test_go(tmp_path: Path) -> None:
+    """Its heap is what runtime.MemStats says, less what it takes while it prints why it crashes."""
+    words = ["go", "build", "-ldflags=-s -w", "-o", str(tmp_path / "go_stacks"), str(truth.PROGRAMS / "go_stacks.go")]
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0", "GOARCH": "arm64"}
+    subprocess.run(words, check=True, cwd=tmp_path, env=environment, timeout=600)
+    variables = {**VARIABLES, "GOTRACEBACK": "crash"}
+    program = foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./go_stacks", "500", "400"), (tmp_path / "go_stacks",), variables)
+    made = foreign.picture(ARM64, program)
+    in_use, stack, mapped = (int(word) for word in made.output.split()[:3])
+    found = runtime(made, "--only", "go", "--exe", str(tmp_path / "go_stacks"))
+    (heap, *_) = found["parts"]
+    parts = {part["name"]: part["bytes"] for part in heap["parts"]}
+    assert 0 <= found["counters"]["HeapInuse"] - in_use < 1 << 20 < in_use // 20
+    assert parts["objects"] == found["counters"]["HeapInuse"]
+    assert 0 <= parts["stacks of goroutines"] - stack < 1 << 20
+    assert sum(parts.values()) == heap["bytes"] >= mapped - (1 << 20)
 
 
 @pytest.mark.slow

@@ -46,7 +46,15 @@ PACKAGES = (
 IMPORTED = ("capstone", "hypothesis", "jsonschema", "pillow", "protobuf", "pyelftools", "pytest", "pytest-xdist")
 VARIABLES = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8", "DEBUGINFOD_URLS": ""}
 
-TESTS = ("tests/unit/test_graph.py",)
+TESTS = (
+    *("tests/unit/test_graph.py", "tests/unit/test_graph_chunks.py", "tests/unit/test_graph_links.py", "tests/unit/test_glibc.py"),
+    *(f"tests/integration/test_accuracy.py::{test}" for test in ("test_five_threads", "test_static_programs")),
+    *(f"tests/integration/test_doors_agree.py::test_{test}" for test in ("core_of_the_kernel", "core_of_gcore", "live_process")),
+    *(f"tests/integration/test_count.py::test_{test}" for test in ("every_call_by_its_stack", "outside_a_scope_of_ones_own")),
+    "tests/integration/refused_inside.py",
+    "--deselect=tests/unit/test_graph.py::test_both_engines_agree_on_larger_heaps_cut_anywhere",  # two minutes there
+)
+"""Of the kernel and its twin; each block of the truth program; the same answer in GDB, in LLDB and on the command line; `count`."""
 
 
 @functools.cache
