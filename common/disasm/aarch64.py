@@ -52,7 +52,7 @@ class Sum(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
+def decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
     """Capstone's decoder, and the (number, width in bytes) of its general registers."""
     capstone = require_capstone()
     decoder: Any = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
@@ -68,9 +68,9 @@ def _decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
 def instructions(code: bytes, address: int, adds: Callable[[int], bool] = lambda function: False) -> Iterator[Instruction]:
     """The instructions of `code`; a load of a pair gives two. `adds`: whether a called function is
     one for which is_atomic_addition holds. Raises CapstoneMissing."""
-    decoder, registers = _decoder()
+    decode, registers = decoder()
     machine = _Machine(registers, adds)
-    for insn in decoder.disasm(code[: len(code) & ~3], address):
+    for insn in decode.disasm(code[: len(code) & ~3], address):
         yield from machine.step(insn)
 
 

@@ -14,6 +14,7 @@ import foreign
 import foreign_truth
 import jvms
 import nodes
+import nodespaces
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE
@@ -76,6 +77,25 @@ def test_node(version: str) -> None:
     assert "Builtins_JSEntry" in main
     assert "Builtins_InterpreterEntryTrampoline" in main
     assert main[-1] == "_start"
+
+
+@pytest.mark.platform("AArch64", "Node: what V8's spaces use", of="20, 22, 24")
+@pytest.mark.parametrize("version", ["20.20.0", "22.23.3", "24.22.0"])
+def test_spaces_of_v8(version: str, tmp_path: Path) -> None:
+    """Of two isolates, each space has the bytes that V8 says."""
+    node, addon, script = Path(nodes.on_arm(version)), tmp_path / "spaces.node", truth.PROGRAMS / "node_spaces.js"
+    subprocess.run([ARM64.compiler, *nodespaces.FLAGS, "-o", addon, truth.PROGRAMS / "node_spaces.c"], check=True)
+    made = run_by("./node", script, "1", files=(node, addon), options=("--expose-gc",))
+    found = runtime(made, "--only", "node", "--no-native", "--exe", str(node))
+    (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")
+    isolates = {part["name"].partition(" ")[2]: part["parts"] for part in heap["parts"] if part["name"].startswith("isolate")}
+    shown = {name: {space["name"]: [space["bytes"], space["used"]] for space in spaces} for name, spaces in isolates.items()}
+    said = {name: truths["spaces"] for name, truths in nodespaces.said(made.output).items()}
+    assert len(said) == 2
+    for name, truths in said.items():
+        counted = {space: sizes for space, sizes in truths.items() if space != "read_only_space"}
+        assert {space: shown[name].get(space, [0, 0]) for space in counted} == counted
+        assert sum(size for size, _ in counted.values()) > 5 << 20
 
 
 @pytest.mark.platform("AArch64", "live, on the command line", "a wheel with the C kernel")

@@ -14,9 +14,9 @@ PACKAGES = ("python3.11", "ruby3.1", "libstdc++6", "libatomic1")
 VARIABLES = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8"}
 
 
-def run_by(interpreter: str, script: Path, *more: str, files: tuple[Path, ...] = ()) -> foreign.Picture:
+def run_by(interpreter: str, script: Path, *more: str, files: tuple[Path, ...] = (), options: tuple[str, ...] = ()) -> foreign.Picture:
     tree = foreign.tree(ARM64, "bookworm", PACKAGES, "runtimes", dependencies=True)
-    program = foreign.Program(tree, (interpreter, f"./{script.name}", *more), (script, *files), VARIABLES)
+    program = foreign.Program(tree, (interpreter, *options, f"./{script.name}", *more), (script, *files), VARIABLES)
     return foreign.picture(ARM64, program)
 
 

@@ -180,7 +180,7 @@ def test_calls_and_atomic_additions_on_aarch64() -> None:
 def test_without_capstone_what_reads_code_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capstone_loader, "load_capstone", lambda: None)
     decoder.cache_clear()
-    aarch64._decoder.cache_clear()
+    aarch64.decoder.cache_clear()
     try:
         image = v8image.Image()
         with pytest.raises(layout.Underivable, match=re.escape(CAPSTONE_MISSING)):
@@ -194,7 +194,7 @@ def test_without_capstone_what_reads_code_says_what_to_install(monkeypatch: pyte
             list(instructions_at(FakeTarget({AT: bytes(64)}, arch=replace(X86_64, name="AArch64")), AT, 64))
     finally:
         decoder.cache_clear()
-        aarch64._decoder.cache_clear()
+        aarch64.decoder.cache_clear()
 
 
 def test_only_disasm_knows_capstone() -> None:
