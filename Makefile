@@ -14,10 +14,10 @@ SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv kernel bytecode demo test all-tests test-matrix lint bench fuzz fuzz-guided clean test-tools
+.PHONY: help venv kernel bytecode demo test all-tests test-matrix test-arm64 platforms lint bench fuzz fuzz-guided clean test-tools
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
 		while IFS="$$(printf '\t')" read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
 
 # An environment with the tests' packages serves as well; the demo alone needs none of them.
@@ -35,6 +35,12 @@ all-tests: venv kernel bytecode
 test-matrix: test-tools venv kernel bytecode ## the tests of many libc, debugger and Python versions, and all tests without the kernel
 	$(PYTEST) $(ALL) -m matrix --hypothesis-profile=random
 	FINDLEAKS_PURE=1 $(PYTEST) $(ALL) -m 'not matrix and not slow' --hypothesis-profile=random
+
+test-arm64: test-tools venv ## tests of the heart, and of GDB, LLDB and live processes, inside an emulated Debian of AArch64
+	$(BIN)/python tests/support/arm64_tests.py
+
+platforms: test-tools venv kernel bytecode ## run the tests that prove what docs/platforms.md says, and write its table of those that passed
+	$(BIN)/python tests/support/platforms.py
 
 lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's own rules
 	sh tests/support/lint.sh $(BIN)

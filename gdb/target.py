@@ -183,9 +183,9 @@ def threads(inferior: Any, arch: Arch) -> Iterator[Thread]:
 
 def _thread(thread: Any, frame: Any, arch: Arch) -> Thread:
     registers: dict[str, int] = {}
-    for name in arch.registers:
+    for name in arch.all_registers:
         try:
-            registers[name] = int(frame.read_register(name)) & arch.mask
+            registers[name] = int(frame.read_register(arch.debugger_name(name))) & arch.mask
         # GDB has another name for it, or the remote side does not have it.
         except (ValueError, gdb.error):
             continue
@@ -207,14 +207,18 @@ def _wide_registers(frame: Any) -> list[str]:
 
 
 def _words(frame: Any, name: str, arch: Arch) -> list[int]:
-    """Words of a vector register: of its division into integers of word size, in GDB's union."""
+    """Words of a vector register: of its division into integers of word size, in GDB's union. That
+    is a member of its own on x86 (v2_int64); on Arm one of a division of that size (d.u)."""
     try:
         value = frame.read_register(name)
         fields = [field.name for field in value.type.fields()]
         wanted = [field for field in fields if re.fullmatch(rf"v\d+_int{8 * arch.word}", field)]
-        if not wanted:
+        if wanted:
+            vector = value[wanted[0]]
+        elif "d" in fields and arch.word == 8:
+            vector = value["d"]["u"]
+        else:
             return []
-        vector = value[wanted[0]]
         low, high = vector.type.range()
         return [int(vector[i]) & arch.mask for i in range(low, high + 1)]
     except (TypeError, ValueError, gdb.error):

@@ -111,7 +111,7 @@ class LldbBreakpoints:
         return self._thread
 
     def register(self, name: str) -> int:
-        if name in ("rsp", "rbp"):
+        if name in ("rsp", "rbp"):  # faster
             return int(self._frame.GetSP() if name == "rsp" else self._frame.GetFP())
         found = self._frame.FindRegister(name)
         if not found.IsValid():

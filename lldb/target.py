@@ -144,16 +144,16 @@ def threads(process: Any, arch: Arch) -> Iterator[Thread]:
     """Threads with the registers of their innermost frames; the user's selection stays."""
     for index in range(process.GetNumThreads()):
         thread = process.GetThreadAtIndex(index)
-        yield _thread(thread.GetThreadID(), thread.GetFrameAtIndex(0).GetRegisters(), arch)
+        yield _thread(thread.GetThreadID(), thread.GetFrameAtIndex(0), arch)
 
 
 _RENAMED = {"rflags": "eflags"}  # register names: LLDB's and findleaks', where they differ
 
 
-def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
+def _thread(tid: int, frame: Any, arch: Arch) -> Thread:
     registers: dict[str, int] = {}
     wide: dict[str, Any] = {}
-    for registers_of_set in sets:
+    for registers_of_set in frame.GetRegisters():
         for register in registers_of_set:
             name = _RENAMED.get(register.GetName(), register.GetName())
             if register.GetByteSize() == arch.word:
@@ -164,6 +164,11 @@ def _thread(tid: int, sets: Any, arch: Arch) -> Thread:
                 if number not in wide or register.GetByteSize() > wide[number].GetByteSize():
                     # xmm, ymm, zmm: each contains the one before.
                     wide[number] = register
+    for name in arch.all_registers:
+        if name not in registers:  # LLDB has two names for some
+            register = frame.FindRegister(arch.debugger_name(name))
+            if register.IsValid() and register.GetByteSize() == arch.word:
+                registers[name] = register.GetValueAsUnsigned() & arch.mask
     return debugger_thread(arch, tid, registers, ((register.GetName(), _words(register, arch)) for register in wide.values()))
 
 

@@ -10,11 +10,11 @@ from itertools import chain
 from typing import Optional
 
 from findleaks.counting.functions import Function, functions
-from findleaks.counting.guard import BREAKPOINT, Guard
+from findleaks.counting.guard import Guard
 from findleaks.counting.scope import Scope, scope
 from findleaks.counting.unwind_cache import MAX_STACKS, UnwindCache
 from findleaks.debuginfo.sources import Sources
-from findleaks.errors import TargetError, UsageError
+from findleaks.errors import UsageError
 from findleaks.runtimes.rules import Rule
 from findleaks.target.base import Target
 from findleaks.target.control import BreakpointHost, Outcome
@@ -95,7 +95,7 @@ class Counter:
         self._error: Optional[BaseException] = None
         self._interrupted = False
         self._reopened_at = 0.0
-        self._stack = self._frame = ""
+        self._stack = self._frame = self._link = ""
 
     def prepare(self) -> None:
         """Find the functions and what the rule needs; TargetError or UsageError, in one line."""
@@ -107,9 +107,8 @@ class Counter:
             shared = [one for one in self.functions if one.address in self._scope.breakpoints]
             if shared:
                 raise UsageError(f"{shared[0].name} itself opens or closes the scope: it cannot be counted by that")
-        if target.arch.link_register:
-            raise TargetError(f"`count` does not know {target.arch.name}, where a function's caller is in a register")
-        self._stack, self._frame = target.arch.sp, target.arch.frame_pointer
+        arch = target.arch
+        self._stack, self._frame, self._link = (arch.debugger_name(one) for one in (arch.sp, arch.frame_pointer, arch.link_register))
         self.unwind_cache = UnwindCache(target, self.process.read)
         self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)
 
@@ -151,9 +150,8 @@ class Counter:
     def _guard(self, addresses: Sequence[int]) -> None:
         """Start a watchdog, if possible, that restores the code if the debugger is killed."""
         target = self._targets[0]
-        trap = BREAKPOINT.get(target.arch.name)
-        if trap is None:
-            return
+        # One byte, or one aligned word: a single store restores it, which no thread sees half done.
+        trap = target.arch.breakpoint
         pokes = [(address, trap, target.read(address, len(trap))) for address in addresses]
         try:
             memory = os.open(f"/proc/{self.process.pid}/mem", os.O_RDWR | os.O_CLOEXEC)
@@ -205,10 +203,11 @@ class Counter:
     def _count(self, address: int) -> None:
         assert self.unwind_cache is not None and self._namer is not None
         sp, fp = self.process.register(self._stack), self.process.register(self._frame)
-        trace = self.unwind_cache.lookup_or_unwind(address, sp, fp)
+        link = self.process.register(self._link) if self._link else 0
+        trace = self.unwind_cache.lookup_or_unwind(address, sp, fp, link)
         if trace.end and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
             self._reopen()  # more code may have been mapped
-            trace = self.unwind_cache.lookup_or_unwind(address, sp, fp)
+            trace = self.unwind_cache.lookup_or_unwind(address, sp, fp, link)
             self._reopened_at = time.monotonic()
         # The cache returns one object per stack: its id is looked up much faster than the trace.
         known = self._rows.get(id(trace))

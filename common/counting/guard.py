@@ -11,9 +11,6 @@ from typing import Optional
 
 from findleaks.injection.interpreter import interpreter
 
-# Breakpoint instructions that debuggers write (int3). Only of one byte: restoring one is a single
-# store, which no thread sees half done.
-BREAKPOINT = {"x86-64": b"\xcc"}
 START_SECONDS = 3.0  # for the watchdog to start; else counting goes on without
 PatchedBytes = tuple[int, bytes, bytes]  # address, bytes while the debugger lives, bytes to restore
 

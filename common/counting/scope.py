@@ -92,7 +92,7 @@ class ReadScope:
         if known is None:
             if len(self._pointers) > MAX_THREADS:
                 self._pointers.clear()
-            known = self._pointers[thread] = process.register(self._arch.thread_pointer)
+            known = self._pointers[thread] = process.register(self._arch.debugger_name(self._arch.thread_pointer))
         return known
 
     def forget(self, thread: int) -> None:

@@ -1,6 +1,7 @@
 """Unwind cache: recognises a stack that was unwound before from the words that the unwinder read.
 
 These are the return addresses, and the saved frame pointers where a frame is found through one.
+With a link register, the innermost return address may be in that.
 Each stack becomes a path in a trie: a node says which word to read next, by its offset from the
 stack pointer; its branches are the values seen there. A stack that follows a path to the end is
 that stack, as all words that unwinding would read were compared. Frame pointers count from the
@@ -26,27 +27,33 @@ MAX_STACKS = 1 << 16
 Read = Callable[[int, int], bytes]
 
 
+POINTER, LINK = "frame pointer", "link register"
+Place = Union[int, str]
+"""Of a word: its offset from the stack pointer, or POINTER or LINK, the registers."""
+
+
 class _TrieNode:
-    """Read next the word at `offset` from the stack pointer (None: the frame pointer register).
-    `relative`: its value counts from the stack pointer too."""
+    """Read next the word at `offset`. `relative`: its value counts from the stack pointer too."""
 
     __slots__ = ("branches", "offset", "relative")
 
-    def __init__(self, offset: Optional[int], relative: bool) -> None:
+    def __init__(self, offset: Place, relative: bool) -> None:
         self.offset, self.relative = offset, relative
         self.branches: dict[int, Union[_TrieNode, Trace]] = {}
 
 
-Step = tuple[Optional[int], bool, int]  # (offset, relative, value) of one word
+Step = tuple[Place, bool, int]  # (offset, relative, value) of one word
 
 
 class _CallerFound(NamedTuple):
-    """How a frame's caller was found: `slot` is where the return address is, `saved` where the
-    frame pointer was saved (None: nowhere), `pointer` the frame pointer where that was needed."""
+    """How a frame's caller was found: `slot` is where the return address is (None: in the link
+    register), `saved` where the frame pointer was saved (None: nowhere), `pointer` the frame
+    pointer where that was needed; `outer`: so was the caller's."""
 
-    slot: int
+    slot: Optional[int]
     saved: Optional[int]
     pointer: Optional[int]
+    outer: bool = False
 
 
 class UnwindCache:
@@ -58,36 +65,40 @@ class UnwindCache:
         self._read_bytes = FIRST_READ_BYTES
         self._word = struct.Struct(target.arch.word_format).unpack_from
         self._tries: dict[int, Union[_TrieNode, Trace]] = {}
-        self._by_top: dict[tuple[int, bytes], Trace] = {}
+        self._by_top: dict[tuple[int, int, bytes], Trace] = {}
         arch = target.arch
         names = arch.dwarf_registers
         self._stack, self._pointer = names.index(arch.sp), names.index(arch.frame_pointer)
+        self._link = names.index(arch.link_register) if arch.link_register else -1
         self.reload(target)
 
     def reload(self, target: Target) -> None:
         """Go on with what the process has mapped now."""
         self._fresh = Fresh(target, self._read)
         self.unwinder = Unwinder(self._fresh)
+        # A signature in a return address says nothing of the stack's shape, and differs by thread.
+        self._code_mask = self.unwinder.code_mask if self._link >= 0 else self._fresh.arch.mask
         self._by_top.clear()
 
-    def lookup_or_unwind(self, pc: int, sp: int, fp: int) -> Trace:
-        """The stack of a thread at `pc`. Frame addresses: the first thread's with this stack."""
+    def lookup_or_unwind(self, pc: int, sp: int, fp: int, link: int = 0) -> Trace:
+        """The stack of a thread at `pc`. Frame addresses: the first thread's with this stack.
+        `link`: its link register, where the architecture has one."""
         data = self._read(sp, self._read_bytes)
-        found = self._lookup(pc, sp, fp, data) or self._by_top.get((pc, data[:FALLBACK_KEY_BYTES]))
+        found = self._lookup(pc, sp, fp, link, data) or self._by_top.get((pc, link, data[:FALLBACK_KEY_BYTES]))
         if found is not None:
             self.hits += 1
             return found
         self.misses += 1
-        return self._unwind(pc, sp, fp, data)
+        return self._unwind(pc, sp, fp, link, data)
 
-    def _lookup(self, pc: int, sp: int, fp: int, data: bytes) -> Optional[Trace]:
+    def _lookup(self, pc: int, sp: int, fp: int, link: int, data: bytes) -> Optional[Trace]:
         node = self._tries.get(pc)
-        word, mask, unpack = self._fresh.arch.word, self._fresh.arch.mask, self._word
+        word, mask, code_mask, unpack = self._fresh.arch.word, self._fresh.arch.mask, self._code_mask, self._word
         last = len(data) - word
         while type(node) is _TrieNode:
             offset = node.offset
-            if offset is None:
-                value = fp
+            if isinstance(offset, str):
+                value = fp if offset == POINTER else link
             elif 0 <= offset <= last:
                 (value,) = unpack(data, offset)
             else:
@@ -95,14 +106,16 @@ class UnwindCache:
                 if len(one) < word:
                     return None
                 value = self._word(one)[0]
-            node = node.branches.get((value - sp) & mask if node.relative else value)
+            node = node.branches.get((value - sp) & mask if node.relative else value & code_mask)
         return cast("Optional[Trace]", node)
 
-    def _unwind(self, pc: int, sp: int, fp: int, data: bytes) -> Trace:
+    def _unwind(self, pc: int, sp: int, fp: int, link: int, data: bytes) -> Trace:
         arch = self._fresh.arch
         self._fresh.forget()
         kept: list[FrameRegisters] = []
         registers = {arch.pc: pc, arch.sp: sp, arch.frame_pointer: fp}
+        if arch.link_register:
+            registers[arch.link_register] = link
         found = self.unwinder.trace_with_registers(Thread(0, registers, sp, pc, 0), kept)
         steps = self._steps(found, kept, sp)
         if self.misses % MAX_STACKS == 0:
@@ -110,7 +123,7 @@ class UnwindCache:
         if len(self._by_top) >= MAX_STACKS:
             self._by_top.clear()
         if steps is None or not self._add_path(pc, steps, found):
-            self._by_top[pc, data[:FALLBACK_KEY_BYTES]] = found
+            self._by_top[pc, link, data[:FALLBACK_KEY_BYTES]] = found
         return found
 
     def _add_path(self, pc: int, steps: list[Step], found: Trace) -> bool:
@@ -132,7 +145,7 @@ class UnwindCache:
             if not isinstance(following, _TrieNode):
                 following = node.branches[value] = _TrieNode(path[number + 1][0], path[number + 1][1])
             node = following
-        reach = max((offset for offset, _, _ in path if offset is not None), default=0) + 8
+        reach = max((offset for offset, _, _ in path if isinstance(offset, int)), default=0) + self._fresh.arch.word
         self._read_bytes = max(self._read_bytes, min(MAX_READ_BYTES, reach))
         return True
 
@@ -148,40 +161,51 @@ class UnwindCache:
             if row is not None and row.outermost:
                 return steps
             if row is None:
-                caller = self._without_row(frame, state, number == 0)
+                caller = self._without_row(found.frames, number, state)
             else:
-                caller = self._by_row(row, state)
+                caller = self._by_row(row, state, number == 0)
             if caller is None:
                 return None
             if caller.pointer is not None:
-                steps.append((None if saved is None else saved - sp, True, (caller.pointer - sp) & mask))
+                steps.append((POINTER if saved is None else saved - sp, True, (caller.pointer - sp) & mask))
             saved = caller.saved if caller.saved is not None else saved
             try:
-                steps.append((caller.slot - sp, False, self._fresh.word(caller.slot)))
+                if caller.slot is None:
+                    steps.append((LINK, False, state.registers[self._link] & self._code_mask))
+                else:
+                    steps.append((caller.slot - sp, False, self._fresh.word(caller.slot) & self._code_mask))
+                if caller.outer and saved is not None:
+                    steps.append((saved - sp, True, (self._fresh.word(saved) - sp) & mask))
             except UnreadableMemory:
                 return None
         return steps if steps and steps[-1][2] == 0 else None  # it ended with a return address of 0
 
-    def _without_row(self, frame: Frame, state: FrameRegisters, innermost: bool) -> Optional[_CallerFound]:
+    def _without_row(self, frames: Sequence[Frame], number: int, state: FrameRegisters) -> Optional[_CallerFound]:
         """Without call frame information: through the frame pointer; after a call to an address
-        without code, by the word at the top of the stack."""
-        if innermost and not self.unwinder.executable(frame.pc):
-            return _CallerFound(state.registers[self._stack], None, None)
+        without code, by the word at the top of the stack. Not the frames of signals."""
+        if number == 0 and not self.unwinder.executable(frames[0].pc):
+            return _CallerFound(state.registers[self._stack] if self._link < 0 else None, None, None)
+        following = frames[number + 1] if number + 1 < len(frames) else None
         pointer = state.registers.get(self._pointer)
-        return _CallerFound(pointer + self._fresh.arch.word, pointer, pointer) if pointer is not None else None
+        if pointer is None or (following is not None and following.how == "cfi"):
+            return None
+        row = self.unwinder.row(following.call) if following is not None and self._link >= 0 else None
+        by_stack = row is not None and row.register == self._stack
+        return _CallerFound(pointer + self._fresh.arch.word, pointer, pointer, by_stack)
 
-    def _by_row(self, row: Row, state: FrameRegisters) -> Optional[_CallerFound]:
+    def _by_row(self, row: Row, state: FrameRegisters, innermost: bool) -> Optional[_CallerFound]:
         """By call frame information that needs only the stack pointer or the frame pointer."""
         if row.signal or row.expression or row.register not in (self._stack, self._pointer) or self._stack in row.rules:
             return None
         base = state.registers.get(row.register)
         rule, own = row.rules.get(row.return_register), row.rules.get(self._pointer)
-        if base is None or rule is None or rule.how != "offset" or (own is not None and own.how != "offset"):
+        if base is None or (own is not None and own.how != "offset"):
             return None
         after = (base + row.offset) & self._fresh.arch.mask
-        return _CallerFound(
-            after + rule.value, after + own.value if own is not None else None, base if row.register == self._pointer else None
-        )
+        saved, pointer = after + own.value if own is not None else None, base if row.register == self._pointer else None
+        if rule is None and innermost and row.return_register == self._link:
+            return _CallerFound(None, saved, pointer)
+        return _CallerFound(after + rule.value, saved, pointer) if rule is not None and rule.how == "offset" else None
 
 
 class Fresh:

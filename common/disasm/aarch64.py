@@ -6,12 +6,15 @@ product may be a sum of shifted values. So each register is tracked as a sum: va
 passed or loaded, each with a factor, and a constant. An operand in memory is given as the register
 that its base value first came to, and the whole offset. The state at a label is that of the code
 before it; after a return or a jump, that of the first branch to it. An instruction that is not
-tracked makes its first register unknown. Capstone decodes. Source of what instructions do: Arm
+tracked makes its first register unknown. A first argument that is a value and a constant is given
+as `lea` before the call; atomic additions to memory, also those by a function of libgcc's, as
+`xadd`. Capstone decodes. Source of what instructions do: Arm
 Architecture Reference Manual for A-profile (DDI 0487), C6.2."""
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Optional
@@ -49,7 +52,7 @@ class Sum(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
+def decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
     """Capstone's decoder, and the (number, width in bytes) of its general registers."""
     capstone = require_capstone()
     decoder: Any = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
@@ -62,12 +65,31 @@ def _decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
     return decoder, {register: names[name] for register, name in every if name in names}
 
 
-def instructions(code: bytes, address: int) -> Iterator[Instruction]:
-    """The instructions of `code`; a load of a pair gives two. Raises CapstoneMissing."""
-    decoder, registers = _decoder()
-    machine = _Machine(registers)
-    for insn in decoder.disasm(code[: len(code) & ~3], address):
+def instructions(code: bytes, address: int, adds: Callable[[int], bool] = lambda function: False) -> Iterator[Instruction]:
+    """The instructions of `code`; a load of a pair gives two. `adds`: whether a called function is
+    one for which is_atomic_addition holds. Raises CapstoneMissing."""
+    decode, registers = decoder()
+    machine = _Machine(registers, adds)
+    for insn in decode.disasm(code[: len(code) & ~3], address):
         yield from machine.step(insn)
+
+
+ADDITION_BYTES = 48
+"""Of the beginning of a function, to find out whether it is an atomic addition."""
+_RET, _BL, _LDADD = 0xD65F03C0, 0x94000000, 0xF8200000
+
+
+def is_atomic_addition(code: bytes) -> bool:
+    """Whether a function adds its first argument to the word that its second one points to: with an
+    instruction of the large system extensions (ldadd), in front of its first return. So do the
+    functions that libgcc has for processors with and without these (libgcc/config/aarch64/lse.S,
+    GCC 12: __aarch64_ldadd8_*)."""
+    for (word,) in struct.iter_unpack("<I", code[: len(code) & ~3]):
+        if word == _RET or word & 0xFC000000 == _BL:
+            return False
+        if word & 0xFF20FC00 == _LDADD and word >> 5 & 31 == 1 and word >> 16 & 31 == 0:
+            return True
+    return False
 
 
 def number(register: int) -> int:
@@ -78,8 +100,8 @@ def number(register: int) -> int:
 class _Machine:
     """The registers' contents while a function is read from its beginning."""
 
-    def __init__(self, registers: Mapping[int, tuple[int, int]]) -> None:
-        self._registers = registers
+    def __init__(self, registers: Mapping[int, tuple[int, int]], adds: Callable[[int], bool]) -> None:
+        self._registers, self._adds = registers, adds
         self._next = 64  # the last value's number; values below 32 are the registers' initial ones
         # Value -> the register that it first came to.
         self._origin: dict[int, int] = {register: register for register in range(32)}
@@ -102,7 +124,7 @@ class _Machine:
         if access is not None:
             yield from self._access(insn, access, operands)
         elif name in _BRANCHES:
-            yield self._branch(insn, name, operands)
+            yield from self._branch(insn, name, operands)
         else:
             compute = _COMPUTED.get(name, _Machine._not_tracked)
             yield compute(self, at, name, operands) or Instruction(at, 4, "")
@@ -145,6 +167,8 @@ class _Machine:
 
     def _compare(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
         """Instructions that set no register. Testing a mask is given as `and`."""
+        if name == "cmp" and operands[1].type == _IMMEDIATE:
+            return Instruction(at, 4, "cmp", number(self._register(operands[0])), immediate=operands[1].imm)
         tested = _low_mask(operands[1]) if name == "tst" else None
         return Instruction(at, 4, "" if tested is None else "and", immediate=tested)
 
@@ -212,19 +236,46 @@ class _Machine:
         pointer = operands[1].type == _SYSTEM and operands[1].imm == _THREAD_POINTER
         self._set(self._register(operands[0]), Sum(((POINTER, 1),)) if pointer else None)
 
-    def _branch(self, insn: Any, name: str, operands: Sequence[Any]) -> Instruction:
+    def _branch(self, insn: Any, name: str, operands: Sequence[Any]) -> Iterator[Instruction]:
         at = insn.address
         target = operands[-1].imm & _MASK if operands and operands[-1].type == _IMMEDIATE else None
         if name.startswith("bl"):
-            for register in (*range(19), 30):
-                self._unknown(register)
-            return Instruction(at, 4, "call", target=target)
+            yield from self._call(at, target, operands)
+            return
         jumps = name == "b" and insn.cc in _ALWAYS
         if target is not None:
             self._labels.setdefault(target, dict(self._holds))
         if jumps or target is None:
             self._ended = True
-        return Instruction(at, 4, "ret" if name == "ret" else "jmp" if jumps or target is None else "je", target=target)
+        if jumps:
+            yield from self._argument(at)
+        kind = "ret" if name.startswith("ret") else "jmp" if jumps or target is None else "je"
+        base, displacement = self._loaded_from(operands) if target is None and kind == "jmp" else (NONE, None)
+        yield Instruction(at, 4, kind, target=target, base=base, displacement=displacement)
+
+    def _argument(self, at: int) -> Iterator[Instruction]:
+        """The first argument of what is called, or jumped to, if it is a value and a constant."""
+        first = self._operand(self._read(0), at)
+        if first is not None and first.displacement and first.base not in (NONE, RIP) and first.scaled < 0:
+            yield first._replace(name="lea", destination=number(0), width=8)
+
+    def _loaded_from(self, operands: Sequence[Any]) -> tuple[int, Optional[int]]:
+        """(base, displacement) of where the address in a register came from, which is called."""
+        pointer = self._read(self._register(operands[0]))
+        value = pointer.terms[0][0] if len(pointer.terms) == 1 else _OTHER
+        return self._place.get(value, (NONE, None))
+
+    def _call(self, at: int, target: Optional[int], operands: Sequence[Any]) -> Iterator[Instruction]:
+        added = self._operand(self._read(1), at) if target is not None and self._adds(target) else None
+        if added is None:
+            yield from self._argument(at)
+        base, displacement = self._loaded_from(operands) if target is None else (NONE, None)
+        for register in (*range(19), 30):
+            self._unknown(register)
+        if added is not None:
+            yield added._replace(name="xadd", source=number(0), width=8, locked=True)
+        else:
+            yield Instruction(at, 4, "call", target=target, base=base, displacement=displacement)
 
     def _access(self, insn: Any, access: re.Match[str], operands: Sequence[Any]) -> Iterator[Instruction]:
         """Loads and stores, of all sizes, with all addressing modes."""
@@ -238,7 +289,24 @@ class _Machine:
             size = _SIZES.get(access[3], width)
             there = where.plus(Sum((), order * size))
             # Vector registers are not tracked.
-            yield self._moved(at, register, there, size, loads) if register < _OTHER else Instruction(at, 4, "")
+            made = self._moved(at, register, there, size, loads) if register < _OTHER else Instruction(at, 4, "")
+            if insn.insn_name() in ("stxr", "stlxr") and self._adds_to(register, made):
+                made = made._replace(name="xadd", locked=True)
+            yield made
+
+    def _adds_to(self, register: int, made: Instruction) -> bool:
+        """Whether what is stored is a sum with what was there."""
+        terms = self._read(register).terms
+        return len(terms) > 1 and any(count == 1 and self._place.get(value) == (made.base, made.displacement) for value, count in terms)
+
+    def _addition(self, at: int, name: str, operands: Sequence[Any]) -> Optional[Instruction]:
+        """ldadd and the like: `operands` are what is added, what was there before, and where."""
+        place = operands[-1]
+        made = self._operand(self._read(self._number_width(place.mem.base)[0]), at) if place.type == _MEMORY else None
+        source, width = self._number_width(operands[0].reg)
+        if len(operands) > 2:
+            self._unknown(self._register(operands[1]))
+        return made._replace(name="xadd", source=number(source), width=width, locked=True) if made is not None else None
 
     def _where(self, insn: Any, place: Any, last: Any) -> Sum:
         """The address loaded from or stored to; the base register is updated if written back."""
@@ -285,10 +353,10 @@ class _Machine:
             return Instruction(at, 4, "", base=NONE if local else RIP, displacement=constant, fs=local)
         bases = [value for value in values if terms[value] == 1]
         scaled = [value for value in values if terms[value] != 1]
-        if len(bases) + len(scaled) > 2 or not bases:
+        if len(bases) + len(scaled) > 2 or len(scaled) > 1:
             return None
         index = scaled[0] if scaled else bases[1] if len(bases) > 1 else None
-        base, by = number(self._origin[bases[0]]), NONE if index is None else number(self._origin[index])
+        base, by = (NONE if one is None else number(self._origin[one]) for one in (bases[0] if bases else None, index))
         return Instruction(at, 4, "", base=base, scaled=by, displacement=where.constant, fs=local)
 
 
@@ -309,6 +377,7 @@ _COMPUTED: Mapping[str, Callable[[_Machine, int, str, Sequence[Any]], Optional[I
     **dict.fromkeys(("mov", "movz", "movn", "movk"), _Machine._move),
     **dict.fromkeys(("and", "ands"), _Machine._mask),
     **dict.fromkeys(("sxtw", "uxtw", "ubfx"), _Machine._half),
+    **dict.fromkeys((f"{kind}add{order}" for kind in ("ld", "st") for order in ("", "a", "l", "al")), _Machine._addition),
     "lsl": _Machine._shift,
     "mrs": _Machine._system,
 }

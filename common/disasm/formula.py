@@ -1,4 +1,5 @@
-"""Emulates a short x86-64 function that only computes from memory, to find what it would return.
+"""Emulates a short function that only computes from memory, to find what it would return: here
+x86-64's.
 
 Reads the target's memory, but runs and writes nothing there: the stack is emulated. An instruction
 that is not supported, or a store elsewhere than to the stack, ends it without a result. Written by
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Optional
 
+from findleaks.disasm import aarch64_formula
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import RAX, RBP, RDI, RIP, RSI, RSP
@@ -33,11 +35,10 @@ class Unknown(Exception):
 
 def value(target: Target, function: int, *arguments: int) -> Optional[int]:
     """What the function returns for one or two arguments; None: unknown. Raises CapstoneMissing."""
-    if target.arch.name != "x86-64":
-        return None
+    run = {"x86-64": _Run, "AArch64": aarch64_formula.Run}.get(target.arch.name)
     try:
-        return _Run(target, arguments).result(function)
-    except (Unknown, UnreadableMemory):
+        return run(target, arguments).result(function) if run is not None else None
+    except (Unknown, aarch64_formula.Unknown, UnreadableMemory):
         return None
 
 

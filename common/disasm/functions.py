@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from findleaks.disasm import aarch64, x86
 from findleaks.disasm.instruction import Instruction
@@ -10,18 +11,26 @@ from findleaks.disasm.registers import RIP
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 
-_DECODERS = {"x86-64": x86.instructions, "AArch64": aarch64.instructions}
 _STUB = 16  # bytes of an entry of the procedure linkage table (PLT)
 
 
 def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruction]:
     """The instructions of [address, address + size), up to the first unknown or incomplete one;
     none if some of these bytes cannot be read, or are another machine's. Raises CapstoneMissing."""
-    decode = _DECODERS.get(target.arch.name)
     try:
-        return decode(target.read_code(address, size), address) if decode is not None else iter(())
+        code = target.read_code(address, size)
     except UnreadableMemory:
         return iter(())
+    if target.arch.name == "AArch64":
+        return aarch64.instructions(code, address, partial(_is_atomic_addition, target))
+    return x86.instructions(code, address) if target.arch.name == "x86-64" else iter(())
+
+
+def _is_atomic_addition(target: Target, function: int) -> bool:
+    try:
+        return aarch64.is_atomic_addition(target.read_code(function, aarch64.ADDITION_BYTES))
+    except UnreadableMemory:
+        return False
 
 
 def resolve_stub(target: Target, address: int) -> int:

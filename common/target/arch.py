@@ -53,6 +53,9 @@ class Arch:
     system_call: bytes  # the instruction, as a regular expression
     system_call_number: str  # the register that keeps the number during the call; "": none does
     mapping_calls: tuple[int, ...]  # mmap, munmap, brk, mremap, madvise
+    # (the name that both GDB and LLDB have for a register, ours) where they differ.
+    aliases: tuple[tuple[str, str], ...] = ()
+    breakpoint: bytes = b""  # the instruction that debuggers write; b"": unknown
     tag_note: int = 0  # type of the note that says whether pointers may have tags; see tags.py
     page: int = 4096
     pages: tuple[int, ...] = (4096,)  # all sizes that a kernel may have been built with
@@ -74,6 +77,15 @@ class Arch:
     def word_format(self) -> str:
         """The struct format of one word, with its byte order."""
         return ("<" if self.byteorder == "little" else ">") + {4: "I", 8: "Q"}[self.word]
+
+    @property
+    def all_registers(self) -> tuple[str, ...]:
+        """With the thread pointer, where that is none of `registers`."""
+        return self.registers if self.thread_pointer in ("", *self.registers) else (*self.registers, self.thread_pointer)
+
+    def debugger_name(self, register: str) -> str:
+        """What debuggers call a register."""
+        return next((theirs for theirs, ours in self.aliases if ours == register), register)
 
     @property
     def top(self) -> int:
@@ -163,6 +175,7 @@ X86_64 = Arch(
     system_call=rb"\x0f\x05",
     system_call_number="orig_rax",
     mapping_calls=(9, 11, 12, 25, 28),
+    breakpoint=b"\xcc",  # int3
 )
 
 AARCH64 = Arch(
@@ -193,6 +206,8 @@ AARCH64 = Arch(
     system_call=rb"\x01\0\0\xd4",  # svc #0
     system_call_number="x8",
     mapping_calls=(222, 215, 214, 216, 233),
+    breakpoint=b"\0\0\x20\xd4",  # brk #0
+    aliases=(("cpsr", "pstate"), ("tpidr", "tpidr_el0")),
     tag_note=NT_ARM_TAGGED_ADDR_CTRL,
     pages=(4096, 16384, 65536),
     # mov x8, #__NR_rt_sigreturn; svc #0 (Linux arch/arm64/kernel/vdso/sigreturn.S); struct
@@ -231,6 +246,7 @@ I386 = Arch(
     system_call=rb"\xcd\x80",  # int $0x80, also where sysenter returns to
     system_call_number="orig_eax",
     mapping_calls=(192, 91, 45, 163, 219),
+    breakpoint=b"\xcc",  # int3
 )
 
 ARM = Arch(

@@ -60,7 +60,7 @@ class Unwinder:
         # Above the addresses of code, return addresses may have a signature (Arm's pointer
         # authentication), in bits that no mapping has.
         top = self._regions[-1].end - 1 if self._regions else target.arch.mask
-        self._code_mask = (1 << top.bit_length()) - 1 & arch.code_bits
+        self.code_mask = (1 << top.bit_length()) - 1 & arch.code_bits
         self._tables: dict[int, FrameTable] = {}
         self._rows: dict[int, Optional[Row]] = {}
 
@@ -175,7 +175,7 @@ class Unwinder:
                 else:
                     caller[register] = value
             if row.return_register != self._pc and row.return_register in caller:  # a link register
-                caller[row.return_register] &= self._code_mask
+                caller[row.return_register] &= self.code_mask
                 caller[self._pc] = caller[row.return_register]
             if self._pc not in caller:
                 return None
@@ -225,11 +225,11 @@ class Unwinder:
         try:
             if exact and not self.executable(pc):
                 if link != _NO_NUMBER:
-                    return {**registers, self._pc: registers.get(link, 0) & self._code_mask}, "return address"
+                    return {**registers, self._pc: registers.get(link, 0) & self.code_mask}, "return address"
                 return {**registers, self._pc: self.target.word(sp), self._sp: sp + word}, "return address"
             if self.target.arch.back_chain:
                 outer = self.target.word(sp)
-                returns = self.target.word(outer + self.target.arch.back_chain) & self._code_mask
+                returns = self.target.word(outer + self.target.arch.back_chain) & self.code_mask
                 return ({**registers, self._sp: outer, self._pc: returns}, "frame pointer") if outer else None
             frame = registers.get(self._fp, 0)
             stack = self._stack(sp)
@@ -237,7 +237,7 @@ class Unwinder:
             if record is None or not sp <= frame + record < stack.end - word or frame % word:
                 return None
             frame += record
-            outer, returns = self.target.word(frame), self.target.word(frame + word) & self._code_mask
+            outer, returns = self.target.word(frame), self.target.word(frame + word) & self.code_mask
             return {self._fp: outer, self._sp: self._above(frame + 2 * word, outer, returns), self._pc: returns}, "frame pointer"
         except UnreadableMemory:
             return None

@@ -61,6 +61,7 @@ def build(tmp_path_factory: pytest.TempPathFactory):
     return build
 
 
+@pytest.mark.platform("x86-64", "cores, on the command line", "live, on the command line", "cores of gcore")
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
 def test_five_threads(build, tmp_path: Path, picture: str) -> None:
     check(build(), tmp_path, 5, picture)
@@ -71,6 +72,7 @@ def test_thirty_three_threads(build, tmp_path: Path, picture: str) -> None:
     check(build(link="optimised"), tmp_path, 33, picture)
 
 
+@pytest.mark.platform("x86-64", "glibc, static programs")
 @pytest.mark.parametrize("link", ["static", "static-pie"])
 def test_static_programs(build, tmp_path: Path, link: str) -> None:
     check(build(link=link), tmp_path, 5, "kernel")
@@ -94,6 +96,7 @@ def test_malloc_set_up_otherwise(build, tmp_path: Path, environment: dict[str, s
     check(build(), tmp_path, 5, "kernel", "", 1, **environment)
 
 
+@pytest.mark.platform("x86-64", "glibc", of="2.31 to 2.43")
 @pytest.mark.parametrize("threads", [1, 5], ids=["one thread", "five threads"])
 @pytest.mark.parametrize("version", libcs.SUITES)
 def test_other_libcs(build, tmp_path: Path, version: str, threads: int) -> None:

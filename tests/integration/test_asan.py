@@ -51,6 +51,7 @@ def stopped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield Stopped(words, blocks, leaks)
 
 
+@pytest.mark.platform("x86-64", "AddressSanitizer")
 def test_every_block(stopped: Stopped) -> None:
     rows = {int(row["address"], 16): row for row in stopped.rows("--state", "all")}
     wrong = []

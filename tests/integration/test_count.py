@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -64,6 +65,7 @@ def at(program: Path, running: Running) -> Places:
 TOTAL = (20 + 15 + 10 + 12 + 3 * 7) * THREADS * (THREADS + 1) // 2
 
 
+@pytest.mark.platform("x86-64", "`count`")
 def test_every_call_by_its_stack(door: Words, running: Running, at: Places) -> None:
     """Also two stacks that are the same for their innermost 3,000 bytes, and frames of varying size."""
     before = code(running.pid, at)
@@ -137,7 +139,8 @@ def test_signals_that_a_program_lives_by(door: Words, tmp_path: Path) -> None:
 
 def test_when_and_every(door: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
-    words = ["event", "--when", "*(int*)$rdi == 0", "--every", "0.5", "--events", str(TOTAL), "--json"]
+    argument = {"aarch64": "x0"}.get(os.uname().machine, "rdi")
+    words = ["event", "--when", f"*(int*)${argument} == 0", "--every", "0.5", "--events", str(TOTAL), "--json"]
     counting = Counting(door, words, running, at)
     counting.wait_for_tables(2)
     (running.folder / "go").touch()

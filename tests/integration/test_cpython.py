@@ -88,6 +88,7 @@ def reported(one: cores.Running) -> dict[str, Any]:
     return dict(json.loads(one.output.splitlines()[0]))
 
 
+@pytest.mark.platform("x86-64", "CPython", of="3.9 to 3.14")
 @pytest.mark.parametrize("picture", ["live", "kernel", pytest.param("gcore", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_objects_are_those_the_collector_knows_of(tmp_path: Path, version: str, picture: str) -> None:

@@ -39,6 +39,7 @@ def kernel_core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
         return run.kernel_core(), placed(run.output)
 
 
+@pytest.mark.platform("x86-64", "cores, in GDB", "cores, in LLDB")
 def test_core_of_the_kernel(program: Path, kernel_core: tuple[Path, Placed]) -> None:
     core, at = kernel_core
     reported = on_core(at, core, "--exe", str(program))
@@ -91,6 +92,7 @@ def test_truncated_core_warns_alike(program: Path, kernel_core: tuple[Path, Plac
         assert [line.replace(remedy, "Give --sysroot.") for line in objects(printed)] == reported
 
 
+@pytest.mark.platform("x86-64", "live, in GDB", "live, in LLDB")
 def test_live_process(running: Running) -> None:
     at = placed(running.output)
     pid = str(running.pid)

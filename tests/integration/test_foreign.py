@@ -5,21 +5,18 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import foreign
 import foreign_truth
-import nodes
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE
-from debuggers import GDB_LOADER, PATIENCE, ROOT, environment, findleaks, lldb, objects, ran
+from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
 from foreign import ARM64, ARM64_16K
+from foreign_runtimes import functions
 from mallocs_mimalloc import settle
 
 MACHINES = tuple(machine.name for machine in foreign.MACHINES)
@@ -38,6 +35,7 @@ def check_warnings(warnings: list[str]) -> None:
     assert NO_FILES.fullmatch(warnings[0]), warnings
 
 
+@pytest.mark.platform("AArch64", "cores, on the command line")
 def test_every_block_is_called_what_it_is(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     blocks, warnings = truth.ask(str(core))
@@ -70,6 +68,7 @@ def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
     assert roots["total"]["blocks"] > 900
 
 
+@pytest.mark.platform("AArch64", "cores, in GDB", "cores, in LLDB")
 def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     some = [hex(one.address) for one in records if one.category in ("register", "stack", "tls", "chain", "cycle", "mmapped")][:24]
@@ -117,6 +116,7 @@ def test_files_of_the_host_are_not_the_cores(kept: tuple[Path, list[truth.Record
     assert "is not the core's" in warning, warning
 
 
+@pytest.mark.platform("AArch64", "whole stacks", "signed return addresses")
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     "flags", [(), ("-mbranch-protection=standard",), ("-fomit-frame-pointer", "-mbranch-protection=pac-ret+leaf")], ids=" ".join
@@ -145,15 +145,13 @@ def test_stacks(tmp_path: Path, flags: tuple[str, ...]) -> None:
     assert functions(stack)[1:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
 
 
-def functions(stack: dict[str, Any]) -> list[str]:
-    return [frame["function"] or "" for frame in stack["frames"]]
-
-
 MIMALLOC = {"bookworm": "libmimalloc.so.2", "trixie": "libmimalloc.so.3", "sid": "libmimalloc.so.3"}
 """By Debian suite; bullseye's is older than what findleaks knows."""
 LINKS = {"dynamic": ("-O1",), "static": ("-O2", "-static"), "static-pie": ("-O1", "-static-pie")}
 
 
+@pytest.mark.platform("AArch64", "glibc, static programs")
+@pytest.mark.platform("AArch64", "glibc", of="2.31 to 2.43")
 @pytest.mark.matrix
 @pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
 def test_glibc_of_each_release(suite: str, tmp_path: Path) -> None:
@@ -170,6 +168,8 @@ def test_glibc_of_each_release(suite: str, tmp_path: Path) -> None:
     foreign_truth.check_all(programs)
 
 
+@pytest.mark.platform("AArch64", "musl's mallocng", of="1.2.2 to 1.2.6")
+@pytest.mark.platform("AArch64", "jemalloc", of="5.2.1 to 5.3.1")
 @pytest.mark.matrix
 @pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
 def test_jemalloc_and_musl_of_each_release(suite: str, tmp_path: Path) -> None:
@@ -187,6 +187,8 @@ def test_jemalloc_and_musl_of_each_release(suite: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.platform("AArch64", "gperftools' tcmalloc", of="2.8.1 to 2.18.1")
+@pytest.mark.platform("AArch64", "mimalloc", of="2.0.9 to 3.6")
 @pytest.mark.matrix
 @pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
 def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> None:
@@ -197,6 +199,7 @@ def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> No
         foreign_truth.check_all(threads, settled)
 
 
+@pytest.mark.platform("AArch64", "pages of 16 KiB")
 @pytest.mark.matrix
 def test_pages_of_16_kib(tmp_path: Path) -> None:
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
@@ -213,6 +216,7 @@ def test_pages_of_16_kib(tmp_path: Path) -> None:
     foreign_truth.check_all(programs, machine=ARM64_16K)
 
 
+@pytest.mark.platform("AArch64", "tags in pointers")
 @pytest.mark.matrix
 def test_tags_of_pointers(tmp_path: Path) -> None:
     built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "tagged.c", tmp_path / "tagged", *FLAGS, "-O1")
@@ -221,95 +225,3 @@ def test_tags_of_pointers(tmp_path: Path) -> None:
     blocks, _ = truth.ask(str(made.core))
     assert {int(block["address"], 16): block["kind"] for block in blocks if int(block["address"], 16) in said} == said
     assert set(said.values()) == {"reachable", "possible", "definite", "indirect"}
-
-
-RUNTIMES = ("python3.11", "ruby3.1", "libstdc++6", "libatomic1")
-VARIABLES = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8"}
-
-
-def run_by(interpreter: str, script: Path, *more: str, files: tuple[Path, ...] = ()) -> foreign.Picture:
-    tree = foreign.tree(ARM64, "bookworm", RUNTIMES, "runtimes", dependencies=True)
-    program = foreign.Program(tree, (interpreter, f"./{script.name}", *more), (script, *files), VARIABLES)
-    return foreign.picture(ARM64, program)
-
-
-def runtime(made: foreign.Picture, *more: str) -> dict[str, Any]:
-    (found,) = json.loads(ran("runtime", "--json", "--sysroot", str(made.root), *more, str(made.core), check=True).stdout)["runtimes"]
-    return dict(found)
-
-
-@pytest.mark.matrix
-def test_cpython() -> None:
-    """Objects are those that the interpreter counts itself, sites those of tracemalloc, and its heap is sound."""
-    made = run_by("/usr/bin/python3.11", truth.PROGRAMS / "cpython_objects.py", "trace")
-    said, found = json.loads(made.output.splitlines()[0]), runtime(made, "--no-native")
-    types = {row["name"]: row for row in found["types"]}
-    assert {name: row["own"]["tracked"] for name, row in types.items() if row["own"]["tracked"]} == said["tracked"]
-    assert {name: types[name]["objects"] for name in said["untracked"]} == said["untracked"]
-    sites = [[site["frames"], site["blocks"], site["bytes"]] for site in found["sites"]]
-    assert len(said["sites"]) == 10
-    assert all(site in sites for site in said["sites"])
-    assert json.loads(ran("verify", "--json", str(made.core), check=True).stdout)["sound"] is True
-
-
-@pytest.mark.matrix
-def test_ruby() -> None:
-    """Counters are those of GC.stat, less what printing them makes."""
-    made = run_by("/usr/bin/ruby3.1", truth.PROGRAMS / "ruby_counts.rb")
-    said = {name: int(value) for name, value in (pair.split("=") for pair in made.output.split()[:-1])}
-    counters = runtime(made)["counters"]
-    steady = ("count", "heap_allocated_pages", "heap_available_slots", "total_freed_objects", "minor_gc_count", "major_gc_count")
-    assert {name: counters[name] for name in steady} == {name: said[name] for name in steady}
-    assert 0 <= counters["heap_live_slots"] - said["heap_live_slots"] <= 200
-    assert all(counters[name] == said[name] for name in ("T_CLASS", "T_MODULE", "T_OBJECT", "T_DATA"))
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("version", ["20.20.0", "22.23.3", "24.22.0"])
-def test_node(version: str) -> None:
-    """Whole stacks through V8's code, scopes by the frames that opened them, and the memory that Node itself counts."""
-    node = Path(nodes.on_arm(version))
-    made = run_by("./node", truth.PROGRAMS / "node_streams.js", files=(node,))
-    said = json.loads(made.output.splitlines()[0])
-    files = ("--exe", str(node), "--sysroot", str(made.root))
-    found = runtime(made, "--exe", str(node))
-    assert 0 <= found["counters"]["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096  # the line that it wrote is one
-    assert said["arrayBuffers"] > 400 * 70000
-    (streams,) = (row["objects"] for row in found["types"] if row["name"].endswith("::ZlibStream"))
-    assert streams == 300
-    (isolate,) = json.loads(ran("scopes", "--json", *files, str(made.core), check=True).stdout)["isolates"]
-    assert isolate["handles"] == sum(scope["handles"] for scope in isolate["scopes"])
-    assert "node::NodeMainInstance::Run()" in {scope["function"] for scope in isolate["scopes"]}
-    stacks = json.loads(ran("stacks", "--json", *files, str(made.core), check=True).stdout)["stacks"]
-    assert all(stack["complete"] for stack in stacks)
-    (main,) = (functions(stack) for stack in stacks if "node::Start(int, char**)" in functions(stack))
-    assert "Builtins_JSEntry" in main
-    assert "Builtins_InterpreterEntryTrampoline" in main
-    assert main[-1] == "_start"
-
-
-@pytest.mark.matrix
-def test_live_inside(tmp_path: Path) -> None:
-    """findleaks itself on the machine, its C kernel compiled for it: a process that lives."""
-    kernel, archive = tmp_path / "_kernel.so", tmp_path / "findleaks.tar"
-    made = runpy.run_path(str(ROOT / "common/engine/kernel/sources.py"))["checksum"]()
-    flags = ["@common/kernel/flags", f"-DFL_SOURCES={made}", "-shared", "-fPIC", "-o", str(kernel)]
-    subprocess.run([ARM64.compiler, *flags, *map(str, (ROOT / "common/kernel").glob("*.c"))], cwd=ROOT, check=True)
-    listed = subprocess.run(["git", "ls-files", "common"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    with tarfile.open(archive, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for name in sorted(listed):
-            tar.add(ROOT / name, name.replace("common", "findleaks", 1), filter=without_times)
-        tar.add(kernel, "findleaks/engine/kernel/_kernel.so", filter=without_times)
-    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
-    words = ("blocks", "--json", "--state", "all", "--", "./truth", "5", "6", "1")
-    ran_inside = run_by("/usr/bin/python3.11", truth.PROGRAMS / "foreign_inside.py", *words, files=(built, archive))
-    output, found = map(json.loads, ran_inside.output.splitlines()[:2])
-    lines = [json.loads(line) for line in objects(found)]
-    verdict = truth.compare(truth.parse(output), [line for line in lines if "address" in line])
-    assert verdict.perfect, f"{verdict}\n{found[-2000:]}"
-    assert [line["warnings"] for line in lines if line.get("warnings")] == []
-
-
-def without_times(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
-    return info

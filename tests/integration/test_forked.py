@@ -70,6 +70,7 @@ def answers(target: CopiedProcess) -> list[Any]:
     return found
 
 
+@pytest.mark.platform("x86-64", "`--fork`")
 def test_it_answers_as_a_copy_does(programs: Path, tmp_path: Path) -> None:
     """A program that knows its blocks, and sleeps: each block, root, stack, byte and register."""
     with Running([str(programs / "truth"), "3", "4", "1", ""], tmp_path / "run") as run:

@@ -54,6 +54,7 @@ def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield run
 
 
+@pytest.mark.platform("x86-64", "Go")
 def test_heap_is_what_the_runtime_says(stacks: Running) -> None:
     in_use, stack, mapped = (int(word) for word in stacks.output.split()[:3])
     found = page("--pid", str(stacks.pid))

@@ -59,6 +59,7 @@ def expected(running: Any, column: int = 1) -> Counter[str]:
     return Counter({row[0]: int(row[column]) for row in rows if row[column] != "0"})
 
 
+@pytest.mark.platform("x86-64", "`count --inject`, `track`")
 @pytest.mark.parametrize(("door", "option"), [("gdb", "-fcf-protection=none"), ("command line", "-fcf-protection=full")])
 def test_every_call_by_its_stack(door: str, option: str, tmp_path: Path) -> None:
     """Through realigned frames, code without call frame information, signal handlers; by three threads at once. What a child does that is

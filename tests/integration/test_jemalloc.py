@@ -80,6 +80,7 @@ def test_linked_in(build, tmp_path: Path) -> None:
     check(build("5.3.0", linked=True), tmp_path, 5, "kernel", "a")
 
 
+@pytest.mark.platform("x86-64", "jemalloc", of="5.2.1 to 5.3.1")
 @pytest.mark.parametrize("version", ["5.2.1", "5.3.1"])
 def test_other_releases(build, tmp_path: Path, version: str) -> None:
     check(build(version), tmp_path, 5, "kernel", "a", **preloaded(version))

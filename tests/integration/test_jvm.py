@@ -76,6 +76,7 @@ def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
     assert any("in the middle of a collection" in warning for warning in json.loads(line)["warnings"])
 
 
+@pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(name, marks=pytest.mark.matrix) for name in jvms.VERSIONS)])
 def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path, version: str) -> None:
     """GDB stops the JVM where it is about to print what it has just counted. Only NMT's own memory has grown by then: by its copy."""

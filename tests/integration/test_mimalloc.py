@@ -65,6 +65,7 @@ def test_linked_statically(build, tmp_path: Path) -> None:
     check(build("3.2.8", "-static"), tmp_path, 3, "kernel", "a", settle=settle)
 
 
+@pytest.mark.platform("x86-64", "mimalloc", of="2.0.9 to 3.6")
 @pytest.mark.matrix
 @pytest.mark.parametrize("threads", [1, 5, 33])
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])

@@ -117,6 +117,7 @@ def at() -> doors.Placed:
     return doors.placed("\n".join(line for line in (CORES / "README.md").read_text().splitlines() if " 0x" in line))
 
 
+@pytest.mark.platform("x86-64", "minidumps")
 def test_breakpads(breakpads: Path, at: doors.Placed) -> None:
     """The block that only the upper half of a vector register holds is reachable: Breakpad has that."""
     found = blocks(breakpads)

@@ -78,6 +78,8 @@ def test_truth(compiled, tmp_path: Path, version: str, link: str, threads: int, 
     check(compiled(version, link), tmp_path, threads, picture, "a")
 
 
+@pytest.mark.platform("x86-64", "musl's mallocng", of="1.2.2 to 1.2.6")
+@pytest.mark.platform("x86-64", "musl's oldmalloc")
 @pytest.mark.matrix
 @pytest.mark.parametrize("threads", [5, 33])
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])

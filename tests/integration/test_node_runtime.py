@@ -23,6 +23,7 @@ def page(*where: str) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.platform("x86-64", "Node: stacks, scopes, V8's heap", of="18 to 24")
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> None:

@@ -67,6 +67,7 @@ def everywhere(running: cores.Running, program: str, gcore: bool) -> dict[str, s
     return reported
 
 
+@pytest.mark.platform("x86-64", "Node: what V8's spaces use")
 @pytest.mark.parametrize(
     ("version", "gcore"),
     [(nodes.NEWEST, False), *(pytest.param(version, True, marks=pytest.mark.matrix) for version in VERSIONS)],

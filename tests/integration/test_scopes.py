@@ -177,6 +177,7 @@ def built(folder: Path, name: str, addon: str) -> Path:
     return output
 
 
+@pytest.mark.platform("x86-64", "Node: stacks, scopes, V8's heap", of="18 to 24")
 @pytest.mark.parametrize("version", versions(*nodes.VERSIONS))
 def test_nested_callbacks(version: str, tmp_path: Path) -> None:
     """As many handles as V8's own function counts, and the scopes of frames up to the outermost."""

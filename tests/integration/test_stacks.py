@@ -64,6 +64,7 @@ def check(found: dict[str, Any]) -> None:
     assert found["threads"] == sum(stack["count"] for stack in found["stacks"]) == 9
 
 
+@pytest.mark.platform("x86-64", "whole stacks")
 def test_live_and_in_cores(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program)], tmp_path) as running:
         found = asked("--pid", str(running.pid))

@@ -57,6 +57,7 @@ def compare(build, folder: Path, version: str, link: str, picture: str, threads:
     check(build(version, link), folder, threads, picture, "a", **settings)
 
 
+@pytest.mark.platform("x86-64", "gperftools' tcmalloc", of="2.8.1 to 2.18.1")
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_preloaded(build, tmp_path: Path, version: str, picture: str) -> None:

@@ -59,6 +59,7 @@ def test_linked(build: Build, tmp_path: Path, link: str, caches: str, picture: s
     check(build("8k", link)[0], tmp_path, 5, picture, "a", **tunables(caches))
 
 
+@pytest.mark.platform("x86-64", "Google's tcmalloc")
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
 @pytest.mark.parametrize("caches", CACHES)
 def test_preloaded(build: Build, tmp_path: Path, caches: str, picture: str) -> None:

@@ -39,6 +39,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield Run(program, notes, finished(working), before)
 
 
+@pytest.mark.platform("x86-64", "`count --inject`, `track`")
 def test_every_site_has_its_blocks(run: Run) -> None:
     """Numbers and bytes of what was freed, is held, and was lost, as the program says."""
     truth: dict[str, Counter[str]] = {}

@@ -30,6 +30,15 @@ static const char *const names[HIDDEN] = {"general", "vector", "lost", "leader"}
 
 static void *hold(void *unused) {
   (void)unused;
+#ifdef __aarch64__
+  __asm__ volatile(
+      "ldr x19, %0\n mvn x19, x19\n"
+      "ldr x9, %1\n mvn x9, x9\n movi v9.2d, #0\n mov v9.d[1], x9\n mov x9, #0\n"
+      "1: mov x0, #0\n mov x1, #0\n mov x2, #0\n mov x3, #0\n mov x4, #0\n mov x8, #73\n svc #0\n b 1b\n" /* ppoll */
+      :
+      : "m"(hidden[GENERAL]), "m"(hidden[VECTOR])
+      : "x0", "x1", "x2", "x3", "x4", "x8", "x9", "x19", "v9", "memory");
+#else
   __asm__ volatile(
       "mov %0, %%rbx\n not %%rbx\n"
       "mov %1, %%rax\n not %%rax\n"
@@ -38,6 +47,7 @@ static void *hold(void *unused) {
       :
       : "m"(hidden[GENERAL]), "m"(hidden[VECTOR])
       : "rax", "rbx", "rcx", "r11", "xmm9", "memory");
+#endif
   return NULL;
 }
 

@@ -3,7 +3,8 @@
  *
  * /modules        names of kernel modules to load, in order, which lie beside it
  * "work" (9p)     a folder a program: `command` (NUL-terminated words), `environment` (likewise); gets stdout, stderr, core, status
- * "root" (9p)     the tree that the programs see as /, the folder above as /programs */
+ * "root" (9p)     the tree that the programs see as /, the folder above as /programs
+ * $patience       seconds for a program, from the kernel's command line */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +26,11 @@
 
 #define CORE "/root/tmp/core"
 #define MOST_WORDS 64
-#define PATIENCE 600 /* seconds for a program */
+
+static time_t patience(void) {
+    const char *seconds = getenv("patience");
+    return seconds ? atol(seconds) : 600;
+}
 
 __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *form, ...) {
     int error = errno;
@@ -94,7 +99,7 @@ static int wait_until_ready(int pipe_end, const char *folder) {
     snprintf(path, sizeof path, "/programs/%s/stdout", folder);
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (file < 0) fail("%s", path);
-    time_t limit = time(NULL) + PATIENCE;
+    time_t limit = time(NULL) + patience();
     int ready = 0;
     while (!ready && time(NULL) < limit) {
         struct pollfd wanted = {pipe_end, POLLIN, 0};
@@ -165,7 +170,7 @@ static void run(const char *folder) {
     pid_t pid = start(folder, ends[1]);
     close(ends[1]);
     int ready = wait_until_ready(ends[0], folder);
-    time_t limit = time(NULL) + PATIENCE;
+    time_t limit = time(NULL) + patience();
     for (unsigned long long before = 1, now = 0; ready && before != now && time(NULL) < limit;) {
         int asleep = all_sleep(pid, &before);
         usleep(50000);

@@ -1,17 +1,19 @@
-"""Runs inside an emulated machine: unpacks findleaks from findleaks.tar, starts a program that says "ready", asks findleaks of the live
-process, and prints what both said, as two lines of JSON. usage: foreign_inside.py WORDS -- COMMAND"""
+"""Runs inside an emulated machine: installs findleaks from the wheel beside it, starts a program that says "ready", asks findleaks of the
+live process, and prints what both said, and what there is, as three lines of JSON. usage: foreign_inside.py WORDS -- COMMAND"""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
 here, folder = Path.cwd(), "/tmp/findleaks"
-with tarfile.open(here / "findleaks.tar") as archive:
-    archive.extractall(folder)
+(pip,) = Path("/usr/share/python-wheels").glob("pip-*.whl")
+(wheel,) = here.glob("*.whl")
+installing = [sys.executable, f"{pip}/pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", folder, wheel]
+subprocess.run(installing, check=True, stdout=sys.stderr)
 split = sys.argv.index("--")
 words, command = sys.argv[1:split], sys.argv[split + 1 :]
 program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -35,5 +37,8 @@ asked = [sys.executable, "-m", "findleaks", *words, "--pid", str(program.pid)]
 done = subprocess.run(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 print(json.dumps("".join(said)))
 print(json.dumps(done.stdout))
+ENGINE = "from findleaks.engine import load; from findleaks.target.arch import AARCH64; print(load.load(AARCH64).name)"
+engine = subprocess.run([sys.executable, "-c", ENGINE], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+print(json.dumps({"machine": os.uname().machine, "compiler": shutil.which("cc") or shutil.which("gcc"), "engine": engine}))
 print("ready", flush=True)
 program.wait()

@@ -140,7 +140,7 @@ def pictures(machine: Machine, programs: Mapping[str, Program]) -> dict[str, Pic
             wanted = {name: one for name, one in programs.items() if one.tree == root and not kept[name].exists()}
             if wanted:
                 with tempfile.TemporaryDirectory(dir=debian.cache() / machine.name) as folder:
-                    for name in _run(machine, root, wanted, Path(folder)):
+                    for name in run(machine, root, wanted, Path(folder)):
                         (Path(folder) / "work" / name).rename(kept[name])
     missing = [name for name in programs if not kept[name].exists()]
     if missing:
@@ -162,8 +162,8 @@ def _hash(machine: Machine, program: Program) -> str:
     return made.hexdigest()[:32]
 
 
-def _run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: Path) -> list[str]:
-    """Start the machine, and wait until it is off. Names of the programs of which there is a core."""
+def run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: Path, patience: int = PATIENCE) -> list[str]:
+    """Start the machine, and wait until it is off. Names of the programs of which there is a core; folder/work/NAME has what they wrote."""
     for name, program in programs.items():
         place = folder / "work" / name
         place.mkdir(parents=True)
@@ -176,12 +176,19 @@ def _run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: 
     # Since Linux 7 Debian has it beside its modules.
     (kernel,) = (*(_kernel(machine) / "boot").glob("vmlinu*-*"), *(_kernel(machine) / "usr/lib/modules").glob("*/vmlinuz"))
     command = [*machine.qemu, "-smp", "2", "-m", machine.memory, "-nographic", "-no-reboot", "-nic", "none"]
-    command += ["-kernel", str(kernel), "-initrd", str(folder / "initrd"), "-append", f"quiet panic=-1 mitigations=off {machine.console}"]
+    command += [
+        "-kernel",
+        str(kernel),
+        "-initrd",
+        str(folder / "initrd"),
+        "-append",
+        f"quiet panic=-1 mitigations=off patience={patience // 3} {machine.console}",
+    ]
     for tag, path, more in (("work", folder / "work", ""), ("root", root, ",readonly=on,multidevs=remap")):
         command += ["-fsdev", f"local,id={tag},path={path},security_model=none{more}"]
         command += ["-device", f"{machine.device},fsdev={tag},mount_tag={tag}"]
     with (folder / "console").open("wb") as console:
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, timeout=PATIENCE, check=True)
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, timeout=patience, check=True)
     done = [name for name in programs if (folder / "work" / name / "core").exists()]
     if set(done) != set(programs):
         said = "".join((folder / "work" / name / "stderr").read_text() for name in programs if (folder / "work" / name / "stderr").exists())

@@ -17,6 +17,7 @@ from findleaks.counting.unwind_cache import UnwindCache
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb_subprocess import without_pid
 from findleaks.runtimes.rules import RULES, rule
+from findleaks.target.arch import AARCH64, X86_64, Arch
 from findleaks.target.control import Outcome
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame
@@ -37,9 +38,9 @@ def frames_by_pointer(rng: random.Random, returns: Sequence[int], sp: int, fp: i
 class Image:
     """A target with code of no module, and one stack that changes."""
 
-    def __init__(self) -> None:
-        self.stack = bytearray(DEEP)
-        self.target = fake.FakeTarget({CODE: bytes(0x1000), STACK: bytes(DEEP)}, permissions={CODE: "r-x"})
+    def __init__(self, arch: Arch = X86_64) -> None:
+        self.stack, self.arch = bytearray(DEEP), arch
+        self.target = fake.FakeTarget({CODE: bytes(0x1000), STACK: bytes(DEEP)}, permissions={CODE: "r-x"}, arch=arch)
         self.reads = 0
 
     def read(self, address: int, size: int) -> bytes:
@@ -49,16 +50,17 @@ class Image:
 
     def fresh(self, pc: int, sp: int, fp: int) -> tuple[int, ...]:
         """What the unwinder itself says."""
-        target = fake.FakeTarget({CODE: bytes(0x1000), STACK: bytes(self.stack)}, permissions={CODE: "r-x"})
-        trace = Unwinder(target).trace(fake.thread(1, sp, {"rip": pc, "rbp": fp}))
+        target = fake.FakeTarget({CODE: bytes(0x1000), STACK: bytes(self.stack)}, permissions={CODE: "r-x"}, arch=self.arch)
+        trace = Unwinder(target).trace(fake.thread(1, sp, {self.arch.pc: pc, self.arch.frame_pointer: fp}, arch=self.arch))
         assert not trace.end
         return tuple(frame.pc for frame in trace.frames)
 
 
-def test_remembered_stacks_are_what_the_unwinder_says() -> None:
+@pytest.mark.parametrize("arch", [X86_64, AARCH64], ids=lambda arch: arch.name)
+def test_remembered_stacks_are_what_the_unwinder_says(arch: Arch) -> None:
     """Few stacks at places that vary, with noise between the frames: each is unwound afresh for comparison."""
     rng = random.Random(11)
-    image = Image()
+    image = Image(arch)
     cache = UnwindCache(image.target, image.read)
     shapes = [[CODE + 0x10 * rng.randrange(1, 200) for _ in range(rng.randrange(1, 9))] + [0] for _ in range(12)]
     for _ in range(600):
@@ -88,6 +90,16 @@ def test_a_difference_far_out_makes_another_stack() -> None:
         image.stack[far + 32 - STACK : far + 48 - STACK] = bytes(16)
         found.add(tuple(frame.pc for frame in cache.lookup_or_unwind(CODE, sp, sp + 8).frames))
     assert found == {(CODE, CODE + 0x50, CODE + 0x100), (CODE, CODE + 0x50, CODE + 0x200)}
+    assert (cache.misses, cache.hits) == (2, 1)
+
+
+def test_a_call_to_nowhere_is_told_apart_by_the_link_register() -> None:
+    image = Image(AARCH64)
+    cache = UnwindCache(image.target, image.read)
+    sp = STACK + 0x100
+    for caller in (CODE + 0x100, CODE + 0x200, CODE + 0x100):
+        trace = cache.lookup_or_unwind(8, sp, sp + 8, caller)
+        assert [frame.pc for frame in trace.frames][:2] == [8, caller]
     assert (cache.misses, cache.hits) == (2, 1)
 
 

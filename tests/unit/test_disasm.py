@@ -151,10 +151,36 @@ def test_aarch64_goes_on_behind_what_is_not_known() -> None:
     assert (listed[1].destination, listed[1].base, listed[1].displacement) == (6, aarch64.number(3), 24)
 
 
+ARM_CALLS = (
+    "045f9ad2 0100048b e00314aa 0e000094"  # mov x4, #0xd2f8; add x1, x0, x4; mov x0, x20; bl HELPER
+    "60e20591 fbffff97"  # add x0, x19, #0x178; bl …
+    "610240f9 211840f9 20003fd6"  # ldr x1, [x19]; ldr x1, [x1, #48]; blr x1
+    "630222f8"  # ldadd x2, x3, [x19]
+    "657e5fc8 a600028b 667e07c8 a7ffff35"  # ldxr x5, [x19]; add x6, x5, x2; stxr w7, x6, [x19]; cbnz w7, …
+    "5f300071 60020191 01000014"  # cmp w2, #12; add x0, x19, #0x40; b …
+)
+ARM_HELPER = "10000090 10124039 70000034 2000e0f8 c0035fd6"  # adrp x16, …; ldrb w16, [x16, #4]; cbz w16, …; ldaddal x0, x0, [x1]; ret
+
+
+def test_calls_and_atomic_additions_on_aarch64() -> None:
+    """In each way that they are compiled to; and what a call takes, or is of, as x86-64's code has it."""
+    helper = bytes.fromhex(ARM_HELPER)
+    assert aarch64.is_atomic_addition(helper)
+    for changed in (helper[:12] + helper[16:], helper[16:] + helper, helper.replace(bytes.fromhex("2000e0f8"), bytes.fromhex("4000e0f8"))):
+        assert not aarch64.is_atomic_addition(changed)
+    listed = list(aarch64.instructions(bytes.fromhex(ARM_CALLS), 0x1000, lambda function: function == 0x1044))
+    saved = aarch64.number(19)
+    added = [(one.address, one.base, one.displacement, one.locked) for one in listed if one.name == "xadd"]
+    assert added == [(0x100C, 7, 0xD2F8, True), (0x1024, saved, 0, True), (0x1030, saved, 0, True)]
+    assert [(one.destination, one.base, one.displacement) for one in listed if one.name == "lea"] == [(7, saved, 0x178), (7, saved, 0x40)]
+    assert [(one.target, one.displacement) for one in listed if one.name == "call"] == [(0x1000, None), (None, 48)]
+    assert [(one.destination, one.immediate) for one in listed if one.name == "cmp"] == [(2, 12)]
+
+
 def test_without_capstone_what_reads_code_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capstone_loader, "load_capstone", lambda: None)
     decoder.cache_clear()
-    aarch64._decoder.cache_clear()
+    aarch64.decoder.cache_clear()
     try:
         image = v8image.Image()
         with pytest.raises(layout.Underivable, match=re.escape(CAPSTONE_MISSING)):
@@ -168,7 +194,7 @@ def test_without_capstone_what_reads_code_says_what_to_install(monkeypatch: pyte
             list(instructions_at(FakeTarget({AT: bytes(64)}, arch=replace(X86_64, name="AArch64")), AT, 64))
     finally:
         decoder.cache_clear()
-        aarch64._decoder.cache_clear()
+        aarch64.decoder.cache_clear()
 
 
 def test_only_disasm_knows_capstone() -> None:

@@ -33,6 +33,7 @@ def used(blocks: Blocks) -> dict[int, int]:
     return {address: size for address, (size, state) in held(blocks).items() if state == State.IN_USE}
 
 
+@pytest.mark.platform("x86-64", "libumem", of="images of its structures")
 @BOTH
 @MODES
 @pytest.mark.parametrize(("mutex", "cond"), [(40, 48), (24, 16), (48, 48)], ids=("glibc", "Solaris", "larger"))

@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.instruction import NONE, Instruction, is_call_or_jump
-from findleaks.disasm.registers import RAX, RIP
+from findleaks.disasm.registers import RAX, RDI, RIP
 from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.v8.layout import code_of
 from findleaks.target.base import Target
@@ -30,6 +30,8 @@ FREE_ALL = "_ZN2v88internal13HeapAllocator25FreeLinearAllocationAreasEv"
 FREE_ONE = "_ZN2v88internal13MainAllocator24FreeLinearAllocationAreaEv"
 
 COMMITTED, USED = 8, 16  # offsets of these in the statistics
+RESULTS = (RAX, RDI)  # of a call: on x86-64; on AArch64 that of the first argument
+NEAR = 4096
 MOST = 64  # spaces at most; V8 13 has 13
 LONGEST_NAME = 40
 
@@ -82,7 +84,7 @@ def _slots(code: Sequence[Instruction]) -> dict[int, int]:
     for one in code:
         if one.name == "call" and one.base not in (NONE, RIP):
             called = one.displacement
-        elif one.stores and one.source == RAX and one.displacement is not None and called is not None:
+        elif one.stores and one.source in RESULTS and one.displacement is not None and called is not None:
             found.setdefault(one.displacement, called)
             called = None
     return found
@@ -96,7 +98,7 @@ def _tables(code: Sequence[Instruction]) -> tuple[int, Optional[int]]:
         if one.name == "lea" and one.base == RIP and one.displacement is not None:
             named[one.destination] = one.displacement
         elif one.loads and one.wide and one.scaled >= 0 and one.displacement is not None:
-            if one.base in (NONE, *named):
+            if one.base == NONE or (one.base in named and one.displacement < NEAR):
                 table = table or one.displacement + named.get(one.base, 0)
             elif one.displacement > 0 and array is None:
                 array = one.displacement

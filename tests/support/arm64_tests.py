@@ -1,0 +1,147 @@
+"""`make test-arm64`: a part of the tests run on AArch64 itself, inside an emulated Debian. TESTS says which; words of pytest's run others:
+python tests/support/arm64_tests.py tests/unit/test_graph.py -k wild
+
+The machine is foreign.py's. Its tree has Debian's GDB, LLDB, gcc and Python, and what the tests import; findleaks comes as a checkout, with
+the C kernel out of a wheel that is built here, for there.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Sequence
+from importlib.metadata import requires
+from pathlib import Path
+
+import debian
+import foreign
+import layouts
+from foreign import ARM64, Machine, Program
+from tree import files as tree_files
+
+ROOT = Path(__file__).resolve().parents[2]
+INSIDE = ROOT / "tests/programs/foreign_tests.py"
+FLAGS = Path("common/kernel/flags")
+KERNEL = "findleaks/engine/kernel/_kernel.so"
+SUITE = "bookworm"
+PATIENCE = 6 * 3600
+"""Seconds for the machine."""
+PYTHON = "3.11"
+PACKAGES = (
+    *("bash", "coreutils", "grep", "mount", "procps", "sed", "xz-utils", "zstd", "git", "make"),
+    *("python3", "python3-pip", "python3-venv", "gdb", "gdbserver", "lldb-19", "python3-lldb-19"),
+    *("gcc", "g++", "libc6-dev", "libc6-dbg", "libc-dev-bin", "linux-libc-dev", "libcrypt-dev", "libgcc-12-dev", "libstdc++-12-dev"),
+    *("libjemalloc2", "libtcmalloc-minimal4", "libmimalloc2.0", "musl", "musl-dev"),
+)
+"""Those that debian.py would leave out as idle have to be named."""
+IMPORTED = ("capstone", "hypothesis", "jsonschema", "pillow", "protobuf", "pyelftools", "pytest", "pytest-xdist")
+VARIABLES = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8", "DEBUGINFOD_URLS": ""}
+
+TESTS = (
+    *("tests/unit/test_graph.py", "tests/unit/test_graph_chunks.py", "tests/unit/test_graph_links.py", "tests/unit/test_glibc.py"),
+    *(f"tests/integration/test_accuracy.py::{test}" for test in ("test_five_threads", "test_static_programs")),
+    *(f"tests/integration/test_doors_agree.py::test_{test}" for test in ("core_of_the_kernel", "core_of_gcore", "live_process")),
+    *(f"tests/integration/test_count.py::test_{test}" for test in ("every_call_by_its_stack", "outside_a_scope_of_ones_own")),
+    "tests/integration/refused_inside.py",
+    "--deselect=tests/unit/test_graph.py::test_both_engines_agree_on_larger_heaps_cut_anywhere",  # two minutes there
+)
+"""Of the kernel and its twin; each block of the truth program; the same answer in GDB, in LLDB and on the command line; `count`."""
+
+
+@functools.cache
+def tree() -> Path:
+    """Debian with compilers and debuggers, and what the tests import where its Python, and the debuggers', find it."""
+    root = foreign.tree(ARM64, SUITE, PACKAGES, "workshop", dependencies=True)
+    wanted = sorted(
+        one.split(";")[0].strip() for one in requires("findleaks") or () if re.split(r"\W", one.replace("-", "_"))[0] in _names()
+    )
+    stamp, there = "\n".join(wanted), root.parent / "imported"
+    with debian.locked(root.parent):
+        if not there.exists() or there.read_text() != stamp:
+            platforms = [f"--platform=manylinux{form}_aarch64" for form in ("2014", "_2_17", "_2_28", "_2_34")]
+            target = root / f"usr/local/lib/python{PYTHON}/dist-packages"
+            command = [sys.executable, "-m", "pip", "install", "-q", "--upgrade", f"--target={target}", "--only-binary=:all:", *platforms]
+            subprocess.run([*command, f"--python-version={PYTHON}", "--implementation=cp", *wanted], check=True)
+            there.write_text(stamp)
+    return root
+
+
+def _names() -> set[str]:
+    return {name.replace("-", "_") for name in IMPORTED}
+
+
+def wheel(machine: Machine, folder: Path) -> Path:
+    """findleaks as a wheel for that machine, built here, of the checkout as it is now, which is copied to folder/source."""
+    platform = f"linux-{machine.triplet.split('-')[0]}"
+    compiler = {"CC": machine.compiler, "LDSHARED": f"{machine.compiler} -shared", "_PYTHON_HOST_PLATFORM": platform}
+    compiler["SOURCE_DATE_EPOCH"] = "315532800"  # of the archive's files: the same sources make the same wheel
+    source = layouts.checkout(folder / "source")
+    shutil.copy(ROOT / FLAGS, source / FLAGS)  # optimized, unlike the copy's
+    return layouts.build(source, folder / "dist", **compiler)
+
+
+def checkout(machine: Machine, folder: Path) -> Path:
+    """An archive of the checkout with the machine's kernel, and of the wheel that this is from."""
+    archive, built = folder / "findleaks.tar", wheel(machine, folder)
+    with zipfile.ZipFile(built) as packed:
+        kernel = Path(packed.extract(KERNEL, folder))
+    kernel.chmod(0o755)
+    with tarfile.open(archive, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in tree_files(ROOT):
+            tar.add(ROOT / name, name, filter=without_times)
+        tar.add(kernel, KERNEL.replace("findleaks", "common", 1), filter=without_times)
+        tar.add(built, f"dist/{built.name}", filter=without_times)
+    return archive
+
+
+def without_times(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
+    return info
+
+
+def main(words: Sequence[str]) -> int:
+    """Run these tests (words of pytest), or TESTS, inside the machine; what they print is shown as it comes. Their exit status."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=debian.cache() / ARM64.name) as folder:
+        archive = checkout(ARM64, Path(folder))
+        program = Program(tree(), ("/usr/bin/python3", f"./{INSIDE.name}", *(words or TESTS)), (archive, INSIDE), VARIABLES)
+        print(f"the machine's tree and the checkout: {time.monotonic() - began:.0f} s", flush=True)
+        shown = Path(folder) / "work" / "tests" / "stdout"
+        done = threading.Event()
+        watcher = threading.Thread(target=_show, args=(shown, done))
+        watcher.start()
+        try:
+            foreign.run(ARM64, program.tree, {"tests": program}, Path(folder), PATIENCE)
+        finally:
+            done.set()
+            watcher.join()
+        status = re.search(r"^status (\d+)\nready\n\Z", shown.read_text(), re.M)
+    print(f"{time.monotonic() - began:.0f} s")
+    return int(status[1]) if status else 1
+
+
+def _show(path: Path, done: threading.Event) -> None:
+    """Print what is added to a file, until `done`."""
+    at, last = 0, False
+    while not last:
+        last = done.wait(1)
+        if path.exists():
+            with path.open(errors="replace") as file:
+                file.seek(at)
+                sys.stdout.write(file.read())
+                at = file.tell()
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("LC_ALL", "C.UTF-8")
+    sys.exit(main(sys.argv[1:]))

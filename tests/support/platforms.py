@@ -1,0 +1,138 @@
+"""The table in docs/platforms.md: what tests prove, by architecture.
+
+A test says so with a mark: pytest.mark.platform(ARCHITECTURE, ROW, ..., of=VERSIONS). A cell is "yes", or the versions, where every test
+with that mark passes, and "no" where there is none. tests/unit/test_platforms.py holds the page to the marks; run as a program, this runs
+the tests that have one (`make platforms`), and writes the table of those that passed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from findleaks.target.arch import ARCHES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "platforms.md"
+ROWS = {
+    "Doors": (
+        *("cores, on the command line", "cores, in GDB", "cores, in LLDB", "live, on the command line", "live, in GDB", "live, in LLDB"),
+        *("cores of gcore", "minidumps", "`--fork`", "`count`", "`count --inject`, `track`", "a wheel with the C kernel"),
+    ),
+    "Allocators": (
+        *(
+            "glibc",
+            "glibc, static programs",
+            "jemalloc",
+            "musl's mallocng",
+            "musl's oldmalloc",
+            "gperftools' tcmalloc",
+            "Google's tcmalloc",
+        ),
+        *("mimalloc", "libumem", "AddressSanitizer", "pages of 16 KiB", "pages of 64 KiB"),
+    ),
+    "Runtimes": ("CPython", "Ruby", "Node: stacks, scopes, V8's heap", "Node: what V8's spaces use", "JVM", "Go"),
+    "Code": ("whole stacks", "signed return addresses", "tags in pointers", "registers that are not read again"),
+}
+"""By group."""
+BEGIN, END = "<!-- what the tests prove: make platforms -->\n", "<!-- end -->\n"
+
+
+class Proof(NamedTuple):
+    """That a row holds on an architecture; `of`: for which versions, "" if that is no question."""
+
+    architecture: str
+    row: str
+    of: str
+
+
+def table(proofs: Iterable[Proof]) -> str:
+    """In Markdown. Raises ValueError for a proof of an unknown row or architecture."""
+    cells: dict[tuple[str, str], list[str]] = {}
+    names = [arch.name for arch in ARCHES]
+    rows = {row for group in ROWS.values() for row in group}
+    for proof in sorted(proofs):
+        if proof.architecture not in names or proof.row not in rows:
+            raise ValueError(f"no such row or architecture: {proof}")
+        said = cells.setdefault((proof.architecture, proof.row), [])
+        if proof.of and proof.of not in said:
+            said.append(proof.of)
+    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for group, members in ROWS.items():
+        lines.append(f"| **{group}** |" + " |" * len(names))
+        for row in members:
+            shown = ((", ".join(cells[name, row]) or "yes") if (name, row) in cells else "no" for name in names)
+            lines.append(f"| {row} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def written(path: Path = PAGE) -> str:
+    """The table that the page has."""
+    return path.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+
+
+def write(made: str, path: Path = PAGE) -> None:
+    text = path.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    path.write_text(before + BEGIN + made + END + rest.partition(END)[2], encoding="utf-8")
+
+
+def marked(folder: Path = ROOT / "tests") -> Iterator[Proof]:
+    """What the marks in the tests' files say, which are read, not run: all words of a mark are literals."""
+    for file in sorted(folder.glob("*/test_*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.platform":
+                yield from _proofs(
+                    [ast.literal_eval(word) for word in node.args], {str(one.arg): ast.literal_eval(one.value) for one in node.keywords}
+                )
+
+
+def _proofs(words: Sequence[str], more: dict[str, str]) -> Iterator[Proof]:
+    architecture, *rows = words
+    return (Proof(architecture, row, more.get("of", "")) for row in rows)
+
+
+class Recorder:
+    """A plugin of pytest: what the tests that ran prove."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, list[Proof]] = {}
+        self._passed: set[str] = set()
+        self._failed: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            found = [proof for mark in item.iter_markers("platform") for proof in _proofs(mark.args, dict(mark.kwargs))]
+            self._marks[item.nodeid] = found
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self._passed.add(report.nodeid)
+        elif not report.passed:
+            self._failed.add(report.nodeid)
+
+    def proofs(self) -> set[Proof]:
+        """Of the tests that passed, less what another one that did not would prove, too."""
+        refuted = {proof for test in self._failed for proof in self._marks.get(test, ())}
+        return {proof for test in self._passed for proof in self._marks.get(test, ())} - refuted
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the tests with marks, or those that pytest's words choose among them, and write the table."""
+    recorder = Recorder()
+    status = pytest.main(["-m", "platform", *words], plugins=[recorder])
+    made = table(recorder.proofs())
+    write(made)
+    lost = [line for line in table(marked()).splitlines() if not re.search(f"^{re.escape(line)}$", made, re.M)]
+    print("\n".join(["not proven by this run:", *lost] if lost else ["docs/platforms.md is written"]))
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
