@@ -38,9 +38,9 @@ class _Columns(NamedTuple):
 
 class Extents:
     """All extents, ascending and disjoint, a column per attribute. `bits`, `address`, `size` are
-    the descriptor's words; `record` is its index in `raw`, where each takes `length`
-    bytes, of little-endian words. `good`:
-    what it says of blocks is consistent. `blocks`: numbers of the extents that hold blocks."""
+    the descriptor's words; `record` is its index in `raw`, where each takes `length` bytes, of
+    little-endian words. `good`: what it says of blocks is consistent. `blocks`: numbers of the
+    extents that hold blocks."""
 
     def __init__(self, layout: Extent, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]) -> None:
         self.layout = layout

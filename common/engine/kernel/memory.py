@@ -68,8 +68,9 @@ def packed(typecode: str, values: Iterable[int]) -> array[int]:
 
 
 def c_words(words: Sequence[int], arch: Arch) -> tuple[CArray, int]:
-    """Words as the target has them in memory, and how many: two arguments."""
-    return c_array(bytearray(arch.pack(words))), len(words)
+    """Words as the target has them in memory, and how many: two arguments. Larger numbers, which
+    refer to nothing, become 0."""
+    return c_array(bytearray(arch.pack([word if word <= arch.mask else 0 for word in words]))), len(words)
 
 
 def zeros(typecode: str, count: int) -> array[int]:
