@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#define LIKELY_BLOCK 64u /* bytes: of most programs' blocks the mean is more */
 #define CHUNK (1u << 12) /* blocks added up together: their sizes and marks fit the first cache */
 
 API void fl_blocks_free(blocks *b) {
@@ -70,6 +71,9 @@ slot *ensure_slot(blocks *b, uint64_t address) {
         place_table(b, b->tables, made);
         b->table_count++;
         s = slot_of(b, address);
+        if (b->count - b->counted > TABLE_SLOTS) /* as the last one, it will be full */
+            ready_pages(made.slots, TABLE_SLOTS * sizeof *made.slots);
+        b->counted = b->count;
     }
     b->recent.key = key;
     b->recent.slots = s - ((address >> b->slot_shift) & (TABLE_SLOTS - 1));
@@ -117,6 +121,30 @@ int grow_blocks(blocks *b) {
         return NO_MEMORY;
     b->capacity = b->capacity < MAX_BLOCKS ? b->capacity : MAX_BLOCKS;
     return DONE;
+}
+
+/* Have space for the blocks of a large heap, of which `start` to `end` is about to be walked. It
+ * would be moved often as it grew, and first used in small pages. Of what is not used in the end,
+ * nothing is ever in memory. */
+void reserve_blocks(blocks *b, uint64_t start, uint64_t end) {
+    uint64_t likely = (end - start) / LIKELY_BLOCK, capacity = b->count + likely;
+    capacity = capacity < MAX_BLOCKS ? capacity : MAX_BLOCKS;
+    if (likely / 2 <= b->capacity - b->count || capacity <= b->capacity || likely * sizeof *b->sizes < LARGE_ARRAY)
+        return;
+    uint32_t *sizes = alloc_large(capacity * sizeof *sizes);
+    uint8_t *states = alloc_large(capacity * sizeof *states);
+    if (!sizes || !states) { /* they grow as they can */
+        FREE_ALL(sizes, states);
+        return;
+    }
+    if (b->count) {
+        memcpy(sizes, b->sizes, b->count * sizeof *sizes);
+        memcpy(states, b->states, b->count * sizeof *states);
+    }
+    FREE_ALL(b->sizes, b->states);
+    b->sizes = sizes;
+    b->states = states;
+    b->capacity = capacity;
 }
 
 int add_jump(blocks *b, uint64_t start) {

@@ -57,11 +57,13 @@ typedef struct blocks {
     LIST(jump) jumps; /* ascending */
     uint64_t lowest, last_start, floor; /* floor: where the next block may start */
     LIST(struct blocks *) spares; /* see spare_blocks */
+    uint32_t counted;             /* blocks, when the last table was made */
     bool pending; /* the last block's state awaits the next chunk's PREV_INUSE bit */
 } blocks;
 
 slot *ensure_slot(blocks *b, uint64_t address);
 int grow_blocks(blocks *b);
+void reserve_blocks(blocks *b, uint64_t start, uint64_t end);
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size);
 int add_jump(blocks *b, uint64_t start);
 blocks *fl_blocks_new(unsigned granule_shift, unsigned threads);

@@ -13,7 +13,7 @@ static void clear(blocks *b) {
             else
                 *s = (slot){0, 0, 0};
         }
-    b->count = 0;
+    b->count = b->counted = 0;
     b->samples.count = b->bigs.count = b->jumps.count = 0;
     b->lowest = b->last_start = b->floor = 0;
     b->pending = false;

@@ -65,6 +65,9 @@ static void walk_until(chunk_walk *given, const piece *p, uint64_t stop) {
     uint64_t first, at = w->chunk, end = w->end, count = piece_words(p, &first);
     const uint8_t *data = p->data + (first - p->address);
     blocks *b = w->into;
+    uint64_t last = first + count * WORD < end ? first + count * WORD : end;
+    if (at < last)
+        reserve_blocks(b, at, stop < last ? stop : last);
     /* prefetched up to here: else each header waits for the one before */
     uint64_t fetched = at + WORD - first;
     int code = DONE;
