@@ -52,7 +52,7 @@ class Run:
 
     def _execute(self, insn: Any) -> int:
         """Execute an instruction; the address of the next one, 0 at the end."""
-        name, operands, after = insn.insn_name(), insn.operands, insn.address + 4
+        name, operands, after = insn.insn_name(), insn.operands, int(insn.address) + 4
         if name == "ret" and not operands:
             return self._registers[_LINK]
         if name in ("b", "bl", "br", "blr"):
@@ -61,7 +61,7 @@ class Run:
             target = operands[0].imm if operands[0].type == _IMMEDIATE else self._value(operands[0])
             if name in ("bl", "blr"):
                 self._registers[_LINK] = after
-            return target & _MASK
+            return int(target) & _MASK
         if name in _LOADS or name in ("str", "stp"):
             self._move(insn, name, operands)
         elif name not in _NOTHING:

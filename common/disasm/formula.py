@@ -35,9 +35,12 @@ class Unknown(Exception):
 
 def value(target: Target, function: int, *arguments: int) -> Optional[int]:
     """What the function returns for one or two arguments; None: unknown. Raises CapstoneMissing."""
-    run = {"x86-64": _Run, "AArch64": aarch64_formula.Run}.get(target.arch.name)
     try:
-        return run(target, arguments).result(function) if run is not None else None
+        if target.arch.name == "x86-64":
+            return _Run(target, arguments).result(function)
+        if target.arch.name == "AArch64":
+            return aarch64_formula.Run(target, arguments).result(function)
+        return None
     except (Unknown, aarch64_formula.Unknown, UnreadableMemory):
         return None
 

@@ -23,7 +23,15 @@ PAGE = ROOT / "docs" / "platforms.md"
 ROWS = {
     "Doors": (
         *("cores, on the command line", "cores, in GDB", "cores, in LLDB", "live, on the command line", "live, in GDB", "live, in LLDB"),
-        *("cores of gcore", "minidumps", "`--fork`", "`count`", "`count --inject`, `track`", "a wheel with the C kernel"),
+        *(
+            "cores of gcore",
+            "minidumps",
+            "`--fork`",
+            "`count`, in GDB and by it",
+            "`count`, in LLDB",
+            "`count --inject`, `track`",
+            "a wheel with the C kernel",
+        ),
     ),
     "Allocators": (
         *(
