@@ -14,7 +14,7 @@ SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv kernel bytecode demo test all-tests test-matrix test-arm64 platforms lint bench fuzz fuzz-guided clean test-tools
+.PHONY: help venv kernel bytecode demo test all-tests test-matrix test-arm64 platforms lint bench fuzz fuzz-guided clean test-tools machine-tools
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -32,14 +32,14 @@ all-tests: venv kernel bytecode
 	@$(PYTEST) --collect-only --quiet >/dev/null || true
 	env -u MAKEFLAGS -u MFLAGS $(PYTEST) $(ALL) --durations=10
 
-test-matrix: test-tools venv kernel bytecode ## the tests of many libc, debugger and Python versions, and all tests without the kernel
+test-matrix: machine-tools venv kernel bytecode ## the tests of many libc, debugger and Python versions, and all tests without the kernel
 	$(PYTEST) $(ALL) -m matrix --hypothesis-profile=random
 	FINDLEAKS_PURE=1 $(PYTEST) $(ALL) -m 'not matrix and not slow' --hypothesis-profile=random
 
-test-arm64: test-tools venv ## tests of the heart, and of GDB, LLDB and live processes, inside an emulated Debian of AArch64
+test-arm64: machine-tools venv ## tests of the heart, and of GDB, LLDB and live processes, inside an emulated Debian of AArch64
 	$(BIN)/python tests/support/arm64_tests.py
 
-platforms: test-tools venv kernel bytecode ## run the tests that prove what docs/platforms.md says, and write its table of those that passed
+platforms: machine-tools venv kernel bytecode ## run the tests that prove what docs/platforms.md says, and write its table of those that passed
 	$(BIN)/python tests/support/platforms.py
 
 lint: venv kernel ## ruff, mypy --strict, the kernel's warnings, and the tree's own rules
@@ -89,6 +89,9 @@ clean: ## remove the virtual environment and all that was built
 
 test-tools:
 	@sh tests/support/install.sh
+
+machine-tools:
+	@sh tests/support/install.sh machines
 
 $(VENV)/.installed: setup.py pyproject.toml tests/support/venv.sh
 	@sh tests/support/venv.sh '$(PYTHON)' $(VENV) .

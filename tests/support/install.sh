@@ -17,18 +17,6 @@ aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
 i686-linux-gnu-gcc gcc-i686-linux-gnu
 /usr/i686-linux-gnu/include/stdlib.h libc6-dev-i386-cross
 /lib/ld-linux.so.2 libc6-i386
-riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
-/usr/riscv64-linux-gnu/include/stdlib.h libc6-dev-riscv64-cross
-arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf
-/usr/arm-linux-gnueabihf/include/stdlib.h libc6-dev-armhf-cross
-powerpc64le-linux-gnu-gcc gcc-powerpc64le-linux-gnu
-/usr/powerpc64le-linux-gnu/include/stdlib.h libc6-dev-ppc64el-cross
-s390x-linux-gnu-gcc gcc-s390x-linux-gnu
-/usr/s390x-linux-gnu/include/stdlib.h libc6-dev-s390x-cross
-qemu-system-aarch64 qemu-system-arm
-qemu-system-riscv64 qemu-system-misc
-qemu-system-ppc64le qemu-system-ppc
-qemu-system-i386 qemu-system-x86
 g++ g++
 /usr/include/stdlib.h libc6-dev
 dpkg:libc6-dbg libc6-dbg
@@ -56,6 +44,23 @@ sqlite3 sqlite3
 cargo cargo
 go golang-go
 '
+
+# Of which cores of other machines are made, by `sh install.sh machines`.
+machines='
+riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
+/usr/riscv64-linux-gnu/include/stdlib.h libc6-dev-riscv64-cross
+arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf
+/usr/arm-linux-gnueabihf/include/stdlib.h libc6-dev-armhf-cross
+powerpc64le-linux-gnu-gcc gcc-powerpc64le-linux-gnu
+/usr/powerpc64le-linux-gnu/include/stdlib.h libc6-dev-ppc64el-cross
+s390x-linux-gnu-gcc gcc-s390x-linux-gnu
+/usr/s390x-linux-gnu/include/stdlib.h libc6-dev-s390x-cross
+qemu-system-aarch64 qemu-system-arm
+qemu-system-riscv64 qemu-system-misc
+qemu-system-ppc64le qemu-system-ppc
+qemu-system-i386 qemu-system-x86
+'
+[ "${1:-}" != machines ] || needs=$needs$machines
 
 there() {
     case $1 in
