@@ -121,9 +121,9 @@ def bad_cores(tmp: Path, core: Path) -> Iterator[tuple[str, Path]]:
     shutil.copy(sys.executable, tmp / "program")
     yield "not a core", tmp / "program"
     other = bytearray(core.read_bytes())
-    other[18:20] = (243).to_bytes(2, "little")
-    (tmp / "arm").write_bytes(other)
-    yield "RISC-V", tmp / "arm"
+    other[18:20] = (258).to_bytes(2, "little")
+    (tmp / "other").write_bytes(other)
+    yield "LoongArch", tmp / "other"
 
 
 def test_bad_files_are_one_clear_line(core: Path, tmp_path: Path) -> None:

@@ -36,6 +36,16 @@ def check_warnings(warnings: list[str]) -> None:
 
 
 @pytest.mark.platform("AArch64", "cores, on the command line")
+@pytest.mark.platform("i386", "cores, on the command line")
+@pytest.mark.platform("ARM", "cores, on the command line")
+@pytest.mark.platform("RISC-V", "cores, on the command line")
+@pytest.mark.platform("PowerPC64", "cores, on the command line")
+@pytest.mark.platform("s390x", "cores, on the command line")
+@pytest.mark.platform("i386", "glibc", of="2.36")
+@pytest.mark.platform("ARM", "glibc", of="2.36")
+@pytest.mark.platform("RISC-V", "glibc", of="2.43")
+@pytest.mark.platform("PowerPC64", "glibc", of="2.36")
+@pytest.mark.platform("s390x", "glibc", of="2.36")
 def test_every_block_is_called_what_it_is(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     blocks, warnings = truth.ask(str(core))
@@ -69,6 +79,11 @@ def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
 
 
 @pytest.mark.platform("AArch64", "cores, in GDB", "cores, in LLDB")
+@pytest.mark.platform("i386", "cores, in GDB", "cores, in LLDB")
+@pytest.mark.platform("ARM", "cores, in GDB", "cores, in LLDB")
+@pytest.mark.platform("RISC-V", "cores, in GDB")
+@pytest.mark.platform("PowerPC64", "cores, in GDB", "cores, in LLDB")
+@pytest.mark.platform("s390x", "cores, in GDB", "cores, in LLDB")
 def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     some = [hex(one.address) for one in records if one.category in ("register", "stack", "tls", "chain", "cycle", "mmapped")][:24]

@@ -39,6 +39,13 @@ def test_glibc(machine: Machine, tmp_path: Path) -> None:
     foreign_truth.check_all(programs, machine=machine)
 
 
+@pytest.mark.platform("i386", "musl's mallocng", of="1.2.3")
+@pytest.mark.platform("ARM", "musl's mallocng", of="1.2.3")
+@pytest.mark.platform("PowerPC64", "musl's mallocng", of="1.2.3")
+@pytest.mark.platform("PowerPC64", "jemalloc", of="5.3.0")
+@pytest.mark.platform("s390x", "musl's mallocng", of="1.2.3")
+@pytest.mark.platform("s390x", "jemalloc", of="5.3.0")
+@pytest.mark.platform("RISC-V", "jemalloc", of="5.3")
 @of_each(MORE)
 def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
     suite = foreign_truth.OLDEST[machine]
@@ -56,6 +63,10 @@ def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
     foreign_truth.check_all(programs, machine=machine)
 
 
+@pytest.mark.platform("i386", "whole stacks")
+@pytest.mark.platform("RISC-V", "whole stacks")
+@pytest.mark.platform("PowerPC64", "whole stacks", "pages of 64 KiB")
+@pytest.mark.platform("s390x", "whole stacks")
 @of_each([machine for machine in MORE if machine is not foreign.ARMHF])  # ARM's tables for unwinding are not read
 def test_stacks(machine: Machine, tmp_path: Path) -> None:
     """Whole stacks, with a signal's frame and a call to nowhere, each as GDB has it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -103,28 +102,3 @@ def test_not_permitted(counter: Callable[..., Counter], tmp_path: Path) -> None:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert one.runs()
-
-
-def test_a_32_bit_process_is_refused(tmp_path: Path) -> None:
-    """A program of 32 bits that sleeps, written by hand as there may be no 32-bit compiler: pause() in a loop."""
-    code = b"\xb8\x1d\x00\x00\x00\xcd\x80\xeb\xf7"  # mov $29, %eax (pause); int $0x80; jmp back
-    entry = 0x08048000 + 52 + 32
-    head = b"\x7fELF\1\1\1" + bytes(9) + struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, entry, 52, 0, 0, 52, 32, 1, 0, 0, 0)
-    segment = struct.pack("<IIIIIIII", 1, 0, 0x08048000, 0x08048000, 84 + len(code), 84 + len(code), 5, 4096)
-    path = tmp_path / "sleeper"
-    path.write_bytes(head + segment + code)
-    path.chmod(0o755)
-    try:
-        child = subprocess.Popen([str(path)])
-    except OSError:
-        pytest.skip("this kernel runs no 32-bit programs")
-    try:
-        assert wait_for(lambda: child.poll() is not None or state(child.pid, child.pid) == "S")
-        if child.poll() is not None:
-            pytest.skip("this kernel runs no 32-bit programs")
-        message = refusal(child.pid)
-        assert "i386 (32-bit)" in message
-        assert "x86-64" in message
-    finally:
-        child.kill()
-        child.wait()

@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     if (!library) return 2;
     *(void **)&hold_here = dlsym(library, "hold_here");
     pthread_barrier_init(&together, NULL, THREADS);
-    for (int i = 0; i < THREADS; i++) generators[i].state = 77777u * (unsigned)(i + 1);
+    for (int i = 0; i < THREADS; i++) seed(&generators[i], 77777u * (unsigned)(i + 1));
     for (int i = 1; i < THREADS; i++)
         if (pthread_create(&handle, NULL, run, &generators[i])) return 2;
     pthread_barrier_wait(&together);

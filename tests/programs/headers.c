@@ -62,7 +62,8 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     header = (size_t)atoi(argv[1]);
     lengths = argc > 3 && argv[3][0] == 'l';
-    struct rng r = {88172645463325252u};
+    struct rng r;
+    seed(&r, 88172645463325252u);
     hold_some((unsigned)atoi(argv[2]), usual, 10, "header");
     hold_some(3, rare, 3, "header-rare");
     lose_some();

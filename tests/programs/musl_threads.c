@@ -8,7 +8,7 @@
 
 static __thread void *volatile held[600]; /* more than musl has room for in its own data */
 static pthread_t handles[ENDED];
-static struct rng generators[ENDED + 2] = {{11}, {22}, {33}, {44}, {55}};
+static struct rng generators[ENDED + 2] = {{{11}}, {{22}}, {{33}}, {{44}}, {{55}}};
 static hidden returned[ENDED];
 static hidden nothing_in[9] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
 static atomic_int gone;

@@ -84,6 +84,7 @@ class Terminal:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             try:
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
                 # Without a size LLDB does not take it for a terminal.
                 fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 50, 120, 0, 0))
                 os.execvpe(words[0], list(words), environment(**more))
