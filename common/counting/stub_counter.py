@@ -152,8 +152,10 @@ class Injected:
             with running.rules.lock:
                 stacks.append(Counted(count, self._names.named(keys), end))
         unsure, events = running.counter(UNSURE), running.counter(EVENTS)
-        events = min(events, self.wanted.events or events)
         matched = sum(one.count for one in stacks) + lost
+        # Without a scope all calls match. A child that a signal's handler forked in the stub may
+        # have been counted as an event, but at no stack.
+        events = min(events, self.wanted.events or events) if self._scoped != Scoped() else matched + unsure
         stacks.sort(key=lambda one: -one.count)
         return Table(events, matched, elapsed, stacks, finished, outcome, lost, unsure, (*running.notes, *self._names.warnings))
 

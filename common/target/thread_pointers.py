@@ -15,18 +15,22 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target, Thread
 from findleaks.target.elf import occurrences
-from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.ranges import holding, nonzero_pieces
 
 _MOST_OF_STACK = 16 << 20  # bytes searched: of the used part of one stack
+_MOST_OF_STACKS = 256 << 20  # of all of these
 _MOST_OF_REGION = 1 << 20  # of one region
 _MOST = 64 << 20  # of all regions
+_MOST_SEARCHED = 1 << 30  # of all regions, once for each thread
 _MOST_VOTERS = 256  # threads
+_MOST_PLACES = 1 << 12  # of a number in one piece of memory that are looked at
 _TID_WITHIN = 0x400  # bytes from the thread pointer that hold the thread id
 
 
@@ -38,14 +42,14 @@ def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
     found = {thread.tid: thread.thread_pointer for thread in threads if thread.thread_pointer}
     if len(found) == len(threads):
         return list(threads)
-    for thread in threads:
-        if thread.tid not in found:
-            own = next(_blocks_in_stack(target, thread.sp), 0)
-            if own and own not in found.values():
-                found[thread.tid] = own
+    taken = set(found.values())
+    for thread, start, end in _used_stacks(target, [thread for thread in threads if thread.tid not in found]):
+        own = next(_blocks_between(target, start, end), 0)
+        if own and own not in taken:
+            found[thread.tid] = own
+            taken.add(own)
     missing = {thread.tid for thread in threads} - set(found)
     if missing:
-        taken = set(found.values())
         others = []
         for candidate in _blocks_anywhere(target):
             if candidate not in taken:
@@ -79,11 +83,15 @@ def _with_pointer(target: Target, thread: Thread, pointer: int) -> Thread:
     return replace(thread, registers=registers, thread_pointer=pointer, words=(*thread.words, pointer))
 
 
-def _blocks_in_stack(target: Target, sp: int) -> Iterator[int]:
-    """Thread control blocks in the stack that `sp` points into, from `sp` upward."""
-    for region in target.regions():
-        if sp in region and region.writable:
-            yield from _blocks_between(target, sp, min(region.end, sp + _MOST_OF_STACK))
+def _used_stacks(target: Target, threads: Iterable[Thread]) -> Iterator[tuple[Thread, int, int]]:
+    """Each thread's stack from its stack pointer upward, until together they are too large."""
+    regions, left = target.regions(), _MOST_OF_STACKS
+    for thread in threads:
+        region = holding(regions, thread.sp)
+        if region is not None and region.writable:
+            size = min(region.end - thread.sp, _MOST_OF_STACK, left)
+            left -= size
+            yield thread, thread.sp, thread.sp + size
 
 
 def _blocks_anywhere(target: Target) -> Iterator[int]:
@@ -137,16 +145,14 @@ _NEAR = 1 << 20  # bytes of variables above a thread pointer
 def _below_variables(target: Target, threads: Sequence[Thread]) -> dict[int, int]:
     """Thread pointers by thread id."""
     places: dict[int, int] = {}
-    for thread in threads:
-        for region in target.regions():
-            if thread.sp in region and region.writable:
-                places.update(_ids(target, thread.sp, min(region.end, thread.sp + _MOST_OF_STACK), {thread.tid}))
+    for thread, start, end in _used_stacks(target, threads):
+        places.update(_ids(target, start, end, {thread.tid}))
     missing = {thread.tid for thread in threads} - set(places)
-    left = _MOST
+    left = _MOST_SEARCHED
     regions = [region for region in target.regions() if region.writable and not region.name.startswith("/")]
     for region in sorted(regions, key=lambda region: (region.end - region.start, region.start)):
-        size = min(region.end - region.start, _MOST_OF_REGION, left)
-        left -= size
+        size = min(region.end - region.start, _MOST_OF_REGION, left // max(1, len(missing)))
+        left -= size * len(missing)
         if missing and size:
             places.update(_ids(target, region.start, region.start + size, missing))
             missing -= set(places)
@@ -164,7 +170,8 @@ def _ids(target: Target, start: int, end: int, tids: set[int]) -> dict[int, int]
     for piece in nonzero_pieces(target, start, end):
         data = bytes(piece.data)
         for tid in tids - set(found):
-            for at in occurrences(data, struct.pack(target.arch.word_format[0] + "I", tid)):
+            wanted = struct.pack(target.arch.word_format[0] + "I", tid)
+            for at in islice(occurrences(data, wanted), _MOST_PLACES if tid else 0):
                 address = piece.address + at
                 if address % 4 == 0 and (_ring_before(target, address) or _itself_before(target, address)):
                     found[tid] = address

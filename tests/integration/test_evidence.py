@@ -36,7 +36,7 @@ def test_only_words_that_the_program_did_not_write_excuse(program: Path, tmp_pat
 
 def test_blocks_behind_a_file_are_the_allocators() -> None:
     """An allocator's mapping may follow the last one of a file, as the file's .bss does: what is in its blocks is not the file's."""
-    picture = evidence.Picture([evidence.Segment(0x7000, bytes(0x100), "/tmp/own.so")])
+    picture = evidence.Picture([evidence.Segment(0x7000, bytes(0x100), file="/tmp/own.so")])
     for word, foreign in ((0x7010, True), (0x7080, False)):
         assert evidence.is_foreign(evidence.Word(word, 0), picture, [range(0x7000, 0x7020)], ["own.so"]) is foreign
     assert evidence.is_foreign(evidence.Word(0x7080, 0), picture, [], ["program"])
