@@ -9,11 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from findleaks.disasm.aarch64 import decoder
+from findleaks.disasm.emulated_memory import LONGEST, STACK, EmulatedMemory, Unknown
 from findleaks.target.base import Target
-
-LONGEST = 400  # instructions that are executed, at most
-STACK, DEPTH = 0xFFFF_A000_0000_0000, 1 << 12
-"""The end of the emulated stack, a kernel address, which no process maps, and its bytes."""
 
 _SP, _ZERO, _LINK = 31, 32, 30
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's ARM64_OP_...
@@ -21,10 +18,6 @@ _NOTHING = frozenset(("nop", "hint", "bti", "paciasp", "autiasp"))
 _LOADS = {"ldr": 0, "ldur": 0, "ldar": 0, "ldapr": 0, "ldp": 0, "ldrb": 1, "ldrh": 2}
 """Loads without a sign; bytes, 0: those of the register."""
 _MASK = (1 << 64) - 1
-
-
-class Unknown(Exception):
-    """The function does something that is not emulated."""
 
 
 class Run:
@@ -35,7 +28,7 @@ class Run:
         self._decoder, self._known = decoder()
         self._registers = [*arguments, *[0] * (33 - len(arguments))]
         self._registers[_SP] = STACK
-        self._stack: dict[int, int] = {}
+        self._memory = EmulatedMemory(target)
 
     def result(self, at: int) -> int:
         """What it returns. Unknown or UnreadableMemory if that is not seen."""
@@ -118,23 +111,11 @@ class Run:
         for order, one in enumerate(moved):
             width = _LOADS.get(name, 0) or self._number(one.reg)[1]
             if name in _LOADS:
-                self._put(one, self._memory(where + order * width, width))
+                self._put(one, self._memory.load(where + order * width, width))
             else:
-                self._store(where + order * width, width, self._value(one))
+                self._memory.store(where + order * width, width, self._value(one))
         if insn.writeback:
             self._registers[base] = where + operands[-1].imm & _MASK if insn.post_index else where
-
-    def _memory(self, where: int, width: int) -> int:
-        if STACK - DEPTH <= where < STACK:
-            if where not in self._stack or width != 8:
-                raise Unknown
-            return self._stack[where]
-        return int.from_bytes(self._target.read(where, width), "little")
-
-    def _store(self, where: int, width: int, value: int) -> None:
-        if width != 8 or where % 8 or not STACK - DEPTH <= where < STACK:
-            raise Unknown
-        self._stack[where] = value
 
 
 _BINARY: Mapping[str, Callable[[int, int], int]] = {

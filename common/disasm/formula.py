@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Optional
 
 from findleaks.disasm import aarch64_formula
+from findleaks.disasm.emulated_memory import LONGEST, STACK, EmulatedMemory, Unknown
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import RAX, RBP, RDI, RIP, RSI, RSP
@@ -21,16 +22,8 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 from findleaks.target.encoded_numbers import signed
 
-LONGEST = 400  # instructions that are executed, at most
 DECODED_BYTES = 64  # of code that are decoded at once
-STACK, DEPTH = 0xFFFF_A000_0000_0000, 1 << 12
-"""The end of the emulated stack, a kernel address, which no process maps, and its bytes."""
-
 MASK = (1 << 64) - 1
-
-
-class Unknown(Exception):
-    """The function does something that is not emulated."""
 
 
 def value(target: Target, function: int, *arguments: int) -> Optional[int]:
@@ -41,7 +34,7 @@ def value(target: Target, function: int, *arguments: int) -> Optional[int]:
         if target.arch.name == "AArch64":
             return aarch64_formula.Run(target, arguments).result(function)
         return None
-    except (Unknown, aarch64_formula.Unknown, UnreadableMemory):
+    except (Unknown, UnreadableMemory):
         return None
 
 
@@ -49,7 +42,7 @@ class _Run:
     def __init__(self, target: Target, arguments: tuple[int, ...]) -> None:
         self.target = target
         self.registers = [0] * 16
-        self.stack: dict[int, int] = {}
+        self.memory = EmulatedMemory(target)
         self.known: dict[int, Instruction] = {}
         for register, argument in zip((RDI, RSI), arguments):
             self.registers[register] = argument
@@ -135,10 +128,7 @@ class _Run:
         if one.destination >= 0:
             self.registers[one.destination] = number & _mask(one.width)
             return
-        place = self._place(one)
-        if not one.wide or place % 8 or not STACK - DEPTH <= place < STACK:
-            raise Unknown
-        self.stack[place] = number & MASK
+        self.memory.store(self._place(one), one.width, number)
 
     def _place(self, one: Instruction) -> int:
         """The address of the operand in memory."""
@@ -148,23 +138,15 @@ class _Run:
         return one.displacement + base + (self.registers[one.scaled] * one.scale if one.scaled >= 0 else 0) & MASK
 
     def _memory(self, one: Instruction, width: int) -> int:
-        place, mask = self._place(one), _mask(width)
-        if STACK - DEPTH <= place < STACK:
-            if place not in self.stack or mask != MASK:
-                raise Unknown
-            return self.stack[place]
-        return int.from_bytes(self.target.read(place, width), "little")
+        _mask(width)
+        return self.memory.load(self._place(one), width)
 
     def _push(self, number: int) -> None:
         self.registers[RSP] -= 8
-        if not STACK - DEPTH <= self.registers[RSP] < STACK:
-            raise Unknown
-        self.stack[self.registers[RSP]] = number
+        self.memory.store(self.registers[RSP], 8, number)
 
     def _pop(self) -> int:
-        number = self.stack.get(self.registers[RSP])
-        if number is None:
-            raise Unknown
+        number = self.memory.stacked(self.registers[RSP])
         self.registers[RSP] += 8
         return number
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from findleaks.libc.words import word_at
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.words import word_at
 
 _LINE = 128  # longest cache line in bytes; segments are aligned to one
 _MOST = 1 << 20  # bytes of ld.so's data to search: it has 10 KiB; a core's headers may say anything

@@ -19,9 +19,9 @@ from typing import NamedTuple, Optional, TypeVar
 
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.libc.words import word_at
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import inside, merged, nonzero_pieces
+from findleaks.target.words import word_at
 
 PTHREAD_BYTES = 2560  # more than struct pthread to stackblock_size: 1696 in 2.31-2.43 on x86-64
 NO_OFFSET = -PTHREAD_BYTES - 1  # no offset in struct pthread

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from findleaks.errors import UnreadableMemory
-from findleaks.libc.words import word_at
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.elf import PT_TLS, Segment
 from findleaks.target.modules import headers
+from findleaks.target.words import word_at
 
 LINK_MAP = 1600  # bytes of a struct link_map that are read: it has 1,160 in 2.36
 

@@ -26,8 +26,6 @@ class Arch:
     byteorder: Literal["little", "big"]
     address_bits: int  # of addresses that the kernel gives without being asked for higher ones
     red_zone: int  # bytes below the stack pointer that may be in use
-    prstatus_tid: int  # offset of pr_pid in NT_PRSTATUS
-    prstatus_registers: int  # offset of pr_reg
     registers: tuple[str, ...]  # "": the kernel's own, of which programs know nothing
     sp: str
     pc: str
@@ -72,6 +70,16 @@ class Arch:
     # that by this is the caller's return address. 0: there is no such chain.
     back_chain: int = 0
     code_bits: int = -1  # of an address of code; the others select an instruction set
+
+    @property
+    def prstatus_tid(self) -> int:
+        """Offset of pr_pid in NT_PRSTATUS (struct elf_prstatus of linux/elfcore.h)."""
+        return {4: 24, 8: 32}[self.word]
+
+    @property
+    def prstatus_registers(self) -> int:
+        """Offset of pr_reg there."""
+        return {4: 72, 8: 112}[self.word]
 
     @property
     def word_format(self) -> str:
@@ -149,8 +157,6 @@ X86_64 = Arch(
     byteorder="little",
     address_bits=47,
     red_zone=128,
-    prstatus_tid=32,
-    prstatus_registers=112,
     registers=(
         *("r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi"),
         *("orig_rax", "rip", "cs", "eflags", "rsp", "ss", "fs_base", "gs_base", "ds", "es", "fs", "gs"),
@@ -185,8 +191,6 @@ AARCH64 = Arch(
     byteorder="little",
     address_bits=48,
     red_zone=0,  # AAPCS64, 6.4.5.1: what is below the stack pointer may be overwritten at any time
-    prstatus_tid=32,
-    prstatus_registers=112,
     registers=(*(f"x{number}" for number in range(31)), "sp", "pc", "pstate"),
     sp="sp",
     pc="pc",
@@ -221,8 +225,6 @@ I386 = Arch(
     word=4,
     address_bits=32,
     red_zone=0,
-    prstatus_tid=24,
-    prstatus_registers=72,
     byteorder="little",
     registers=(
         *("ebx", "ecx", "edx", "esi", "edi", "ebp", "eax", "ds", "es", "fs", "gs", "orig_eax"),
@@ -255,8 +257,6 @@ ARM = Arch(
     word=4,
     address_bits=32,
     red_zone=0,
-    prstatus_tid=24,
-    prstatus_registers=72,
     byteorder="little",
     registers=(*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr", "orig_r0"),
     sp="sp",
@@ -284,8 +284,6 @@ RISCV64 = Arch(
     name="RISC-V",
     machine=243,
     word=8,
-    prstatus_tid=32,
-    prstatus_registers=112,
     byteorder="little",
     address_bits=47,
     red_zone=0,
@@ -315,8 +313,6 @@ PPC64LE = Arch(
     name="PowerPC64",
     machine=21,
     word=8,
-    prstatus_tid=32,
-    prstatus_registers=112,
     byteorder="little",
     address_bits=47,
     red_zone=288,  # 64-Bit ELF V2 ABI 1.5, 2.2.3.4, protected zone
@@ -351,8 +347,6 @@ S390X = Arch(
     name="s390x",
     machine=22,
     word=8,
-    prstatus_tid=32,
-    prstatus_registers=112,
     byteorder="big",
     address_bits=53,
     red_zone=0,

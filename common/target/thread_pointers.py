@@ -20,9 +20,10 @@ from dataclasses import replace
 from itertools import islice
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Target, Thread
+from findleaks.target.base import Region, Target, Thread
 from findleaks.target.elf import occurrences
 from findleaks.target.ranges import holding, nonzero_pieces
+from findleaks.target.words import word_at
 
 _MOST_OF_STACK = 16 << 20  # bytes searched: of the used part of one stack
 _MOST_OF_STACKS = 256 << 20  # of all of these
@@ -67,14 +68,6 @@ def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
     return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
 
 
-def word_at(target: Target, address: int) -> int:
-    """The word at an address, 0 where it cannot be read."""
-    try:
-        return target.word(address)
-    except UnreadableMemory:
-        return 0
-
-
 def _with_pointer(target: Target, thread: Thread, pointer: int) -> Thread:
     if not pointer:
         return thread
@@ -94,11 +87,16 @@ def _used_stacks(target: Target, threads: Iterable[Thread]) -> Iterator[tuple[Th
             yield thread, thread.sp, thread.sp + size
 
 
-def _blocks_anywhere(target: Target) -> Iterator[int]:
-    """Thread control blocks in anonymous memory, small regions first."""
-    left = _MOST
+def _anonymous(target: Target) -> list[Region]:
+    """Regions of anonymous memory, small ones first."""
     regions = [region for region in target.regions() if region.writable and not region.name.startswith("/")]
-    for region in sorted(regions, key=lambda region: (region.end - region.start, region.start)):
+    return sorted(regions, key=lambda region: (region.end - region.start, region.start))
+
+
+def _blocks_anywhere(target: Target) -> Iterator[int]:
+    """Thread control blocks in anonymous memory."""
+    left = _MOST
+    for region in _anonymous(target):
         size = min(region.end - region.start, _MOST_OF_REGION, left)
         yield from _blocks_between(target, region.start, region.start + size)
         left -= size
@@ -149,8 +147,7 @@ def _below_variables(target: Target, threads: Sequence[Thread]) -> dict[int, int
         places.update(_ids(target, start, end, {thread.tid}))
     missing = {thread.tid for thread in threads} - set(places)
     left = _MOST_SEARCHED
-    regions = [region for region in target.regions() if region.writable and not region.name.startswith("/")]
-    for region in sorted(regions, key=lambda region: (region.end - region.start, region.start)):
+    for region in _anonymous(target):
         size = min(region.end - region.start, _MOST_OF_REGION, left // max(1, len(missing)))
         left -= size * len(missing)
         if missing and size:

@@ -54,7 +54,7 @@ static inline void stop(const hidden *in, unsigned say) {
 
 #elif defined(__aarch64__)
 
-#define RED_ZONE 0 /* AAPCS64: memory below the stack pointer is nobody's */
+#define RED_ZONE 0 /* AAPCS64: memory below the stack pointer may be overwritten at any time */
 #define FORGET_SAVED() __asm__ volatile("" : : : "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "memory")
 
 static inline void clear_vectors(void) {
@@ -130,7 +130,7 @@ static inline void stop(const hidden *in, unsigned say) {
 
 #elif defined(__arm__)
 
-#define RED_ZONE 0 /* AAPCS: memory below the stack pointer is nobody's */
+#define RED_ZONE 0 /* AAPCS: memory below the stack pointer may be overwritten at any time */
 #define FORGET_SAVED() __asm__ volatile("" : : : "r4", "r5", "r6", "r8", "r9", "r10", "memory")
 
 static inline void clear_vectors(void) {

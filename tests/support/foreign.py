@@ -37,7 +37,7 @@ class Machine:
     qemu: tuple[str, ...]
     transport: str  # the module that finds virtio's devices
     device: str  # qemu's name of its 9p device
-    console: str = ""  # that the kernel must be told of
+    console: str = ""  # an argument of the kernel
     memory: str = "3G"
     compiles_for: str = ""  # the triplet that the compiler's name begins with, if it is another one
 
@@ -163,7 +163,7 @@ def _hash(machine: Machine, program: Program) -> str:
 
 
 def run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: Path, patience: int = PATIENCE) -> list[str]:
-    """Start the machine, and wait until it is off. Names of the programs of which there is a core; folder/work/NAME has what they wrote."""
+    """Start the machine, and wait until it is off. Names of the programs of which there is a core; what each wrote is in `folder`."""
     for name, program in programs.items():
         place = folder / "work" / name
         place.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Words of the C library's structures in an untrusted process image."""
+"""Words of structures in an untrusted process image."""
 
 from __future__ import annotations
 
