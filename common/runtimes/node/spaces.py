@@ -269,10 +269,12 @@ class _Reader:
         return []
 
     def _page(self, page: int) -> Optional[Range]:
-        """A read-only page, at `page` or at what points back to it; its end and size are there."""
+        """A read-only page, at `page` or at what points back to it; its end and size are there. All
+        but the last one are whole chunks."""
         words = self.memory.words(page, 16) if page % 8 == 0 else None
         for word in words or ():
-            start, size = word & -CHUNK, word % CHUNK
-            if size and size in (words or ()) and (start == page or page in (self.memory.words(start, 4) or ())):
+            start = word - 1 & -CHUNK
+            size = word - start
+            if word and size in (words or ()) and (start == page or page in (self.memory.words(start, 4) or ())):
                 return Range(start, word)
         return None
