@@ -15,7 +15,7 @@ import pytest
 import truth
 from accuracy import FLAGS, SOURCE
 from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
-from foreign import ARM64, ARM64_16K
+from foreign import ARM64, ARM64_16K, ARM64_MTE, Machine
 from foreign_runtimes import functions
 from mallocs_mimalloc import settle
 
@@ -233,10 +233,20 @@ def test_pages_of_16_kib(tmp_path: Path) -> None:
 
 @pytest.mark.platform("AArch64", "tags in pointers")
 @pytest.mark.matrix
-def test_tags_of_pointers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("machine", "words", "tunables", "least"),
+    [(ARM64, (), {}, 5), (ARM64_MTE, ("own",), {"GLIBC_TUNABLES": "glibc.mem.tagging=3"}, 5000)],
+    ids=("of the program", "of malloc"),
+)
+def test_tags_of_pointers(machine: Machine, words: tuple[str, ...], tunables: dict[str, str], least: int, tmp_path: Path) -> None:
+    """Those that a program writes itself, as HWASan's, and those of glibc's malloc, which the processor checks (MTE)."""
     built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "tagged.c", tmp_path / "tagged", *FLAGS, "-O1")
-    made = foreign.picture(ARM64, foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./tagged",), (built,)))
-    said = {~int(address, 16) & (1 << 64) - 1: kind for kind, address in (line.split() for line in made.output.splitlines()[:-1])}
+    program = foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./tagged", *words), (built,), tunables)
+    made = foreign.picture(machine, program)
+    tags = {~int(line.split()[1], 16) >> 56 & 0xFF for line in made.output.splitlines()[:-1]}
+    assert (len(tags) > 10) == bool(words)
+    said = {~int(address, 16) & (1 << 56) - 1: kind for kind, address in (line.split() for line in made.output.splitlines()[:-1])}
     blocks, _ = truth.ask(str(made.core))
     assert {int(block["address"], 16): block["kind"] for block in blocks if int(block["address"], 16) in said} == said
     assert set(said.values()) == {"reachable", "possible", "definite", "indirect"}
+    assert len(said) >= least

@@ -40,6 +40,7 @@ class Machine:
     console: str = ""  # an argument of the kernel
     memory: str = "3G"
     compiles_for: str = ""  # the triplet that the compiler's name begins with, if it is another one
+    emulator: str = ""  # Debian's suite whose qemu is taken; "": what is installed
 
     @property
     def compiler(self) -> str:
@@ -56,6 +57,8 @@ ARM64 = Machine(
 )
 ARM64_16K = replace(ARM64, kernel=("trixie", "linux-image-arm64-16k"))
 """The same with pages of 16 KiB."""
+ARM64_MTE = replace(ARM64, qemu=tuple("virt,mte=on" if word == "virt" else word for word in ARM64.qemu), emulator="trixie")
+"""The same with the memory tagging extension, whose tags QEMU 7.2 writes to wrong places."""
 RISCV64 = Machine(
     "riscv64",
     "riscv64-linux-gnu",
@@ -157,6 +160,7 @@ def _hash(machine: Machine, program: Program) -> str:
     made = hashlib.sha256(INIT.read_bytes())
     made.update(json.dumps([machine.qemu, program.command, sorted(program.environment.items())]).encode())
     made.update((program.tree.parent / "unpacked").read_bytes() + (_kernel(machine).parent / "unpacked").read_bytes())
+    made.update(machine.emulator.encode())
     for file in program.files:
         made.update(file.name.encode() + b"\0" + file.read_bytes())
     return made.hexdigest()[:32]
@@ -175,7 +179,7 @@ def run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: P
     (folder / "initrd").write_bytes(_initrd(machine, folder))
     # Since Linux 7 Debian has it beside its modules.
     (kernel,) = (*(_kernel(machine) / "boot").glob("vmlinu*-*"), *(_kernel(machine) / "usr/lib/modules").glob("*/vmlinuz"))
-    command = [*machine.qemu, "-smp", "2", "-m", machine.memory, "-nographic", "-no-reboot", "-nic", "none"]
+    command = [*_emulator(machine), *machine.qemu[1:], "-smp", "2", "-m", machine.memory, "-nographic", "-no-reboot", "-nic", "none"]
     command += [
         "-kernel",
         str(kernel),
@@ -200,6 +204,18 @@ def run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: P
 def _kernel(machine: Machine) -> Path:
     suite, package = machine.kernel
     return tree(machine, suite, [package], package, dependencies=True)
+
+
+@functools.cache
+def _emulator(machine: Machine) -> list[str]:
+    """The emulator's command; one of another suite is run by the ld.so of that."""
+    if not machine.emulator:
+        return [machine.qemu[0]]
+    folder = debian.cache() / f"qemu-{machine.emulator}"
+    debian.unpacked(machine.emulator, ["qemu-system-arm"], folder, {}, dependencies=True)
+    root, triplet = folder / "root", "x86_64-linux-gnu"
+    loader = [str(root / "lib64/ld-linux-x86-64.so.2"), "--library-path", str(root / "usr/lib" / triplet)]
+    return [*loader, str(root / "usr/bin" / machine.qemu[0]), "-L", str(root / "usr/share/qemu")]
 
 
 def _initrd(machine: Machine, folder: Path) -> bytes:
