@@ -65,7 +65,8 @@ static int settle_before(chunk_walk *w, const uint8_t *data, uint64_t offset) {
 INLINE uint64_t walk_slot(blocks *b, const uint8_t *data, uint64_t first, uint64_t at, uint64_t stop, uint64_t end, uint64_t *fetched) {
     uint64_t number = b->last_start >> b->slot_shift, slot_end = (number + 1) << b->slot_shift;
     uint64_t flags = (((UINT64_C(1) << b->granule_shift) - 1) | FLAGS) & ~(uint64_t)NON_MAIN_ARENA;
-    uint32_t index = b->count, sampled = (index + SAMPLE - 1) / SAMPLE * SAMPLE; /* the next of which the start is kept */
+    uint32_t index = b->count;
+    uint32_t sampled = (index + SAMPLE - 1) / SAMPLE * SAMPLE; /* whose start must be kept */
     uint32_t *sizes = b->sizes;
     uint8_t *states = b->states;
     unsigned granule = b->granule_shift;
