@@ -67,7 +67,7 @@ def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
 @pytest.mark.platform("RISC-V", "whole stacks")
 @pytest.mark.platform("PowerPC64", "whole stacks", "pages of 64 KiB")
 @pytest.mark.platform("s390x", "whole stacks")
-@of_each([machine for machine in MORE if machine is not foreign.ARMHF])  # ARM's tables for unwinding are not read
+@of_each(MORE)
 def test_stacks(machine: Machine, tmp_path: Path) -> None:
     """Whole stacks, with a signal's frame and a call to nowhere, each as GDB has it."""
     suite, flags = foreign_truth.OLDEST[machine], ("-O2", "-g", "-fasynchronous-unwind-tables")
