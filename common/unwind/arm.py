@@ -89,27 +89,27 @@ class ArmRows:
         return self._returns[key]
 
     def _begun(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
-        """By what the function saved at its beginning: that which has been called, or else one that
-        may have been jumped to at the end of a function of the same file that has been."""
+        """By what the function saved at its beginning: one that the return address says has been
+        called, or else the nearest, called by a pointer, or jumped to by one of the same file."""
         key = (pc, exact, thumb)
         if key not in self._beginnings:
             self._beginnings[key] = list(self._by_beginning(pc, thumb))
-        jumped_to: Optional[Row] = None
+        nearest: Optional[Row] = None
         for row, start in self._beginnings[key]:
             if self._leads(row, returned):
                 called = self._called(returned(row) or 0)
-                if called is None or start - LONGEST_BEFORE_PUSH <= called <= start:
+                if called is not None and start - LONGEST_BEFORE_PUSH <= called <= start:
                     return row
-                if jumped_to is None and self._module(called) == self._module(pc):
-                    jumped_to = row
-        return jumped_to
+                if nearest is None and (called is None or self._module(called) == self._module(pc)):
+                    nearest = row
+        return nearest
 
     def _by_beginning(self, pc: int, thumb: bool) -> Iterator[tuple[Row, int]]:
         """The nearest places before `pc` where a function saves its return address."""
-        code = self._reader()
-        if code is None or not self._executable(pc):
+        code, module = self._reader(), self._module(pc)
+        if code is None or module is None or not self._executable(pc):
             return
-        low = max(pc - FARTHEST_PUSH, 0)
+        low = max(pc - FARTHEST_PUSH, module.start)
         try:
             data = self._target.read(low, pc - low)
         except UnreadableMemory:
