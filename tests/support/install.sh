@@ -47,6 +47,7 @@ go golang-go
 
 # Of which cores of other machines are made, by `sh install.sh machines`.
 machines='
+aarch64-linux-gnu-g++ g++-aarch64-linux-gnu
 riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
 /usr/riscv64-linux-gnu/include/stdlib.h libc6-dev-riscv64-cross
 arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf
