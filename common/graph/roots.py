@@ -13,7 +13,9 @@ from findleaks.graph.unread import Unread
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import region_index, subtract
+from findleaks.target.elf import PF_W, PT_LOAD
+from findleaks.target.modules import headers
+from findleaks.target.ranges import merged, region_index, subtract
 from findleaks.target.tags import untagged_word
 
 _KERNEL_PAGES = ("[vvar", "[vdso", "[vsyscall")
@@ -46,7 +48,25 @@ def root_ranges(
     `stack_at`: as for `dead_ranges`."""
     candidates = root_regions(target.regions())
     dead = dead_ranges(target, engine, candidates, stack_at)
-    return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead])
+    return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead, *page_beginnings(target)])
+
+
+def page_beginnings(target: Target) -> list[Range]:
+    """What is mapped only because mappings begin with a page: what a file has before a writable
+    segment, the end of another one, which is text as a rule. Only where that is read-only, as RELRO
+    makes it: musl's malloc takes it for its heap where it can be written."""
+    regions, found = target.regions(), []
+    for module in target.modules():
+        parsed = headers(target.read, module.start, module.end - module.start)
+        loads = [segment for segment in parsed[1] if segment.type == PT_LOAD] if parsed else []
+        starts = [segment.vaddr + module.bias for segment in loads if segment.flags & PF_W]
+        spans = []
+        for start, index in ((start, region_index(regions, start)) for start in starts):
+            if index >= 0 and not regions[index].writable and regions[index].start < start:
+                spans.append(Range(regions[index].start, start))
+        whole = [Range(one.vaddr + module.bias, one.vaddr + module.bias + one.memsz) for one in loads]
+        found += subtract(merged(spans), whole)
+    return sorted(found)
 
 
 def dead_ranges(

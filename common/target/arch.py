@@ -83,6 +83,7 @@ class Arch:
     # that by this is the caller's return address. 0: there is no such chain.
     back_chain: int = 0
     code_bits: int = -1  # of an address of code; the others select an instruction set
+    own_unwind_tables: bool = False  # code has tables of a form of its own; see unwind/ehabi.py
     long_alignment: int = 8  # of 64-bit numbers in structures
 
     @property
@@ -270,6 +271,20 @@ I386 = Arch(
     long_alignment=4,
 )
 
+# mov r7, #__NR_sigreturn or __NR_rt_sigreturn; svc #0: ARM's instructions, those of the kernel's
+# own page (Linux arch/arm/kernel/sigreturn_codes.S), Thumb's. struct sigframe has uc_mcontext at 20
+# and r0 at 12 in that; struct rt_sigframe has a siginfo of 128 before.
+_ARM_SIGNAL_RETURNS = tuple(
+    (code, 20 + 12 + more)
+    for number, more in ((119, 0), (173, 128))
+    for code in (
+        bytes([number]) + b"\x70\xa0\xe3\0\0\0\xef",
+        bytes([number]) + b"\x70\xa0\xe3" + bytes([number]) + b"\0\x90\xef",
+        bytes([number]) + b"\x27\0\xdf",
+        b"\x4f\xf0" + bytes([number]) + b"\x07\0\xdf",
+    )
+)
+
 ARM = Arch(
     name="ARM",
     machine=40,
@@ -283,8 +298,8 @@ ARM = Arch(
     frame_pointer="r11",
     frame_record=None,
     link_register="lr",
-    # DWARF for the Arm Architecture 2023Q3, 4.1
-    dwarf_registers=(*(f"r{number}" for number in range(13)), "sp", "lr", "pc"),
+    # DWARF for the Arm Architecture 2023Q3, 4.1; cpsr is findleaks' own
+    dwarf_registers=(*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"),
     thread_pointer="tpidruro",
     thread_pointer_note=NT_ARM_TLS,  # of 64-bit kernels; see thread_pointers.py
     extra_register_notes=(NT_ARM_VFP,),
@@ -297,6 +312,9 @@ ARM = Arch(
     system_call_number="r7",
     mapping_calls=(192, 91, 45, 163, 220),
     code_bits=~1,  # bit 0: Thumb
+    own_unwind_tables=True,
+    signal_returns=_ARM_SIGNAL_RETURNS,
+    signal_order=(*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"),
 )
 
 RISCV64 = Arch(

@@ -25,3 +25,12 @@ def sleb128(data: bytes, at: int) -> tuple[int, int]:
     """The signed number at `data[at]`, and where it ends; ValueError as `uleb128`."""
     value, end = uleb128(data, at)
     return signed(value, 7 * (end - at)), end
+
+
+def sleb128_bytes(value: int) -> bytes:
+    """The number, encoded."""
+    made = bytearray()
+    while not -64 <= value < 64:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*made, value & 0x7F])

@@ -135,7 +135,7 @@ class ImageTarget(Target):
     def symbols_of(self, module: Module) -> ModuleSymbols:
         found = self._symbols.get(module.start)
         if found is None:
-            found = self._symbols[module.start] = ModuleSymbols(module, self.symbol_tables(module))
+            found = self._symbols[module.start] = ModuleSymbols(module, self.symbol_tables(module), self.arch.code_bits)
         return found
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:

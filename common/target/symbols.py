@@ -18,6 +18,7 @@ from findleaks.target.elf import Table, occurrences, text
 
 _ADDRESSED = (0, 1, 2, 5, 10)  # st_info & 15 of addresses: NOTYPE, OBJECT, FUNC, COMMON, GNU_IFUNC
 _CODE = (0, 2, 10)
+_FUNCTIONS = (2, 10)
 _TLS = 6
 _SHN_ABS = 0xFFF1  # the section of absolute values, which are no addresses
 _MOST_SPELLINGS = 256  # places of a name in a string table that are tried
@@ -26,10 +27,12 @@ _MOST_ENTRIES = 256  # different values tried for that, including those without 
 
 
 class ModuleSymbols:
-    """The symbols of one module, from all its tables; `module.bias` is added to their values."""
+    """The symbols of one module, from all its tables; `module.bias` is added to their values.
+    Of functions' values the bits that are not in `code_bits` are dropped."""
 
-    def __init__(self, module: Module, tables: Sequence[Table]) -> None:
+    def __init__(self, module: Module, tables: Sequence[Table], code_bits: int = -1) -> None:
         self.module = module
+        self._code_bits = code_bits
         self._tables = tables
         self._name = module.path.rsplit("/", 1)[-1]
         self._values: Optional[Sequence[int]] = None  # of all entries, sorted
@@ -85,6 +88,8 @@ class ModuleSymbols:
         _, info, section, value, size = table.fields(row)
         if section in (0, _SHN_ABS) or info & 15 not in _ADDRESSED:
             return None
+        if info & 15 in _FUNCTIONS:
+            value &= self._code_bits
         return Symbol(name, value + self.module.bias, size, self._name)
 
     def _build(self) -> Sequence[int]:
@@ -93,10 +98,14 @@ class ModuleSymbols:
         values: list[int] = []
         for table in self._tables:
             self._firsts.append(len(values))
-            values += _values(table)
+            values += _values(table) if self._code_bits == -1 else self._code_values(table)
         self._order = sorted(range(len(values)), key=values.__getitem__)
         self._values = [values[entry] for entry in self._order]
         return self._values
+
+    def _code_values(self, table: Table) -> list[int]:
+        rows = map(table.fields, struct.iter_unpack(table.form, table.symbols))
+        return [value & self._code_bits if info & 15 in _FUNCTIONS else value for _, info, _, value, _ in rows]
 
     def _entries(self, start: int, end: int) -> Optional[tuple[int, int, bool]]:
         """The preferred symbol of entries with one value: size, table << 32 | st_name, is it code.
@@ -141,8 +150,9 @@ class ModuleSymbols:
 
 def _marks_code(table: Table, name: int) -> bool:
     """Whether this is no symbol of the program's, but marks where code or data begins (ELF for the
-    Arm 64-bit Architecture 2023Q3, 5.7: "$x", "$d")."""
-    return table.strings[name : name + 2] in (b"$x", b"$d") and table.strings[name + 2 : name + 3] in (b"\0", b".")
+    Arm 64-bit Architecture 2023Q3, 5.7: "$x", "$d"; for the Arm Architecture, 5.5.5: "$a", "$t",
+    "$d")."""
+    return table.strings[name : name + 2] in (b"$x", b"$d", b"$a", b"$t") and table.strings[name + 2 : name + 3] in (b"\0", b".")
 
 
 def _values(table: Table) -> Sequence[int]:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Mapped, Module, Range, Region, Thread
+from findleaks.unwind.arm import THUMB, ArmRows
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.unwind.expression import evaluate
 
@@ -60,8 +61,11 @@ class Unwinder:
         # Above the addresses of code, return addresses may have a signature (Arm's pointer
         # authentication), in bits that no mapping has.
         top = self._regions[-1].end - 1 if self._regions else target.arch.mask
-        self.code_mask = (1 << top.bit_length()) - 1 & arch.code_bits
+        self._link_mask = (1 << top.bit_length()) - 1
+        self.code_mask = self._link_mask & arch.code_bits
         self._tables: dict[int, FrameTable] = {}
+        self._arm = ArmRows(target, self.module, self.executable) if arch.own_unwind_tables else None
+        self._status = self._names.index("cpsr") if self._arm is not None else _NO_NUMBER
         self._rows: dict[int, Optional[Row]] = {}
 
     def trace(self, thread: Thread) -> Trace:
@@ -76,7 +80,7 @@ class Unwinder:
         exact = True  # the frame was interrupted here: pc is no return address
         interrupted = self._interrupted(pc, registers)
         while len(frames) < most:
-            row = self.row(pc if exact else pc - 1) if interrupted is None else None
+            row = self._row(pc, exact, registers) if interrupted is None else None
             kept.append(FrameRegisters(registers, frozenset(row.rules) if row is not None else None))
             if row is not None and row.outermost:
                 return Trace(tuple(frames), "")
@@ -120,6 +124,19 @@ class Unwinder:
         found = {self._names.index(name): value for name, value in zip(names, saved) if name in self._names}
         return {**found, self._pc: saved[names.index(arch.pc)]}
 
+    def _row(self, pc: int, exact: bool, registers: dict[int, int]) -> Optional[Row]:
+        """The information at a frame. `exact`: its `pc` is no return address."""
+        row = self.row(pc if exact else pc - 1)
+        if row is not None or self._arm is None:
+            return row
+        thumb = registers.get(self._status, 0) & THUMB if exact else registers.get(self._link, 0) & 1
+
+        def returned(row: Row) -> Optional[int]:
+            caller = self._stepped(row, registers)
+            return caller.get(self._link) if caller is not None and caller[self._sp] >= registers[self._sp] else None
+
+        return self._arm.row(pc, exact, bool(thumb), returned)
+
     def row(self, pc: int) -> Optional[Row]:
         """The call frame information at `pc`, cached."""
         if pc not in self._rows:
@@ -155,6 +172,10 @@ class Unwinder:
 
     def _by_row(self, row: Row, registers: dict[int, int]) -> Optional[tuple[dict[int, int], str]]:
         """By call frame information; None if there is no caller, or memory is missing."""
+        caller = self._stepped(row, registers)
+        return (caller, "cfi") if caller is not None else None
+
+    def _stepped(self, row: Row, registers: dict[int, int]) -> Optional[dict[int, int]]:
         arch = self.target.arch
         try:
             if row.expression:
@@ -175,11 +196,9 @@ class Unwinder:
                 else:
                     caller[register] = value
             if row.return_register != self._pc and row.return_register in caller:  # a link register
-                caller[row.return_register] &= self.code_mask
-                caller[self._pc] = caller[row.return_register]
-            if self._pc not in caller:
-                return None
-            return caller, "cfi"
+                caller[row.return_register] &= self._link_mask
+                caller[self._pc] = caller[row.return_register] & self.code_mask
+            return caller if self._pc in caller else None
         except (UnreadableMemory, Malformed):
             return None
 
@@ -211,6 +230,8 @@ class Unwinder:
     def _outermost(self, registers: dict[int, int]) -> bool:
         """Whether the chain ends here. System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has
         a frame pointer of 0."""
+        if self._arm is not None:
+            return False
         if self.target.arch.back_chain:
             try:
                 return self.target.word(registers[self._sp]) == 0

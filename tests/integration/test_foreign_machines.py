@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import foreign
 import foreign_truth
@@ -15,6 +16,7 @@ import truth
 from accuracy import FLAGS, SOURCE
 from debuggers import PATIENCE, environment, ran
 from foreign import ARM64, MACHINES, Machine
+from foreign_runtimes import functions
 from mallocs_mimalloc import settle
 
 pytestmark = pytest.mark.matrix
@@ -102,22 +104,91 @@ def test_tcmalloc_and_mimalloc(machine: Machine, tmp_path: Path) -> None:
 @pytest.mark.platform("RISC-V", "whole stacks")
 @pytest.mark.platform("PowerPC64", "whole stacks", "pages of 64 KiB")
 @pytest.mark.platform("s390x", "whole stacks")
-@of_each([machine for machine in MORE if machine is not foreign.ARMHF])  # ARM's tables for unwinding are not read
+@pytest.mark.platform("ARM", "whole stacks")
+@of_each(MORE)
 def test_stacks(machine: Machine, tmp_path: Path) -> None:
     """Whole stacks, with a signal's frame and a call to nowhere, each as GDB has it."""
     suite, flags = foreign_truth.OLDEST[machine], ("-O2", "-g", "-fasynchronous-unwind-tables")
     built = foreign_truth.compiled(machine, suite, truth.PROGRAMS / "stacks.c", tmp_path / "stacks", *flags)
-    tree = foreign_truth.tree(machine, suite)
-    programs = {words: foreign.Program(tree, ("./stacks", *words.split()), (built,)) for words in ("", "crash")}
-    for made in foreign.pictures(machine, {words or "waits": one for words, one in programs.items()}).values():
-        found = json.loads(ran("stacks", "--json", "--exe", str(built), "--sysroot", str(tree), str(made.core), check=True).stdout)
-        assert all(stack["complete"] for stack in found["stacks"])
+    check_stacks(machine, foreign_truth.tree(machine, suite), [built])
+
+
+ARM_CODE = {
+    "thumb": ("-mthumb", "-funwind-tables"),
+    "arm": ("-marm", "-funwind-tables"),
+    "without-tables": ("-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
+    "static": ("-static", "-fno-unwind-tables"),
+    "frame-pointers": ("-marm", "-fno-omit-frame-pointer", "-fno-unwind-tables"),
+}
+
+
+@pytest.mark.platform("ARM", "whole stacks")
+def test_stacks_of_arms_code(tmp_path: Path) -> None:
+    """ARM's and Thumb's instructions, with tables and without."""
+    machine, source = foreign.ARMHF, truth.PROGRAMS / "stacks.c"
+    built = [foreign_truth.compiled(machine, "bookworm", source, tmp_path / name, "-O2", *flags) for name, flags in ARM_CODE.items()]
+    check_stacks(machine, foreign_truth.tree(machine, "bookworm"), built)
+
+
+THREAD = ["start_thread", ""]  # the last code is clone's, behind what its symbol covers
+MAIN = ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
+
+
+@pytest.mark.platform("ARM", "whole stacks")
+def test_stacks_of_arms_threads(tmp_path: Path) -> None:
+    """Of threads that stop in code with no table for unwinding, which GDB does not get out of; and of musl's, which have no tables."""
+    machine = foreign.ARMHF
+    tree = foreign_truth.tree(machine, "bookworm")
+    built = foreign_truth.compiled(machine, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    source = truth.PROGRAMS / "stacks.c"
+    musl = [foreign_truth.compiled_for_musl(machine, "bookworm", source, tmp_path / f"musl-{way}", bool(way)) for way in range(2)]
+    programs = {f"{threads} threads": foreign_truth.program(machine, "bookworm", built, threads) for threads in (5, 33)}
+    programs.update({file.name: foreign.Program(tree, (f"./{file.name}",), (file,)) for file in musl})
+    made = foreign.pictures(machine, programs)
+    for threads in (5, 33):
+        stacks = whole_stacks(built, tree, made[f"{threads} threads"].core)
+        assert sum(stack["count"] for stack in stacks) == threads
+        for stack in stacks:
+            assert functions(stack)[2:] in (["worker", *THREAD], MAIN)
+            assert functions(stack)[:2] == ["stop", "hold"]
+    for file in musl:
+        stacks = whole_stacks(file, tree, made[file.name].core)
+        ways = {tuple(functions(stack)): stack["count"] for stack in stacks}
+        begun = {names[names.index("hold") + 1 :]: count for names, count in ways.items() if "hold" in names and "handler" not in names}
+        begun = {names[: names.index("start") + 1]: count for names, count in begun.items()}
+        assert begun == {
+            ("beta", "alpha", "start"): 3,
+            ("gamma_", "alpha", "start"): 2,
+            (*["down"] * 101, "start"): 1,
+            ("by_frame_pointer", "start"): 1,
+        }
+        (handled,) = (names for names in ways if "handler" in names)
+        assert handled[handled.index("raise") :][:3] == ("raise", "faulty", "start")
+        (first,) = (names for names in ways if "main" in names)
+        assert first[-1] == "_start"
+
+
+def whole_stacks(program: Path, tree: Path, core: Path) -> list[dict[str, Any]]:
+    found = json.loads(ran("stacks", "--json", "--exe", str(program), "--sysroot", str(tree), str(core), check=True).stdout)
+    assert all(stack["complete"] for stack in found["stacks"])
+    stacks: list[dict[str, Any]] = found["stacks"]
+    return stacks
+
+
+def check_stacks(machine: Machine, tree: Path, built: Sequence[Path]) -> None:
+    """Frames of stacks.c are GDB's, for each thread, where it waits and where it crashes."""
+    programs = {
+        (file, words): foreign.Program(tree, (f"./{file.name}", *words.split()), (file,)) for file in built for words in ("", "crash")
+    }
+    made = foreign.pictures(machine, {f"{file.name} {words or 'waits'}": one for (file, words), one in programs.items()})
+    for file, words in programs:
+        core = made[f"{file.name} {words or 'waits'}"].core
         mine = {
             thread: [int(frame["address"], 16) for frame in stack["frames"] if not frame.get("inlined")]
-            for stack in found["stacks"]
+            for stack in whole_stacks(file, tree, core)
             for thread in stack["threads"]
         }
-        theirs = by_gdb(built, tree, made.core)
+        theirs = by_gdb(file, tree, core)
         assert mine.keys() == theirs.keys()
         for thread, frames in theirs.items():
             assert mine[thread][: len(frames)] == frames

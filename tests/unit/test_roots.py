@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+
 from fake import FakeTarget, thread
 
 from findleaks.engine.load import load
-from findleaks.graph.roots import root_ranges, root_regions
-from findleaks.target.base import Range, Region
+from findleaks.graph.roots import page_beginnings, root_ranges, root_regions
+from findleaks.target.base import Module, Range, Region
 
 PAGE = 0x1000
 
@@ -61,3 +63,25 @@ def test_a_thread_on_its_alternate_stack_keeps_all_of_its_own() -> None:
     main, other = 0x10000, 0x50000
     target = FakeTarget({main: bytes(PAGE), other: bytes(PAGE)}, names={main: "[stack]"}, threads=[thread(1, sp=other + 0x600)])
     assert Range(main, main + PAGE) in root_ranges(target, load(target.arch), [])
+
+
+def test_what_precedes_a_segment_in_its_first_page_is_no_root_where_it_is_read_only() -> None:
+    """RELRO: read-only bytes of the file before the segment's first, less those of another segment. What can be written may be a heap."""
+    base = 0x10000
+    loads = [(5, 0x0, 0x1100), (6, 0x1E00, 0x1000), (6, 0x5200, 0x100)]  # flags, p_vaddr, p_memsz
+    image = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, len(loads), 0, 0, 0)
+    image += b"".join(struct.pack("<IIQQQQQQ", 1, flags, vaddr, vaddr, vaddr, size, size, PAGE) for flags, vaddr, size in loads)
+    starts = {base: "r-x", base + 0x1000: "r--", base + 0x2000: "rw-", base + 0x5000: "rw-"}
+    target = FakeTarget(
+        {base: image.ljust(PAGE, b"\0"), **{start: bytes(PAGE) for start in starts if start != base}},
+        names=dict.fromkeys(starts, "/lib/l.so"),
+        permissions=starts,
+        modules=[Module("/lib/l.so", base, base, base + 0x6000)],
+    )
+    assert page_beginnings(target) == [Range(base + 0x1100, base + 0x1E00)]
+    assert root_ranges(target, load(target.arch), []) == [
+        Range(base + 0x1000, base + 0x1100),
+        Range(base + 0x1E00, base + 0x2000),
+        Range(base + 0x2000, base + 0x3000),
+        Range(base + 0x5000, base + 0x6000),
+    ]

@@ -1,0 +1,250 @@
+"""How ARM's functions are unwound: by their tables, and where these are missing by their code.
+
+Tables (ehabi.py) hold at calls. GCC makes them for C++, and for C where it is asked to: four fifths
+of glibc's code in Debian have none. There, and where code was interrupted, the ways to a return say
+it, or else the function's beginning (disasm/arm.py). What they say is only taken if the return
+address that they lead to is one: a call is before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.errors import UnreadableMemory
+from findleaks.target.base import Mapped, Module
+from findleaks.target.encoded_numbers import signed
+from findleaks.target.modules import headers
+from findleaks.unwind import ehabi
+from findleaks.unwind.cfi import Row, Rule
+from findleaks.unwind.ehabi import LR, SP, ExceptionTable
+
+if TYPE_CHECKING:
+    from findleaks.disasm.arm import Code, Value
+    from findleaks.disasm.arm import Place as Reached
+
+THUMB = 0x20  # of the program's status register
+LONGEST_START = 256  # bytes from a program's entry point to its call of main's caller
+FARTHEST_PUSH = 4096  # bytes that are searched for where a function saves its return address
+MOST_PUSHES = 16
+LONGEST_BEFORE_PUSH = 64  # bytes of a function before it saves its return address
+_OWN = range(4, 12)  # registers that functions keep for their callers
+_OUTERMOST = Row(return_register=LR, rules={LR: Rule("undefined")})
+
+Returned = Callable[[Row], Optional[int]]
+"""The return address that a row gives, with its lowest bit; None: none, or one further down."""
+
+
+class ArmRows:
+    """Rows for all code of one process. `executable`: whether an address is code's."""
+
+    def __init__(self, target: Mapped, module: Callable[[int], Optional[Module]], executable: Callable[[int], bool]) -> None:
+        self._target, self._module, self._executable = target, module, executable
+        self._tables: dict[int, ExceptionTable] = {}
+        self._entries: dict[int, int] = {}
+        self._returns: dict[tuple[int, bool, bool], Sequence[Row]] = {}
+        self._beginnings: dict[tuple[int, bool, bool], Sequence[tuple[Row, int]]] = {}
+        self._code: Optional[Code] = None
+        self.lacks = ""  # why code is not read
+
+    def row(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
+        """The row that leads to a caller. `exact`: pc was interrupted, and is no return address."""
+        table = self._table(pc if exact else pc - 1)
+        if table is not None and not exact and LR in table.rules:
+            return table
+        found = next((row for row in self._by_returns(pc, exact, thumb) if self._leads(row, returned)), None)
+        if found is None and not exact and self._outermost(pc, thumb):
+            return _OUTERMOST
+        found = found or self._begun(pc, exact, thumb, returned)
+        if found is None and exact and table is not None and self._leads(table, returned):
+            return table
+        return found
+
+    def _table(self, pc: int) -> Optional[Row]:
+        module = self._module(pc)
+        if module is None:
+            return None
+        if module.start not in self._tables:
+            self._tables[module.start] = ExceptionTable(self._target, module)
+        return self._tables[module.start].row(pc)
+
+    def _reader(self) -> Optional[Code]:
+        if self._code is None and not self.lacks:
+            from findleaks.disasm.arm import Code
+            from findleaks.disasm.capstone_loader import CapstoneMissing
+
+            try:
+                self._code = Code(self._target.read)
+            except CapstoneMissing as error:
+                self.lacks = str(error)
+        return self._code
+
+    def _by_returns(self, pc: int, exact: bool, thumb: bool) -> Sequence[Row]:
+        """By what the code will do until it returns; cached."""
+        key = (pc, exact, thumb)
+        code = self._reader()
+        if key not in self._returns:
+            there = code is not None and self._executable(pc)
+            made = (_row_to_return(place) for place in code.returns(pc, thumb, not exact)) if code is not None and there else ()
+            self._returns[key] = [row for row in made if row is not None]
+        return self._returns[key]
+
+    def _begun(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
+        """By what the function saved at its beginning: one that the return address says has been
+        called, or else the nearest, called by a pointer, or jumped to by one of the same file."""
+        key = (pc, exact, thumb)
+        if key not in self._beginnings:
+            self._beginnings[key] = list(self._by_beginning(pc, thumb))
+        nearest: Optional[Row] = None
+        for row, start in self._beginnings[key]:
+            if self._leads(row, returned):
+                called = self._called(returned(row) or 0)
+                if called is not None and start - LONGEST_BEFORE_PUSH <= called <= start:
+                    return row
+                if nearest is None and (called is None or self._module(called) == self._module(pc)):
+                    nearest = row
+        return nearest
+
+    def _by_beginning(self, pc: int, thumb: bool) -> Iterator[tuple[Row, int]]:
+        """The nearest places before `pc` where a function saves its return address."""
+        code, module = self._reader(), self._module(pc)
+        if code is None or module is None or not self._executable(pc):
+            return
+        low = max(pc - FARTHEST_PUSH, module.start)
+        try:
+            data = self._target.read(low, pc - low)
+        except UnreadableMemory:
+            return
+        tried = 0
+        for at in range(len(data) - 2 - len(data) % 2, -1, -2 if thumb else -4):
+            if _saves_link(data[at : at + 4], thumb):
+                start = low + at - _distance_of_arguments(data[max(at - 16, 0) : at], thumb)
+                place = code.reached(start, pc, thumb)
+                made = _row_from_beginning(place) if place is not None else None
+                if made is not None:
+                    yield made, start
+                tried += 1
+                if tried == MOST_PUSHES:
+                    return
+
+    def _leads(self, row: Row, returned: Returned) -> bool:
+        """Whether the row leads to code that has just called, to a signal's return, or to 0."""
+        value = returned(row)
+        if value is None:
+            return False
+        address = value & self._target.arch.code_bits
+        there = self._executable(address) and (_after_call(self._target, address, value & 1) or self._signal_return(address))
+        return there or not address
+
+    def _called(self, returns: int) -> Optional[int]:
+        """The function that the call before a return address called, also by an entry of the PLT;
+        None if by a pointer."""
+        code, bits = self._reader(), self._target.arch.code_bits
+        called = code.called(returns & bits, bool(returns & 1)) if code is not None else None
+        if code is None or called is None:
+            return None
+        slot = code.jump(*called)
+        try:
+            return self._target.word(slot) & bits if slot is not None else called[0]
+        except UnreadableMemory:
+            return called[0]
+
+    def _signal_return(self, address: int) -> bool:
+        try:
+            return any(self._target.read(address, len(code)) == code for code, _ in self._target.arch.signal_returns)
+        except UnreadableMemory:
+            return False
+
+    def _outermost(self, pc: int, thumb: bool) -> bool:
+        """Whether nothing called the function at `pc`: it is the program's first, or a thread's,
+        which ends the thread when what it called returns."""
+        module = self._module(pc)
+        if module is not None and 0 < pc - self._entry(module) <= LONGEST_START:
+            return True
+        code = self._reader()
+        return code is not None and code.exits(pc, thumb)
+
+    def _entry(self, module: Module) -> int:
+        if module.start not in self._entries:
+            found = headers(self._target.read, module.start, module.end - module.start)
+            entry = found[0].entry & self._target.arch.code_bits if found else 0
+            self._entries[module.start] = entry + module.bias if entry else module.end
+        return self._entries[module.start]
+
+
+def _after_call(target: Mapped, address: int, thumb: int) -> bool:
+    """Whether the instruction before an address is a call (BL, BLX)."""
+    try:
+        last = int.from_bytes(target.read(address - 4, 4), "little")
+    except UnreadableMemory:
+        return False
+    if thumb:
+        first, second = last & 0xFFFF, last >> 16
+        return second & 0xFF87 == 0x4780 or (first & 0xF800 == 0xF000 and second & 0xC000 == 0xC000)
+    return last & 0x0F000000 == 0x0B000000 or last & 0xFE000000 == 0xFA000000 or last & 0x0FFFFFF0 == 0x012FFF30
+
+
+def _saves_link(code: bytes, thumb: bool) -> bool:
+    """Whether the instruction pushes lr."""
+    first, second = int.from_bytes(code[:2], "little"), int.from_bytes(code[2:4], "little")
+    if thumb:  # push; push.w, stmdb sp!; str lr, [sp, #-4]!
+        return first & 0xFF00 == 0xB500 or (first == 0xE92D and bool(second & 0x4000)) or (first, second) == (0xF84D, 0xED04)
+    return (second == 0xE92D and bool(first & 0x4000)) or (second, first) == (0xE52D, 0xE004)
+
+
+def _distance_of_arguments(before: bytes, thumb: bool) -> int:
+    """Bytes back from where lr is pushed to where arguments are (of r0 to r3), 0 if they are not: a
+    function that takes any number of arguments puts those on the stack first."""
+    size = 2 if thumb else 4
+    for at in range(len(before) - size, -1, -size):
+        word = int.from_bytes(before[at : at + size], "little")
+        if word & ~0xF == (0xB400 if thumb else 0xE92D0000) and word & 0xF:
+            return len(before) - at
+    return 0
+
+
+def _row_to_return(place: Reached) -> Optional[Row]:
+    """The caller's registers are what they are at the return."""
+    sp, returned = place.registers[SP], place.returned
+    if sp is None or returned is None or not 0 <= sp.base < 16:
+        return None
+    frame = ehabi.Place(sp.base, sp.offset)
+    saved: dict[int, ehabi.Place] = {}
+    rules: dict[int, Rule] = {}
+    for register, value in [*((number, place.registers[number]) for number in _OWN), (LR, returned)]:
+        if value is None:
+            rules[register] = Rule("undefined")
+        elif value.base >= 16 and not value.offset:
+            slot = _place(place, place.loads[value.base - 16])
+            if slot is not None:
+                saved[register] = slot
+        elif (value.base, value.offset) != (register, 0):
+            known = 0 <= value.base < 16
+            rules[register] = Rule("is", 0, ehabi.Place(*value).expression()) if known else Rule("undefined")
+    if LR in rules:
+        return None
+    row = ehabi.row_of(frame, saved)
+    row.rules.update(rules)
+    return row
+
+
+def _place(place: Reached, value: Value) -> Optional[ehabi.Place]:
+    """An address as unwinding has it: from a register, or from what was loaded."""
+    if 0 <= value.base < 16:
+        return ehabi.Place(value.base, value.offset)
+    if value.base < 0:
+        return None
+    inner = _place(place, place.loads[value.base - 16])
+    return inner.loaded().plus(value.offset) if inner is not None else None
+
+
+def _row_from_beginning(place: Reached) -> Optional[Row]:
+    """The stack pointer at first is where a register is now, less what that has been moved by."""
+    for register in (SP, 7, 11):
+        now = place.registers[register]
+        if now is not None and now.base == SP:
+            row = Row(register, -now.offset, return_register=LR)
+            for address, value in place.memory.items():
+                if address.base == SP and value is not None and value.offset == 0 and value.base in (*_OWN, LR):
+                    row.rules.setdefault(value.base, Rule("offset", signed(address.offset & 0xFFFFFFFF, 32)))
+            return row if LR in row.rules else None
+    return None

@@ -1,0 +1,31 @@
+"""ELF images of ARM in memory, with an index of unwinding tables."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Union
+
+BIAS = 0x10000
+INDEX, TABLE, SIZE = 0x1000, 0x1800, 0x2000
+PT_ARM_EXIDX = 0x70000001
+
+
+def relative(to: int, place: int) -> int:
+    """The word at `place` that refers to `to` (prel31)."""
+    return to - place & 0x7FFFFFFF
+
+
+def image(entries: Sequence[tuple[int, Union[int, bytes]]], code: bytes = b"", code_at: int = 0x200) -> bytes:
+    """An image with functions at these addresses: the second word of its entry, or the words of the table that it refers to."""
+    header = b"\x7fELF\x01\x01\x01" + bytes(9) + struct.pack("<HHIIIIIHHHHHH", 3, 40, 1, 0, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+    header += struct.pack("<IIIIIIII", PT_ARM_EXIDX, INDEX, INDEX, INDEX, 8 * len(entries), 8 * len(entries), 4, 4)
+    made, table = bytearray(header.ljust(SIZE, b"\0")), TABLE
+    made[code_at : code_at + len(code)] = code
+    for number, (function, word) in enumerate(entries):
+        place = INDEX + 8 * number
+        if isinstance(word, bytes):
+            made[table : table + len(word)] = word
+            word, table = relative(table, place + 4), table + len(word)
+        made[place : place + 8] = struct.pack("<II", relative(function, place), word)
+    return bytes(made)

@@ -1,0 +1,181 @@
+"""ARM's own tables for unwinding, and its code where there are none."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from typing import Optional, Union
+
+import fake
+import pytest
+from arm_images import BIAS, SIZE, image
+
+from findleaks.target.arch import ARM
+from findleaks.target.base import Module
+from findleaks.unwind.cfi import Row, Rule
+from findleaks.unwind.ehabi import ExceptionTable
+from findleaks.unwind.frames import Unwinder
+
+MODULE = Module("/lib/x.so", BIAS, BIAS, BIAS + SIZE)
+STACK = 0x80000
+CANNOT_UNWIND = 1
+
+
+def row_of(word: Union[int, bytes]) -> Optional[Row]:
+    """Of a function with such an entry, asked of its end."""
+    entries = [(0x100, CANNOT_UNWIND), (0x200, word), (0x300, CANNOT_UNWIND)]
+    target = fake.FakeTarget({BIAS: image(entries)}, permissions={BIAS: "r-x"}, arch=ARM)
+    table = ExceptionTable(target, MODULE)
+    assert table.row(BIAS + 0x50) is table.row(BIAS + 0x100) is table.row(BIAS + 0x300) is None
+    assert table.row(BIAS + 0x200) == table.row(BIAS + 0x2FF)
+    return table.row(BIAS + 0x2FF)
+
+
+def saved(*registers: int) -> dict[int, Rule]:
+    """The rules of registers that were pushed last, in this order of addresses."""
+    return {register: Rule("offset", 4 * at - 4 * len(registers)) for at, register in enumerate(registers)}
+
+
+def routine(number: int, *code: int) -> bytes:
+    """A table of a compact routine: 1 and 2 say how many words more there are."""
+    return words(0x80 | number, *([(len(code) + 1) // 4] if number else []), *code)
+
+
+def words(*data: int) -> bytes:
+    """Bytes as they are in words, the most significant first; filled with `finish`."""
+    whole = bytes(data) + b"\xb0" * (-len(data) % 4)
+    return b"".join(whole[at : at + 4][::-1] for at in range(0, len(whole), 4))
+
+
+POPPED = {
+    # vsp = vsp + 36; pop {r4-r9, lr}; finish
+    (0x08, 0xAD, 0xB0): (13, 36 + 28, saved(4, 5, 6, 7, 8, 9, 14)),
+    # pop {lr}
+    (0x84, 0x00, 0xB0): (13, 4, saved(14)),
+    # vsp = r7; pop {r4-r7}; a later pop of lr
+    (0x97, 0xA3, 0x84, 0x00): (7, 20, saved(4, 5, 6, 7, 14)),
+    # pop {r1-r3}, pop {r4, pc}: the return address is where pc is
+    (0xB1, 0x0E, 0x88, 0x01): (13, 20, saved(1, 2, 3, 4, 14)),
+    # vsp = vsp - 8; pop {r4, lr}
+    (0x41, 0xA8): (13, 0, saved(4, 14)),
+    # vpush {d8-d10}; FSTMFDX {d8}; vpush {d1, d2}; FSTMFDX {d1}; vpush {d16}; then pop {lr}
+    (0xD2, 0xB8, 0xC9, 0x11, 0xB3, 0x10, 0xC8, 0x00, 0x84, 0x00): (13, 24 + 12 + 16 + 12 + 8 + 4, saved(14)),
+    # wR10, wR11; wR1; wCGR0 and 2; an authentication code; then pop {lr}
+    (0xC1, 0xC6, 0x10, 0xC7, 0x05, 0xB4, 0xB5, 0x84, 0x00): (13, 16 + 8 + 8 + 4 + 4, saved(14)),
+    # vsp = vsp + 0x204 + (0x81 << 2); pop {r4, lr}
+    (0xB2, 0x81, 0x01, 0xA8): (13, 0x204 + (0x81 << 2) + 8, saved(4, 14)),
+    # nothing: a leaf function, whose caller is in lr
+    (0xB0, 0xB0, 0xB0): (13, 0, {}),
+}
+
+
+@pytest.mark.parametrize("code", POPPED, ids=lambda code: bytes(code).hex())
+def test_unwinding_instructions(code: tuple[int, ...]) -> None:
+    """In each of the forms that an entry may have."""
+    register, offset, rules = POPPED[code]
+    expected = Row(register, offset, b"", rules, 14)
+    if len(code) <= 3:
+        assert row_of(struct.unpack("<I", words(0x80, *code))[0]) == expected
+        assert row_of(routine(0, *code)) == expected
+    assert row_of(routine(1, *code)) == expected
+    assert row_of(routine(2, *code)) == expected
+    # A personality routine of its own, as of C++: an address, the number of further words, instructions.
+    assert row_of(struct.pack("<I", 0x1234) + words(len(code) // 4, *code)) == expected
+
+
+def test_a_stack_pointer_that_was_saved() -> None:
+    """pop {r11, sp}; pop {lr}: the rest is where the saved pointer points; and vsp = a register that was popped."""
+    row = row_of(routine(1, 0x82, 0x80, 0x84, 0x00))
+    assert row is not None
+    assert row.expression == bytes([0x70 + 13, 4, 0x06, 0x11, 4, 0x22])
+    assert row.rules[14] == Rule("offset", -4)
+    assert row.rules[11] == Rule("saved", 0, bytes([0x70 + 13, 0]))
+    row = row_of(routine(1, 0xB1, 0x01, 0x90, 0x84, 0x00))
+    assert row is not None
+    assert row.expression == bytes([0x70 + 13, 0, 0x06, 0x11, 4, 0x22])
+
+
+REFUSED = {
+    "refuse to unwind": 0x808000B0,
+    "another form": 0xF0B0B0B0,
+    "another routine": routine(3, 0xB0),
+    "reserved": 0x809DB0B0,
+    "reserved too": 0x809FB0B0,
+    "spare": 0x80B100B0,
+    "spare too": 0x80B110B0,
+    "spare, of one byte": 0x80B6B0B0,
+    "spare, of vectors": 0x80CAB0B0,
+    "spare, the last": 0x80FFB0B0,
+    "half an instruction": 0x80010184,
+    "half a number": 0x80B2FFFF,
+}
+
+
+@pytest.mark.parametrize("word", REFUSED.values(), ids=REFUSED)
+def test_what_says_nothing(word: Union[int, bytes]) -> None:
+    assert row_of(word) is None
+
+
+CODE = struct.pack(
+    "<28H",
+    *(0x47E0, 0xF04F, 0x0701, 0xDF00, 0xBF00),  # 0x200, a thread's start: blx ip; mov r7, #1; svc #0
+    *(0xB510, 0xB082, 0xF000, 0xF803, 0xB002, 0xBD10, 0xBF00),  # 0x20a: push {r4, lr}; sub sp, #8; bl 0x218; add sp, #8; pop {r4, pc}
+    *(0xB580, 0x2778, 0xDF00, 0xBD80),  # 0x218: push {r7, lr}; movs r7, #120; svc #0; pop {r7, pc}
+    *(0x2000, 0xB580, 0xB0A4, 0xF7FF, 0xFFF7, 0xE7FE),  # 0x220: movs r0, #0; push {r7, lr}; sub sp, #144; bl 0x218; b .
+    *(0xF7FF, 0xFFF8, 0xBD10),  # 0x22c: bl 0x220; pop {r4, pc}
+    *(0x4770, 0xBF00, 0xBF00),  # 0x232: bx lr
+)
+
+
+def frames(pc: int, stack: Sequence[int], status: int = 0x20, link: int = 0) -> tuple[list[int], str]:
+    """Of a thread in this code, which no table is for: where its frames continue, and what is missing."""
+    data = struct.pack(f"<{len(stack)}I", *stack)
+    registers = {**{f"r{number}": number for number in range(13)}, "lr": link, "cpsr": status, "pc": BIAS + pc, "sp": STACK}
+    target = fake.FakeTarget(
+        {BIAS: image([(0x100, CANNOT_UNWIND)], CODE), STACK: data.ljust(0x1000, b"\0")},
+        permissions={BIAS: "r-x"},
+        modules=[MODULE],
+        threads=[fake.thread(1, STACK, registers, arch=ARM)],
+        arch=ARM,
+    )
+    trace = Unwinder(target).trace(target.threads()[0])
+    return [frame.pc - BIAS for frame in trace.frames], trace.end
+
+
+def test_code_without_tables() -> None:
+    """By what functions do until they return; by what one that never returns saved; by a leaf function's lr."""
+    worker = [7, BIAS + 0x213, 0, 0, 4, BIAS + 0x203]
+    assert frames(0x21E, worker) == ([0x21E, 0x212, 0x202], "")
+    assert frames(0x21C, worker) == ([0x21C, 0x212, 0x202], "")  # before the system call
+    assert frames(0x21A, worker) == ([0x21A, 0x212, 0x202], "")  # right after the push
+    assert frames(0x218, worker[2:], link=BIAS + 0x213) == ([0x218, 0x212, 0x202], "")  # before it
+    assert frames(0x232, worker[2:], link=BIAS + 0x213) == ([0x232, 0x212, 0x202], "")
+    endless = [7, BIAS + 0x22B, *[0] * 36, 7, BIAS + 0x231, 4, BIAS + 0x203]
+    assert frames(0x21E, endless) == ([0x21E, 0x22A, 0x230, 0x202], "")
+
+
+def test_a_return_address_has_a_call_before_it() -> None:
+    """What is not one is not taken for one."""
+    found, end = frames(0x21E, [7, BIAS + 0x211, 0, 0, 4, BIAS + 0x203])
+    assert found == [0x21E]
+    assert end == f"nothing says who called {BIAS + 0x21E:#x}"
+
+
+def test_nonsense_is_no_information() -> None:
+    """Random tables, code and stacks: never an exception, always an end."""
+    rng = random.Random(5)
+    for _ in range(60):
+        data = bytearray(image([(16 * number, rng.getrandbits(32)) for number in range(64)], rng.randbytes(0xC00)))
+        data[0x1800:] = rng.randbytes(SIZE - 0x1800)
+        stack = [rng.choice((BIAS, 0, STACK)) + rng.randrange(SIZE) for _ in range(256)]
+        registers = {f"r{number}": rng.choice(stack) for number in range(13)}
+        registers.update(lr=rng.choice(stack), cpsr=rng.choice((0, 0x20)), pc=BIAS + rng.randrange(0x200, 0xE00) & ~1)
+        target = fake.FakeTarget(
+            {BIAS: bytes(data), STACK: struct.pack("<256I", *stack)},
+            permissions={BIAS: "r-x"},
+            modules=[MODULE],
+            threads=[fake.thread(1, STACK, registers, arch=ARM)],
+            arch=ARM,
+        )
+        assert 1 <= len(Unwinder(target).trace(target.threads()[0]).frames) <= 4096
