@@ -17,6 +17,7 @@ from accuracy import FLAGS, SOURCE
 from debuggers import PATIENCE, environment, ran
 from foreign import ARM64, MACHINES, Machine
 from foreign_runtimes import functions
+from mallocs_mimalloc import settle
 
 pytestmark = pytest.mark.matrix
 MORE = [machine for machine in MACHINES if machine is not ARM64]
@@ -26,6 +27,11 @@ def of_each(machines: Sequence[Machine]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("machine", machines, ids=[machine.name for machine in machines])
 
 
+@pytest.mark.platform("i386", "glibc, static programs")
+@pytest.mark.platform("ARM", "glibc, static programs")
+@pytest.mark.platform("RISC-V", "glibc, static programs")
+@pytest.mark.platform("PowerPC64", "glibc, static programs")
+@pytest.mark.platform("s390x", "glibc, static programs")
 @of_each(MORE)
 def test_glibc(machine: Machine, tmp_path: Path) -> None:
     """Threads, ways to link, and heaps of other shapes, all in one emulated machine."""
@@ -35,35 +41,63 @@ def test_glibc(machine: Machine, tmp_path: Path) -> None:
         programs[f"{threads} threads"] = foreign_truth.program(machine, suite, built, threads)
     for option in "hbsdtf":
         programs[f"option {option}"] = foreign_truth.program(machine, suite, built, 3, option, 2)
-    if machine is not foreign.RISCV64:  # bookworm's linker does not understand the library of a newer one
-        static = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth-static", *FLAGS, "-O2", "-static")
-        programs["static"] = foreign_truth.program(machine, suite, static, 5)
+    static = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth-static", *FLAGS, "-O2", "-static")
+    programs["static"] = foreign_truth.program(machine, suite, static, 5)
     foreign_truth.check_all(programs, machine=machine)
 
 
 @pytest.mark.platform("i386", "musl's mallocng", of="1.2.3")
 @pytest.mark.platform("ARM", "musl's mallocng", of="1.2.3")
-@pytest.mark.platform("i386", "jemalloc", of="5.3.0")
-@pytest.mark.platform("ARM", "jemalloc", of="5.3.0")
 @pytest.mark.platform("PowerPC64", "musl's mallocng", of="1.2.3")
 @pytest.mark.platform("PowerPC64", "jemalloc", of="5.3.0")
 @pytest.mark.platform("s390x", "musl's mallocng", of="1.2.3")
 @pytest.mark.platform("s390x", "jemalloc", of="5.3.0")
 @pytest.mark.platform("RISC-V", "jemalloc", of="5.3")
+@pytest.mark.platform("RISC-V", "musl's mallocng", of="1.2.6")
 @of_each(MORE)
 def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
     suite = foreign_truth.OLDEST[machine]
     built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     preloaded = {"LD_PRELOAD": f"/usr/lib/{machine.triplet}/libjemalloc.so.2"}
     programs = {}
-    for threads in (5, 33):
+    for threads in (5, 33) if machine not in (foreign.I386, foreign.ARMHF) else ():
         programs[f"jemalloc, {threads} threads"] = foreign_truth.program(machine, suite, built, threads, "a", **preloaded)
-    if machine is not foreign.RISCV64:  # bookworm's linker does not understand its newer objects
-        linked, static = (foreign_truth.compiled_for_musl(machine, suite, SOURCE, tmp_path / f"musl-{way}", bool(way)) for way in range(2))
-        for threads in (5, 33):
-            programs[f"musl, {threads} threads"] = foreign_truth.program(machine, suite, linked, threads, "a")
-        programs["musl, static"] = foreign_truth.program(machine, suite, static, 5, "a")
+    linked, static = (foreign_truth.compiled_for_musl(machine, suite, SOURCE, tmp_path / f"musl-{way}", bool(way)) for way in range(2))
+    for threads in (5, 33):
+        programs[f"musl, {threads} threads"] = foreign_truth.program(machine, suite, linked, threads, "a")
+    programs["musl, static"] = foreign_truth.program(machine, suite, static, 5, "a")
     foreign_truth.check_all(programs, machine=machine)
+
+
+@pytest.mark.platform("i386", "jemalloc", of="5.2.1 to 5.3.1")
+@pytest.mark.platform("ARM", "jemalloc", of="5.2.1 to 5.3.1")
+@pytest.mark.parametrize("suite", ["bullseye", "bookworm", "sid"])
+@of_each([foreign.I386, foreign.ARMHF])
+def test_jemalloc_of_each_release(machine: Machine, suite: str, tmp_path: Path) -> None:
+    """Where words have 4 bytes: pages of 4 KiB on i386, of 64 KiB on ARM."""
+    built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    preloaded = {"LD_PRELOAD": f"/usr/lib/{machine.triplet}/libjemalloc.so.2"}
+    threads = {f"jemalloc, {count} threads": foreign_truth.program(machine, suite, built, count, "a", **preloaded) for count in (5, 33)}
+    foreign_truth.check_all(threads, machine=machine)
+
+
+MIMALLOC = {foreign.RISCV64: "libmimalloc.so.3", foreign.PPC64EL: "libmimalloc.so.2"}
+
+
+@pytest.mark.platform("RISC-V", "gperftools' tcmalloc", of="2.18.1")
+@pytest.mark.platform("RISC-V", "mimalloc", of="3.6")
+@pytest.mark.platform("PowerPC64", "gperftools' tcmalloc", of="2.10")
+@pytest.mark.platform("PowerPC64", "mimalloc", of="2.0.9")
+@of_each(list(MIMALLOC))
+def test_tcmalloc_and_mimalloc(machine: Machine, tmp_path: Path) -> None:
+    suite = foreign_truth.OLDEST[machine]
+    built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    for library, settled in (("libtcmalloc_minimal.so.4", None), (MIMALLOC[machine], settle)):
+        preloaded = {"LD_PRELOAD": f"/usr/lib/{machine.triplet}/{library}"}
+        threads = {
+            f"{library}, {count} threads": foreign_truth.program(machine, suite, built, count, "a", **preloaded) for count in (5, 33)
+        }
+        foreign_truth.check_all(threads, settled, machine)
 
 
 @pytest.mark.platform("i386", "whole stacks")

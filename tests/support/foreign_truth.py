@@ -35,6 +35,10 @@ OF_THEIR_TIME = {
 """The parts of libgcc that static programs and musl's take, and mallocs."""
 
 
+LINKER = {foreign.RISCV64: ("-fuse-ld=lld", "-B/usr/lib/llvm-19/bin")}
+"""GNU ld of bookworm does not understand the objects of sid's libraries."""
+
+
 @functools.cache
 def tree(machine: Machine, suite: str) -> Path:
     return foreign.tree(machine, suite, (*PACKAGES, *OF_THEIR_TIME[suite]))
@@ -47,6 +51,7 @@ def compiled(machine: Machine, suite: str, source: Path, output: Path, *flags: s
     command = [machine.compiler, f"--sysroot={root}", *flags, "-o", str(output), str(source), "-pthread", "-ldl"]
     command += [f"-B{folder}" for folder in folders] + [f"-L{folder}" for folder in folders]
     if any(flag.startswith("-static") for flag in flags):
+        command += LINKER.get(machine, ())
         command += [f"-L{folder}" for folder in root.glob(f"usr/lib/gcc/{machine.compiles_for or triplet}/*")]
     subprocess.run(command, check=True)
     return output
@@ -60,6 +65,7 @@ def compiled_for_musl(machine: Machine, suite: str, source: Path, output: Path, 
     (gcc,) = root.glob(f"usr/lib/gcc/{machine.compiles_for or machine.triplet}/*")
     command = [machine.compiler, *FLAGS, "-nostdinc", "-nostdlib", "-isystem", str(root / "usr/include" / triplet)]
     command += ["-isystem", str(gcc / "include"), *(("-O2", "-static", "-no-pie", "-fno-pie") if static else ("-O1", "-fPIE", "-pie"))]
+    command += LINKER.get(machine, ())
     # Atomic operations of libgcc's ask glibc what the processor has.
     command += [
         *(("-mno-outline-atomics",) if machine.name == "arm64" else ()),

@@ -56,6 +56,7 @@ powerpc64le-linux-gnu-gcc gcc-powerpc64le-linux-gnu
 /usr/powerpc64le-linux-gnu/include/stdlib.h libc6-dev-ppc64el-cross
 s390x-linux-gnu-gcc gcc-s390x-linux-gnu
 /usr/s390x-linux-gnu/include/stdlib.h libc6-dev-s390x-cross
+/usr/lib/llvm-19/bin/ld.lld lld-19
 qemu-system-aarch64 qemu-system-arm
 qemu-system-riscv64 qemu-system-misc
 qemu-system-ppc64le qemu-system-ppc

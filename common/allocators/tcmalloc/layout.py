@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from findleaks.allocators.tcmallocs.page_map import WORD, PageMapLayout
+from findleaks.allocators.tcmallocs.page_map import ADDRESS_BITS, WORD, PageMapLayout
 
 CLASSES = 128  # common.h, kClassSizesMax
 MAX_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
@@ -73,17 +73,19 @@ STACK = 33 * WORD
 @dataclass(frozen=True)
 class Layout(PageMapLayout):
     """A build with pages of 1 << `shift` bytes. `levels` of the page map (pagemap.h) and `slots` of
-    a transfer cache: 2 and 64; 3 and 0 with TCMALLOC_SMALL_BUT_SLOW."""
+    a transfer cache: 2 and 64; 3 and 0 with TCMALLOC_SMALL_BUT_SLOW; 3 and 64 where addresses have
+    64 bits, as common.h assumes but for x86-64 and AArch64."""
 
     shift: int
     levels: int
     slots: int
+    address_bits: int = ADDRESS_BITS
     classes = CLASSES
 
     @property
     def cached_pages(self) -> int:
         """Bytes of pagemap_cache_, in front of the page map (packed-cache-inl.h)."""
-        return WORD << (12 if self.levels == 3 else 16)
+        return WORD << (16 if self.slots else 12)
 
     @property
     def lists(self) -> int:
@@ -115,4 +117,5 @@ class Layout(PageMapLayout):
 
 
 SHIFTS = (13, 15, 16, 12, 14, 18)  # 8 KB; --with-tcmalloc-pagesize=32, 64, 4, 16, 256
-LAYOUTS = tuple(Layout(shift, levels, slots) for levels, slots in ((2, 64), (3, 0)) for shift in SHIFTS)
+BUILDS = ((2, 64, ADDRESS_BITS), (3, 0, ADDRESS_BITS), (3, 64, 64))
+LAYOUTS = tuple(Layout(shift, *build) for build in BUILDS for shift in SHIFTS)

@@ -19,10 +19,12 @@ SPAN_MASK = (1 << ADDRESS_BITS) - 1  # of an entry of the page map: the span's a
 
 
 class PageMapLayout:
-    """A build: pages of 1 << `shift` bytes, and a page map of 2 or 3 `levels`."""
+    """A build: pages of 1 << `shift` bytes, and a page map of 2 or 3 `levels` for addresses of so
+    many bits."""
 
     shift: int
     levels: int
+    address_bits: int = ADDRESS_BITS
 
     @property
     def page(self) -> int:
@@ -30,7 +32,7 @@ class PageMapLayout:
 
     @property
     def page_bits(self) -> int:
-        return ADDRESS_BITS - self.shift
+        return self.address_bits - self.shift
 
     @property
     def interior_bits(self) -> int:
