@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from findleaks.disasm.capstone_loader import require_capstone
-from findleaks.errors import UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory
 
 SP, LR, PC = 13, 14, 15
 CONSTANT = -1  # the base of a value that is a plain number
-MOST_INSTRUCTIONS = 3000  # that are followed from one place
+MOST_INSTRUCTIONS = 1500  # that are followed from one place
+MOST_FOLLOWED = 1 << 21  # instructions in all, some 30 s
 MOST_RETURNS = 8  # that are given for one place
 _MASK = 0xFFFFFFFF
 _CHUNK = 128  # bytes of code that are decoded at once
@@ -72,13 +73,15 @@ class Place:
 
 
 class Code:
-    """The code of one process. `read` as that of a target. Raises CapstoneMissing."""
+    """The code of one process. `read` and `interrupted` as those of a target. Raises CapstoneMissing,
+    and Interrupted while code is followed."""
 
-    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+    def __init__(self, read: Callable[[int, int], bytes], interrupted: Callable[[], bool] = lambda: False) -> None:
         capstone = require_capstone()
         from capstone import arm_const
 
-        self._read = read
+        self._read, self._interrupted = read, interrupted
+        self._left = MOST_FOLLOWED
         self._decoders = {thumb: capstone.Cs(capstone.CS_ARCH_ARM, capstone.CS_MODE_THUMB if thumb else 0) for thumb in (False, True)}
         for decoder in self._decoders.values():
             decoder.detail = True
@@ -146,8 +149,10 @@ class Code:
 
     def _ways(self, first: Place, until: int = -1) -> Iterator[Place]:
         """Each return on any way from there, and the place at `until`."""
-        waiting, seen, left = deque([first]), set(), MOST_INSTRUCTIONS
+        waiting, seen, left = deque([first]), set(), min(MOST_INSTRUCTIONS, self._left)
         while waiting:
+            if self._interrupted():
+                raise Interrupted
             place = waiting.popleft()
             while place.address not in seen and left:
                 if place.address == until:
@@ -155,6 +160,7 @@ class Code:
                     return
                 seen.add(place.address)
                 left -= 1
+                self._left -= 1
                 insn = self._instruction(place.address, place.thumb)
                 if insn is None:
                     break

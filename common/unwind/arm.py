@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 THUMB = 0x20  # of the program's status register
 LONGEST_START = 256  # bytes from a program's entry point to its call of main's caller
 FARTHEST_PUSH = 4096  # bytes that are searched for where a function saves its return address
-MOST_PUSHES = 16
+MOST_PUSHES = 6
 LONGEST_BEFORE_PUSH = 64  # bytes of a function before it saves its return address
 _OWN = range(4, 12)  # registers that functions keep for their callers
 _OUTERMOST = Row(return_register=LR, rules={LR: Rule("undefined")})
@@ -73,7 +73,7 @@ class ArmRows:
             from findleaks.disasm.capstone_loader import CapstoneMissing
 
             try:
-                self._code = Code(self._target.read)
+                self._code = Code(self._target.read, getattr(self._target, "interrupted", lambda: False))
             except CapstoneMissing as error:
                 self.lacks = str(error)
         return self._code

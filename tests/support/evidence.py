@@ -7,7 +7,8 @@ is excused only if
 - a scan of the core that shares no code with findleaks (pyelftools reads the file, every aligned word is compared) finds a word that
   points into it, in a thread's registers, in a stack above the stack pointer, in the data of a library, in read-only data of the
   program, or in a block in use that is none of the program's own (a word in free memory, in an allocator's metadata or below a stack
-  pointer excuses nothing), and `findleaks refs` names that very place as one that holds the block; or
+  pointer excuses nothing), or one that is half of a pointer which the program has put where no pointer may be (its records say
+  "unaligned"), and `findleaks refs` names that very place as one that holds the block; or
 - a block that is excused points to it.
 """
 
@@ -15,10 +16,10 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Literal, NamedTuple, Optional
 
 import truth
 from debuggers import ran
@@ -97,10 +98,14 @@ def explain(
             if record.address <= word.value < max(record.end, record.address + 1):
                 pointing[record.address].append(word)
     foreign = _foreign_blocks(records, blocks)
+    odd = {record.address for record in records if record.category == "unaligned"}
     excused = {
         address
         for address, words in pointing.items()
-        if any(is_foreign(word, picture, foreign, own) and _named_by_refs(address, word, core) for word in words)
+        if any(
+            (is_foreign(word, picture, foreign, own) or is_half(word, picture, odd)) and _named_by_refs(address, word, core)
+            for word in words
+        )
     }
     if len(excused) > MOST * (1 if picture.word == 8 else 4):
         return verdict
@@ -165,6 +170,16 @@ def is_foreign(word: Word, picture: Picture, foreign: Sequence[range], own: Sequ
     if any(word.address in block for block in foreign):
         return True  # before files are asked: the memory of an allocator may follow a file's last mapping, as .bss does
     return bool(segment.file) and (Path(segment.file).name not in own or not segment.writable)
+
+
+def is_half(word: Word, picture: Picture, odd: Collection[int]) -> bool:
+    """Whether one of these pointers begins in the middle of the word, or ends there."""
+    segment = picture.at(word.address) if word.address is not None else None
+    if segment is None or word.address is None:
+        return False
+    middle = word.address - segment.start + picture.word // 2
+    order: Literal["little", "big"] = "big" if picture.big_endian else "little"
+    return any(int.from_bytes(segment.data[at : at + picture.word], order) in odd for at in (middle - picture.word, middle) if at >= 0)
 
 
 def _named_by_refs(block: int, word: Word, core: Path) -> bool:
