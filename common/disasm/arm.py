@@ -73,8 +73,8 @@ class Place:
 
 
 class Code:
-    """The code of one process. `read` and `interrupted` as those of a target. Raises CapstoneMissing,
-    and Interrupted while code is followed."""
+    """The code of one process. `read` and `interrupted` as those of a target. Raises
+    CapstoneMissing, and Interrupted while code is followed."""
 
     def __init__(self, read: Callable[[int, int], bytes], interrupted: Callable[[], bool] = lambda: False) -> None:
         capstone = require_capstone()
