@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from findleaks.disasm.capstone_loader import require_capstone
-from findleaks.errors import UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory
 
 SP, LR, PC = 13, 14, 15
 CONSTANT = -1  # the base of a value that is a plain number
-MOST_INSTRUCTIONS = 3000  # that are followed from one place
+MOST_INSTRUCTIONS = 1500  # that are followed from one place
+MOST_FOLLOWED = 1 << 21  # instructions in all, some 30 s
 MOST_RETURNS = 8  # that are given for one place
+MOST_STORED = 256  # words that are known to be stored on one way
 _MASK = 0xFFFFFFFF
 _CHUNK = 128  # bytes of code that are decoded at once
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's ARM_OP_...
@@ -72,13 +74,15 @@ class Place:
 
 
 class Code:
-    """The code of one process. `read` as that of a target. Raises CapstoneMissing."""
+    """The code of one process. `read` and `interrupted` as those of a target. Raises
+    CapstoneMissing, and Interrupted while code is followed."""
 
-    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+    def __init__(self, read: Callable[[int, int], bytes], interrupted: Callable[[], bool] = lambda: False) -> None:
         capstone = require_capstone()
         from capstone import arm_const
 
-        self._read = read
+        self._read, self._interrupted = read, interrupted
+        self._left = MOST_FOLLOWED
         self._decoders = {thumb: capstone.Cs(capstone.CS_ARCH_ARM, capstone.CS_MODE_THUMB if thumb else 0) for thumb in (False, True)}
         for decoder in self._decoders.values():
             decoder.detail = True
@@ -146,15 +150,18 @@ class Code:
 
     def _ways(self, first: Place, until: int = -1) -> Iterator[Place]:
         """Each return on any way from there, and the place at `until`."""
-        waiting, seen, left = deque([first]), set(), MOST_INSTRUCTIONS
+        waiting, seen, left = deque([first]), set(), min(MOST_INSTRUCTIONS, self._left)
         while waiting:
             place = waiting.popleft()
             while place.address not in seen and left:
+                if not left % 64 and self._interrupted():
+                    raise Interrupted
                 if place.address == until:
                     yield place
                     return
                 seen.add(place.address)
                 left -= 1
+                self._left -= 1
                 insn = self._instruction(place.address, place.thumb)
                 if insn is None:
                     break
@@ -177,14 +184,14 @@ class Code:
     def _jumps(self, place: Place, insn: Any, name: str, waiting: deque[Place]) -> bool:
         """Do what an instruction does; whether it jumps to an address that was computed. Where a
         condition does not hold, nothing is done."""
-        following = place.address + insn.size
-        not_done = place.copy(following) if insn.cc != _ALWAYS and name != "IT" else None
+        following, before = place.address + insn.size, list(place.registers)
         jumps = self._step(place, insn, name)
         place.address = following
-        if not_done is not None and jumps:
-            waiting.append(not_done)
-        elif not_done is not None:
-            _merge(place, not_done)
+        if insn.cc != _ALWAYS and name != "IT":
+            if jumps:
+                waiting.append(Place(following, place.thumb, before, dict(place.memory), place.loads))
+            else:
+                _merge(place.registers, before)
         return jumps
 
     @staticmethod
@@ -250,7 +257,7 @@ class Code:
     def _forget(self, place: Place, insn: Any) -> None:
         for register in self._written(insn):
             place.registers[register] = None
-        if insn.writeback and insn.operands[0].type == _REGISTER:
+        if insn.writeback and insn.operands and insn.operands[0].type == _REGISTER:
             self._write(place, insn.operands[0].reg, None)
 
     def _read_register(self, place: Place, register: int) -> Optional[Value]:
@@ -266,7 +273,7 @@ class Code:
         registers, words = place.registers, [operand.reg for operand in insn.operands]
         sp = registers[SP]
         if name[0] == "V":
-            double = insn.reg_name(words[0]).startswith("d")
+            double = bool(words) and insn.reg_name(words[0]).startswith("d")
             size = len(words) * (8 if double else 4)
             registers[SP] = sp.plus(Value(CONSTANT, size), -1 if name == "VPUSH" else 1) if sp else None
         elif name == "PUSH":
@@ -298,7 +305,7 @@ class Code:
     def _store_all(self, place: Place, low: Optional[Value], words: list[int]) -> None:
         for at, register in enumerate(words):
             address = low.plus(Value(CONSTANT, 4 * at)) if low else None
-            if address is not None:
+            if address is not None and len(place.memory) < MOST_STORED:
                 place.memory[address] = self._read_register(place, register)
 
     def _access(self, place: Place, insn: Any, name: str) -> None:
@@ -369,11 +376,11 @@ def _forget_called(place: Place) -> None:
         place.registers[register] = None
 
 
-def _merge(place: Place, other: Place) -> None:
+def _merge(registers: list[Optional[Value]], before: list[Optional[Value]]) -> None:
     """What is known both where a condition held and where it did not."""
-    for number, value in enumerate(other.registers):
-        if place.registers[number] != value:
-            place.registers[number] = None
+    for number, value in enumerate(before):
+        if registers[number] != value:
+            registers[number] = None
 
 
 _BRANCHES = ("B", "BL", "BLX", "BX", "CBZ", "CBNZ", "TBB", "TBH")

@@ -25,10 +25,13 @@ _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon
 def root_regions(regions: Sequence[Region]) -> list[Region]:
     """Regions in which the program may have stored a pointer: writable ones; anonymous ones made
     read-only since; and a module's RELRO, right below its writable part: relocated, written by
-    ld.so and constructors, then made read-only."""
+    ld.so and constructors, then made read-only. What is read-only right below the vDSO is the
+    kernel's, also where a core, which has it on ARM, does not name it."""
     found = []
     for region, after in zip(regions, [*regions[1:], None]):
         if not region.readable or region.name.startswith(_KERNEL_PAGES):
+            continue
+        if after is not None and after.name == "[vdso]" and after.start == region.end and not region.writable:
             continue
         relro = (
             after is not None and after.writable and after.start == region.end and region.name == after.name and region.name.startswith("/")

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 THUMB = 0x20  # of the program's status register
 LONGEST_START = 256  # bytes from a program's entry point to its call of main's caller
 FARTHEST_PUSH = 4096  # bytes that are searched for where a function saves its return address
-MOST_PUSHES = 16
+MOST_PUSHES = 6
 LONGEST_BEFORE_PUSH = 64  # bytes of a function before it saves its return address
+LONGEST_CHAIN = 8  # loads, each from where the one before leads to
 _OWN = range(4, 12)  # registers that functions keep for their callers
 _OUTERMOST = Row(return_register=LR, rules={LR: Rule("undefined")})
 
@@ -73,7 +74,7 @@ class ArmRows:
             from findleaks.disasm.capstone_loader import CapstoneMissing
 
             try:
-                self._code = Code(self._target.read)
+                self._code = Code(self._target.read, getattr(self._target, "interrupted", lambda: False))
             except CapstoneMissing as error:
                 self.lacks = str(error)
         return self._code
@@ -227,13 +228,13 @@ def _row_to_return(place: Reached) -> Optional[Row]:
     return row
 
 
-def _place(place: Reached, value: Value) -> Optional[ehabi.Place]:
+def _place(place: Reached, value: Value, depth: int = LONGEST_CHAIN) -> Optional[ehabi.Place]:
     """An address as unwinding has it: from a register, or from what was loaded."""
     if 0 <= value.base < 16:
         return ehabi.Place(value.base, value.offset)
-    if value.base < 0:
+    if value.base < 0 or not depth:
         return None
-    inner = _place(place, place.loads[value.base - 16])
+    inner = _place(place, place.loads[value.base - 16], depth - 1)
     return inner.loaded().plus(value.offset) if inner is not None else None
 
 

@@ -91,7 +91,10 @@ class Unwinder:
             if step is None and row is None and not exact and self._outermost(registers):
                 return Trace(tuple(frames), "")
             if step is None:
-                return Trace(tuple(frames), f"nothing says who called {pc:#x}")
+                missing = f"nothing says who called {pc:#x}"
+                if self._arm is not None and self._arm.lacks:
+                    missing = f"code that has no table for unwinding is not read: {self._arm.lacks}"
+                return Trace(tuple(frames), missing)
             caller, how = step
             signal = interrupted is not None or (row is not None and row.signal)
             pc, after = caller.pop(self._pc, 0), caller[self._sp]

@@ -39,11 +39,14 @@ with atheris.instrument_imports(include=["findleaks"]):
     from findleaks.demangle import demangle, demangle_type
     from findleaks.errors import FindleaksError, UnreadableMemory
     from findleaks.target import elf
+    from findleaks.target.arch import ARM
     from findleaks.target.base import Module
     from findleaks.target.core import open_core
     from findleaks.unwind.cfi import FrameTable, Malformed
     from findleaks.unwind.expression import evaluate
+    from findleaks.unwind.frames import Unwinder
 
+import arm_images  # noqa: E402
 import elfcore  # noqa: E402
 import fake  # noqa: E402
 import minidumps  # noqa: E402
@@ -112,6 +115,23 @@ def frames(data: bytes) -> None:
         table.extent(BIAS + pc)
 
 
+STACK = 0x80_0000
+
+
+def arm_frames(data: bytes) -> None:
+    """ARM's tables and code. The first bytes are the registers and the stack."""
+    words = struct.unpack_from("<64I", data.ljust(256, b"\0"))
+    registers = dict(zip(ARM.registers, words))
+    target = fake.FakeTarget(
+        {BIAS: data[256:] or b"\0", STACK: data[:256]},
+        permissions={BIAS: "r-x"},
+        modules=[Module("/lib/x.so", BIAS, BIAS, BIAS + max(len(data) - 256, 1))],
+        threads=[fake.thread(1, STACK + (words[13] & 0xFC), registers, arch=ARM)],
+        arch=ARM,
+    )
+    Unwinder(target).trace(target.threads()[0])
+
+
 def expression(data: bytes) -> None:
     registers: dict[int, int] = dict(enumerate(data[:16]))
     evaluate(data[1:], 8, "little", registers.get, lambda address: address ^ 0x5A)
@@ -176,6 +196,7 @@ READERS: Mapping[str, Reader] = {
     "minidump": Reader(core, (FindleaksError,), lambda folder: [_minidump(whole) for whole in (False, True)]),
     "image": Reader(image, (FindleaksError,), lambda folder: _images(folder)),
     "frames": Reader(frames, (), lambda folder: [struct.pack("<4H", 0x1040, 0x1150, 0x1200, 0x1300) + one for one in _images(folder)]),
+    "arm-frames": Reader(arm_frames, (), lambda folder: [_arm_image(thumb) for thumb in (True, False)]),
     "expression": Reader(expression, (Malformed, UnreadableMemory), lambda folder: [bytes.fromhex("77080a0900221a0a")]),
     "debug": Reader(debug, (FindleaksError,), lambda folder: _images(folder)),
     "lines": Reader(
@@ -259,6 +280,14 @@ def _images(folder: Path) -> list[bytes]:
         subprocess.run(command, input=PROGRAM, text=True, check=True)
         made.append(program.read_bytes())
     return made
+
+
+def _arm_image(thumb: bool) -> bytes:
+    """A waiting thread's registers and stack, functions with tables and without."""
+    whole = arm_images.image([(0x100, 1), (0x200, 0x8002A8B0), (0x240, arm_images.TABLES[0]), (0x280, 1)], arm_images.CODE)
+    registers = [0] * 13 + [256 - 24, BIAS + 0x213, BIAS + (0x21E if thumb else 0x280), 0x20 if thumb else 0, 0]
+    stack = [7, BIAS + 0x213, 0, 0, 4, BIAS + 0x203]
+    return struct.pack("<18I", *registers).ljust(256 - 4 * len(stack), b"\0") + struct.pack("<6I", *stack) + whole
 
 
 def _packed() -> list[bytes]:

@@ -14,7 +14,7 @@ import foreign_truth
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE
-from debuggers import PATIENCE, environment, ran
+from debuggers import GDB_LOADER, PATIENCE, environment, lldb, objects, ran
 from foreign import ARM64, MACHINES, Machine
 from foreign_runtimes import functions
 from mallocs_mimalloc import settle
@@ -128,6 +128,28 @@ def test_stacks_of_arms_code(tmp_path: Path) -> None:
     machine, source = foreign.ARMHF, truth.PROGRAMS / "stacks.c"
     built = [foreign_truth.compiled(machine, "bookworm", source, tmp_path / name, "-O2", *flags) for name, flags in ARM_CODE.items()]
     check_stacks(machine, foreign_truth.tree(machine, "bookworm"), built)
+
+
+def test_arms_stacks_are_the_same_in_every_door(tmp_path: Path) -> None:
+    """With the files that ran: symbols and registers are the debuggers' there."""
+    machine, tree = foreign.ARMHF, foreign_truth.tree(foreign.ARMHF, "bookworm")
+    built = foreign_truth.compiled(machine, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "thumb", "-O2", *ARM_CODE["thumb"])
+    core = foreign.picture(machine, foreign.Program(tree, (f"./{built.name}",), (built,))).core
+    command = "leaks stacks --json"
+    gdb = ["gdb-multiarch", "-nx", "-batch", "-ex", f"source {GDB_LOADER}", "-ex", f"set sysroot {tree}", "-ex", f"file {built}"]
+    done = subprocess.run(
+        [*gdb, "-ex", f"core-file {core}", "-ex", command], capture_output=True, text=True, timeout=PATIENCE, env=environment()
+    )
+    in_lldb = lldb([command], "-O", f"platform select --sysroot {tree} remote-linux", str(built), "-c", str(core))
+    expected = frames_by_thread(whole_stacks(built, tree, core))
+    assert len(expected) == 9
+    for output in (done.stdout, in_lldb):
+        assert [frames_by_thread(json.loads(line)["stacks"]) for line in objects(output)] == [expected]
+
+
+def frames_by_thread(stacks: list[dict[str, Any]]) -> dict[int, list[tuple[str, str]]]:
+    named = {tuple(stack["threads"]): [(frame["address"], frame["function"]) for frame in stack["frames"]] for stack in stacks}
+    return {thread: frames for threads, frames in named.items() for thread in threads}
 
 
 THREAD = ["start_thread", ""]  # the last code is clone's, behind what its symbol covers

@@ -29,3 +29,17 @@ def image(entries: Sequence[tuple[int, Union[int, bytes]]], code: bytes = b"", c
             word, table = relative(table, place + 4), table + len(word)
         made[place : place + 8] = struct.pack("<II", relative(function, place), word)
     return bytes(made)
+
+
+CODE = struct.pack(
+    "<28H",
+    *(0x47E0, 0xF04F, 0x0701, 0xDF00, 0xBF00),  # 0x200, a thread's start: blx ip; mov r7, #1; svc #0
+    *(0xB510, 0xB082, 0xF000, 0xF803, 0xB002, 0xBD10, 0xBF00),  # 0x20a: push {r4, lr}; sub sp, #8; bl 0x218; add sp, #8; pop {r4, pc}
+    *(0xB580, 0x2778, 0xDF00, 0xBD80),  # 0x218: push {r7, lr}; movs r7, #120; svc #0; pop {r7, pc}
+    *(0x2000, 0xB580, 0xB0A4, 0xF7FF, 0xFFF7, 0xE7FE),  # 0x220: movs r0, #0; push {r7, lr}; sub sp, #144; bl 0x218; b .
+    *(0xF7FF, 0xFFF8, 0xBD10),  # 0x22c: bl 0x220; pop {r4, pc}
+    *(0x4770, 0xBF00, 0xBF00),  # 0x232: bx lr
+)
+"""Thumb's, at 0x200."""
+TABLES = (struct.pack("<3I", 0x81020008, 0xA8B0B0B0, 0xB0B0B0B0),)
+"""A table of unwinding instructions with two words more."""

@@ -10,7 +10,7 @@ is excused only if
   pointer excuses nothing), and `findleaks refs` names that very place as one that holds the block; or
 - the word stands in anonymous memory without blocks, as the loader takes before there is a malloc (tables, thread-local storage), and
   points into the block's inside: the program keeps no such pointers there; or
-- the word is half of a pointer of 4 bytes that the program keeps unaligned on purpose, and zeros before it; or
+- the word is half of a pointer which the program has put where no pointer may be (its records say "unaligned"); or
 - a block that is excused points to it.
 """
 
@@ -19,10 +19,10 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Literal, NamedTuple, Optional
 
 import truth
 from debuggers import ran
@@ -110,14 +110,14 @@ def explain(
                 pointing[record.address].append(word)
     foreign = _foreign_blocks(records, blocks)
     starts = sorted({*(record.address for record in records), *(int(block["address"], 16) for block in blocks)})
-    halves = {one.address << 16 & 0xFFFFFFFF for one in records if one.category == "unaligned" and picture.word == 4}
+    odd = {record.address for record in records if record.category == "unaligned"}
     excused = set()
     for address, words in pointing.items():
         stale = [
             word
             for word in words
-            if word.value in halves
-            or is_foreign(word, picture, foreign, own)
+            if is_foreign(word, picture, foreign, own)
+            or is_half(word, picture, odd)
             or (word.value != address and picture.without_blocks(word, starts))
         ]
         if stale and _named_by_refs(address, stale, core):
@@ -185,6 +185,16 @@ def is_foreign(word: Word, picture: Picture, foreign: Sequence[range], own: Sequ
     if any(word.address in block for block in foreign):
         return True  # before files are asked: the memory of an allocator may follow a file's last mapping, as .bss does
     return bool(segment.file) and (Path(segment.file).name not in own or not segment.writable)
+
+
+def is_half(word: Word, picture: Picture, odd: Collection[int]) -> bool:
+    """Whether one of these pointers begins in the middle of the word, or ends there."""
+    segment = picture.at(word.address) if word.address is not None else None
+    if segment is None or word.address is None:
+        return False
+    middle = word.address - segment.start + picture.word // 2
+    order: Literal["little", "big"] = "big" if picture.big_endian else "little"
+    return any(int.from_bytes(segment.data[at : at + picture.word], order) in odd for at in (middle - picture.word, middle) if at >= 0)
 
 
 def _named_by_refs(block: int, words: Sequence[Word], core: Path) -> bool:

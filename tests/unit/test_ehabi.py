@@ -9,7 +9,7 @@ from typing import Optional, Union
 
 import fake
 import pytest
-from arm_images import BIAS, SIZE, image
+from arm_images import BIAS, CODE, SIZE, image
 
 from findleaks.target.arch import ARM
 from findleaks.target.base import Module
@@ -115,17 +115,6 @@ REFUSED = {
 @pytest.mark.parametrize("word", REFUSED.values(), ids=REFUSED)
 def test_what_says_nothing(word: Union[int, bytes]) -> None:
     assert row_of(word) is None
-
-
-CODE = struct.pack(
-    "<28H",
-    *(0x47E0, 0xF04F, 0x0701, 0xDF00, 0xBF00),  # 0x200, a thread's start: blx ip; mov r7, #1; svc #0
-    *(0xB510, 0xB082, 0xF000, 0xF803, 0xB002, 0xBD10, 0xBF00),  # 0x20a: push {r4, lr}; sub sp, #8; bl 0x218; add sp, #8; pop {r4, pc}
-    *(0xB580, 0x2778, 0xDF00, 0xBD80),  # 0x218: push {r7, lr}; movs r7, #120; svc #0; pop {r7, pc}
-    *(0x2000, 0xB580, 0xB0A4, 0xF7FF, 0xFFF7, 0xE7FE),  # 0x220: movs r0, #0; push {r7, lr}; sub sp, #144; bl 0x218; b .
-    *(0xF7FF, 0xFFF8, 0xBD10),  # 0x22c: bl 0x220; pop {r4, pc}
-    *(0x4770, 0xBF00, 0xBF00),  # 0x232: bx lr
-)
 
 
 def frames(pc: int, stack: Sequence[int], status: int = 0x20, link: int = 0) -> tuple[list[int], str]:

@@ -172,6 +172,18 @@ def test_several_names_at_one_address_and_sizes_unknown() -> None:
     assert table.by_name("tls") is None
 
 
+def test_functions_of_an_instruction_set_that_their_lowest_bit_selects() -> None:
+    """ARM's: 1 in a Thumb function's value. Data have all their bits, and the marks $t and $d are no symbols."""
+    strings = b"\0thumb\0data\0$t\0$d\0"
+    at = {name: strings.index(name.encode() + b"\0") for name in ("thumb", "data", "$t", "$d")}
+    rows = [(at["thumb"], 0x101, 8, 0x12), (at["$t"], 0x100, 0, 0), (at["data"], 0x203, 1, 0x11), (at["$d"], 0x106, 0, 0)]
+    symbols = b"".join(struct.pack("<IIIBBH", name, value, size, info, 0, 1) for name, value, size, info in rows)
+    table = ModuleSymbols(Module("m", 0x1000, 0x1000, 0x2000), [elf.Table(symbols, strings, "<IIIBBH", False)], ~1)
+    assert [table.by_address(0x1000 + address).name for address in (0x100, 0x107, 0x203)] == ["thumb", "thumb", "data"]
+    assert table.by_address(0x1100).address == table.by_name("thumb").address == 0x1100
+    assert table.by_name("data").address == 0x1203
+
+
 def test_more_than_65534_segments() -> None:
     count = 70_033
     rows = b"".join(struct.pack("<IIQQQQQQ", 1, 6, 0, 0x1000 * i, 0, 0, 0x1000, 1) for i in range(count))

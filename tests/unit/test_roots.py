@@ -36,7 +36,10 @@ def test_what_the_program_can_have_stored_pointers_in_is_root_memory() -> None:
         region(0x19000, "r--", "/usr/share/locale"): False,
         region(0x1B000, "r--", "[vvar]"): False,
         region(0x1D000, "r--", "[vvar_vclock]"): False,
+        region(0x1E000, "r--"): False,  # [vvar], in a core
         region(0x1F000, "r-x", "[vdso]"): False,
+        region(0x21000, "rw-"): True,
+        region(0x22000, "r-x", "[vdso]"): False,
     }
     assert root_regions(list(expected)) == [r for r, root in expected.items() if root]
 
