@@ -42,6 +42,21 @@ class Memory:
         except UnreadableMemory:
             return None
 
+    def members(self, address: int, kinds: str) -> Optional[tuple[int, ...]]:
+        """The members of a structure of these kinds (Arch.structure), or None unless all can be
+        read."""
+        form = self.arch.structure(kinds)
+        data = self.read(address, form.size) if 0 < address < self.arch.mask - form.size else b""
+        return form.unpack(data) if data else None
+
+    def longs(self, address: int, words: int) -> Sequence[int]:
+        """The 64-bit numbers that may begin at each of so many words; () unless all can be read."""
+        read = self.words(address, words) or ()
+        if self.size == 8:
+            return read
+        pairs = zip(read, read[1:]) if self.arch.byteorder == "little" else zip(read[1:], read)
+        return [low | high << 32 for low, high in pairs]
+
     def int32(self, address: int) -> Optional[int]:
         """An unsigned 32-bit int."""
         data = self.read(address, 4) if 0 < address < self.arch.mask - 4 else b""

@@ -13,9 +13,22 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, Optional, Union
 
 Words = Union["memoryview", "array[int]"]
+
+
+@lru_cache(maxsize=64)
+def _structure(word: str, long_alignment: int, members: str) -> struct.Struct:
+    made, end, alignment = word[0], 0, 1
+    for member in members.replace("P", word[1]):
+        size = struct.calcsize("=" + member)
+        aligned = min(size, long_alignment)
+        made += "x" * (-end % aligned) + member
+        end += -end % aligned + size
+        alignment = max(alignment, aligned)
+    return struct.Struct(made + "x" * (-end % alignment))
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,7 @@ class Arch:
     back_chain: int = 0
     code_bits: int = -1  # of an address of code; the others select an instruction set
     own_unwind_tables: bool = False  # code has tables of a form of its own; see unwind/ehabi.py
+    long_alignment: int = 8  # of 64-bit numbers in structures
 
     @property
     def prstatus_tid(self) -> int:
@@ -86,6 +100,10 @@ class Arch:
     def word_format(self) -> str:
         """The struct format of one word, with its byte order."""
         return ("<" if self.byteorder == "little" else ">") + {4: "I", 8: "Q"}[self.word]
+
+    def structure(self, members: str) -> struct.Struct:
+        """A C structure of such members: "H", "I", "Q" have 16, 32, 64 bits, "P" is a word."""
+        return _structure(self.word_format, self.long_alignment, members)
 
     @property
     def all_registers(self) -> tuple[str, ...]:
@@ -250,6 +268,7 @@ I386 = Arch(
     system_call_number="orig_eax",
     mapping_calls=(192, 91, 45, 163, 219),
     breakpoint=b"\xcc",  # int3
+    long_alignment=4,
 )
 
 # mov r7, #__NR_sigreturn or __NR_rt_sigreturn; svc #0: ARM's instructions, those of the kernel's

@@ -156,7 +156,9 @@ def _below_variables(target: Target, threads: Sequence[Thread]) -> dict[int, int
     votes: Counter[int] = Counter()
     for place in list(places.values())[:_MOST_VOTERS]:
         votes.update(distance for distance in range(0, _STRUCT, target.arch.word) if _has_vector(target, place + distance))
-    best = max(votes, key=lambda distance: (votes[distance], -distance), default=0)
+    # Of several as likely, a thread pointer is the aligned one: below it are pointers to much else.
+    some, aligned = next(iter(places.values()), 0), 2 * target.arch.word
+    best = max(votes, key=lambda distance: (votes[distance], (some + distance) % aligned == 0, -distance), default=0)
     return {tid: place + best for tid, place in places.items()} if best else {}
 
 

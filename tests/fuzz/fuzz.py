@@ -45,8 +45,7 @@ def main() -> int:
     parser.add_argument("--sanitized", action="store_true", help="with the kernel under AddressSanitizer and UndefinedBehaviorSanitizer")
     words = parser.parse_args()
     if words.sanitized and not trials.SANITIZED:
-        folder = ROOT / "build" / "fuzz" / f"sanitized-{sanitizers.checksum()}"
-        os.execve(sys.executable, [sys.executable, *sys.argv], sanitizers.environment(folder))
+        os.execve(sys.executable, [sys.executable, *sys.argv], sanitizers.environment(ROOT / "build" / "fuzz"))
     if words.again:
         return again(words.again)
     names = words.only.split(",")

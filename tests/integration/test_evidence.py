@@ -40,13 +40,3 @@ def test_blocks_behind_a_file_are_the_allocators() -> None:
     for word, foreign in ((0x7010, True), (0x7080, False)):
         assert evidence.is_foreign(evidence.Word(word, 0), picture, [range(0x7000, 0x7020)], ["own.so"]) is foreign
     assert evidence.is_foreign(evidence.Word(0x7080, 0), picture, [], ["program"])
-
-
-def test_half_of_an_unaligned_pointer() -> None:
-    """It begins in the middle of an aligned word, and ends in the middle of the next."""
-    stored = bytes(4) + bytes(2) + (0xB5A8AE00).to_bytes(4, "little") + bytes(6)
-    picture = evidence.Picture([evidence.Segment(0x7000, stored, file="/tmp/own.so")], word=4)
-    halves = [evidence.is_half(evidence.Word(0x7000 + at, 0), picture, {0xB5A8AE00}) for at in (0, 4, 8, 12)]
-    assert halves == [False, True, True, False]
-    assert not evidence.is_half(evidence.Word(0x7004, 0), picture, {0xB5A8AE04})
-    assert not evidence.is_half(evidence.Word(None, 0), picture, {0xB5A8AE00})

@@ -43,6 +43,8 @@ def test_glibc(machine: Machine, tmp_path: Path) -> None:
 
 @pytest.mark.platform("i386", "musl's mallocng", of="1.2.3")
 @pytest.mark.platform("ARM", "musl's mallocng", of="1.2.3")
+@pytest.mark.platform("i386", "jemalloc", of="5.3.0")
+@pytest.mark.platform("ARM", "jemalloc", of="5.3.0")
 @pytest.mark.platform("PowerPC64", "musl's mallocng", of="1.2.3")
 @pytest.mark.platform("PowerPC64", "jemalloc", of="5.3.0")
 @pytest.mark.platform("s390x", "musl's mallocng", of="1.2.3")
@@ -54,9 +56,8 @@ def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
     built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     preloaded = {"LD_PRELOAD": f"/usr/lib/{machine.triplet}/libjemalloc.so.2"}
     programs = {}
-    if machine not in (foreign.I386, foreign.ARMHF):  # jemalloc is not known where words have 4 bytes
-        for threads in (5, 33):
-            programs[f"jemalloc, {threads} threads"] = foreign_truth.program(machine, suite, built, threads, "a", **preloaded)
+    for threads in (5, 33):
+        programs[f"jemalloc, {threads} threads"] = foreign_truth.program(machine, suite, built, threads, "a", **preloaded)
     if machine is not foreign.RISCV64:  # bookworm's linker does not understand its newer objects
         linked, static = (foreign_truth.compiled_for_musl(machine, suite, SOURCE, tmp_path / f"musl-{way}", bool(way)) for way in range(2))
         for threads in (5, 33):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import accuracy
 import pytest
+import truth
+from counts import DOORS, Counting, Words, code, counted, expected, places, reported, unharmed
 from debuggers import findleaks, gdb, lldb, objects
 
 import cores
@@ -34,6 +36,23 @@ def test_every_door_gives_one_answer(program: Path, tmp_path: Path) -> None:
         assert len(expected) > 2000
         assert answers(gdb(["leaks blocks --json"], "-p", pid)) == expected
         assert answers(lldb(["leaks blocks --json"], "-p", pid)) == expected
+
+
+@pytest.mark.platform("i386", "`count`, in GDB and by it")
+@pytest.mark.parametrize("door", [DOORS["command line"], pytest.param(DOORS["gdb"], marks=pytest.mark.matrix)], ids=["alone", "gdb"])
+def test_every_call_is_counted_by_its_stack(door: Words, tmp_path: Path) -> None:
+    built = tmp_path / "counting"
+    flags = ("-O2", "-g", "-Wall", "-Wextra", "-Werror")
+    subprocess.run(["i686-linux-gnu-gcc", *flags, "-o", str(built), str(truth.PROGRAMS / "counting.c"), "-pthread"], check=True)
+    with cores.Running([str(built), "1"], tmp_path / "run") as running:
+        at = places(running.pid, built, ["event"])
+        before = code(running.pid, at)
+        counting = Counting(door, ["event", "--events", "78", "--json"], running, at)
+        (running.folder / "go").touch()
+        (table,) = reported(counting.finish())
+        assert counted(table) == expected(running, 1)
+        assert (table["events"], table["matched"], table["end"]) == (78, 78, "asked")
+        unharmed(running, at, before)
 
 
 def answers(output: str) -> list[tuple[str, int, str, str]]:

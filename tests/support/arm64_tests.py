@@ -2,7 +2,7 @@
 python tests/support/arm64_tests.py tests/unit/test_graph.py -k wild
 
 The machine is foreign.py's. Its tree has Debian's GDB, LLDB, gcc and Python, and what the tests import; findleaks comes as a checkout, with
-the C kernel out of a wheel that is built here, for there.
+the C kernels out of a wheel that is built here, for there.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ import layouts
 from foreign import ARM64, Machine, Program
 from tree import files as tree_files
 
+from findleaks.engine.kernel.sources import options
+
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = ROOT / "tests/programs/foreign_tests.py"
 FLAGS = Path("common/kernel/flags")
-KERNEL = "findleaks/engine/kernel/_kernel.so"
+KERNELS = "findleaks/engine/kernel"
 SUITE = "bookworm"
 PATIENCE = 6 * 3600
 """Seconds for the machine."""
@@ -92,15 +94,16 @@ def wheel(machine: Machine, folder: Path) -> Path:
 
 
 def checkout(machine: Machine, folder: Path) -> Path:
-    """An archive of the checkout with the machine's kernel, and of the wheel that this is from."""
+    """An archive of the checkout with the machine's kernels, and of the wheel that this is from."""
     archive, built = folder / "findleaks.tar", wheel(machine, folder)
     with zipfile.ZipFile(built) as packed:
-        kernel = Path(packed.extract(KERNEL, folder))
-    kernel.chmod(0o755)
+        kernels = [Path(packed.extract(f"{KERNELS}/{name}", folder)) for name in options()]
     with tarfile.open(archive, "w", format=tarfile.USTAR_FORMAT) as tar:
         for name in tree_files(ROOT):
             tar.add(ROOT / name, name, filter=without_times)
-        tar.add(kernel, KERNEL.replace("findleaks", "common", 1), filter=without_times)
+        for kernel in kernels:
+            kernel.chmod(0o755)
+            tar.add(kernel, f"{KERNELS.replace('findleaks', 'common', 1)}/{kernel.name}", filter=without_times)
         tar.add(built, f"dist/{built.name}", filter=without_times)
     return archive
 

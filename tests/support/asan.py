@@ -75,13 +75,13 @@ class Block(NamedTuple):
     freed: tuple[int, ...]
 
 
-def blocks(output: str) -> list[Block]:
-    """The runtime's addresses are those of the call's last byte (GetPreviousInstructionPc)."""
+def blocks(output: str, call: int = 1) -> list[Block]:
+    """The runtime's addresses are those of the call's last byte, on AArch64 of the call, of 4 bytes (GetPreviousInstructionPc)."""
     found = []
     for line in output.splitlines():
         if line.startswith("block "):
             _, address, size, state, function, *stacks = line.split()
-            allocated, freed = (tuple(int(frame, 16) + 1 for frame in text.split(",")) if text != "-" else () for text in stacks)
+            allocated, freed = (tuple(int(frame, 16) + call for frame in text.split(",")) if text != "-" else () for text in stacks)
             found.append(Block(int(address, 16), int(size, 16), state, function, allocated, freed))
     return found
 
@@ -96,13 +96,13 @@ class Leak(NamedTuple):
     addresses: frozenset[int]
 
 
-def leaks(report: str) -> list[Leak]:
+def leaks(report: str, call: int = 1) -> list[Leak]:
     """The leaks of LeakSanitizer's report."""
     found = []
     for part in re.split(r"\n(?=Direct leak|Indirect leak)", report)[1:]:
         head = re.match(r"(\w+) leak of (\d+) byte\(s\) in (\d+) object", part)
         assert head is not None, part
-        frames = tuple(int(frame, 16) + 1 for frame in re.findall(r"^ +#\d+ 0x([0-9a-f]+)", part, re.M))
+        frames = tuple(int(frame, 16) + call for frame in re.findall(r"^ +#\d+ 0x([0-9a-f]+)", part, re.M))
         addresses = frozenset(int(address, 16) for address in re.findall(r"^0x([0-9a-f]+) \(", part, re.M))
         found.append(Leak(head[1], int(head[2]), int(head[3]), frames, addresses))
     return found

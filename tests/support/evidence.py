@@ -7,8 +7,10 @@ is excused only if
 - a scan of the core that shares no code with findleaks (pyelftools reads the file, every aligned word is compared) finds a word that
   points into it, in a thread's registers, in a stack above the stack pointer, in the data of a library, in read-only data of the
   program, or in a block in use that is none of the program's own (a word in free memory, in an allocator's metadata or below a stack
-  pointer excuses nothing), or one that is half of a pointer which the program has put where no pointer may be (its records say
-  "unaligned"), and `findleaks refs` names that very place as one that holds the block; or
+  pointer excuses nothing), and `findleaks refs` names that very place as one that holds the block; or
+- the word stands in anonymous memory without blocks, as the loader takes before there is a malloc (tables, thread-local storage), and
+  points into the block's inside: the program keeps no such pointers there; or
+- the word is half of a pointer of 4 bytes that the program keeps unaligned on purpose, and zeros before it; or
 - a block that is excused points to it.
 """
 
@@ -16,10 +18,11 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import truth
 from debuggers import ran
@@ -77,6 +80,14 @@ class Picture:
         for note in self.registers:
             yield from (Word(None, value) for value in self._unpacked(note) if low <= value < high)
 
+    def without_blocks(self, word: Word, starts: Sequence[int]) -> bool:
+        """Whether the word is in anonymous memory, no stack, in which no block starts; `starts` ascend."""
+        segment = self.at(word.address) if word.address is not None else None
+        if segment is None or segment.file or segment.stack:
+            return False
+        after = bisect_left(starts, segment.start)
+        return after == len(starts) or starts[after] >= segment.end
+
     def _unpacked(self, data: bytes) -> array[int]:
         whole = array("Q" if self.word == 8 else "I", data[: len(data) & -self.word])
         if self.big_endian:
@@ -98,15 +109,19 @@ def explain(
             if record.address <= word.value < max(record.end, record.address + 1):
                 pointing[record.address].append(word)
     foreign = _foreign_blocks(records, blocks)
-    odd = {record.address for record in records if record.category == "unaligned"}
-    excused = {
-        address
-        for address, words in pointing.items()
-        if any(
-            (is_foreign(word, picture, foreign, own) or is_half(word, picture, odd)) and _named_by_refs(address, word, core)
+    starts = sorted({*(record.address for record in records), *(int(block["address"], 16) for block in blocks)})
+    halves = {one.address << 16 & 0xFFFFFFFF for one in records if one.category == "unaligned" and picture.word == 4}
+    excused = set()
+    for address, words in pointing.items():
+        stale = [
+            word
             for word in words
-        )
-    }
+            if word.value in halves
+            or is_foreign(word, picture, foreign, own)
+            or (word.value != address and picture.without_blocks(word, starts))
+        ]
+        if stale and _named_by_refs(address, stale, core):
+            excused.add(address)
     if len(excused) > MOST * (1 if picture.word == 8 else 4):
         return verdict
     grown = True
@@ -172,19 +187,10 @@ def is_foreign(word: Word, picture: Picture, foreign: Sequence[range], own: Sequ
     return bool(segment.file) and (Path(segment.file).name not in own or not segment.writable)
 
 
-def is_half(word: Word, picture: Picture, odd: Collection[int]) -> bool:
-    """Whether one of these pointers begins in the middle of the word, or ends there."""
-    segment = picture.at(word.address) if word.address is not None else None
-    if segment is None or word.address is None:
-        return False
-    middle = word.address - segment.start + picture.word // 2
-    order: Literal["little", "big"] = "big" if picture.big_endian else "little"
-    return any(int.from_bytes(segment.data[at : at + picture.word], order) in odd for at in (middle - picture.word, middle) if at >= 0)
-
-
-def _named_by_refs(block: int, word: Word, core: Path) -> bool:
+def _named_by_refs(block: int, words: Sequence[Word], core: Path) -> bool:
+    """Whether refs names one of these words as holding the block."""
     done = ran("refs", "--json", "--limit", "0", hex(block), str(core), check=True)
-    live = [one for one in json.loads(done.stdout)["references"] if one["live"] and int(one["value"], 16) == word.value]
-    if word.address is None:
-        return any("register" in one for one in live)
-    return hex(word.address) in {one.get("address") for one in live}
+    live = [one for one in json.loads(done.stdout)["references"] if one["live"]]
+    named = {(one.get("address"), int(one["value"], 16)) for one in live}
+    in_registers = {int(one["value"], 16) for one in live if "register" in one}
+    return any(word.value in in_registers if word.address is None else (hex(word.address), word.value) in named for word in words)

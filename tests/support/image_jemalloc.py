@@ -95,7 +95,7 @@ class Image:
                 self.put(ROOT + 8 * (key >> 18), LEAF)
                 self.put(LEAF + 8 * (key & (1 << 18) - 1), szind << 48 | descriptor | slab)
             else:
-                shape = next(one for one in layout.levels(12) if one.address == self.bits)
+                shape = next(one for one in layout.levels(12, 8) if one.address == self.bits)
                 self.put(ROOT + 8 * (key >> shape.inner[0] + shape.leaf), NODE)
                 self.put(NODE + 8 * (key >> shape.leaf & (1 << shape.inner[0]) - 1), LEAF)
                 self.put(LEAF + 16 * (key & (1 << shape.leaf) - 1), descriptor, szind)

@@ -40,6 +40,14 @@ def _manifest(features: Sequence[str]) -> str:
     return f'[package]\nname = "nothing"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\n{dependency}\n[workspace]\n'
 
 
+def _crossing(compiler: str) -> dict[str, str]:
+    """What has the crate cc compile C++ for another machine, while Rust's part, of which nothing is used, is this machine's."""
+    if not compiler:
+        return {}
+    tools = {name: compiler.removesuffix("gcc") + tool for name, tool in (("CC", "gcc"), ("CXX", "g++"), ("AR", "ar"))}
+    return {**tools, "CRATE_CC_NO_DEFAULTS": "1", "CFLAGS": "-O2 -fPIC", "CXXFLAGS": "-O2 -fPIC"}
+
+
 def _lock(folder: Path) -> None:
     """Cargo refuses a crate of another checksum than its lock file has, or should."""
     text = (folder / "Cargo.lock").read_text()
@@ -48,9 +56,9 @@ def _lock(folder: Path) -> None:
 
 
 @functools.cache
-def archive(build: str) -> Path:
-    """libtcmalloc.a of this build, made on first use."""
-    folder = debian.cache() / "google-tcmalloc" / build
+def archive(build: str, compiler: str = "") -> Path:
+    """libtcmalloc.a of this build, made on first use; for another machine, by its compiler, whose name ends in -gcc."""
+    folder = debian.cache() / "google-tcmalloc" / (f"{build}-{compiler}" if compiler else build)
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / "libtcmalloc.a"
     with debian.locked(folder):
@@ -60,7 +68,7 @@ def archive(build: str) -> Path:
                     "Google's tcmalloc is built by cargo, which is not here (Debian: apt install cargo, Rust 1.87 or newer)"
                 )
             home = folder.parent / "home"
-            environment = {**os.environ, "CARGO_HOME": str(home)}
+            environment = {**os.environ, "CARGO_HOME": str(home), **_crossing(compiler)}
             (folder / "src").mkdir(exist_ok=True)
             (folder / "src/lib.rs").write_text("")
             (folder / "Cargo.toml").write_text(_manifest(BUILDS[build]))

@@ -100,8 +100,17 @@ def get(version: str) -> Musl:
     return Musl(version, root / "usr/include" / triplet, root / "usr/lib" / triplet, (root / "lib/ld-musl-x86_64.so.1").resolve())
 
 
-def _source(version: str) -> Path:
-    """The unpacked source of a release."""
+def _mend(file: Path) -> None:
+    """oldmalloc of 1.2.2 cannot be linked: it is called __libc_malloc, as a function of lite_malloc.c is. 1.2.3 changed this line."""
+    name, right = "#define malloc __libc_malloc\n", "#define malloc __libc_malloc_impl\n"
+    text = file.read_text()
+    assert name in text or right in text
+    if name in text:
+        file.write_text(text.replace(name, right))
+
+
+def unpacked_source(version: str) -> Path:
+    """The source of a release, such that its oldmalloc can be linked."""
     suite = SUITES[version]
     folder = debian.cache() / "musl" / f"{suite}-source"
     archive = debian.source(suite, "musl", folder, SOURCES[version])
@@ -113,13 +122,15 @@ def _source(version: str) -> Path:
             with tarfile.open(archive) as tar:
                 tar.extractall(part, filter="data")
             (part / unpacked.name).rename(unpacked)
+        if version == "1.2.2":
+            _mend(unpacked / "src/malloc/oldmalloc/malloc.c")
     return unpacked
 
 
 @functools.cache
 def old_static(version: str) -> Musl:
     """oldmalloc in front of the package's libc.a, for static programs: what --with-malloc=oldmalloc would have put into it."""
-    musl, source = get(version), _source(version)
+    musl, source = get(version), unpacked_source(version)
     objects = source / "objects"
     objects.mkdir(exist_ok=True)
     made = []
@@ -136,24 +147,14 @@ def old_static(version: str) -> Musl:
     return Musl(f"{version}-old", musl.headers, musl.libraries, musl.linker, tuple(made))
 
 
-def _mend(file: Path) -> None:
-    """oldmalloc of 1.2.2 cannot be linked: it is called __libc_malloc, as a function of lite_malloc.c is. 1.2.3 changed this line."""
-    name, right = "#define malloc __libc_malloc\n", "#define malloc __libc_malloc_impl\n"
-    text = file.read_text()
-    assert name in text or right in text
-    file.write_text(text.replace(name, right))
-
-
 @functools.cache
 def old(version: str) -> Musl:
     """A whole libc with oldmalloc, configured and made on first use."""
-    source = _source(version)
+    source = unpacked_source(version)
     prefix = source.parent / "old"
     with debian.locked(source.parent):
         if not (prefix / "lib/libc.so").exists():
             shutil.rmtree(prefix, ignore_errors=True)
-            if version == "1.2.2":
-                _mend(source / "src/malloc/oldmalloc/malloc.c")
             for command in (
                 ["./configure", f"--prefix={prefix}", f"--syslibdir={prefix}/lib", "--with-malloc=oldmalloc"],
                 ["make", "-j4", "install-headers", "install-libs"],

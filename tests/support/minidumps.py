@@ -1,6 +1,7 @@
 """A writer of minidumps, as Breakpad, Crashpad and LLDB write them, or as none would.
 
-Layouts: Microsoft's minidumpapiset.h; Breakpad src/google_breakpad/common/minidump_format.h and minidump_cpu_amd64.h for the rest.
+Layouts: Microsoft's minidumpapiset.h; Breakpad src/google_breakpad/common/minidump_format.h, minidump_cpu_amd64.h and
+minidump_cpu_arm64.h for the rest.
 """
 
 from __future__ import annotations
@@ -35,6 +36,25 @@ class Task:
             return made + bytes(464) + struct.pack("<2Q", *self.bases)
         words = struct.pack(f"<{len(self.vectors)}Q", *self.vectors)
         return made + bytes(160) + words.ljust(352, b"\0") + bytes(464)
+
+
+ARM64, ARM64_OLD = 0x400007, 0x80000006  # flags of a context of either form with all registers
+
+
+@dataclass
+class TaskOfArm64(Task):
+    """A thread of AArch64: `registers` are x0 to x30, sp, pc and pstate, `vectors` the words of v0, v1, …"""
+
+    flags: int = ARM64
+
+    def context(self) -> bytes:
+        """MDRawContextARM64, or MDRawContextARM64_Old, which is LLDB's, too."""
+        general = struct.pack("<33Q", *(self.registers.get(name, 0) for name in (*(f"x{number}" for number in range(31)), "sp", "pc")))
+        words = struct.pack(f"<{len(self.vectors)}Q", *self.vectors).ljust(512, b"\0")
+        pstate = self.registers.get("pstate", 0)
+        if self.flags & 0x80000000:
+            return struct.pack("<Q", self.flags) + general + struct.pack("<3I", pstate, 0, 0) + words
+        return struct.pack("<2I", self.flags, pstate) + general + words + struct.pack("<2I", 0, 0) + bytes(8 * 4 + 8 * 8 + 2 * 4 + 2 * 8)
 
 
 class Dump:

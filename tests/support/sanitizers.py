@@ -8,7 +8,7 @@ from pathlib import Path
 
 import debian
 
-from findleaks.engine.kernel.sources import options
+from findleaks.engine.kernel.sources import checksum, options
 
 ROOT = Path(__file__).parents[2]
 CLANG = "clang-19"  # builds it in half the time that GCC takes
@@ -17,7 +17,8 @@ FLAGS = ("-fsanitize=address,undefined", "-shared-libasan", "-fno-sanitize-recov
 
 def environment(folder: Path) -> dict[str, str]:
     """Where the sanitizers' runtimes are loaded, and the kernel that FINDLEAKS_TEST_KERNEL names and its variants were built with
-    them, once, in `folder`."""
+    them, once for these sources, below `folder`."""
+    folder /= f"sanitized-{checksum()}"
     library = folder / "_kernel.so"
     with debian.locked(folder):
         if not library.exists():

@@ -16,6 +16,7 @@ from findleaks.allocators import umem
 from findleaks.allocators.umem.instance import Umem
 from findleaks.engine import load as engine
 from findleaks.engine.contract import Blocks
+from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Module
 
 DATA, DATA_SIZE = 0x7F0000100000, 0x10000
@@ -264,10 +265,11 @@ class UmemImage:
 
     # ---- writing it all down
 
-    def target(self, name: str = "/usr/lib/libumem.so.1") -> FakeTarget:
+    def target(self, name: str = "/usr/lib/libumem.so.1", arch: Arch = X86_64) -> FakeTarget:
         self.write()
         module = Module(name, DATA - 0x100000, DATA - 0x100000, DATA + DATA_SIZE)
-        return FakeTarget({start: bytes(data) for start, data in self.memory.items()}, names={DATA: name}, modules=[module])
+        memory = {start: bytes(data) for start, data in self.memory.items()}
+        return FakeTarget(memory, names={DATA: name}, modules=[module], arch=arch)
 
     def write(self) -> None:
         self._write_caches()

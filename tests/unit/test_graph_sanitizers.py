@@ -26,7 +26,7 @@ def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):  # one of several workers, whose folders lie in one of this run
         folder = folder.parent
-    return sanitizers.environment(folder / "sanitized")
+    return sanitizers.environment(folder)
 
 
 def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ import minidumps
 import pytest
 from handmade import LIBRARY, built_library, image_of
 from hostile import lines_run
-from minidumps import Dump, Task
+from minidumps import Dump, Task, TaskOfArm64
 
 from findleaks.errors import TargetError
 from findleaks.target import elf
@@ -108,6 +108,34 @@ def test_registers(tmp_path: Path) -> None:
     assert 0x9200 in threads[2].words
     assert set(threads[3].registers) == {"cs", "ss", "eflags", "rsp", "rip"}
     assert threads[4].registers == {}
+
+
+def test_registers_of_arm64(tmp_path: Path) -> None:
+    """Both forms of contexts, whichever number of the processor the dump has; parts of them; one that is cut off."""
+    dump = Dump()
+    dump.system(12)
+    words, values = (
+        [100 + word for word in range(64)],
+        {"x0": 1, "x28": 2, "x29": 3, "x30": 4, "sp": 0x1000, "pc": 0x2000, "pstate": 0x8000},
+    )
+    flags = [minidumps.ARM64, minidumps.ARM64_OLD, 0x400001, 0x400002, 0x80000002, minidumps.ARM64, 0x100007]
+    dump.threads([TaskOfArm64(7 + number, values, words, one) for number, one in enumerate(flags)])
+    at = dump.streams[-1][2]
+    struct.pack_into("<I", dump.data, at + 4 + 48 * 5 + 40, 200)  # bytes of the context
+    dump.memory([(HEAP, bytes(64))])
+    target = opened(tmp_path, dump)
+    threads = target.threads()
+    for thread in threads[:2]:
+        assert {name: thread.registers[name] for name in values} == values
+        assert (thread.sp, thread.pc, len(thread.registers)) == (0x1000, 0x2000, 34)
+        assert [word for word, name in zip(thread.words, thread.names) if name.startswith("v")] == words
+        assert [word for word, name in zip(thread.words, thread.names) if name == "v31"] == words[-2:]
+    assert set(threads[2].registers) == {"x29", "x30", "sp", "pc", "pstate"}
+    assert set(threads[3].registers) == {f"x{number}" for number in range(29)}
+    assert (len(threads[4].registers), "v0" in threads[4].names) == (34, False)
+    assert threads[5].registers == threads[6].registers == {}
+    assert target.arch.name == "AArch64"
+    assert target.unknown_registers == "the vector registers"
 
 
 @pytest.mark.parametrize(("number", "code", "crashed"), [(11, 1, 21), (11, 0, 0), (6, -6, 21), (6, 0, 0), (19, 0, 0)])
@@ -238,8 +266,8 @@ def test_only_regular_files_are_opened(tmp_path: Path, library: Path) -> None:
     assert target.symbol("shared_function") is None
 
 
-def test_what_is_no_minidump_of_linux_on_x86_64_is_refused(tmp_path: Path) -> None:
-    cases = [(9, 2, "of Windows"), (9, 0x8101, "of macOS"), (9, 77, "system 0x4d"), (12, 0x8201, "of AArch64")]
+def test_what_is_no_minidump_of_linux_is_refused(tmp_path: Path) -> None:
+    cases = [(9, 2, "of Windows"), (9, 0x8101, "of macOS"), (9, 77, "system 0x4d"), (5, 0x8201, "of ARM;"), (0x8001, 0x8201, "of SPARC")]
     for machine, platform, what in cases:
         dump = Dump()
         dump.system(machine, platform)

@@ -47,6 +47,16 @@ def test_each_file_that_is_no_core_is_refused_in_one_line(tmp_path: Path) -> Non
     assert "no memory" in refusal(path, usual()[:70])
 
 
+def test_a_core_of_x32_is_refused(tmp_path: Path) -> None:
+    """x86-64 with words of 4 bytes: it is not taken for either of the two. Few kernels run such programs: this is one's file, as a core."""
+    words = ["gcc", "-mx32", "-nostdlib", "-static", "-o", str(tmp_path / "x32"), "-x", "c", "-"]
+    subprocess.run(words, input=b"void _start(void) { for (;;); }", check=True)
+    image = bytearray((tmp_path / "x32").read_bytes())
+    image[16:18] = (4).to_bytes(2, "little")  # e_type: ET_CORE
+    said = refusal(tmp_path / "core", bytes(image))
+    assert "of x86-64 (32-bit); only x86-64, AArch64, i386, ARM, RISC-V, PowerPC64 and s390x are supported" in said
+
+
 def test_permission_is_needed(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         path = tmp_path / "core"

@@ -19,6 +19,7 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.session import Session
+from findleaks.target.arch import AARCH64, X86_64, Arch
 from findleaks.target.base import Module
 
 BOTH = pytest.mark.parametrize("pure", [False, True], ids=("kernel", "pure"))
@@ -34,15 +35,18 @@ def used(blocks: Blocks) -> dict[int, int]:
 
 
 @pytest.mark.platform("x86-64", "libumem", of="images of its structures")
+@pytest.mark.platform("AArch64", "libumem", of="images of its structures")
 @BOTH
 @MODES
-@pytest.mark.parametrize(("mutex", "cond"), [(40, 48), (24, 16), (48, 48)], ids=("glibc", "Solaris", "larger"))
-def test_blocks_are_what_malloc_returned(mutex: int, cond: int, debug: int, pure: bool) -> None:
+@pytest.mark.parametrize(
+    ("mutex", "cond", "arch"), [(40, 48, X86_64), (24, 16, X86_64), (48, 48, AARCH64)], ids=("glibc", "Solaris", "glibc, AArch64")
+)
+def test_blocks_are_what_malloc_returned(mutex: int, cond: int, arch: Arch, debug: int, pure: bool) -> None:
     image = UmemImage(mutex, cond, debug)
     sizes = [0, 1, 8, 9, 16, 17, 24, 32, 100, 112, 500, 1000, 4080, 16000, 16368, 16369, 70000]
     wanted = {image.malloc(size): size for size in sizes}
     wanted.update({image.memalign(align, size): size for align, size in ((64, 40), (4096, 100), (256, 5000))})
-    found, blocks = read(image.target(), pure)
+    found, blocks = read(image.target(arch=arch), pure)
     assert found.problems == []
     assert used(blocks) == wanted
     assert list(found.verify(blocks)) == []

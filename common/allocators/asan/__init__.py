@@ -1,5 +1,5 @@
-"""AddressSanitizer's allocator without symbols, x86-64: LLVM 12 to 19, GCC 11 to 16, in a library
-or linked in. Sources: see layout.py.
+"""AddressSanitizer's allocator without symbols, in a library or linked in. x86-64: LLVM 12 to 19,
+GCC 11 to 16; AArch64: LLVM 16 to 18, GCC 14 to 16. Sources: see layout.py.
 
 This module is imported for every process and only looks whether the shadow is mapped, or what
 follows the allocator's address space where that is fixed."""
@@ -14,8 +14,9 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import holding
 
 NAME = "AddressSanitizer"
-SHADOW = 0x7FFF8000
-"""kDefaultShadowOffset64 on x86-64 Linux (asan/asan_mapping.h)."""
+SHADOWS = {"x86-64": 0x7FFF8000, "AArch64": 1 << 36}
+"""By architecture: kDefaultShadowOffset64, kAArch64_ShadowOffset64 (asan/asan_mapping.h). The
+shadow has one byte for eight of the address space, and begins there."""
 SPACE_ENDS = (0x540000000000, 0x640000000000)
 """kAllocatorSpace + kAllocatorSize (asan/asan_allocator.h): since LLVM 18, GCC 14; and before."""
 
@@ -23,7 +24,8 @@ SPACE_ENDS = (0x540000000000, 0x640000000000)
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
     """See base.Finder."""
     regions = target.regions()
-    if target.arch.name != "x86-64" or not any(holding(regions, address) for address in (SHADOW, *SPACE_ENDS)):
+    shadow = SHADOWS.get(target.arch.name, 0)
+    if not shadow or not any(holding(regions, address) for address in (shadow, *SPACE_ENDS)):
         return []
     from findleaks.allocators.asan.instance import make
 

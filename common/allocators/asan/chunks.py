@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.asan.engine import DAMAGED, Chunks, read_chunks, settled
-from findleaks.allocators.asan.layout import ALLOCATED, HEADER, LARGE_HEADER, MAGIC, PAGE, QUARANTINED, UNUSED, state_of, used_size
+from findleaks.allocators.asan.layout import ALLOCATED, HEADER, LARGE_HEADER, MAGIC, QUARANTINED, UNUSED, state_of, used_size
 from findleaks.allocators.base import MAX_PROBLEMS, Problem
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
@@ -96,10 +96,11 @@ def _readable(memory: Memory, low: int, high: int, size: int) -> Iterator[Piece]
 def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> list[Large]:
     """The mappings of large chunks by their headers, ascending and disjoint."""
     found: list[Large] = []
+    page = memory.target.arch.page
     for address in sorted(set(headers)):
         words = memory.words(address, LARGE_HEADER)
         start, size = words[:2] if words else (0, 0)
-        good = words is not None and start == address and start % PAGE == size % PAGE == 0 and size > PAGE
+        good = words is not None and start == address and start % page == size % page == 0 and size > page
         if not good or (found and start < found[-1].end):
             problems.append(
                 Problem(address, f"AddressSanitizer's header of a large chunk at {address:#x} is damaged: its block is not seen")
@@ -111,7 +112,7 @@ def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> li
 
 def large_chunk(memory: Memory, one: Large) -> Optional[Chunks]:
     """The chunk in a mapping, as the only one; None where it cannot be read."""
-    header = begin = one.start + PAGE
+    header = begin = one.start + memory.target.arch.page
     words, good = memory.words(begin, 3), True
     if words is not None and words[0] == MAGIC:
         good = words[1] % HEADER == 0 and begin < words[1] < one.end - HEADER

@@ -23,7 +23,6 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Module, Range
 
 PAGE = 4096
-TOP = 1 << 47
 SECOND = 1 << 16  # entries of an array of the second level (kNodesSize2)
 FIRST = 1 << 15  # arrays (kNodesSize1)
 NODE = 16  # bytes: {stack_hash 8, link 4, store_id 4}
@@ -161,7 +160,7 @@ def _store(memory: Memory, blocks: int) -> Iterator[Range]:
 def find(memory: Memory, engine: Engine, image: Image) -> Optional[Depot]:
     """The depot in this file's variables; None if none of a known form has a stack."""
     code = image.module
-    found = list(words_between(memory.target, engine, image.data, PAGE, TOP))
+    found = list(words_between(memory.target, engine, image.data, PAGE, memory.target.arch.top))
     pages = [(address, value) for address, value in found if value % PAGE == 0]
     for blocks, value in pages:
         if _ours(code, _frames(memory, value, 8)):

@@ -10,12 +10,11 @@ from findleaks.allocators.asan import NAME, depot
 from findleaks.allocators.asan.chunks import Damage, Large, Region, append_large, append_region, large
 from findleaks.allocators.asan.depot import Depot
 from findleaks.allocators.asan.fake_stacks import dead_frames
-from findleaks.allocators.asan.layout import HEADER, REGION, SHADOW, SPACE
+from findleaks.allocators.asan.layout import HEADER, REGION, SPACE, shadow
 from findleaks.allocators.asan.locate import Found, locate, older
 from findleaks.allocators.asan.sites import recordings
 from findleaks.allocators.asan.thread_caches import caches
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
-from findleaks.allocators.images import Image
 from findleaks.allocators.mappings import MMAPPED, unclaimed
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.sites import Recording
@@ -25,22 +24,24 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import intersection
 
 LARGE = "large"
+OLD_HEADERS = "the chunk headers of LLVM 11, GCC 10 or an older one: its blocks are not seen; those of GCC 11, LLVM 12 and newer ones are"
+SCATTERED = {
+    "AArch64": "the allocator of LLVM 14, GCC 12 or an older one: its blocks are not seen; those of LLVM 16, GCC 14 and newer ones are"
+}
+"""By architecture: where older ones have SizeClassAllocator32, whose regions are anywhere
+(SANITIZER_CAN_USE_ALLOCATOR64 in sanitizer_common/sanitizer_platform.h)."""
 
 
 class Unread(Allocator):
-    """An AddressSanitizer whose chunk headers have another layout: it is reported, and not read."""
+    """An AddressSanitizer of another layout: it is reported, and not read."""
 
     name = NAME
     version = "another layout"
     granule = HEADER
 
-    def __init__(self, image: Image, address: int) -> None:
-        self.where = image.name
-        what = (
-            f"AddressSanitizer in {image.name} has the chunk headers of LLVM 11, GCC 10 or an older one: its blocks are not seen; "
-            "those of GCC 11, LLVM 12 and newer ones are"
-        )
-        self.problems = [Problem(address, what, False)]
+    def __init__(self, where: str, address: int, what: str) -> None:
+        self.where = where
+        self.problems = [Problem(address, f"AddressSanitizer in {where} has {what}", False)]
 
     def heaps(self) -> list[Heap]:
         return []
@@ -51,7 +52,10 @@ def make(target: Target, engine: Engine) -> list[Allocator]:
     found: list[Allocator] = []
     for one in locate(target, engine):
         known = not older(Memory(target), one.regions)
-        found.append(Asan(target, engine, one) if known else Unread(one.image, one.address))
+        found.append(Asan(target, engine, one) if known else Unread(one.image.name, one.address, OLD_HEADERS))
+    start = shadow(target.arch).start
+    if not found and target.arch.name in SCATTERED and any(region.start == start for region in target.regions()):
+        found.append(Unread(target.exe_path or "the program", start, SCATTERED[target.arch.name]))
     return found
 
 
@@ -73,6 +77,7 @@ class Asan(Allocator):
         self.found = found
         self.where = found.image.name
         self.problems = found.problems
+        self.shadow = shadow(target.arch)
         self.regions = found.regions
         headers = self.memory.words(found.headers.start, (found.headers.end - found.headers.start) // 8) or ()
         self.large = large(self.memory, headers, self.problems)
@@ -104,12 +109,12 @@ class Asan(Allocator):
     def metadata(self) -> list[Range]:
         """See Allocator: records of classes, free arrays, the large chunks' table, the shadow, the
         stack depot, threads' caches, and what returned functions left on fake stacks."""
-        shadow = [Range(region.start, region.end) for region in self.target.regions() if region.start < SHADOW.end]
+        mapped = [Range(region.start, region.end) for region in self.target.regions() if region.start < self.shadow.end]
         return [
             self.found.infos,
             *(region.free_array for region in self.regions),
             self.found.headers,
-            *intersection([SHADOW], shadow),
+            *intersection([self.shadow], mapped),
             *self.own,
             *(self.depot.ranges() if self.depot is not None else ()),
         ]
@@ -118,7 +123,7 @@ class Asan(Allocator):
     def own(self) -> list[Range]:
         """Threads' caches, and parts of fake stacks that no frame uses."""
         heaps = [Range(heap.start, heap.end) for heap in self.heaps()]
-        others = unclaimed(self.target, [*heaps, SHADOW])
+        others = unclaimed(self.target, [*heaps, self.shadow])
         found = list(dead_frames(self.memory, self.engine, others))
         return [*found, *caches(self.memory, self.engine, [*others, *self.found.image.data])]
 
@@ -129,7 +134,7 @@ class Asan(Allocator):
 
     def reserved(self) -> list[Range]:
         """See Allocator: the rest of the space, and the gap in the shadow."""
-        return [Range(self.found.space, self.found.space + SPACE), SHADOW]
+        return [Range(self.found.space, self.found.space + SPACE), self.shadow]
 
     def locate(self, address: int) -> str:
         region = self.region(address)
@@ -142,7 +147,7 @@ class Asan(Allocator):
             return "redzone of a large chunk"
         if address in range(*self.found.infos):
             return "records of the size classes"
-        return "shadow" if address in range(*SHADOW) else ""
+        return "shadow" if address in range(*self.shadow) else ""
 
     def region(self, address: int) -> Optional[Region]:
         """The size class that has these addresses."""

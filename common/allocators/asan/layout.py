@@ -1,4 +1,4 @@
-"""Layouts of AddressSanitizer's allocator on x86-64 Linux.
+"""Layouts of AddressSanitizer's allocator on x86-64 Linux, and on AArch64 since it is the same one.
 
 Sources, in compiler-rt/lib of LLVM 12 to 19, and in libsanitizer of GCC 11 to 16:
 asan/asan_allocator.cpp (ChunkHeader, LargeChunkHeader), asan/asan_mapping.h,
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from findleaks.allocators.asan import SHADOWS
+from findleaks.target.arch import Arch
 from findleaks.target.base import Range
 
-PAGE = 4096
+PAGE = 4096  # least
 
 # The primary allocator: a part of the address space for each size class.
 SPACE = 1 << 42  # bytes: kAllocatorSize
@@ -41,8 +43,11 @@ MAGIC = 0xCC6E96B9CC6E96B9
 LARGE_HEADER = 4  # words: map_beg, map_size, size, chunk_idx
 MOST_LARGE = 1 << 20  # kMaxNumChunks
 
-SHADOW = Range(0x7FFF7000, 0x10007FFF8000)
-"""Addresses of the shadow: one byte for eight of the address space, at kDefaultShadowOffset64."""
+
+def shadow(arch: Arch) -> Range:
+    """Addresses of the shadow, with a page below it for negative offsets."""
+    offset = SHADOWS[arch.name]
+    return Range(offset - arch.page, offset + arch.top // 8)
 
 
 def class_size(number: int) -> int:

@@ -128,7 +128,7 @@ def _large_headers(memory: Memory, address: int, problems: list[Problem]) -> Ran
     words = memory.words(address, PRIMARY_WORDS + LARGE_WORDS) or ()
     for at in range(4, len(words) - LARGE_WORDS):
         chunks, base, count = (words[at + word] for word in (LARGE_CHUNKS, LARGE_BASE, LARGE_COUNT))
-        if words[at] == PAGE and chunks == base and chunks and chunks % PAGE == 0:
+        if words[at] == memory.target.arch.page and chunks == base and chunks and chunks % PAGE == 0:
             if count < MOST_LARGE:
                 return Range(chunks, chunks + 8 * count)
             break

@@ -5,7 +5,6 @@ src/stats.c); layout.py has the differences."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from findleaks.allocators.base import Allocator
@@ -14,9 +13,10 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
 
-MIN_DATA = 128 << 10
-"""Bytes of writable data in an image with jemalloc, at least: the root of its radix tree takes 256
-KiB (2 MiB with addresses of 48 bits, 512 KiB with pages of 64 KiB)."""
+MIN_DATA = {8: 128 << 10, 4: 16 << 10}
+"""Bytes of writable data in an image with jemalloc, at least, by bytes of a word: the root of its
+radix tree takes 256 KiB (2 MiB with addresses of 48 bits, 512 KiB with pages of 64 KiB), or 4 KiB,
+its table of arenas 4,096 words."""
 
 PAGES = (4 << 10, 8 << 10, 16 << 10, 64 << 10)  # bytes; a slab of class SECOND is one page
 SECOND = 32  # bytes; a class of every jemalloc; its neighbours in bin_infos give the others
@@ -28,21 +28,20 @@ PART = 256 << 10  # bytes searched at once: larger buffers would be mapped anew 
 def _entry(memory: Memory, piece: Piece, address: int) -> bool:
     """Whether {32, bytes of a slab (a page), number of regions} may be at `address`."""
     offset = address - piece.address
-    if offset + 24 > len(piece.data):  # the entry continues in the next piece
-        words = memory.words(address, 3)
-        return words is not None and words[1] in PAGES and memory.halves(words[2])[0] * SECOND == words[1]
-    _, slab, regions = struct.unpack_from(memory.arch.word_format[0] + "QQI", piece.data, offset)
+    form = memory.arch.structure("PPI")
+    if offset + form.size > len(piece.data):  # the entry continues in the next piece
+        _, slab, regions = memory.members(address, "PPI") or (0, 0, 0)
+    else:
+        _, slab, regions = form.unpack_from(piece.data, offset)
     return bool(slab in PAGES and regions * SECOND == slab)
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
     """See base.Finder. Without jemalloc the only cost: a search for one value in large images."""
-    if target.arch.word != 8:
-        return []
     places = []
     memory = Memory(target)
     for image in images(target):
-        if image.size < MIN_DATA:
+        if image.size < MIN_DATA[target.arch.word]:
             continue
         for low, high in (part for whole in image.data for part in target.nonzero(*whole)):
             for start in range(low, high, PART):

@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.jemalloc.base import Base, Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
-from findleaks.allocators.jemalloc.layout import ARENAS, BIN_STATS, BINS, LARGES, NO_ARENA, Bin, Large
+from findleaks.allocators.jemalloc.layout import ARENAS, BIN_STATS, BIN_STATS_MEMBERS, BINS, BINS_52, LARGES, NO_ARENA, Bin, Large, layouts
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.search import words_between
 from findleaks.engine.contract import Engine
@@ -76,11 +76,12 @@ def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> l
     """The arenas in arenas[]. `words`: pointers in the image's data into the base allocator's
     blocks, ascending. Element k points into base k, so all agree on where the table begins."""
     known = [(address, value, base) for address, value, base in _possible(bases, words, leaves) if base.index < ARENAS]
-    votes = Counter(address - 8 * base.index for address, _, base in known)
+    word = bases.memory.size
+    votes = Counter(address - word * base.index for address, _, base in known)
     if not votes:
         return []
     best = max(votes, key=lambda start: (votes[start], start % 64 == 0, -start))
-    return [Arena(base.index, value, base) for address, value, base in known if address - 8 * base.index == best]
+    return [Arena(base.index, value, base) for address, value, base in known if address - word * base.index == best]
 
 
 def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[int]:
@@ -114,7 +115,8 @@ class Guesses:
         self.memory = memory
         self.extents = extents
         self.counts = count(extents)
-        self.agreed = self.named = Guess(0, 0, 0, BINS[0])
+        self.bins = layouts(memory.arch).bins
+        self.agreed = self.named = Guess(0, 0, 0, self.bins[0])
         self._scores: dict[int, int] = {}  # by the address of the bins
         self._firsts = [0, *accumulate(small.shards for small in extents.classes.small)]
 
@@ -122,10 +124,11 @@ class Guesses:
         """Add an arena's evidence; `naming`: words that point to slabs, and the slabs' numbers."""
         votes = self._count(arena, at, naming)
         for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
+            layout = self.bins[row]
             if at + offset not in self._scores:
-                self._scores[at + offset] = _agreement(self.memory, self.extents.classes, self.counts, arena.index, at + offset, BINS[row])
-            self.agreed = _better(self.agreed, self._scores[at + offset], offset, at, arena, BINS[row])
-            self.named = _better(self.named, votes[offset, row], offset, at, arena, BINS[row])
+                self._scores[at + offset] = _agreement(self.memory, self.extents.classes, self.counts, arena.index, at + offset, layout)
+            self.agreed = _better(self.agreed, self._scores[at + offset], offset, at, arena, layout)
+            self.named = _better(self.named, votes[offset, row], offset, at, arena, layout)
 
     def _count(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> Counter[tuple[int, int]]:
         """Words that fit the slab's own bin, by (offset of the first bin, number of layout)."""
@@ -133,7 +136,7 @@ class Guesses:
         for place, i in naming:
             if self.extents.arena[i] == arena.index:
                 before = self._firsts[self.extents.szind[i]] + self.extents.shard(i)
-                for row, layout in enumerate(BINS):
+                for row, layout in enumerate(self.bins):
                     if layout.extent is self.extents.layout:
                         # a bin that just returned its current slab has only the others
                         for field in (layout.slabcur, layout.nonfull):
@@ -188,10 +191,10 @@ def bin_counters(memory: Memory, classes: Classes, bins: int, layout: Bin) -> Op
     for small in classes.small:
         sums = [0] * len(BIN_STATS)
         for _ in range(small.shards):
-            words = memory.words(at + layout.stats, len(BIN_STATS))
-            if words is None:
+            counters = memory.members(at + layout.stats, BIN_STATS_MEMBERS)
+            if counters is None:
                 return None
-            sums = list(map(add, sums, words))
+            sums = list(map(add, sums, counters))
             at += layout.size
         rows.append(sums)
     return rows
@@ -210,30 +213,32 @@ def _counting(memory: Memory, classes: Classes, bins: int, layout: Bin) -> bool:
     """Whether any counter of these bins ever changed, except the last two: a wrong guess may take a
     bin's second pointer to slabs for the first, and reads the first as one of these."""
     number = sum(small.shards for small in classes.small)
-    return any(any(memory.words(bins + i * layout.size + layout.stats, len(BIN_STATS) - 2) or ()) for i in range(number))
+    return any(any((memory.members(bins + i * layout.size + layout.stats, BIN_STATS_MEMBERS) or ())[:-2]) for i in range(number))
 
 
 def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Arena], end: int) -> tuple[Optional[int], Large]:
     """The offset of the counters of large classes: nmalloc less ndalloc is the number of blocks."""
     nbins = len(classes.small)
     nlarge = len(classes.sizes) - nbins
-    best: tuple[int, Optional[int], Large] = (0, None, LARGES[0])
+    rows = layouts(memory.arch).larges
+    best: tuple[int, Optional[int], Large] = (0, None, rows[0])
+    word, second = memory.size, 8 // memory.size
     for arena in arenas:
         live = {szind - nbins: n for (index, szind), n in counts.large.items() if index == arena.index and szind >= nbins}
-        words = memory.words(arena.address, end // 8) if live else None
-        if words is None:
+        longs = memory.longs(arena.address, end // word) if live else ()
+        if not longs:
             continue
         lead = min(live)
-        for row in LARGES:
-            step = row.size // 8
-            for at in range(lead * step, len(words) - (nlarge - lead) * step):
-                if words[at] - words[at + 1] == live[lead] and 0 < words[at] < 1 << 48:
+        for row in rows:
+            step = row.size // word
+            for at in range(lead * step, len(longs) - (nlarge - lead) * step):
+                if longs[at] - longs[at + second] == live[lead] and 0 < longs[at] < 1 << 48:
                     first = at - lead * step
-                    column = zip(words[first : first + nlarge * step : step], words[first + 1 : first + nlarge * step : step])
+                    column = zip(longs[first : first + nlarge * step : step], longs[first + second : first + nlarge * step : step])
                     off = sum(made - gone != live.get(i, 0) for i, (made, gone) in enumerate(column))
                     score = (nlarge - off) * 8 + len(live)
                     if off <= len(live) // 2 and score > best[0]:
-                        best = score, 8 * first, row
+                        best = score, word * first, row
         if best[1] is not None:
             break
     return best[1], best[2]
@@ -242,19 +247,20 @@ def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Ar
 def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]:
     """The offset of an arena's list heads: thread caches, their contents for statistics."""
     for arena in arenas:
-        words = memory.words(arena.address, end // 8)
+        words = memory.words(arena.address, end // memory.size)
         for i, (head, descriptor) in enumerate(zip(words or (), (words or ())[1:])):
             if head and 0 < descriptor - head < 1 << 16 and names_arena(memory, head, descriptor, arena.address):
-                return 8 * i
+                return memory.size * i
     return None
 
 
 def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
     """Whether the two heads point to a thread cache of this arena. In 5.3 (tcache_slow_s) its link,
     its descriptor and the arena follow each other; in 5.2 (tcache_s) the bins come first."""
-    if descriptor - head == 16:
-        return memory.word(head + 40) == arena
-    return memory.word(descriptor + 32) == arena and memory.word(descriptor + 16) == head + 16
+    word = memory.size
+    if descriptor - head == 2 * word:
+        return memory.word(head + 5 * word) == arena
+    return memory.word(descriptor + 4 * word) == arena and memory.word(descriptor + 2 * word) == head + BINS_52
 
 
 def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, int]], str]:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.layout import BITMAP, CACHELINE, FRAME
+from findleaks.allocators.jemalloc.layout import CACHELINE, FRAME, layouts
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Piece, Range
 
 MAX_FRAMES = 4096  # frames of one block at most: 8 GiB
 MAX_BLOCKS = 1 << 16  # blocks of one base at most
-HEADER = 16  # bytes of size and next, before the descriptor of the block's free rest
-COUNTERS = ((16, 2, 5, 6), (16, 0, 1, 2), (8, 0, 1, 2))
-"""Bytes of a heap of free rests; which words after the heaps are the counters allocated, resident
+HEADER = "PPQPP"  # base_block_t: size, next, and a descriptor of the free rest: bits, address, size
+COUNTERS = ((2, 2, 5, 6), (2, 0, 1, 2), (1, 0, 1, 2))
+"""Words of a heap of free rests; which words after the heaps are the counters allocated, resident
 and mapped: 5.3.1, 5.3.0, 5.2 (base.h)."""
 WITHIN = 512  # bytes at the start of base_t that contain its list of blocks
 
@@ -38,7 +38,8 @@ class Bases:
     def __init__(self, memory: Memory, classes: Classes) -> None:
         self.memory = memory
         self.nsizes = len(classes.sizes)
-        self.header = -(-(HEADER + BITMAP + max(classes.bitmap, CACHELINE)) // CACHELINE) * CACHELINE
+        start, bitmap = 2 * memory.size, layouts(memory.arch).extents[0].bitmap
+        self.header = -(-(start + bitmap + max(classes.bitmaps(memory.size), CACHELINE)) // CACHELINE) * CACHELINE
         self._blocks: dict[int, Optional[Range]] = {}  # by frame: the block that contains it
         self._first: dict[int, Optional[Base]] = {}
         self._pieces: tuple[Piece, ...] = ()
@@ -50,7 +51,7 @@ class Bases:
             return self._blocks[frame]
         found = None
         for at in range(frame, max(frame - MAX_FRAMES * FRAME, 0), -FRAME):
-            header = self.memory.words(at, 5)
+            header = self.memory.members(at, HEADER)
             if header is None:
                 break
             block = self._header(at, header)
@@ -60,9 +61,8 @@ class Bases:
         self._blocks[frame] = found
         return found
 
-    def _header(self, at: int, words: Sequence[int]) -> Optional[Range]:
-        """`words`: size, next, and a descriptor of the free rest: {bits, address, size}."""
-        size, after, _, rest, left = words
+    def _header(self, at: int, members: Sequence[int]) -> Optional[Range]:
+        size, after, _, rest, left = members
         if not size or size % FRAME or size > MAX_FRAMES * FRAME or after % FRAME or after == at:
             return None
         if not at < rest <= at + size or left > at + size - rest:
@@ -91,15 +91,16 @@ class Bases:
 
     def _read(self, block: Range) -> Optional[Base]:
         """The base_t at the start of `block` (base_new), if its list of blocks ends with it."""
-        if self.memory.word(block.start + 8) != 0:
+        size = self.memory.size
+        if self.memory.word(block.start + size) != 0:
             return None
         at = block.start + self.header
-        words = self.memory.words(at, WITHIN // 8) or ()
+        words = self.memory.words(at, WITHIN // size) or ()
         for i, word in enumerate(words):
             if word and word % FRAME == 0:
                 chain = self._chain(word, block)
                 if chain:
-                    return self._counted(Base(at, self.memory.halves(words[0])[0], chain), at + 8 * i)
+                    return self._counted(Base(at, self.memory.int32(at) or 0, chain), at + size * (i + 1))
         return None
 
     def _chain(self, head: int, last: Range) -> list[Range]:
@@ -107,9 +108,9 @@ class Bases:
         chain: list[Range] = []
         at = head
         while at and len(chain) < MAX_BLOCKS:
-            words = self.memory.words(at, 5) if at % FRAME == 0 else None
-            block = self._header(at, words) if words is not None else None
-            if words is None or block is None:
+            header = self.memory.members(at, HEADER) if at % FRAME == 0 else None
+            block = self._header(at, header) if header is not None else None
+            if header is None or block is None:
                 return []
             chain.append(block)
             if block == last:
@@ -117,15 +118,15 @@ class Bases:
                     for frame in range(each.start, each.end, FRAME):
                         self._blocks[frame] = each
                 return chain
-            at = words[1]
+            at = header[1]
         return []
 
-    def _counted(self, base: Base, blocks: int) -> Base:
-        """Add the counters: the list is followed by heaps of free rests, one for each class, and
-        these by the counters, of which `mapped` can be checked."""
+    def _counted(self, base: Base, heaps: int) -> Base:
+        """Add the counters: heaps of free rests, one for each class, are followed by the counters,
+        of which `mapped` can be checked."""
         total = sum(end - start for start, end in base.blocks)
         for heap, allocated, resident, mapped in COUNTERS:
-            words = self.memory.words(blocks + 8 + self.nsizes * heap, 8)
+            words = self.memory.words(heaps + self.nsizes * heap * self.memory.size, 8)
             if words is not None and words[mapped] == total and words[allocated] <= words[resident] <= total:
                 base.allocated, base.resident, base.mapped = words[allocated], words[resident], total
                 break

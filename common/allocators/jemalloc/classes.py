@@ -11,11 +11,11 @@ from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range
 
 PAGES = (12, 13, 14, 16)
-STRIDES = (40, 88)
-"""Bytes of a bin_info_t: with plain bitmaps, or (pages from 16 KiB, bitmap.h) with trees of
-bitmaps, whose lowest level comes first."""
+STRIDES = {8: (40, 88), 4: (48,)}
+"""Bytes of a bin_info_t, by bytes of a word: with plain bitmaps, or (pages from 16 KiB, words of 4
+bytes; bitmap.h) with trees of bitmaps, whose lowest level comes first."""
 
-LARGEST = 7 << 60  # bytes of the largest size class
+LARGEST = {8: 7 << 60, 4: 7 << 28}  # bytes of the largest size class, by bytes of a word
 MIN_SMALL, MAX_SMALL = 20, 128  # number of small classes
 
 
@@ -51,6 +51,14 @@ class Classes:
         """Bytes of a bitmap's lowest level for the class with most regions."""
         return (self.most_regions + 63) // 64 * 8
 
+    def bitmaps(self, word: int) -> int:
+        """Bytes of all levels of a bitmap for as many regions as a slab may have: where the lowest
+        has more than 8 words, a bit of each level above is about a word below (bitmap.h)."""
+        sizes = [max(1 << self.page - 3, self.most_regions)]
+        while len(sizes) < 2 or (sizes[1] > 8 and sizes[-1] > 1):
+            sizes.append(-(-sizes[-1] // (8 * word)))
+        return word * sum(sizes[1:])
+
 
 def read(memory: Memory, second: int) -> Optional[Classes]:
     """The classes, if bin_infos' entry for 32 bytes is at `second`."""
@@ -58,7 +66,7 @@ def read(memory: Memory, second: int) -> Optional[Classes]:
     if entry is None or entry.size != 32 or entry.slab not in [1 << page for page in PAGES] or entry.regions != entry.slab // 32:
         return None
     page = entry.slab.bit_length() - 1
-    for stride in STRIDES:
+    for stride in STRIDES[memory.size]:
         first = second
         while first - stride > 0 and second - first < 8 * stride:
             before, after = _entry(memory, first - stride), _entry(memory, first)
@@ -71,18 +79,15 @@ def read(memory: Memory, second: int) -> Optional[Classes]:
             if entry is None or not _plausible(entry, page) or (small and entry.size <= small[-1].size):
                 break
             small.append(entry)
-        sizes = list(_sizes([entry.size for entry in small[:3]])) if len(small) >= MIN_SMALL else []
+        sizes = list(_sizes([entry.size for entry in small[:3]], memory.size)) if len(small) >= MIN_SMALL else []
         if small and [entry.size for entry in small] == sizes[: len(small)]:
             return Classes(Range(first, first + len(small) * stride), page, small, sizes)
     return None
 
 
 def _entry(memory: Memory, address: int) -> Optional[Small]:
-    words = memory.words(address, 4)
-    if words is None:
-        return None
-    regions, shards = memory.halves(words[2])
-    return Small(words[0], words[1], regions, shards) if words[3] == regions else None
+    members = memory.members(address, "PPIIP")
+    return Small(*members[:4]) if members is not None and members[4] == members[2] else None
 
 
 def _plausible(entry: Small, page: int) -> bool:
@@ -90,7 +95,7 @@ def _plausible(entry: Small, page: int) -> bool:
     return 0 < size <= slab <= 64 << page and slab % (1 << page) == 0 and 0 < count <= slab // size and 1 <= shards <= 64 and size % 8 == 0
 
 
-def _sizes(first: Sequence[int]) -> Iterator[int]:
+def _sizes(first: Sequence[int], word: int = 8) -> Iterator[int]:
     """sc_data_init (sc.c): tiny classes, four multiples of the quantum, then four per doubling."""
     quantum = first[2] - first[1]
     size = first[0]
@@ -100,8 +105,8 @@ def _sizes(first: Sequence[int]) -> Iterator[int]:
     for multiple in range(1, 5):
         yield multiple * quantum
     base = 4 * quantum
-    while base <= LARGEST:
+    while base <= LARGEST[word]:
         for step in range(1, 5):
-            if base + step * base // 4 <= LARGEST:
+            if base + step * base // 4 <= LARGEST[word]:
                 yield base + step * base // 4
         base *= 2

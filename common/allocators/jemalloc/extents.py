@@ -18,11 +18,11 @@ from findleaks.allocators.jemalloc.tree import Elements
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
+from findleaks.target.arch import Arch
 from findleaks.target.base import Range
 
 SHOWN = 16  # broken descriptors reported one by one; the others are only counted
 HUGE = 2 << 20  # bytes of a pageslab (hpdata.h, 5.3); only its pages in use have descriptors
-E_PS = 24  # offset of edata_t's pointer to the pageslab
 
 
 class _Columns(NamedTuple):
@@ -42,7 +42,8 @@ class Extents:
     little-endian words. `good`: what it says of blocks is consistent. `blocks`: numbers of the
     extents that hold blocks."""
 
-    def __init__(self, layout: Extent, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]) -> None:
+    def __init__(self, arch: Arch, layout: Extent, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]) -> None:
+        self.arch = arch
         self.layout = layout
         self.classes = classes
         self.raw = raw
@@ -103,7 +104,7 @@ class Extents:
 
     def word(self, i: int, offset: int) -> int:
         at = self.record[i] * self.length + offset
-        return int.from_bytes(self.raw[at : at + 8], "little")
+        return int.from_bytes(self.raw[at : at + self.arch.word], "little")
 
     @cached_property
     def alike(self) -> Mapping[int, int]:
@@ -153,8 +154,11 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     gathered, missing = engine.gather(bases.pieces(), wanted, length)
     words = engine.arch.words(gathered)
     raw = bytes(words)  # numbers in this machine's order: also bitmaps, which consist of them
-    step = length // 8
-    columns = _Columns(wanted, words[0::step].tolist(), words[1::step].tolist(), words[2::step].tolist(), list(range(len(wanted))))
+    step, size = length // bases.memory.size, bases.memory.size
+    bits, address, sizes = words[0::step].tolist(), words[8 // size :: step].tolist(), words[8 // size + 1 :: step].tolist()
+    if size == 4:
+        bits = [low | high << 32 for low, high in zip(bits, words[1::step])]
+    columns = _Columns(wanted, bits, address, sizes, list(range(len(wanted))))
     bad: list[tuple[int, str]] = []
     columns = _known_to_tree(bases, elements, page, columns, missing, bad)
     columns = _disjoint(columns._replace(size=[s & ~inside for s in columns.size]), ~inside, bad)
@@ -163,7 +167,7 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
         problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not seen"))
     if len(bad) > SHOWN:
         problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more descriptors like that, from {bad[SHOWN][0]:#x} on"))
-    return Extents(layout, classes, raw, length, columns, good)
+    return Extents(engine.arch, layout, classes, raw, length, columns, good)
 
 
 def _known_to_tree(
@@ -258,7 +262,8 @@ def pageslabs(memory: Memory, bases: Bases, seen: Extents) -> list[Range]:
     if bit < 0:
         return []
     found = set()
-    for descriptor in {seen.word(i, E_PS) for i, bits in enumerate(seen.bits) if bits >> bit & 1}:
+    pageslab = 8 + 2 * memory.size  # offset of edata_t's pointer to it
+    for descriptor in {seen.word(i, pageslab) for i, bits in enumerate(seen.bits) if bits >> bit & 1}:
         start = memory.word(descriptor) if bases.block(descriptor) is not None else None
         if start and start % HUGE == 0:
             found.add(Range(start, start + HUGE))

@@ -18,10 +18,10 @@ def blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -
     for cache in heap.caches_found:
         low = cache.stacks_at
         for stack in sorted(cache.stacks, key=lambda stack: stack.address):
-            end = stack.address + 8 * len(stack.entries)
+            end = stack.address + heap.memory.size * len(stack.entries)
             at = bisect_left(words, low)
             if low < end and at < len(words) and words[at] <= end:
-                yield from heap.memory.words(low, (end - low) // 8) or ()
+                yield from heap.memory.words(low, (end - low) // heap.memory.size) or ()
             low = end
     extents = heap.parts.extents
     for descriptor in set(words).intersection(extents.descriptors):

@@ -1,14 +1,16 @@
 """Layouts of jemalloc's structures by release, newest first; memory decides which row fits. Offsets
-and sizes are bytes. Compared with the DWARF of 5.2.1, 5.3.0 and 5.3.1 for x86-64."""
+and sizes are bytes. Compared with the DWARF of 5.2.1, 5.3.0 and 5.3.1 for x86-64, i386 and ARM."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from findleaks.target.arch import Arch
+
 FRAME = 2 << 20  # bytes; the base's blocks are aligned multiples of it (base.c, HUGEPAGE_CEILING)
 
 CACHELINE = 64
-BITMAP = 64  # offset of a descriptor's bitmap
+BINS_52 = 16  # offset of the small bins in tcache_s, 5.2
 ARENAS = 4095  # MALLOCX_ARENA_LIMIT less one (jemalloc_internal_types.h)
 NO_ARENA = 4095  # arena_ind of a descriptor that belongs to no arena
 
@@ -18,8 +20,8 @@ STATES = ("active", "dirty", "muzzy", "retained")
 
 
 class Extent(NamedTuple):
-    """extent_t or edata_t, a descriptor of pages: bits at 0, address at 8, size and esn at 16,
-    bitmap at 64. The numbers are shifts in the bits; arena is bits 0-11, slab bit 12."""
+    """extent_t or edata_t, a descriptor of pages: 64 bits, a word of its address, one of size and
+    esn. The numbers are shifts in the bits; arena is bits 0-11, slab bit 12."""
 
     name: str
     state: int
@@ -29,9 +31,12 @@ class Extent(NamedTuple):
     hpa: int  # bit for extents of the hugepage allocator; -1 where there is none
     next: int  # offset of the link in the list of large extents, or of full slabs
     prev: int
-    bitmap: int = BITMAP
+    bitmap: int = 64  # offset of a slab's bitmap
     arena_mask: int = 0xFFF
     slab: int = 12
+    # Bytes from a thread's random numbers in tsd_t to its cache; 0: they are too large to be
+    # addresses by chance.
+    random: int = 0
 
 
 EDATA = Extent("5.3", 17, 3, 20, 28, 14, 40, 48)  # edata.h, 5.3.0 and 5.3.1
@@ -57,6 +62,7 @@ BINS = (
     Bin(EXTENT, 288, 120, 128, 136, 144),
 )
 
+BIN_STATS_MEMBERS = "QQQPQQQQPP"  # see Arch.structure
 BIN_STATS = ("nmalloc", "ndalloc", "nrequests", "curregs", "nfills", "nflushes", "nslabs", "reslabs", "curslabs", "nonfull_slabs")
 
 
@@ -92,6 +98,39 @@ INTERNAL = (
 )
 
 
+class Layouts(NamedTuple):
+    """What there is where words have a size and 64-bit numbers an alignment, newest first."""
+
+    extents: tuple[Extent, ...]
+    bins: tuple[Bin, ...]
+    larges: tuple[Large, ...]
+    arenas: tuple[ArenaStats, ...]
+
+
+def layouts(arch: Arch) -> Layouts:
+    if arch.word == 8:
+        return Layouts((EDATA, EXTENT), BINS, LARGES, INTERNAL)
+    return PACKED if arch.long_alignment == 4 else ALIGNED
+
+
+_NARROW = EDATA._replace(nfree=27), EXTENT._replace(nfree=25)  # there are fewer classes
+_PACKED = _NARROW[0]._replace(next=28, prev=32, bitmap=40, random=116), _NARROW[1]._replace(next=16, prev=20, bitmap=36, random=276)
+_ALIGNED = _NARROW[0]._replace(next=32, prev=36, bitmap=48, random=120), _NARROW[1]._replace(next=16, prev=20, bitmap=40, random=280)
+PACKED = Layouts(
+    _PACKED,
+    (Bin(_PACKED[0], 172, 156, 160, 168, 88), Bin(_PACKED[1], 228, 88, 92, 96, 100)),
+    (Large(52, 24, 40), Large(44, 16, 32)),
+    (ArenaStats(968, 4512, 128), ArenaStats(960, 3960, 120), ArenaStats(772, 3772, 168)),
+)
+ALIGNED = Layouts(
+    _ALIGNED,
+    (Bin(_ALIGNED[0], 184, 168, 172, 180, 96), Bin(_ALIGNED[1], 248, 96, 100, 104, 112)),
+    (Large(56, 24, 40), Large(48, 16, 32)),
+    (ArenaStats(1032, 4848, 136), ArenaStats(1024, 4296, 128), ArenaStats(824, 4096, 180)),
+)
+"""Words of 4 bytes, 64-bit numbers aligned to 4 (i386) or 8 (ARM)."""
+
+
 class Profile(NamedTuple):
     """Offsets in prof_tctx_t, whose first word points to its prof_tdata_t: its prof_gctx_t, its
     tree's links; its prof_cnt_t, of counters that each have an unbiased one behind them if
@@ -125,24 +164,28 @@ class Levels(NamedTuple):
     root: int
     inner: tuple[int, ...]  # bits of the levels between root and leaf
     leaf: int
-    element: int  # bytes of a leaf's element: descriptor and class packed in a word, or two words
+    element: int  # bytes of a leaf's element: descriptor and class packed in a word, or apart
+    packed: bool
 
     def under_root(self, page: int) -> int:
         """Bits of an address below those that select an element of the root."""
         return page + self.leaf + sum(self.inner)
 
 
-def levels(page: int) -> list[Levels]:
+def levels(page: int, word: int) -> list[Levels]:
     """Possible trees with pages of 2 ** `page` bytes: rtree.h splits the bits into two or three
     levels, the later with the remainder. An element lacks space for the class from 57 bits on; 64
-    are assumed on machines other than x86-64 and AArch64 (configure.ac)."""
+    are assumed on machines other than x86-64 and AArch64 (configure.ac). With words of 4 bytes, it
+    is {descriptor, class and flags} in 5.3, in 5.2 {descriptor, class, flag}."""
+    if word == 4:
+        return [Levels(32, (32 - page) // 2, (), (33 - page) // 2, element, False) for element in (8, 12)]
     found = []
     for address in (48, 57, 64):
-        bits = address - page
-        element = 8 if 64 - address >= 8 else 16
+        bits, packed = address - page, 64 - address >= 8
+        element = 8 if packed else 16
         if bits <= 36:
-            found.append(Levels(address, bits // 2, (), bits // 2 + bits % 2, element))
+            found.append(Levels(address, bits // 2, (), bits // 2 + bits % 2, element, packed))
         else:
             rest = bits % 3
-            found.append(Levels(address, bits // 3, (bits // 3 + rest // 2,), bits // 3 + rest - rest // 2, element))
+            found.append(Levels(address, bits // 3, (bits // 3 + rest // 2,), bits // 3 + rest - rest // 2, element, packed))
     return found

@@ -12,7 +12,7 @@ from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.instance import Jemalloc
-from findleaks.allocators.jemalloc.layout import EDATA, EXTENT, KEPT
+from findleaks.allocators.jemalloc.layout import KEPT, layouts
 from findleaks.allocators.jemalloc.view import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
@@ -63,7 +63,7 @@ def _allocator(
 def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
     """The extents in the layout with which most are consistent; the newer one if both fit."""
     tried: list[tuple[float, Extents, list[Problem]]] = []
-    for layout in (EDATA, EXTENT):
+    for layout in layouts(engine.arch).extents:
         found: list[Problem] = []
         seen = extents.read(engine, bases, elements, table, layout, found)
         tried.append((_sense(seen), seen, found))

@@ -1,6 +1,7 @@
 """Blocks of the heap profiler (prof:true): its hash tables, and the structures they lead to. They
 are ordinary blocks, much of them never written: what the program left there before would count as
-references. Sources: prof_structs.h, prof_data.c (5.2: prof.c), ckh.h."""
+references. Where words have 4 bytes they are not read, and count as blocks in use. Sources:
+prof_structs.h, prof_data.c (5.2: prof.c), ckh.h."""
 
 from __future__ import annotations
 
@@ -51,6 +52,8 @@ class Found:
 def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> Found:
     """A profiler that is on. `near`: where threads point to prof_tdata_t."""
     found = Found()
+    if memory.size != 8:
+        return found
     for table in _tables(memory, engine, image, extents):
         contexts = _contexts(memory, extents, table)
         if contexts is None:

@@ -1,11 +1,13 @@
 """Why a jemalloc keeps free memory, and what to try. Free pages wait for their decay time, checked
 only by threads that allocate. decay_t (decay.h and decay.c of 5.3, arena_structs.h and arena.c of
 5.2) is a mutex and a flag, then a word each: time_ms (-1: never purge, 0: at once), interval,
-epoch, jitter_state, deadline, nunpurged, and a backlog of 200. With time_ms > 0, decay_reinit sets
-interval to a 200th of it in ns; otherwise jitter_state keeps its first value, decay_t's address."""
+epoch, jitter_state, deadline (four of 64 bits), nunpurged, and a backlog of 200. With time_ms > 0,
+decay_reinit sets interval to a 200th of it in ns; otherwise jitter_state keeps its first value,
+decay_t's address."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Optional
 
@@ -18,28 +20,29 @@ NEVER = -1
 STEPS = 200  # SMOOTHSTEP_NSTEPS
 MAX_DECAY = 1 << 40  # milliseconds: 35 years
 MUTEX = 256  # more than decay_t has before time_ms: 112 to 144 in Debian's builds
-WORDS = 6 + STEPS  # of decay_t from time_ms on
 
 
 def decay_times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
     """(dirty, muzzy) decay times of an arena in ms, NEVER if never purged; None if not found."""
-    words = memory.words(arena.address, LONGEST // 8) or memory.words(arena.address, LONGEST // 32) or ()
+    data = memory.read(arena.address, LONGEST) or memory.read(arena.address, LONGEST // 4)
+    form = struct.Struct(memory.arch.word_format + "QQQ")  # no machine has a gap there
+    rest = STEPS * memory.size
     found: list[int] = []
     at = 0
-    while at + WORDS < len(words) and len(found) < 2:
-        time = _decay_time(words[at : at + 4], arena.address + 8 * at)
+    while at + form.size + rest < len(data) and len(found) < 2:
+        time = _decay_time(form.unpack_from(data, at), arena.address + at, memory.arch.mask)
         if time is not None:
             found.append(time)
-        at += 1 if time is None else WORDS
+        at += memory.size if time is None else form.size + rest
     return (found[0], found[1]) if len(found) == 2 else None
 
 
-def _decay_time(words: Sequence[int], address: int) -> Optional[int]:
-    """The time of a decay_t whose time_ms is at `address`; `words`: the four from there on."""
-    time, interval, epoch, jitter = words
+def _decay_time(times: Sequence[int], address: int, never: int) -> Optional[int]:
+    """The time of a decay_t whose time_ms is at `address`; `times`: it, and what follows."""
+    time, interval, epoch, jitter = times
     if 0 < time < MAX_DECAY:
         return time if interval == time * 1_000_000 // STEPS and epoch else None
-    if time in (0, (1 << 64) - 1) and 0 < address - jitter < MUTEX:
+    if time in (0, never) and 0 < address - jitter < MUTEX:
         return NEVER if time else 0
     return None
 

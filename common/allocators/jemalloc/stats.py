@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from findleaks.allocators.jemalloc.arenas import Arena, bin_counters
-from findleaks.allocators.jemalloc.layout import BIN_STATS, INTERNAL
+from findleaks.allocators.jemalloc.layout import BIN_STATS, layouts
 from findleaks.allocators.jemalloc.view import JemallocView
 
 
@@ -25,29 +25,29 @@ def large(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]
     if shape.large is None:
         return None
     row, number = shape.large_row, len(classes.sizes) - len(classes.small)
-    words = allocator.memory.words(arena.address + shape.large, number * row.size // 8)
-    if words is None:
-        return None
+    word = allocator.memory.size
+    step, nrequests, nflushes = row.size // word, row.nrequests // word, row.nflushes // word
+    longs = allocator.memory.longs(arena.address + shape.large, number * step)
     found = []
-    for at in range(0, len(words), row.size // 8):
-        made, gone = words[at], words[at + 1]
+    for at in range(0, len(longs), step):
+        made, gone = longs[at], longs[at + 8 // word]
         found.append(
             {
                 "nmalloc": made,
                 "ndalloc": gone,
-                "nrequests": made + words[at + row.nrequests // 8],
+                "nrequests": made + longs[at + nrequests],
                 "nfills": made,
-                "nflushes": words[at + row.nflushes // 8],
+                "nflushes": longs[at + nflushes],
                 "curlextents": max(made - gone, 0),
             }
         )
-    return found
+    return found or None
 
 
 def internal(allocator: JemallocView, arena: Arena) -> int:
     """stats.internal of an arena: bytes of blocks that jemalloc made for itself; 0 if unknown."""
     shape = allocator.parts.shape
-    for row in INTERNAL:
+    for row in layouts(allocator.memory.arch).arenas:
         if row.tcaches == shape.tcaches or row.large == shape.large:
             return allocator.memory.word(arena.address + row.internal) or 0
     return 0

@@ -5,14 +5,13 @@ at lower addresses. jemalloc's own block holds the stacks, so they are no refere
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from findleaks.allocators.jemalloc.arenas import Arena
 from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.layout import EDATA, Extent
+from findleaks.allocators.jemalloc.layout import BINS_52, EDATA, Extent
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Thread
@@ -20,7 +19,8 @@ from findleaks.target.ranges import holding
 
 STACKS = 4 << 20  # bytes that the stacks of a cache take together at most
 SLOW = 512  # bytes of tcache_slow_s that are examined
-BIN = 24
+BIN_53, BIN_52 = "PQHHHH", "IIQP"  # members of cache_bin_t
+RANDOM = 16  # bytes of tsd_t with a thread's random numbers: they are the first 8 (5.3.1: the last)
 TLS = 1 << 20  # bytes at most between a thread pointer and the thread's cache
 STATIC = 64 << 10  # the same, for the search for unlisted caches
 NEAR = 4096  # bytes on either side of a thread cache that may contain rtree_ctx
@@ -63,52 +63,55 @@ class Cache:
 def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: int, descriptor: int) -> Cache:
     """The thread cache at `cache`, which this arena lists."""
     found = Cache(0, cache, arena.index)
-    if layout is EDATA:
+    if layout.name == EDATA.name:
         _read_53(memory, classes, cache, descriptor, found)
     else:
         _read_52(memory, classes, cache, descriptor, found)
+    if layout.random:
+        found.own.append(Range(cache - layout.random, cache - layout.random + RANDOM))
     return found
 
 
 def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found: Cache) -> None:
     """cache_bin.h, 5.3: {top of the stack, which grows down, requests, low bits of: low water,
     full, empty; (5.3.1) its length}."""
-    words = memory.words(slow, SLOW // 8) or ()
+    word, step = memory.size, memory.arch.structure(BIN_53).size
+    words = memory.words(slow, SLOW // word) or ()
     last = _last(memory, slow, words)
-    bins = words[last] + 8 if last else 0
-    if not last or memory.word(descriptor + 16) not in (bins, 0):  # 0: built without statistics
+    bins = words[last] + memory.arch.structure("PQ").size - 8 if last else 0
+    # 0: built without statistics
+    if not last or memory.word(descriptor + 2 * word) not in (bins, 0):
         found.problems.append("does not say where its stacks are")
         return
     start = found.stacks_at = words[last - 1]
-    before, count, order = start + 8, 0, memory.arch.word_format[0]
+    before, count = start + word, 0
     for szind in range(len(classes.sizes)):
-        entry = memory.words(bins + BIN * szind, 3)
+        entry = memory.members(bins + step * szind, BIN_53)
         if entry is None or not entry[0]:
             break
-        top, _, packed = entry
+        top, _, _, full, empty, length = entry
         if not start < top <= start + STACKS:
             # not cached: its stack, elsewhere, has length 0 (5.3.1); or beyond the last bin
             continue
-        _, full, empty, length = struct.unpack(f"{order}4H", struct.pack(f"{order}Q", packed))
         size = (empty - top) & 0xFFFF
         end = top + size
-        if size % 8 or (length and size > 8 * length) or top < before or (before and end - before > STACKS):
+        if size % word or (length and size > word * length) or top < before or (before and end - before > STACKS):
             what = f"has a stack for {classes.sizes[szind]:,} bytes at {top:#x} that ends at {end:#x}: its blocks count as in use"
             found.problems.append(what)
             before = 0  # then the start of the next stack is unknown
             continue
-        low = end - 8 * length if length else before or top
+        low = end - word * length if length else before or top
         kept = (full - low) & 0xFFFF
-        stashed = memory.words(low, kept // 8) if 0 < kept <= top - low and kept % 8 == 0 else ()
-        found.stacks.append(Stack(szind, top, memory.words(top, size // 8) or (), stashed or ()))
+        stashed = memory.words(low, kept // word) if 0 < kept <= top - low and kept % word == 0 else ()
+        found.stacks.append(Stack(szind, top, memory.words(top, size // word) or (), stashed or ()))
         before, count = end, szind + 1
-    found.own = [Range(slow, slow + 8 * (last + 1)), Range(bins - 8, bins + BIN * count)]
+    found.own = [Range(slow, slow + word * (last + 1)), Range(words[last], bins + step * count)]
 
 
 def _last(memory: Memory, slow: int, words: Sequence[int]) -> int:
     """The index of tcache_slow_s' last word, 0 if there is none: it ends in {dyn_alloc, tcache},
     and tcache_s begins with a pointer back."""
-    return next((i for i in range(7, len(words)) if words[i] and words[i] % 8 == 0 and memory.word(words[i]) == slow), 0)
+    return next((i for i in range(7, len(words)) if words[i] and words[i] % memory.size == 0 and memory.word(words[i]) == slow), 0)
 
 
 def unlisted(
@@ -128,54 +131,61 @@ def unlisted(
                 arena = by_address[memory.word(place) or 0] if address else None
                 if arena is not None:
                     found[address] = arena
-    distance = 16 if layout is EDATA else 56 + BIN * len(classes.small)
+    distance = 2 * memory.size if layout.name == EDATA.name else _small_52(memory, classes) + 5 * memory.size
     return [(arena, cache, cache + distance) for cache, arena in sorted(found.items(), key=lambda one: one[1].index)]
 
 
 def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int:
     """The tcache_slow_s (5.2: tcache_s) whose pointer to its arena is at `place`, or 0."""
-    if layout is EDATA:
-        slow = place - 40
-        return slow if _last(memory, slow, memory.words(slow, SLOW // 8) or ()) else 0
-    cache = place - 88 - BIN * len(classes.small)
-    ends = [memory.word(at + BIN * i + 16) or 0 for at, i in _heads_52(classes, cache)]
+    word = memory.size
+    if layout.name == EDATA.name:
+        slow = place - 5 * word
+        return slow if _last(memory, slow, memory.words(slow, SLOW // word) or ()) else 0
+    cache, step = place - 9 * word - _small_52(memory, classes), memory.arch.structure(BIN_52).size
+    ends = [memory.word(at + step * i + 16) or 0 for at, i in _heads_52(memory, classes, cache)]
     return cache if ends[0] and all(0 <= after - end < STACKS for end, after in zip(ends, ends[1:])) else 0
 
 
-def _heads_52(classes: Classes, cache: int) -> list[tuple[int, int]]:
+def _small_52(memory: Memory, classes: Classes) -> int:
+    """Bytes of a tcache_s up to the end of its small bins (5.2.1)."""
+    return BINS_52 + memory.arch.structure(BIN_52).size * len(classes.small)
+
+
+def _heads_52(memory: Memory, classes: Classes, cache: int) -> list[tuple[int, int]]:
     """(address of an array of bins, index): small ones, first large one. Between them are two
-    links, a flag, the descriptor (32 bytes), the arena, a number and a byte per small class
+    links, a flag, the descriptor (4 words), the arena, a number and a byte per small class
     (tcache_s, 5.2.1)."""
-    nbins = len(classes.small)
-    large = cache + 96 + BIN * nbins + -(-(4 + nbins) // 8) * 8
-    return [*((cache + 16, i) for i in range(nbins)), (large, 0)]
+    nbins, unit = len(classes.small), memory.arch.long_alignment
+    large = cache + _small_52(memory, classes) + 10 * memory.size + -(-(4 + nbins) // unit) * unit
+    return [*((cache + BINS_52, i) for i in range(nbins)), (large, 0)]
 
 
 def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, found: Cache) -> None:
     """cache_bin.h, 5.2: {low water, number of entries, requests, end of the stack}; the entries are
     the last before the end."""
-    heads = memory.words(descriptor + 16, 2)
+    word, step = memory.size, memory.arch.structure(BIN_52).size
+    heads = memory.words(descriptor + 2 * word, 2)
     if heads is None:
         return
     if not heads[0]:  # built without statistics
-        heads = cache + 16, _heads_52(classes, cache)[-1][0]
+        heads = cache + BINS_52, _heads_52(memory, classes, cache)[-1][0]
     nbins, before, count = len(classes.small), 0, 0
     for szind in range(len(classes.sizes)):
-        at = heads[0] + BIN * szind if szind < nbins else heads[1] + BIN * (szind - nbins)
-        entry = memory.words(at, 3)
-        if entry is None or not entry[2]:
+        at = heads[0] + step * szind if szind < nbins else heads[1] + step * (szind - nbins)
+        entry = memory.members(at, BIN_52)
+        if entry is None or not entry[3]:
             break
-        number, end = memory.halves(entry[0])[1], entry[2]
+        _, number, _, end = entry
         if not found.stacks_at:
-            found.stacks_at = before = end - 8
+            found.stacks_at = before = end - word
         if not before <= end <= before + STACKS:
             break
-        if szind and number > (end - before) // 8:
+        if szind and number > (end - before) // word:
             found.problems.append(f"counts {number:,} blocks of {classes.sizes[szind]:,} bytes, more than its stack can have")
         else:
-            found.stacks.append(Stack(szind, end - 8 * number, memory.words(end - 8 * number, number) or ()))
+            found.stacks.append(Stack(szind, end - word * number, memory.words(end - word * number, number) or ()))
         before, count = end, szind + 1
-    found.own = [Range(cache, heads[1] + BIN * max(count - nbins, 0))]
+    found.own = [Range(cache, heads[1] + step * max(count - nbins, 0))]
 
 
 def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread], leaves: dict[int, int]) -> None:
@@ -191,7 +201,9 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
         for base, words in memory.scan(start, end):
             if leaves.keys() & words:
                 cache.own += [
-                    Range(base + 8 * i - 8, base + 8 * i + 8) for i, word in enumerate(words) if i and leaves.get(word) == words[i - 1]
+                    Range(base + memory.size * (i - 1), base + memory.size * (i + 1))
+                    for i, word in enumerate(words)
+                    if i and leaves.get(word) == words[i - 1]
                 ]
 
 

@@ -27,10 +27,11 @@ PART = 64 << 10
 class Root(NamedTuple):
     address: int
     levels: Levels
+    word: int
 
     @property
     def range(self) -> Range:
-        return Range(self.address, self.address + (8 << self.levels.root))
+        return Range(self.address, self.address + (self.word << self.levels.root))
 
 
 class Elements(NamedTuple):
@@ -49,7 +50,7 @@ def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> It
         frame = value >> 21
         if frame not in frames:
             frames[frame] = bases.block(value) is not None
-        if frames[frame] and value % 8 == 0:
+        if frames[frame] and value % memory.size == 0:
             yield address, value
 
 
@@ -61,9 +62,9 @@ def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: 
     for address, value in words:
         if any(root.range.start <= address < root.range.end for root in found):
             continue
-        for shape in levels(classes.page):
+        for shape in levels(classes.page, memory.size):
             start = _root(memory, engine, classes, bases, address, value, shape)
-            root = Root(start, shape) if start is not None else None
+            root = Root(start, shape, memory.size) if start is not None else None
             if root is not None and any(low <= root.range.start and root.range.end <= high for low, high in data):
                 found.append(root)
                 break
@@ -75,9 +76,9 @@ def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, addres
     leaf = value
     for bits in shape.inner:
         block = bases.block(leaf)
-        if block is None or leaf + (8 << bits) > block.end:
+        if block is None or leaf + (memory.size << bits) > block.end:
             return None
-        leaf = next((word for _, word in _filled(memory, engine, leaf, leaf + (8 << bits))), 0)
+        leaf = next((word for _, word in _filled(memory, engine, leaf, leaf + (memory.size << bits))), 0)
     block = bases.block(leaf) if leaf else None
     if block is None or leaf + (shape.element << shape.leaf) > block.end:
         return None
@@ -87,7 +88,7 @@ def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, addres
         key = memory.word(descriptor + 8) if descriptor and (at - leaf) % shape.element == 0 else None
         if key and key >> classes.page & ((1 << shape.leaf) - 1) == (at - leaf) // shape.element:
             index = key >> shape.under_root(classes.page)
-            root = address - 8 * index
+            root = address - memory.size * index
             votes[root] = votes.get(root, 0) + 1
             if votes[root] == CONFIRMED:
                 return root
@@ -105,7 +106,7 @@ def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tu
 
 def _descriptor(word: int, shape: Levels) -> int:
     """The descriptor of a leaf's element: if packed, with class above, flags below (rtree.h)."""
-    if shape.element == 8:
+    if shape.packed:
         word &= (1 << shape.address) - 1
         return word & -ALIGNED
     return word if word % ALIGNED == 0 else 0
@@ -114,17 +115,17 @@ def _descriptor(word: int, shape: Levels) -> int:
 def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: list[Problem]) -> list[tuple[int, int]]:
     """(leaf, number of its first page) of all leaves; words that lead to none go to `problems`."""
     shape = root.levels
-    level, bits = [(root.address, 0)], shape.root
-    for below, element in (*((inner, 8) for inner in shape.inner), (shape.leaf, shape.element)):
+    level, bits, size = [(root.address, 0)], shape.root, memory.size
+    for below, element in (*((inner, size) for inner in shape.inner), (shape.leaf, shape.element)):
         found = []
         for node, first in level:
-            for at, value in _filled(memory, engine, node, node + (8 << bits)):
+            for at, value in _filled(memory, engine, node, node + (size << bits)):
                 block = bases.block(value)
-                if block is None or value % 8 or value + (element << below) > block.end:
+                if block is None or value % size or value + (element << below) > block.end:
                     what = f"the radix tree's element at {at:#x} is {value:#x}, no node: what hangs from it is not seen"
                     problems.append(Problem(at, what))
                 else:
-                    found.append((value, (first | (at - node) // 8) << below))
+                    found.append((value, (first | (at - node) // size) << below))
         level, bits = found, below
     return level
 
@@ -140,13 +141,13 @@ def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[i
             raise Interrupted
         for piece in memory.target.pieces(leaf, leaf + (shape.element << shape.leaf)):
             at, values = pointing(engine, piece, ALIGNED, 1 << 64)
-            if shape.element == 8:
+            if shape.packed:
                 # Elements without a descriptor may still have a size class: they point to 0.
                 base = (first << 3) - leaf
                 pages += [a + base >> 3 for a in at]
                 descriptors += [v & mask for v in values]
             else:
-                kept = [i for i, a in enumerate(at) if (a - leaf) % 16 == 0]
-                pages += [first + (at[i] - leaf >> 4) for i in kept]
+                kept = [i for i, a in enumerate(at) if (a - leaf) % shape.element == 0]
+                pages += [first + (at[i] - leaf) // shape.element for i in kept]
                 descriptors += [values[i] for i in kept]
     return Elements(pages, descriptors)

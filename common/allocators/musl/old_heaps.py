@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.images import images
+from findleaks.allocators.images import Image, images
 from findleaks.allocators.mappings import Mapped, unclaimed
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.engine import DIFFERS, ENDS, MORE, walk_tags
@@ -25,8 +25,10 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.target.arch import Words
-from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.base import Piece, Range, Target
+from findleaks.target.elf import PT_LOAD
+from findleaks.target.modules import headers
+from findleaks.target.ranges import intersection, nonzero_pieces
 
 PAGE = 4096
 _RESYNC = 1 << 20  # bytes behind a chunk of corrupt size searched for the next chunk
@@ -91,7 +93,7 @@ def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Rang
     """All stretches and all mapped chunks, each ascending."""
     segments: list[Segment] = []
     mapped: list[Mapped] = []
-    files = [data for image in images(memory.target) for data in image.data]
+    files = [data for image in images(memory.target) for data in _segments(memory.target, image)]
     for free in unclaimed(memory.target, [*taken, *files]):
         _search(memory, engine, layout, free, segments, mapped)
     for data in files:
@@ -101,6 +103,18 @@ def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Rang
         if segment.count and (not kept or segment.start >= kept[-1].end):
             kept.append(segment)
     return kept, sorted(mapped)
+
+
+def _segments(target: Target, image: Image) -> Sequence[Range]:
+    """The data in the file's segments. Where ld.so's leave a gap, which are up to 64 KiB on most
+    machines, the kernel may have mapped a heap."""
+    module, page = image.module, target.arch.page
+    head = headers(target.read, module.start, module.end - module.start)
+    if head is None:
+        return image.data
+    loads = [one for one in head[1] if one.type == PT_LOAD and one.memsz]
+    parts = (Range(one.vaddr // page * page + module.bias, -(-(one.vaddr + one.memsz) // page) * page + module.bias) for one in loads)
+    return intersection(image.data, parts)
 
 
 def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[Mapped]) -> None:

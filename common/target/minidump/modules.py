@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Optional
 
 from findleaks.target import elf
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import Arch
 from findleaks.target.base import Module, Region
 from findleaks.target.layout import VDSO
 from findleaks.target.minidump.records import Listed
@@ -19,6 +19,7 @@ _VDSO_NAMES = ("linux-gate", "linux-vdso", "[vdso]")  # Breakpad's, Crashpad's, 
 
 
 def found_images(
+    arch: Arch,
     read: Callable[[int, int], bytes],
     listed: Sequence[Listed],
     regions: Sequence[Region],
@@ -30,7 +31,7 @@ def found_images(
     mappings, [] if it has none, `memory` what it holds, `entry` an address in the program, or 0."""
     mappings = mapped_files(regions) if regions else unnamed(read, ((part.start, part.end, part.size >= 64) for part in memory))
     paths = {one.start: one.path for one in listed}
-    in_memory = images(read, mappings, X86_64.machine, X86_64.page)
+    in_memory = images(read, mappings, arch.machine, arch.page)
     known = [one._replace(module=replace(one.module, path=one.module.path or paths.get(one.module.start, ""))) for one in in_memory]
     modules = [one.module for one in known]
     ends = {region.name: region.end for region in regions}  # of the last one, as they ascend
@@ -47,7 +48,7 @@ def found_images(
             is_main = entry in range(module.start, module.end) if entry else not index
             file = search.find(one, module, is_main)
         if file is not None and one.head is None:
-            one = _by_file(one, file)
+            one = _by_file(arch, one, file)
         if index + 1 < len(known) and one.module.end > known[index + 1].module.start:
             one = one._replace(module=replace(one.module, end=known[index + 1].module.start))
         if one.module.start < one.module.end:
@@ -68,14 +69,14 @@ def _bare(one: Listed, first: Optional[Region], ends: Mapping[str, int]) -> Imag
     return Image(Module(path, one.start, one.start, end, one.build_id), None, (), b"")
 
 
-def _by_file(one: Image, file: FileSource) -> Image:
+def _by_file(arch: Arch, one: Image, file: FileSource) -> Image:
     """The module with the headers of its file, which give its bias and its end."""
     view = file.view()
     found = headers(lambda at, size: bytes(view[at : at + size]), 0, len(view))
     loads = [s for s in found[1] if s.type == elf.PT_LOAD and s.memsz] if found is not None else []
     if found is None or not loads:
         return one
-    page, module = X86_64.page, one.module
+    page, module = arch.page, one.module
     bias = module.start - min(s.vaddr for s in loads) // page * page
     end = max(-(-(s.vaddr + s.memsz) // page) * page for s in loads) + bias
     if not module.start < end < 1 << 64:

@@ -7,18 +7,18 @@ of /proc, copied (Breakpad src/google_breakpad/common/minidump_format.h)."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple, Optional
 
 from findleaks.errors import TargetError
 from findleaks.target import maps
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import AARCH64, X86_64, Arch
 from findleaks.target.base import Region, Thread
 from findleaks.target.layout import top_of
-from findleaks.target.minidump import contexts, streams
+from findleaks.target.minidump import contexts, contexts_arm64, streams
 from findleaks.target.minidump.streams import File, items
-from findleaks.target.notes import FAULTS, SI_TKILL, SIGABRT, auxiliary, called
+from findleaks.target.notes import AT_PAGESZ, FAULTS, SI_TKILL, SIGABRT, auxiliary, called
 
 _RANGE, _RANGE64, _RANGES64 = struct.Struct("<Q2I"), struct.Struct("<2Q"), struct.Struct("<2Q")
 _THREAD = struct.Struct("<4I2Q4I")
@@ -28,6 +28,21 @@ _INFO = struct.Struct("<2QI4xQ3I4x")  # start, allocation …, size, state, prot
 _NAME = struct.Struct("<IQ")
 _BUILD_ID = b"LEpB"  # MD_CVINFOELF_SIGNATURE, "BpEL"
 _MACHINES = {0: "i386", 5: "ARM", 9: "x86-64", 12: "AArch64", 0x8003: "AArch64", 0x8001: "SPARC", 0x8002: "PowerPC64"}
+_Read = Callable[[int, memoryview, int], tuple[Thread, bool]]
+
+
+class _Machine(NamedTuple):
+    """How a thread is made of its id, context, and thread pointer, and whether a process of this
+    auxiliary vector has vector registers of more than 128 bits."""
+
+    arch: Arch
+    thread: _Read
+    longer_vectors: Callable[[Mapping[int, int]], bool]
+
+
+_ARM64 = _Machine(AARCH64, contexts_arm64.thread, contexts_arm64.longer_vectors)
+_KNOWN = {9: _Machine(X86_64, contexts.thread, lambda auxv: True), 12: _ARM64, 0x8003: _ARM64}
+"""By the dump's number of the processor, of which Breakpad has an older one for AArch64."""
 _SYSTEMS = {2: "Windows", 0x8101: "macOS", 0x8102: "iOS", 0x8202: "Solaris"}
 _LINUX = (0x8201, 0x8203)  # and Android
 _COMMITTED = 0x1000
@@ -54,9 +69,10 @@ class Listed(NamedTuple):
 
 
 class Dump(NamedTuple):
+    arch: Arch
     memory: list[Memory]
     threads: list[Thread]  # the main one first
-    vectors: bool  # of all threads, the low halves of the vector registers are there
+    unknown_registers: str  # of some thread; see Target
     modules: list[Listed]
     regions: list[Region]  # sorted, disjoint; [] where the dump has no list of mappings
     auxv: dict[int, int]
@@ -70,19 +86,22 @@ class Dump(NamedTuple):
 
 def decoded(file: File, name: str) -> Dump:
     """The records of a dump; TargetError if it is of another system or machine."""
-    _check_system(file.stream(streams.SYSTEM), f"{name}: truncated" if file.cut else name)
+    machine, read, longer = _machine(file.stream(streams.SYSTEM), f"{name}: truncated" if file.cut else name)
+    auxv = auxiliary(machine, bytes(file.stream(streams.AUXV)))
+    arch = machine.with_page(auxv.get(AT_PAGESZ, 0))
     status = _status(file.stream(streams.STATUS))
     pid = _pid(file, status)
-    threads, vectors = _threads(file)
+    threads, vectors = _threads(file, read)
     threads.sort(key=lambda thread: (thread.tid != pid, thread.tid))
     words = bytes(file.stream(streams.COMMAND_LINE)).decode("utf-8", "surrogateescape")
     return Dump(
+        arch,
         _memory(file),
         threads,
-        vectors,
+        "the vector registers" if not vectors else "the vector registers beyond 128 bits" if longer(auxv) else "",
         _modules(file),
         _regions(file),
-        auxiliary(X86_64, bytes(file.stream(streams.AUXV))),
+        auxv,
         pid,
         status.get("Name", ""),
         called(status.get("Name", ""), words),
@@ -92,14 +111,16 @@ def decoded(file: File, name: str) -> Dump:
     )
 
 
-def _check_system(system: memoryview, name: str) -> None:
+def _machine(system: memoryview, name: str) -> _Machine:
     machine, platform = (int.from_bytes(part, "little") for part in (system[:2], system[20:24]))
     if len(system) < 24:
         raise TargetError(f"{name}: the system information of the minidump is missing")
     if platform not in _LINUX:
         raise TargetError(f"{name}: a minidump of {_SYSTEMS.get(platform, f'system {platform:#x}')}: only Linux is supported")
-    if machine != 9:
-        raise TargetError(f"{name}: a minidump of {_MACHINES.get(machine, f'machine {machine:#x}')}; only x86-64 is supported for now")
+    if machine not in _KNOWN:
+        which = _MACHINES.get(machine, f"machine {machine:#x}")
+        raise TargetError(f"{name}: a minidump of {which}; only x86-64 and AArch64 are supported for now")
+    return _KNOWN[machine]
 
 
 def _status(text: memoryview) -> dict[str, str]:
@@ -132,7 +153,7 @@ def _memory(file: File) -> list[Memory]:
     return [memory for memory in found if memory.size]
 
 
-def _threads(file: File) -> tuple[list[Thread], bool]:
+def _threads(file: File, read: _Read) -> tuple[list[Thread], bool]:
     """The threads, the first of each id, and whether the vector registers of all are known. That of
     the exception has its context at the fault; in Crashpad's dumps its own one is later. Contexts
     of more bytes than the file has share some, as no writer's do: then the rest is left out."""
@@ -145,9 +166,9 @@ def _threads(file: File) -> tuple[list[Thread], bool]:
         if left < 0:
             break
         if tid not in threads:
-            made, vectors = contexts.thread(tid, file.at(*at), pointer)
+            made, vectors = read(tid, file.at(*at), pointer)
             if tid == crash[0]:
-                fault, known = contexts.thread(tid, file.at(crash[9], crash[8]), made.thread_pointer)
+                fault, known = read(tid, file.at(crash[9], crash[8]), made.thread_pointer)
                 made, vectors = (fault, known) if fault.sp else (made, vectors)
             threads[tid] = made
             every = every and vectors

@@ -11,7 +11,6 @@ from typing import Optional
 
 from findleaks.formatting import size as human
 from findleaks.target import elf
-from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Region, Thread
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import STACK, loads_of
@@ -26,7 +25,11 @@ from findleaks.target.thread_pointers import completed
 
 ENOUGH = 0.5
 """Share of the writable memory, stacks aside, without which nothing is said of the heap."""
-LIBRARY_FOLDERS = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/usr/local/lib")
+_TRIPLETS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
+LIBRARY_FOLDERS = (
+    *("/lib64", "/usr/lib64", *(f"{folder}/{name}" for name in _TRIPLETS for folder in ("/lib", "/usr/lib"))),
+    *("/lib", "/usr/lib", "/usr/local/lib"),
+)
 _MOST_FOLDERS = 64  # modules whose folders are looked into
 COMPLETE = "a core has it (gcore PID), or LLDB's `process save-core --style full --plugin-name=minidump FILE`"
 
@@ -45,16 +48,16 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         self._dump = dump = records.decoded(file, self._name)
         self._source = Source(view)
         self.truncated = file.cut or any(memory.offset + memory.size > len(view) for memory in dump.memory)
-        ExtentReader.__init__(self, X86_64, self._written(len(view)))
+        ExtentReader.__init__(self, dump.arch, self._written(len(view)))
         self.pid: Optional[int] = dump.pid
         self.crashed = dump.crashed
-        self.unknown_registers = "the vector registers beyond 128 bits" if dump.vectors else "the vector registers"
+        self.unknown_registers = dump.unknown_registers
         self.taken_at, self.start_time = float(file.written) or None, dump.started
         mapped = [Region(e.start, e.end, True, True, False) for e in self._extents]
         search = ModuleFiles(exe, self._sysroot, remedy, "the minidump", self.path, self._folders())
         self.separate.shunned = search.shunned
         entry = dump.auxv.get(AT_PHDR, 0) or dump.auxv.get(AT_ENTRY, 0)
-        self._images, self._files = found_images(self.read, dump.modules, dump.regions, mapped, entry, search)
+        self._images, self._files = found_images(self.arch, self.read, dump.modules, dump.regions, mapped, entry, search)
         self._modules = [image.module for image in self._images]
         self._set_regions(self._with_stack(dump.regions or self._derived(mapped)))
         main = holding(self._modules, entry) or next(iter(self._modules), None)
@@ -75,7 +78,9 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         """The memory in the dump. Its headers may claim any number of ranges of the same bytes."""
         ranges = self._dump.memory
         flags = elf.PF_R | elf.PF_W
-        loads = loads_of([elf.Segment(elf.PT_LOAD, flags, m.offset, m.start, m.size, m.size, 0) for m in ranges], size, X86_64.word)
+        loads = loads_of(
+            [elf.Segment(elf.PT_LOAD, flags, m.offset, m.start, m.size, m.size, 0) for m in ranges], size, self._dump.arch.word
+        )
         return disjoint([Extent(d.start, d.start + d.there, d.offset, self._source) for d in loads])
 
     def _derived(self, mapped: Sequence[Region]) -> list[Region]:

@@ -1,0 +1,110 @@
+"""AArch64 with mallocs that Debian does not package, and AddressSanitizer: each block is called what it is (tests/support/foreign.py)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import asan
+import asan_checks
+import foreign
+import foreign_mallocs
+import foreign_truth
+import mallocs_google
+import mallocs_musl
+import pytest
+import truth
+from accuracy import FLAGS, SOURCE
+from debuggers import ran
+from foreign import ARM64
+
+pytestmark = pytest.mark.matrix
+
+
+@pytest.mark.platform("AArch64", "musl's oldmalloc")
+@pytest.mark.parametrize("version", mallocs_musl.SUITES)
+def test_oldmalloc_of_each_release(version: str, tmp_path: Path) -> None:
+    library = foreign_mallocs.old_musl(ARM64, version) / "lib/libc.so"
+    programs = {}
+    for link in ("dynamic", "static"):
+        built = foreign_mallocs.compiled_for_old_musl(ARM64, version, SOURCE, tmp_path / f"musl-{link}", link == "static")
+        for threads, options in ((5, "a"), (33, "a"), (3, "ab")):
+            made = foreign_truth.program(ARM64, "bookworm", built, threads, options)
+            programs[f"{link} {threads} {options}"] = made if link == "static" else replace(made, files=(built, library))
+    foreign_truth.check_all(programs)
+
+
+@pytest.mark.platform("AArch64", "Google's tcmalloc")
+def test_google_tcmalloc(tmp_path: Path) -> None:
+    """With caches of CPUs, and of threads."""
+    tree = foreign.tree(ARM64, "bookworm", ("libc6", "libgcc-s1"), "google")
+    processors = tree / "sys/devices/system/cpu/possible"  # it has no caches of CPUs if it cannot read that
+    processors.parent.mkdir(parents=True, exist_ok=True)
+    processors.write_text("0-1\n")
+    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    library = foreign_mallocs.google_library(ARM64, "8k", tmp_path)
+    programs = {}
+    for caches, tunables in (("cpus", {"GLIBC_TUNABLES": mallocs_google.PER_CPU}), ("threads", {})):
+        for threads in (5, 33):
+            made = foreign_truth.program(ARM64, "bookworm", built, threads, "a", LD_PRELOAD=f"./{library.name}", **tunables)
+            programs[f"{caches} {threads}"] = replace(made, tree=tree, files=(built, library))
+    foreign_truth.check_all(programs)
+    for name, made in foreign.pictures(ARM64, programs).items():
+        rows = json.loads(ran("caches", "--json", str(made.core), check=True).stdout)["caches"]
+        assert any(row["own"].get("cpu") for row in rows) == name.startswith("cpus"), name
+
+
+class Release(NamedTuple):
+    """A runtime of AddressSanitizer: its Debian suite and package."""
+
+    suite: str
+    package: str
+
+
+OLDER = {"gcc-12": Release("bookworm", "libasan8"), "llvm-14": Release(*asan.RELEASES["llvm-14"])}
+NEWER = {name: Release(*asan.RELEASES[name]) for name in ("gcc-14", "gcc-16", "llvm-16", "llvm-18")}
+CALL = 4
+"""Bytes of a call: return addresses are as far behind the addresses that the runtime names."""
+
+
+def preloaded(release: str, built: Path, *words: str, **options: str) -> foreign.Program:
+    """A program built without a runtime, with one of this release."""
+    suite, package = (OLDER | NEWER)[release]
+    tree = foreign.tree(ARM64, suite, ("libc6", "libgcc-s1", "libstdc++6", package), f"asan-{release}")
+    names = ("libasan.so.?", "libclang_rt.asan-aarch64.so")
+    library = next(path for name in names for path in sorted(tree.glob(f"usr/lib/**/{name}")))
+    chosen = {name: value for name, value in asan.environment(**options).items() if name in ("ASAN_OPTIONS", "LSAN_OPTIONS")}
+    return foreign.Program(tree, (f"./{built.name}", *words), (built,), {"LD_PRELOAD": f"/{library.relative_to(tree)}", **chosen})
+
+
+@pytest.mark.platform("AArch64", "AddressSanitizer")
+@pytest.mark.parametrize("release", NEWER)
+def test_address_sanitizer_of_each_release(release: str, tmp_path: Path) -> None:
+    """Every block and stack as the runtime itself says, and what LeakSanitizer calls lost; then the truth program."""
+    flags = ("-std=gnu11", "-g", *asan.STACKS)
+    sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
+    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    program = preloaded(release, sites, "300")
+    made = foreign.picture(ARM64, program)
+    blocks = {block.address: block for block in asan.blocks(made.output, CALL)}
+    leaks = asan.leaks((made.core.parent / "stderr").read_text(), CALL)
+    words = ("--exe", str(sites), "--sysroot", str(program.tree), str(made.core))
+    stopped = asan_checks.Stopped(words, blocks, leaks)
+    asan_checks.every_block(stopped)
+    asan_checks.every_stack(stopped)
+    asan_checks.stacks_of_each_class(stopped)
+    asan_checks.lost_as_leaksanitizer_says(stopped)
+    threads = {f"{count} threads": preloaded(release, built, str(count), str(count + 1), "1", "a", detect_leaks="0") for count in (5, 33)}
+    foreign_truth.check_all(threads)
+
+
+@pytest.mark.parametrize("release", OLDER)
+def test_older_address_sanitizers_are_named(release: str, tmp_path: Path) -> None:
+    """Their allocator for machines of any address space is another one."""
+    flags = ("-std=gnu11", "-g", *asan.STACKS)
+    sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
+    found = json.loads(ran("find", "--json", str(foreign.picture(ARM64, preloaded(release, sites, "300")).core)).stdout)
+    assert any("has the allocator of LLVM 14, GCC 12 or an older one" in warning for warning in found["warnings"])
+    assert found["trusted"] is False
