@@ -46,7 +46,7 @@ class Tcmalloc(TcmallocHeap):
     def __init__(self, target: Target, engine: Engine, place: Place) -> None:
         super().__init__(target, engine, place)
         self.place = place
-        self.tree = read_tree(self.memory, engine, place)
+        self.tree = read_tree(self.memory, engine, place, self.problems)
         self.spans = read_spans(target, engine, place, self.tree, self.problems)
         self.ranges = merged(Range(span.start, span.end) for span in self.spans)
         self.sampled = sampled_sizes(target, engine, place, self.spans)

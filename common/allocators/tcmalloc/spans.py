@@ -16,7 +16,7 @@ from findleaks.allocators.bulk import records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc.layout import IN_USE, SPAN, SPAN_WORDS
 from findleaks.allocators.tcmalloc.locate import Place
-from findleaks.allocators.tcmallocs.page_map import WORD, Tree, entries, read_nodes
+from findleaks.allocators.tcmallocs.page_map import WORD, Tree, leaf_entries, read_nodes
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
@@ -38,13 +38,13 @@ class Span(NamedTuple):
     sampled: bool
 
 
-def read_tree(memory: Memory, engine: Engine, place: Place) -> Tree:
+def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Problem]) -> Tree:
     """All entries of the page map."""
     leaves, nodes = read_nodes(memory, engine, place)
     found = [
         (first | number, pointer)
-        for first, leaf in leaves
-        for number, pointer in entries(memory.target, engine, Range(leaf, leaf + place.layout.leaf))
+        for first, _, its in leaf_entries(memory.target, engine, place.layout, leaves, problems)
+        for number, pointer in its
     ]
     return Tree([page for page, _ in found], [pointer for _, pointer in found], (), nodes)
 

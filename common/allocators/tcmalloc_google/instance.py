@@ -38,7 +38,7 @@ class GoogleTcmalloc(GoogleHeap):
         self.place = place
         self.version = f"{place.layout.page >> 10} KiB pages"
         self.thread_cache = place.layout.thread_cache
-        self.tree, leaves = read_tree(self.memory, engine, place)
+        self.tree, leaves = read_tree(self.memory, engine, place, self.problems)
         self.records = Spans(target, engine, place, self.tree, self.problems)
         self.spans = self.records.found
         self.ranges = self._regions(leaves)

@@ -35,7 +35,7 @@ from findleaks.allocators.tcmalloc_google.layout import (
     UNIT,
 )
 from findleaks.allocators.tcmalloc_google.locate import Place
-from findleaks.allocators.tcmallocs.page_map import SPAN_MASK, WORD, Tree, entries, read_nodes
+from findleaks.allocators.tcmallocs.page_map import SPAN_MASK, WORD, Tree, leaf_entries, read_nodes
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.errors import Interrupted
@@ -62,16 +62,14 @@ class Span(NamedTuple):
     sampled: bool
 
 
-def read_tree(memory: Memory, engine: Engine, place: Place) -> tuple[Tree, list[int]]:
+def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Problem]) -> tuple[Tree, list[int]]:
     """All entries of the page map, and the first addresses that its leaves cover."""
     layout = place.layout
     pages: list[int] = []
     words: list[int] = []
     classes: list[int] = []
     leaves, nodes = read_nodes(memory, engine, place)
-    for first, leaf in leaves:
-        start = leaf + layout.spans_at
-        found = entries(memory.target, engine, Range(start, start + (WORD << layout.leaf_bits)))
+    for first, leaf, found in leaf_entries(memory.target, engine, layout, leaves, problems):
         compact = memoryview(_bytes(memory.target, leaf, layout.spans_at)).cast("B" if layout.compact == 1 else "H")
         pages += [first | number for number, _ in found]
         words += [word for _, word in found]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.bulk import pointing
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
@@ -15,6 +16,9 @@ from findleaks.target.ranges import inside, nonzero_pieces
 
 WORD = 8
 ADDRESS_BITS = 48  # kAddressBits in gperftools' common.h and Google's internal/config.h
+MOST_ENTRIES, SPARE_ENTRIES = 4, 1 << 16
+"""Entries that are read: so many for each page that is mapped, and more. A sound page map has one
+for a page; words that are not its nodes, read as such, are the same ones again and again."""
 SPAN_MASK = (1 << ADDRESS_BITS) - 1  # of an entry of the page map: the span's address
 
 
@@ -109,6 +113,24 @@ def read_nodes(memory: Memory, engine: Engine, place: Place) -> tuple[list[tuple
         found = [(high | number, leaf) for high, leaves in below for number, leaf in leaves]
     nodes += [Range(leaf, leaf + layout.leaf) for _, leaf in found]
     return [(number << layout.leaf_bits, leaf) for number, leaf in found], nodes
+
+
+def leaf_entries(
+    target: Target, engine: Engine, layout: PageMapLayout, leaves: Sequence[tuple[int, int]], problems: list[Problem]
+) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+    """(number of its first page, address, `entries`) of each leaf. A damaged page map of too many
+    entries ends early, and is a problem."""
+    mapped = sum(region.end - region.start for region in target.regions())
+    left = mapped // layout.page * MOST_ENTRIES + SPARE_ENTRIES
+    for first, leaf in leaves:
+        start = leaf + layout.spans_at
+        found = entries(target, engine, Range(start, start + (WORD << layout.leaf_bits)))
+        left -= len(found)
+        if left < 0:
+            what = f"the page map has more entries than pages: those of {first << layout.shift:#x} and above are not used"
+            problems.append(Problem(leaf, what))
+            return
+        yield first, leaf, found
 
 
 def find_root(
