@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from findleaks.errors import FindleaksError
+from findleaks.escaping import visible
 from findleaks.report.files import replacing
 
 COLUMNS = ("address", "size", "state", "kind", "allocator", "arena", "site", "type", "hint")
@@ -22,7 +23,7 @@ Row = Mapping[str, Any]
 def write_csv(path: str, rows: Iterable[Row]) -> None:
     """With a line of names first (RFC 4180). Addresses are as in JSON ("0x55d0…"); what is not
     known is empty. Text that a spreadsheet would take for a formula has "'" in front."""
-    with replacing(path) as part, open(part, "w", encoding="utf-8", errors="replace", newline="") as out:
+    with replacing(path) as part, open(part, "w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(COLUMNS)
         writer.writerows([_inert(row[name]) for name in COLUMNS] for row in rows)
@@ -30,7 +31,9 @@ def write_csv(path: str, rows: Iterable[Row]) -> None:
 
 def _inert(value: object) -> object:
     """Text comes from the core, and spreadsheets run formulas of files that they open."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    if not isinstance(value, str):
+        return value
+    return f"'{visible(value)}" if value.startswith(_FORMULA) else visible(value)
 
 
 _TABLES = """
@@ -57,18 +60,20 @@ def write_sqlite(path: str, rows: Iterable[Row], about: Mapping[str, str], sites
             base.execute("PRAGMA synchronous = OFF")
             base.executescript(_TABLES)
             base.execute("BEGIN")
-            base.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+            base.executemany("INSERT INTO about VALUES (?, ?)", (tuple(map(_stored, item)) for item in about.items()))
             base.executemany(f"INSERT INTO blocks VALUES ({', '.join('?' * len(COLUMNS))})", map(_values, rows))
-            base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (tuple(map(_signed, row)) for row in sites))
+            base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (tuple(map(_stored, row)) for row in sites))
             base.execute("COMMIT")
         except sqlite3.Error as error:
             raise FindleaksError(f"{path}: cannot be written: {error}") from None
 
 
 def _values(row: Row) -> list[Any]:
-    return [_signed(int(row["address"], 16)), min(row["size"], _SIGN - 1), *(row[name] for name in COLUMNS[2:])]
+    return [_stored(int(row["address"], 16)), min(row["size"], _SIGN - 1), *(_stored(row[name]) for name in COLUMNS[2:])]
 
 
-def _signed(value: object) -> object:
-    """An address as SQLite has it."""
+def _stored(value: object) -> object:
+    """An address, or text of the core, as the database has it."""
+    if isinstance(value, str):
+        return visible(value)
     return value - _WORD if isinstance(value, int) and value >= _SIGN else value

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from findleaks.commands.export import rendered
 from findleaks.errors import FindleaksError, UsageError
+from findleaks.escaping import visible
 from findleaks.report import files
 from findleaks.report.block_files import COLUMNS, write_csv, write_sqlite
 from findleaks.report.flamegraph.tree import tree
@@ -280,7 +281,24 @@ def test_no_text_of_a_core_is_a_formula(tmp_path: Path) -> None:
     texts = ["=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "a=1"]
     write_csv(str(tmp_path / "a.csv"), [{**ROWS[0], "type": text} for text in texts])
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
-        assert [row["type"] for row in csv.DictReader(file)] == [*(f"'{text}" for text in texts[:-1]), "a=1"]
+        assert [row["type"] for row in csv.DictReader(file)] == [*(f"'{visible(text)}" for text in texts[:-1]), "a=1"]
+
+
+def test_text_of_a_core_is_escaped(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8, and what controls a terminal, in names of modules, types and functions."""
+    name, shown = "a\udcff\x1b[2J\x7f", "a\\xff\\x1b[2J\\x7f"
+    rows = [{**ROWS[0], "type": name}]
+    write_csv(str(tmp_path / "a.csv"), rows)
+    assert shown in (tmp_path / "a.csv").read_text(encoding="utf-8")
+    write_sqlite(str(tmp_path / "a.db"), rows, {"process": name}, [(1, 0, 16, name, 0, name, None, None)])
+    base = sqlite3.connect(tmp_path / "a.db")
+    found = [
+        *base.execute("SELECT type FROM blocks"),
+        *base.execute("SELECT function FROM sites"),
+        *base.execute("SELECT value FROM about"),
+    ]
+    assert found == [(shown,)] * 3
+    base.close()
 
 
 def _failing() -> Iterator[dict[str, object]]:

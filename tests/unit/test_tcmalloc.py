@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.allocators import tcmalloc
-from findleaks.allocators.base import Problem
 from findleaks.allocators.tcmalloc import spans
 from findleaks.allocators.tcmalloc.instance import Tcmalloc
 from findleaks.allocators.tcmalloc.layout import (
@@ -33,7 +32,6 @@ from findleaks.allocators.tcmalloc.layout import (
     Layout,
     pages_table,
 )
-from findleaks.allocators.tcmallocs.page_map import leaf_entries
 from findleaks.engine import load as engine
 from findleaks.engine.contract import Blocks
 from findleaks.target.arch import X86_64
@@ -357,22 +355,6 @@ def test_damage_is_named_and_the_rest_is_read(address: int, value: int, says: st
     assert all(image.starts[kept] + size * number in seen for number in range(8192 // size))
     list(found.verify(blocks))
     found.caches(blocks)
-
-
-def test_a_page_map_of_words_that_are_none_is_cut_short() -> None:
-    """Leaves that are the same words again and again, as a damaged node in the middle of the tree leads to."""
-    sound, other = 0x10000000, 0x20000000
-    leaf = bytearray(USUAL.leaf)
-    leaf[8:16] = (0x1234).to_bytes(8, "little")
-    target = FakeTarget({sound: bytes(leaf), other: b"\x11" * USUAL.leaf})
-    leaves = [(0, sound), *((number << USUAL.leaf_bits, other) for number in range(1, 1 << USUAL.root_bits))]
-    problems: list[Problem] = []
-    found = list(leaf_entries(target, ENGINES[0], USUAL, leaves, problems))
-    assert found == [(0, sound, [(1, 0x1234)])]
-    first = 1 << USUAL.leaf_bits + USUAL.shift
-    assert [problem.what for problem in problems] == [
-        f"the page map has more entries than pages: those of {first:#x} and above are not used"
-    ]
 
 
 CHECKS = {
