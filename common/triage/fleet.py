@@ -41,7 +41,9 @@ def examined_by(
         raise FindleaksError(
             f"--scheduler needs dask.distributed ({error}): pip install 'findleaks[fleet]', here and on the workers"
         ) from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the rows say what went wrong
+    # The rows say what went wrong; and Ctrl-C may come in the middle of a call of these.
+    for logger in ("distributed", "tornado", "asyncio"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
         client = distributed.Client(address, timeout=CONNECT, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:

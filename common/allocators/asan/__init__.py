@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from findleaks.allocators.asan.shadow_memory import SHADOWS
 from findleaks.allocators.base import Allocator
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import holding
 
 NAME = "AddressSanitizer"
-SHADOWS = {"x86-64": 0x7FFF8000, "AArch64": 1 << 36}
-"""By architecture: kDefaultShadowOffset64, kAArch64_ShadowOffset64 (asan/asan_mapping.h). The
-shadow has one byte for eight of the address space, and begins there."""
 SPACE_ENDS = (0x540000000000, 0x640000000000)
 """kAllocatorSpace + kAllocatorSize (asan/asan_allocator.h): since LLVM 18, GCC 14; and before."""
 

@@ -10,8 +10,9 @@ from findleaks.allocators.asan import NAME, depot
 from findleaks.allocators.asan.chunks import Damage, Large, Region, append_large, append_region, large
 from findleaks.allocators.asan.depot import Depot
 from findleaks.allocators.asan.fake_stacks import dead_frames
-from findleaks.allocators.asan.layout import HEADER, REGION, SPACE, shadow
+from findleaks.allocators.asan.layout import HEADER, REGION, SPACE
 from findleaks.allocators.asan.locate import Found, locate, older
+from findleaks.allocators.asan.shadow_memory import shadow
 from findleaks.allocators.asan.sites import recordings
 from findleaks.allocators.asan.thread_caches import caches
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem

@@ -1,17 +1,13 @@
 """Layouts of AddressSanitizer's allocator on x86-64 Linux, and on AArch64 since it is the same one.
 
 Sources, in compiler-rt/lib of LLVM 12 to 19, and in libsanitizer of GCC 11 to 16:
-asan/asan_allocator.cpp (ChunkHeader, LargeChunkHeader), asan/asan_mapping.h,
+asan/asan_allocator.cpp (ChunkHeader, LargeChunkHeader),
 sanitizer_common/sanitizer_allocator_primary64.h (SizeClassAllocator64, RegionInfo),
 sanitizer_allocator_secondary.h (LargeMmapAllocator), sanitizer_allocator_size_class_map.h."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-from findleaks.allocators.asan import SHADOWS
-from findleaks.target.arch import Arch
-from findleaks.target.base import Range
 
 PAGE = 4096  # least
 
@@ -42,12 +38,6 @@ MAGIC = 0xCC6E96B9CC6E96B9
 # The secondary allocator: a mapping for each large chunk, which begins with a page for a header.
 LARGE_HEADER = 4  # words: map_beg, map_size, size, chunk_idx
 MOST_LARGE = 1 << 20  # kMaxNumChunks
-
-
-def shadow(arch: Arch) -> Range:
-    """Addresses of the shadow, with a page below it for negative offsets."""
-    offset = SHADOWS[arch.name]
-    return Range(offset - arch.page, offset + arch.top // 8)
 
 
 def class_size(number: int) -> int:
