@@ -180,8 +180,13 @@ def _candidates(target: Target, tcb: int) -> dict[int, Range]:
     return {
         index * target.arch.word + first: Range(start, start + size)
         for index, (start, size) in enumerate(zip(words, words[1:]))
-        if MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size <= target.arch.mask
+        if _may_be_stack(target, tcb, start, size)
     }
+
+
+def _may_be_stack(target: Target, tcb: int, start: int, size: int) -> bool:
+    aligned = not (start | size) % target.arch.word
+    return aligned and MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size <= target.arch.mask
 
 
 def _stacks_at(target: Target, descriptors: Sequence[int], offset: int) -> Iterator[Optional[Range]]:
@@ -191,7 +196,7 @@ def _stacks_at(target: Target, descriptors: Sequence[int], offset: int) -> Itera
         stack = None
         if 0 <= offset < PTHREAD_BYTES if _variant_two(target, tcb) else -PTHREAD_BYTES <= offset < 0 and tcb > PTHREAD_BYTES:
             start, size = word_at(target, tcb + offset), word_at(target, tcb + offset + word)
-            if MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size:
+            if _may_be_stack(target, tcb, start, size):
                 stack = Range(start, start + size)
         yield stack
 

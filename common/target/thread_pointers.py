@@ -155,11 +155,11 @@ def _below_variables(target: Target, threads: Sequence[Thread]) -> dict[int, int
             missing -= set(places)
     votes: Counter[int] = Counter()
     for place in list(places.values())[:_MOST_VOTERS]:
-        votes.update(distance for distance in range(0, _STRUCT, target.arch.word) if _has_vector(target, place + distance))
+        votes.update({distance: _vector_at(target, place + distance) for distance in range(0, _STRUCT, target.arch.word)})
     # Of several as likely, a thread pointer is the aligned one: below it are pointers to much else.
     some, aligned = next(iter(places.values()), 0), 2 * target.arch.word
     best = max(votes, key=lambda distance: (votes[distance], (some + distance) % aligned == 0, -distance), default=0)
-    return {tid: place + best for tid, place in places.items()} if best else {}
+    return {tid: place + best for tid, place in places.items()} if votes[best] else {}
 
 
 def _ids(target: Target, start: int, end: int, tids: set[int]) -> dict[int, int]:
@@ -194,16 +194,17 @@ def _itself_before(target: Target, address: int) -> bool:
     return False
 
 
-def _has_vector(target: Target, pointer: int) -> bool:
-    """Whether this thread pointer has a DTV, one of whose first modules has its variables just
-    above. glibc's: number of entries, generation, two words a module; musl's, in the word before
-    the thread pointer: number of modules, a word each."""
+def _vector_at(target: Target, pointer: int) -> int:
+    """How much says that this thread pointer has a DTV, one of whose first modules has its
+    variables just above: 2 where it is glibc's (number of entries, generation, two words a module),
+    1 where it is musl's, in the word before the thread pointer, of which less is known (number of
+    modules, a word each); 0: nothing."""
     word = target.arch.word
     dtv = word_at(target, pointer + target.arch.dtv_offset)
     if dtv > 2 * word and 0 < word_at(target, dtv - 2 * word) < _MODULES and word_at(target, dtv) < _MODULES:
         if any(pointer <= word_at(target, dtv + 2 * word * number) < pointer + _NEAR for number in range(1, 9)):
-            return True
+            return 2
     dtv = word_at(target, pointer - word)
     if dtv % word or not 0 < word_at(target, dtv) < 64:
-        return False
-    return any(pointer <= word_at(target, dtv + word * number) < pointer + _NEAR for number in range(1, 9))
+        return 0
+    return int(any(pointer <= word_at(target, dtv + word * number) < pointer + _NEAR for number in range(1, 9)))

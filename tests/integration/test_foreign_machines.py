@@ -70,12 +70,9 @@ def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
 
 
 @pytest.mark.platform("i386", "jemalloc", of="5.2.1 to 5.3.1")
-@pytest.mark.platform("ARM", "jemalloc", of="5.3.0 to 5.3.1")
-@pytest.mark.parametrize(
-    ("machine", "suite"),
-    [(foreign.I386, "bullseye"), (foreign.I386, "bookworm"), (foreign.I386, "sid"), (foreign.ARMHF, "bookworm"), (foreign.ARMHF, "sid")],
-    ids=lambda one: getattr(one, "name", one),
-)
+@pytest.mark.platform("ARM", "jemalloc", of="5.2.1 to 5.3.1")
+@pytest.mark.parametrize("suite", ["bullseye", "bookworm", "sid"])
+@pytest.mark.parametrize("machine", [foreign.I386, foreign.ARMHF], ids=lambda one: one.name)
 def test_jemalloc_of_each_release(machine: Machine, suite: str, tmp_path: Path) -> None:
     """Where words have 4 bytes: pages of 4 KiB on i386, of 64 KiB on ARM."""
     built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
