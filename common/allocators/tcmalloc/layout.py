@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from findleaks.allocators.tcmallocs.page_map import ADDRESS_BITS, WORD, PageMapLayout
+from findleaks.target.arch import Arch
 
 CLASSES = 128  # common.h, kClassSizesMax
 MAX_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
@@ -119,3 +120,9 @@ class Layout(PageMapLayout):
 SHIFTS = (13, 15, 16, 12, 14, 18)  # 8 KB; --with-tcmalloc-pagesize=32, 64, 4, 16, 256
 BUILDS = ((2, 64, ADDRESS_BITS), (3, 0, ADDRESS_BITS), (3, 64, 64))
 LAYOUTS = tuple(Layout(shift, *build) for build in BUILDS for shift in SHIFTS)
+
+
+def layouts_of(arch: Arch) -> list[Layout]:
+    """Those of a machine. Of another one's, parts of the page map may look right by chance."""
+    bits = ADDRESS_BITS if arch.name in ("x86-64", "AArch64") else 64
+    return [layout for layout in LAYOUTS if layout.address_bits == bits]

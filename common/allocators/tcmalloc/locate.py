@@ -12,7 +12,6 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc.layout import (
     CLASSES,
     EMPTY,
-    LAYOUTS,
     MAP_END,
     MAP_START,
     MAX_SMALL,
@@ -21,6 +20,7 @@ from findleaks.allocators.tcmalloc.layout import (
     SIZE_CLASS,
     SPAN_WORDS,
     Layout,
+    layouts_of,
     pages_table,
 )
 from findleaks.allocators.tcmallocs import page_map as places
@@ -72,7 +72,8 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
     everywhere = Range(regions[0].start, regions[-1].end)
     # A span of the largest class is one block (common.cc, SizeMap::Init): it shows the page size.
     pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
-    layouts = [layout for layout in LAYOUTS if pages << layout.shift == MAX_SMALL] or LAYOUTS
+    known = layouts_of(memory.target.arch)
+    layouts = [layout for layout in known if pages << layout.shift == MAX_SMALL] or known
     probes = [at for piece in image.pieces(memory.target) for at in engine.search(piece, PROBE, PROBE + 1)]
     for slots in dict.fromkeys(layout.slots for layout in layouts):
         alike = [layout for layout in layouts if layout.slots == slots]
