@@ -20,7 +20,7 @@ from typing import NamedTuple, Optional, TypeVar
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Region, Target, Thread
-from findleaks.target.ranges import inside, merged, nonzero_pieces
+from findleaks.target.ranges import holding, inside, merged, nonzero_pieces
 from findleaks.target.words import word_at
 
 PTHREAD_BYTES = 2560  # more than struct pthread to stackblock_size: 1696 in 2.31-2.43 on x86-64
@@ -233,10 +233,13 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
 
     def plausible(thread: Thread, stack: Range) -> bool:
         below = bisect_left(starts, stack.end)
+        odd = (stack.start | stack.end) % MIN_STACK
+        if odd and holding(target.regions(), stack.end - 1) is None:
+            return False  # struct pthread and what is above it end with the stack
         if stack.start <= thread.sp < stack.end:
             whole = bisect_left(starts, stack.start)
             return whole == below or modules[whole].end > stack.end
-        return not (stack.start | stack.end) % MIN_STACK and not (below and modules[below - 1].end > stack.start)
+        return not odd and not (below and modules[below - 1].end > stack.start)
 
     return _offset(
         {offset: stack for offset, stack in _candidates(target, thread.thread_pointer).items() if plausible(thread, stack)}

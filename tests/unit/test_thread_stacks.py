@@ -56,7 +56,15 @@ def test_a_stack_that_the_program_gave_may_be_anywhere() -> None:
     """pthread_attr_setstack(3): an array of the program's own, on no page's edge, in which struct pthread stands."""
     stack = Range(STATIC + 0x2010, STATIC + 0x8010)
     tcb = stack.end - 0x940
-    assert found({tcb: descriptor(tcb, stack)}, [thread(7, sp=stack.start + 0x3000, thread_pointer=tcb)]) == {7: stack}
+    memory = {tcb: descriptor(tcb, stack).ljust(0x940, b"\0")}
+    assert found(memory, [thread(7, sp=stack.start + 0x3000, thread_pointer=tcb)]) == {7: stack}
+
+
+def test_a_stack_does_not_end_where_nothing_is_mapped() -> None:
+    """An address before the main thread's stack, and another one that a size of so many bytes would have end behind it."""
+    tcb = 0x7FFFA2E33000
+    memory = {tcb: descriptor(tcb, Range(tcb - 0x690, tcb + 0x1406B4DA8))}
+    assert found(memory, [thread(1, sp=tcb + 0x2DEEB000, thread_pointer=tcb)]) == {}
 
 
 def test_a_stack_that_a_thread_runs_on_is_not_dead() -> None:
