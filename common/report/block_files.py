@@ -33,7 +33,7 @@ def _inert(value: object) -> object:
     """Text comes from the core, and spreadsheets run formulas of files that they open."""
     if not isinstance(value, str):
         return value
-    return f"'{visible(value)}" if value.startswith(_FORMULA) else visible(value)
+    return "'" * value.startswith(_FORMULA) + visible(value)
 
 
 _TABLES = """
@@ -73,7 +73,7 @@ def _values(row: Row) -> list[Any]:
 
 
 def _stored(value: object) -> object:
-    """An address, or text of the core, as the database has it."""
+    """An address as SQLite has it, or text of the core, escaped."""
     if isinstance(value, str):
         return visible(value)
     return value - _WORD if isinstance(value, int) and value >= _SIGN else value

@@ -8,7 +8,7 @@ is excused only if
   points into it, in a thread's registers, in a stack above the stack pointer, in the data of a library, in read-only data of the
   program, or in a block in use that is none of the program's own (a word in free memory, in an allocator's metadata or below a stack
   pointer excuses nothing), and `findleaks refs` names that very place as one that holds the block; or
-- the word stands in anonymous memory without blocks, as the loader takes before there is a malloc (tables, thread-local storage), and
+- the word is in anonymous memory without blocks, as the loader takes before there is a malloc (tables, thread-local storage), and
   points into the block's inside: the program keeps no such pointers there; or
 - the word is half of a pointer which the program has put where no pointer may be (its records say "unaligned"); or
 - a block that is excused points to it.
