@@ -82,6 +82,7 @@ def test_libcxx_has_other_layouts(tmp_path: Path) -> None:
         assert (container["what"], container["length"]) == (WHAT[name], length * (8 if name in BYTES else 1))
 
 
+@pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_what_c_programs_keep(tmp_path: Path) -> None:
     program = built(tmp_path, "roots_c.c", "-O1", "-g")
     with cores.Running([str(program), "1000"], tmp_path / "run") as running:
