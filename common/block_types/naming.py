@@ -71,8 +71,8 @@ class Types:
         found = self.name(words[0])
         if found:
             return found
-        # the count is right before the objects, which may be aligned to two words
-        for skip in (1, 2):
+        # the count is right before the objects, which may be aligned to 16 bytes
+        for skip in (1, 2) if word == 8 else (1, 2, 4):
             if len(words) > skip and 0 < words[skip - 1] <= size // word and self.is_class(words[skip]):
                 if is_array(self._target, address + skip * word, size - skip * word, words[skip - 1], words[skip]):
                     return f"{self.name(words[skip])}[{words[skip - 1]}]"
@@ -145,7 +145,7 @@ class Types:
 
     def _code(self, word: int) -> str:
         symbol = self._target.symbolize(word)
-        if symbol is not None and symbol.address == word:
+        if symbol is not None and symbol.address == word & self._target.arch.code_bits:
             return f"function {symbol.name}"
         where = self._where(word)
         return f"code in {where[0]}" if where is not None else ""

@@ -34,6 +34,7 @@ def find(*words: str) -> dict[str, Any]:
     return dict(json.loads(findleaks("find", "--json", *words)))
 
 
+@pytest.mark.platform("x86-64", "heap damage, C++ types, headers")
 @pytest.mark.parametrize("header", HEADERS)
 def test_block_by_block(program: Path, tmp_path: Path, header: str) -> None:
     """Nothing false, nothing missed, and what pointers to any place hold stays possible."""

@@ -79,6 +79,7 @@ def expected(type_: str, build: Build) -> str:
     return re.escape(type_)
 
 
+@pytest.mark.platform("x86-64", "heap damage, C++ types, headers")
 @pytest.mark.parametrize("name", BUILDS)
 def test_every_block_has_its_type(name: str, tmp_path: Path) -> None:
     build = BUILDS[name]

@@ -42,7 +42,7 @@ __attribute__((unused)) static void block(const char *name, void *address, const
 __attribute__((noinline, unused)) static void scribble(volatile char *at, size_t count, const char *what) {
     for (size_t i = 0; i < count; i++) {
         uintptr_t pointer = (uintptr_t)&corrupt_target[skipped];
-        at[i] = !strcmp(what, "text") ? TEXT[(i + skipped) % (sizeof TEXT - 1)] : !strcmp(what, "pointers") ? (char)(pointer >> 8 * (i % 8)) : 0;
+        at[i] = !strcmp(what, "text") ? TEXT[(i + skipped) % (sizeof TEXT - 1)] : !strcmp(what, "pointers") ? ((char *)&pointer)[i % sizeof pointer] : 0;
     }
 }
 

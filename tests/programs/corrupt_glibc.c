@@ -15,6 +15,9 @@
 
 #include <pthread.h>
 
+#define WORD ((long)sizeof(size_t))
+#define USABLE (48 - sizeof(size_t)) /* of a chunk of 48 bytes; in the following chunk's size word begins what is past it */
+
 static int argc_;
 static char **argv_;
 static void *hold[64];
@@ -23,17 +26,17 @@ static void *own(int index, size_t size) { return hold[index] = keep(size); }
 
 /* A chunk of the wanted state between two that stay in use; `before` is the one in front of it. */
 static char *victim(const char *kind, char **before) {
-    size_t size = !strcmp(kind, "large") || !strcmp(kind, "unsorted") ? 2000 : !strcmp(kind, "small") ? 200 : 40;
+    size_t size = !strcmp(kind, "large") || !strcmp(kind, "unsorted") ? 2000 : !strcmp(kind, "small") ? 208 - sizeof(size_t) : USABLE;
     void *fill[40];
     int fills = 0;
     if (!strcmp(kind, "fast") || !strcmp(kind, "small")) /* fill the thread cache's list first */
         for (; fills < 40; fills++) fill[fills] = keep(size);
-    *before = own(0, 40);
+    *before = own(0, USABLE);
     char *made = own(1, size);
-    own(2, 40);
+    own(2, USABLE);
     if (made != *before + 48) _exit(5);
     char *other = own(3, size); /* a second one for the same list, so that links lead somewhere */
-    own(4, 40);
+    own(4, USABLE);
     if (!strcmp(kind, "used")) return made;
     for (int i = 0; i < fills; i++) own(10, 24), own(11, 24);
     for (int i = 0; i < fills && i < 16; i++) free(fill[i]);
@@ -56,48 +59,48 @@ static void story(void) {
         block("before", before, "in-use");
         say("block victim %#lx 0 %s\n", (unsigned long)made, state_of(kind));
         scribble(before, malloc_usable_size(before), what);
-        scribble(before + 40, bytes, what);
-        wrote(before + 40, bytes, what);
-        say("damage %#lx 8\n", (unsigned long)(made - 8));
+        scribble(before + USABLE, bytes, what);
+        wrote(before + USABLE, bytes, what);
+        say("damage %#lx 8\n", (unsigned long)(made - WORD));
     } else if (!strcmp(scenario, "null")) {
-        before = own(0, 0xf8);
-        made = own(1, 0xf8);
+        before = own(0, 0x100 - sizeof(size_t));
+        made = own(1, 0x100 - sizeof(size_t));
         block("before", before, "in-use");
         block("victim", made, "in-use");
-        scribble(before, 0xf8, "text");
-        scribble(before + 0xf8, 1, "zero");
-        wrote(before + 0xf8, 1, "zero");
-        say("damage %#lx 8\n", (unsigned long)(made - 8));
+        scribble(before, 0x100 - sizeof(size_t), "text");
+        scribble(before + 0x100 - WORD, 1, "zero");
+        wrote(before + 0x100 - WORD, 1, "zero");
+        say("damage %#lx 8\n", (unsigned long)(made - WORD));
     } else if (!strcmp(scenario, "underrun")) {
         made = victim("used", &before);
         block("before", before, "in-use");
         block("victim", made, "in-use");
         scribble(made - bytes, bytes, what);
         wrote(made - bytes, bytes, what);
-        say("damage %#lx 8\n", (unsigned long)(made - 8));
+        say("damage %#lx 8\n", (unsigned long)(made - WORD));
     } else if (!strcmp(scenario, "double") || !strcmp(scenario, "triangle")) {
-        made = own(0, 40);
-        char *other = own(1, 40);
-        own(2, 40);
+        made = own(0, USABLE);
+        char *other = own(1, USABLE);
+        own(2, USABLE);
         free(made);
         if (!strcmp(scenario, "triangle")) free(other);
-        scribble(made + 8, 8, "zero");
-        wrote(made + 8, 8, "zero");
+        scribble(made + WORD, sizeof(size_t), "zero");
+        wrote(made + WORD, sizeof(size_t), "zero");
         free(made);
-        say("block victim %#lx 40 cached\n", (unsigned long)made);
+        say("block victim %#lx %zu cached\n", (unsigned long)made, USABLE);
         say("damage %#lx 8\n", (unsigned long)(!strcmp(scenario, "double") ? made : other));
     } else if (!strcmp(scenario, "key")) {
         void *blocks[5];
-        for (int i = 0; i < 5; i++) blocks[i] = own(i, 40);
+        for (int i = 0; i < 5; i++) blocks[i] = own(i, USABLE);
         for (int i = 0; i < 5; i++) free(blocks[i]);
         made = blocks[2];
-        say("block victim %#lx 40 cached\n", (unsigned long)made);
-        scribble(made + 8, 8, "zero");
-        wrote(made + 8, 8, "zero");
-        say("damage %#lx 8\n", (unsigned long)(made + 8));
+        say("block victim %#lx %zu cached\n", (unsigned long)made, USABLE);
+        scribble(made + WORD, sizeof(size_t), "zero");
+        wrote(made + WORD, sizeof(size_t), "zero");
+        say("damage %#lx 8\n", (unsigned long)(made + WORD));
     } else if (!strcmp(scenario, "uaf")) {
         if (!strcmp(kind, "cached")) {
-            own(3, 40), own(4, 40), own(5, 40);
+            own(3, USABLE), own(4, USABLE), own(5, USABLE);
             made = hold[4];
             free(hold[3]), free(hold[4]), free(hold[5]);
         } else
@@ -107,21 +110,21 @@ static void story(void) {
         wrote(made, bytes, what);
         say("damage %#lx 8\n", (unsigned long)made);
     } else if (!strcmp(scenario, "top")) {
-        made = own(0, 40);
+        made = own(0, USABLE);
         block("before", made, "in-use");
-        scribble(made, 40, "text");
-        memset(made + 40, 0xff, 8); /* by the address of the last block: it stands in front of top */
-        wrote(made + 40, 8, "pattern");
-        say("damage %#lx 8\n", (unsigned long)(made + 40));
+        scribble(made, USABLE, "text");
+        memset(made + USABLE, 0xff, sizeof(size_t)); /* by the address of the last block: it stands in front of top */
+        wrote(made + USABLE, sizeof(size_t), "pattern");
+        say("damage %#lx 8\n", (unsigned long)(made + USABLE));
     } else if (!strcmp(scenario, "mapped")) {
         char *first = own(0, 200000), *second = own(1, 300000); /* the second is mapped right below the first */
         made = second < first ? first : second;
         before = second < first ? second : first;
         block("before", before, "in-use");
         block("victim", made, "in-use");
-        scribble(made - 16, 16, "text");
-        wrote(made - 16, 16, "text");
-        say("damage %#lx 8\n", (unsigned long)(made - 16));
+        scribble(made - 2 * WORD, 2 * sizeof(size_t), "text");
+        wrote(made - 2 * WORD, 2 * sizeof(size_t), "text");
+        say("damage %#lx 8\n", (unsigned long)(made - 2 * WORD));
     } else {
         for (int i = 0; i < 40; i++) own(i, 24 + 40 * (size_t)i);
         for (int i = 0; i < 40; i += 2) free(hold[i]), hold[i] = 0;

@@ -48,3 +48,26 @@ def look(running: cores.Running, picture: str) -> tuple[dict[str, Any], int]:
     reported = ask(str(core))
     core.unlink()
     return reported
+
+
+def check(said: Story, scenario: str, what: str, *target: str) -> None:
+    """The first problem is the damage, at its place, with the right neighbours and the right words. `what` was written."""
+    reported, status = ask(*target)
+    assert status == 1, reported
+    assert reported["sound"] is False
+    damage = [problem for problem in reported["problems"] if problem["corrupt"]]
+    first = damage[0]
+    place = int(first["damaged"]["address"], 16)
+    assert said.damage <= place < said.damage + 8, (hex(said.damage), reported["problems"])
+    if first["written"] is not None:
+        assert first["written"]["is"] in (what, "pointer") or scenario in ("double", "triangle"), first
+    neighbours = first["neighbours"]
+    if "before" in said.blocks and neighbours["at"] is None:
+        assert int(neighbours["before"]["address"], 16) == said.blocks["before"], first
+        assert first["past_end"] is not None and 0 <= first["past_end"] <= 8  # 2.43 leaves a word of a mapped block unused
+        if scenario.startswith("overrun"):
+            assert 0 < first["overrun"] <= said.wrote
+            assert f"{said.blocks['before']:#x} was written past its end" in first["cause"]
+    if scenario.startswith("uaf"):
+        assert int(neighbours["at"]["address"], 16) == said.blocks["victim"]
+        assert "after it was freed" in first["cause"]

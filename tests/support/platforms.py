@@ -47,7 +47,13 @@ ROWS = {
     ),
     "Runtimes": ("CPython", "Ruby", "Node: stacks, scopes, V8's heap", "Node: what V8's spaces use", "JVM", "Go"),
     "Code": (
-        *("whole stacks", "variables, containers and their owners", "signed return addresses", "tags in pointers"),
+        *(
+            "whole stacks",
+            "variables, containers and their owners",
+            "heap damage, C++ types, headers",
+            "signed return addresses",
+            "tags in pointers",
+        ),
         "registers that are not read again",
     ),
 }

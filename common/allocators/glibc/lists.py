@@ -21,13 +21,17 @@ ANCHORS = 1 << 16  # chunks followed in one bin at most
 
 
 def mangled(memory: Memory, nodes: Iterable[int], valid: Callable[[int], bool]) -> bool:
-    """Whether these nodes' links are mangled, by vote; `valid`: whether it is a user pointer."""
-    votes = 0
+    """Whether these nodes' links are mangled, by vote; `valid`: whether an address lies among
+    chunks. So may a mangled link in a small heap, but few of these are aligned as chunks are."""
+    votes, grain = 0, 2 * memory.size
+
+    def fits(link: int) -> bool:
+        return link == 0 or (link % grain == 0 and valid(link))
+
     for node in islice(nodes, VOTES):
         link = memory.word(node)
         if link is not None:
-            clear = link ^ node >> 12
-            votes += int(clear == 0 or valid(clear)) - int(link == 0 or valid(link))
+            votes += int(fits(link ^ node >> 12)) - int(fits(link))
     return votes > 0
 
 

@@ -269,6 +269,9 @@ def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> in
     if main.initialised and main.top_size:
         expected = main.top + main.top_size - main.system_mem
         score += 8 if base == expected else 3 if base and not main.contiguous else 0
+    elif main.initialised:  # top's size is overwritten
+        region = holding(memory.target.regions(), base)
+        score += 8 if region is not None and base < main.top < region.end else 4 * (base == 0)
     else:
         score += 4 * (base == 0)
     return score if score >= 6 else 0
