@@ -115,7 +115,7 @@ static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64
         if (found == NONE || (found & TEXT_MASK) != NO_TEXT_AT_ALL)
             return found == NONE ? NONE : found & ~NO_ARRAY;
     }
-    for (uint32_t skip = 1; skip <= 16 / WORD && skip < count; skip *= 2) /* bytes in front: 16 at most */
+    for (uint32_t skip = 1; skip <= 16 / WORD && skip < count; skip *= 2)
         if (first[skip - 1] && first[skip - 1] <= size / WORD && in_ranges(r->tables, r->table_count, first[skip])) {
             uint32_t found = known(r, first[skip]);
             if (found == NONE || !(found & NO_ARRAY))
