@@ -219,8 +219,8 @@ class LivenessReader:
             if index == first and machine.red_zone:
                 live |= self._zone(pc, sp, near, flow.use, registers, live)
             rest &= flow.through & ~machine.callee_saved & ~live
-            if not rest:
-                return live
+            if not rest & ~machine.sometimes_saved:
+                return live | rest
             if index + 1 == len(frames):
                 break
             caller = frames[index + 1]
@@ -228,8 +228,8 @@ class LivenessReader:
                 return live
             rest &= self._over_return(frame, caller, plain)
             plain = plain and self._code.libc(caller.call)
-            if not rest:
-                return live
+            if not rest & ~machine.sometimes_saved:
+                return live | rest
         return None if len(frames) < _DEEPEST else live | rest
 
     def _frame_pointer(self, frame: Frame, own: Mapping[str, int]) -> int | None:
