@@ -12,6 +12,7 @@ from findleaks.audit.leak_groups import hint_of
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
+from findleaks.libc.thread_local import control_block
 from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
 from findleaks.target.elf import PT_TLS
@@ -249,10 +250,15 @@ class Describer:
         if from_tp < 0 and address <= frames:
             return phrase
         local = f"thread-local data or control block of {who}, tp{from_tp:+#x}"
-        size = 0 if from_tp >= 0 else self._static_tls
+        size = 0 if from_tp >= 0 else self._below_pointer(pointer)
         if size is None or pointer - size <= frames:
             return f"{phrase}; or its thread-local data, tp{from_tp:+#x}" if from_tp >= -_TLS_GUESS else phrase
         return local if from_tp >= -size else phrase
+
+    def _below_pointer(self, pointer: int) -> Optional[int]:
+        """Bytes below a thread pointer that are its variables', or its control block's; None if
+        unknown."""
+        return pointer - control_block(self.target, pointer).start if self.target.arch.variables_above else self._static_tls
 
     @cached_property
     def _static_tls(self) -> Optional[int]:

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator
 from findleaks.audit.owner import Owner, Sort, ThreadName
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
-from findleaks.libc.thread_local import Block, thread_local_blocks
+from findleaks.libc.thread_local import Block, control_block, thread_local_blocks
 from findleaks.session import Session
 from findleaks.target.base import Range, Symbol, Thread
 from findleaks.target.ranges import merged, subtract_few
 from findleaks.unwind.frames import Frame, Unwinder
 from findleaks.unwind.stacks import Namer, without_parameters
-
-CONTROL_BLOCK = 2304  # bytes of struct pthread, from the thread pointer up (glibc 2.31, 2.36)
 
 CONTROL_NAME, UNNAMED = "control block", "thread-local data"
 
@@ -33,10 +31,7 @@ def thread_locals(session: Session, whose: ThreadName) -> Iterator[Owner]:
         yield from _locals_of_block(block, symbols[path], whose)
     for thread in target.threads():
         if thread.thread_pointer and heap(thread.thread_pointer) is None:
-            start = thread.thread_pointer
-            # The start is a register's value, which may be anything.
-            end = min(start + CONTROL_BLOCK, session.target.arch.mask)
-            yield _thread_local(CONTROL_NAME, "libc", thread.tid, whose, Range(start, end))
+            yield _thread_local(CONTROL_NAME, "libc", thread.tid, whose, control_block(target, thread.thread_pointer))
 
 
 def _locals_of_block(block: Block, symbols: Iterable[Symbol], whose: ThreadName) -> Iterator[Owner]:
@@ -83,8 +78,8 @@ def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer)
     trace = unwinder.trace(thread)
     at = thread.sp
     for frame, after in zip(trace.frames, trace.frames[1:]):
-        if not at < after.sp <= stack.end:
-            break
+        if not at <= after.sp <= stack.end:
+            break  # the same where a function has no frame, and its return address in a register
         yield _function(namer, frame), Range(at, after.sp)
         at = after.sp
     else:

@@ -10,14 +10,15 @@ SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY = range(7)
 
 
 class TreeLayout(NamedTuple):
-    """A node, in words: left, right, parent, colour (0 red, 1 black, masked); words to read."""
+    """A node, in words: left, right, parent, colour (0 red, 1 black), which is in the first
+    `colour_bytes` bytes of its word; words to read."""
 
     left: int
     right: int
     parent: int
     colour: int
     words: int
-    colour_mask: int
+    colour_bytes: int
 
 
 class TreeWalk(Protocol):

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum { SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY_NODES };
-enum { LEFT, RIGHT, PARENT, COLOURED, WORDS, MASK, LAYOUT };
+enum { LEFT, RIGHT, PARENT, COLOURED, WORDS, COLOUR_BYTES, LAYOUT };
 #define AHEAD 16u
 #define RED_ABOVE 1u /* set in a parent: it is red */
 
@@ -14,6 +14,9 @@ typedef struct {
     words nodes;
     uint64_t at, trouble[3]; /* code, node, other node */
 } tree_walk;
+
+/* The number in the first bytes of a word in memory. */
+static uint64_t leading(uint64_t word, uint64_t bytes) { return BIG ? word >> (8 * (WORD - bytes)) : word & ~(uint64_t)0 >> (64 - 8 * bytes); }
 
 API tree_walk *fl_tree_new(uint64_t root, uint64_t header, const uint64_t *layout, uint64_t most) {
     tree_walk *t = calloc(1, sizeof *t);
@@ -73,7 +76,7 @@ API int fl_tree_walk(tree_walk *t, const piece *pieces, uint64_t count, int64_t 
             break;
         }
         uint64_t left = load(record + WORD * t->layout[LEFT]), right = load(record + WORD * t->layout[RIGHT]);
-        uint64_t colour = load(record + WORD * t->layout[COLOURED]) & t->layout[MASK];
+        uint64_t colour = leading(load(record + WORD * t->layout[COLOURED]), t->layout[COLOUR_BYTES]);
         if (words_push(&t->nodes, node))
             return NO_MEMORY;
         if (left && left == right) {

@@ -21,7 +21,7 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import holding, inside, merged, nonzero_pieces
-from findleaks.target.words import word_at
+from findleaks.target.words import word_at, words_at
 
 PTHREAD_BYTES = 2560  # more than struct pthread to stackblock_size: 1696 in 2.31-2.43 on x86-64
 NO_OFFSET = -PTHREAD_BYTES - 1  # no offset in struct pthread
@@ -133,7 +133,7 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
 def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> dict[int, int]:
     """start_routine of each: in most of them this word of [start, end) is an address of code."""
     code = [Range(region.start, region.end) for region in target.regions() if region.executable]
-    read = {tcb: _words(target, tcb + start, max(end - start, 0)) for tcb in descriptors}
+    read = {tcb: words_at(target, tcb + start, max(end - start, 0)) for tcb in descriptors}
     votes: Counter[int] = Counter()
     for words in read.values():
         for index in range(len(words)):
@@ -150,22 +150,11 @@ def _read_u32(target: Target, address: int) -> int:
         return -1
 
 
-def _words(target: Target, address: int, size: int) -> tuple[int, ...]:
-    """The words of [address, address + size), fewer where memory ends: struct pthread is at the end
-    of its mapping."""
-    data = b""
-    for piece in target.pieces(address, address + size):
-        if piece.address != address + len(data):
-            break
-        data += bytes(piece.data)
-    return target.arch.unpack(data)
-
-
 def _pthread_words(target: Target, tcb: int) -> tuple[int, tuple[int, ...]]:
     """(offset of the first, words) of struct pthread. In variant I, where its beginning is not
     known, and may be that of a mapping: what is there of the bytes below the thread pointer."""
     if _variant_two(target, tcb):
-        return 0, _words(target, tcb, PTHREAD_BYTES)
+        return 0, words_at(target, tcb, PTHREAD_BYTES)  # fewer: it is at the end of its mapping
     data, end = b"", tcb
     for piece in target.pieces(max(tcb - PTHREAD_BYTES, 0), tcb):
         data = data + bytes(piece.data) if piece.address == end else bytes(piece.data)
@@ -305,7 +294,7 @@ def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
         tcb = thread.thread_pointer
         first, words = _pthread_words(target, tcb)
         for index in range(len(words) - 2):
-            tid = words[index + 2] & 0xFFFFFFFF if target.arch.byteorder == "little" or word == 4 else words[index + 2] >> 32
+            tid = target.arch.leading(words[index + 2], 4)
             node = tcb + first + index * word
             if tid == thread.tid and _linked(target, node, words[index], words[index + 1]):
                 return node - tcb

@@ -12,16 +12,23 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from findleaks.errors import UnreadableMemory
+from findleaks.libc.stacks import musl_pthread
+from findleaks.target.arch import Arch
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.elf import PT_TLS, Segment
 from findleaks.target.modules import headers
-from findleaks.target.words import word_at
+from findleaks.target.words import word_at, words_at
 
-LINK_MAP = 1600  # bytes of a struct link_map that are read: it has 1,160 in 2.36
+LINK_MAP = 200  # words of a struct link_map that are read: it has 145 in 2.36
 
 MAX_MODULES = 1 << 16
 
 MAX_BLOCKS = 1 << 20  # of all threads: a thousand files in each of a thousand threads
+
+# Bytes of glibc's struct pthread (DWARF of 2.31 and 2.36). In variant II, x86-64's; others have
+# less, with unused memory behind it. In variant I by the size of a word.
+PTHREAD_ABOVE = 2304
+PTHREAD_BELOW = {4: 1280, 8: 1856}
 
 
 class Block(NamedTuple):
@@ -37,6 +44,23 @@ class _Template(NamedTuple):
     size: int
     offset: int  # from the thread pointer, down or up (Arch.variables_above); 0: none
     number: int  # of the file, in DTVs
+
+
+def control_block(target: Target, thread_pointer: int) -> Range:
+    """A thread's struct pthread and what else is between its variables and its stack: in variant
+    II from the thread pointer up, in variant I below it and up to the variables."""
+    arch = target.arch
+    if not arch.variables_above:
+        return Range(thread_pointer, min(thread_pointer + PTHREAD_ABOVE, arch.mask))
+    start = musl_pthread(target, thread_pointer) or max(thread_pointer - PTHREAD_BELOW[arch.word], 0)
+    return Range(start, min(thread_pointer + arch.variables_distance, arch.mask))
+
+
+def static_storage(arch: Arch, thread_pointer: int, size: int) -> Range:
+    """The `size` bytes beside a thread pointer where its variables are."""
+    if arch.variables_above:
+        return Range(thread_pointer, min(thread_pointer + size, arch.mask))
+    return Range(max(thread_pointer - size, 0), thread_pointer)
 
 
 def thread_local_blocks(target: Target) -> list[Block]:
@@ -64,7 +88,7 @@ def _templates(target: Target) -> Iterator[_Template]:
             if bias not in segments:
                 continue
             module, segment = segments[bias]
-            words = target.arch.unpack(target.read(address, LINK_MAP))
+            words = words_at(target, address, LINK_MAP * word)
         except UnreadableMemory:
             continue
         pattern = (bias + segment.vaddr & target.arch.mask, segment.filesz, segment.memsz)

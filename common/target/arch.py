@@ -43,8 +43,7 @@ class Arch:
     sp: str
     pc: str
     frame_pointer: str
-    # Offset from the frame pointer of the caller's frame pointer and the return address; None: code
-    # has no such chain.
+    # Of the caller's frame pointer and the return address, from the frame pointer; None: no chain.
     frame_record: Optional[int]
     link_register: str  # that a call puts the return address into; "": calls put it on the stack
     # By DWARF number, "" where a number is none of these. The program counter is among them only
@@ -54,12 +53,10 @@ class Arch:
     thread_pointer_note: int  # type of the note that has the thread pointer; 0: a register
     extra_register_notes: tuple[int, ...]  # types; of vector registers, which may hold pointers
     xsave_notes: tuple[int, ...]  # of them, those with an XSAVE image or its beginning
-    # Prefix of the names of the registers of 128 bits with which NT_PRFPREG begins; "" for
-    # others; x86's images are in register_words.py.
+    # Of the names of the 128-bit registers that begin NT_PRFPREG; x86's are in register_words.py.
     vector_prefix: str
     dtv_offset: int  # of glibc's DTV from the thread pointer (sysdeps/ARCH/nptl/tls.h, tcbhead_t)
-    # Whether thread-local variables are above the thread pointer (variant I of ELF Handling For
-    # Thread-Local Storage), or below it (variant II).
+    # Above the thread pointer (variant I of ELF Handling For Thread-Local Storage), or below it.
     variables_above: bool
     system_call: bytes  # the instruction, as a regular expression
     system_call_number: str  # the register that keeps the number during the call; "": none does
@@ -132,6 +129,10 @@ class Arch:
     def pointed_to(self, thread_pointer: int) -> int:
         """Where the register named `thread_pointer` points to, by its value."""
         return thread_pointer - self.thread_pointer_bias & self.mask if thread_pointer else 0
+
+    def leading(self, word: int, size: int) -> int:
+        """The number in the first `size` bytes of a word in memory."""
+        return word & (1 << 8 * size) - 1 if self.byteorder == "little" else word >> 8 * (self.word - size)
 
     def with_page(self, size: int) -> Arch:
         """The same with pages of this size, if there are such."""

@@ -80,8 +80,9 @@ class ModuleSymbols:
         for table in self._tables:
             rows = struct.iter_unpack(table.form, table.symbols)
             for name, _, section, value, size in (table.fields(row) for row in rows if row[1 if table.wide else 3] & 15 == _TLS):
-                if section and name:
-                    found.setdefault(value, Symbol(demangle(text(table.strings, name)), value, size, self._name))
+                # s390x's compiler has labels without a size for variables.
+                if section and name and (value not in found or size > found[value].size):
+                    found[value] = Symbol(demangle(text(table.strings, name)), value, size, self._name)
         return [found[value] for value in sorted(found)]
 
     def _symbol(self, table: Table, row: tuple[int, ...], name: str) -> Optional[Symbol]:

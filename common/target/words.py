@@ -12,3 +12,13 @@ def word_at(target: Target, address: int) -> int:
         return target.word(address)
     except UnreadableMemory:
         return 0
+
+
+def words_at(target: Target, address: int, size: int) -> tuple[int, ...]:
+    """The words of [address, address + size), fewer where memory ends."""
+    data = b""
+    for piece in target.pieces(address, address + size):
+        if piece.address != address + len(data):
+            break
+        data += bytes(piece.data)
+    return target.arch.unpack(data)

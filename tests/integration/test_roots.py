@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import doors
 import jvms
@@ -17,40 +16,11 @@ import real
 import truth
 from counts import until
 from debuggers import gdb, lldb, objects, ran
+from rooted import BYTES, WHAT, Row, asked, check_c, check_maps, said
 
 import cores
 
 EVENTS = 2000
-Row = dict[str, Any]
-
-WHAT = {
-    "names": "std::map or set",
-    "sites": "std::map or set",
-    "words": "std::map or set",
-    "counts": "std::unordered_map or set",
-    "events": "std::list",
-    "recent": "linked list",
-    "order": "std::vector of pointers",
-    "samples": "std::vector",
-    "waiting": "std::deque",
-}
-KNOWN = {"names": "std::map", "sites": "std::map", "words": "std::set", "counts": "std::unordered_map"}
-"""What debug information adds."""
-
-BYTES = ("samples", "waiting")
-"""Fields whose length is reported in bytes: elements have 8."""
-
-
-def asked(*words: str) -> Row:
-    done = ran("roots", "--json", *words, check=True)
-    made: Row = json.loads(done.stdout)
-    return made
-
-
-def said(output: str) -> dict[str, list[int]]:
-    """What the program printed: name -> numbers."""
-    rows = (line.split() for line in output.splitlines())
-    return {row[0]: [int(word) for word in row[1:]] for row in rows if len(row) > 3}
 
 
 def built(folder: Path, source: str, *flags: str) -> Path:
@@ -60,31 +30,6 @@ def built(folder: Path, source: str, *flags: str) -> Path:
         [compiler, "-Wall", "-Wextra", "-Werror", *flags, "-o", str(output), str(truth.PROGRAMS / source), "-pthread"], check=True
     )
     return output
-
-
-def check_maps(expected: dict[str, list[int]], members: bool, *target: str) -> None:
-    """Every field of the Profiler, and the map that is a variable itself. `members`: debug information names them."""
-    every = asked("--limit", "0", *target)
-    agent = max(every["roots"], key=lambda row: row["retained_bytes"])
-    fields = {row["offset"]: row for row in asked(agent["name"], "--limit", "0", *target)["roots"][0]["children"]}
-    of_agent = {name: row for name, row in expected.items() if name not in ("agent", "local_sites")}
-    assert agent["retained_blocks"] == 1 + sum(row[2] for row in of_agent.values())
-    assert agent["retained_bytes"] == expected["agent"][3] + sum(row[3] for row in of_agent.values())
-    assert set(fields) == {row[0] for row in of_agent.values()}
-    for name, (offset, length, blocks, size) in of_agent.items():
-        row = fields[offset]
-        assert (name, row["retained_blocks"], row["retained_bytes"]) == (name, blocks, size)
-        assert row["name"] == (f"Profiler.{name}" if members else f"Profiler+{offset:#x}")
-        if name in WHAT:
-            container = row["container"]
-            assert (container["what"], container["problem"]) == (KNOWN.get(name, WHAT[name]) if members else WHAT[name], None)
-            assert container["length"] == length * (8 if name in BYTES else 1)
-    offset, length, blocks, size = expected["local_sites"]
-    sites = [row for row in every["roots"] if row["retained_blocks"] == blocks and row["retained_bytes"] == size]
-    what = "std::map" if members else "std::map or set"
-    assert [(row["container"]["what"], row["container"]["length"]) for row in sites] == [(what, length)]
-    total = sum(row["retained_blocks"] for row in every["roots"]) + every["shared"]["retained_blocks"]
-    assert total == every["total"]["blocks"]
 
 
 @pytest.mark.parametrize(
@@ -137,15 +82,7 @@ def test_libcxx_has_other_layouts(tmp_path: Path) -> None:
         assert (container["what"], container["length"]) == (WHAT[name], length * (8 if name in BYTES else 1))
 
 
-C_FIELDS = {
-    "server.jobs": ("circular list", 8),
-    "server.keys": ("hash table", 24),
-    "server.first": ("linked list", 48),
-    "server.index": ("binary tree", 72),
-    "server.clients": ("array of pointers", 80),
-}
-
-
+@pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_what_c_programs_keep(tmp_path: Path) -> None:
     program = built(tmp_path, "roots_c.c", "-O1", "-g")
     with cores.Running([str(program), "1000"], tmp_path / "run") as running:
@@ -153,28 +90,7 @@ def test_what_c_programs_keep(tmp_path: Path) -> None:
         live = asked("--limit", "0", "--pid", str(running.pid))
         core = running.kernel_core()
     for found in (live, asked("--limit", "0", str(core))):
-        roots = {row["name"]: row for row in found["roots"]}
-        fields = {row["offset"]: row for row in roots["server (roots_c, data)"]["children"]}
-        assert {row["name"] for row in fields.values()} == set(C_FIELDS)
-        for name, (what, offset) in C_FIELDS.items():
-            length, blocks, size = expected[name]
-            row = fields[offset]
-            assert (name, row["retained_blocks"], row["retained_bytes"]) == (name, blocks, size)
-            assert (row["container"]["what"], row["container"]["length"], row["container"]["problem"]) == (what, length, None)
-        strings = fields[24]["container"]["others"]
-        assert [(other["strings"], other["blocks"]) for other in strings] == [(True, 1000)]
-        for name, label in {
-            "cache": "cache (roots_c, data)",
-            "queue": "queue (roots_c, data)",
-            "mine": "mine (roots_c, thread-local, thread 2)",
-            "local": "thread 2's stack (worker)",
-        }.items():
-            length, blocks, size = expected[name]
-            assert (name, roots[label]["retained_blocks"], roots[label]["retained_bytes"]) == (name, blocks, size)
-        assert roots["mine (roots_c, thread-local, thread 2)"]["container"]["length"] == expected["mine"][0]
-        shared = [row for row in found["shared"]["children"] if row["retained_blocks"] == expected["shared"][1]]
-        assert [sorted(row["holders"]) for row in shared] == [["shared_a (roots_c, data)", "shared_b (roots_c, data)"]]
-        assert [row["container"]["length"] for row in shared] == [expected["shared"][0]]
+        check_c(expected, found)
 
 
 def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ public:
     std::forward_list<long> recent;
     std::vector<Site *> order;
     std::vector<double> samples;
-    std::deque<long> waiting;
+    std::deque<long long> waiting;
     std::string title;
 };
 

@@ -48,13 +48,14 @@ go golang-go
 # Of which cores of other machines are made, by `sh install.sh machines`.
 machines='
 aarch64-linux-gnu-g++ g++-aarch64-linux-gnu
-riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
+riscv64-linux-gnu-g++ g++-riscv64-linux-gnu
 /usr/riscv64-linux-gnu/include/stdlib.h libc6-dev-riscv64-cross
-arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf
+arm-linux-gnueabihf-g++ g++-arm-linux-gnueabihf
 /usr/arm-linux-gnueabihf/include/stdlib.h libc6-dev-armhf-cross
-powerpc64le-linux-gnu-gcc gcc-powerpc64le-linux-gnu
+powerpc64le-linux-gnu-g++ g++-powerpc64le-linux-gnu
 /usr/powerpc64le-linux-gnu/include/stdlib.h libc6-dev-ppc64el-cross
-s390x-linux-gnu-gcc gcc-s390x-linux-gnu
+i686-linux-gnu-g++ g++-i686-linux-gnu
+s390x-linux-gnu-g++ g++-s390x-linux-gnu
 /usr/s390x-linux-gnu/include/stdlib.h libc6-dev-s390x-cross
 /usr/lib/llvm-19/bin/ld.lld lld-19
 qemu-system-aarch64 qemu-system-arm

@@ -46,7 +46,10 @@ ROWS = {
         *("mimalloc", "libumem", "AddressSanitizer", "pages of 16 KiB", "pages of 64 KiB"),
     ),
     "Runtimes": ("CPython", "Ruby", "Node: stacks, scopes, V8's heap", "Node: what V8's spaces use", "JVM", "Go"),
-    "Code": ("whole stacks", "signed return addresses", "tags in pointers", "registers that are not read again"),
+    "Code": (
+        *("whole stacks", "variables, containers and their owners", "signed return addresses", "tags in pointers"),
+        "registers that are not read again",
+    ),
 }
 """By group."""
 BEGIN, END = "<!-- what the tests prove: make platforms -->\n", "<!-- end -->\n"

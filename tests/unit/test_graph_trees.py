@@ -6,13 +6,14 @@ import random
 from array import array
 
 import graphs
+import pytest
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.trees import TreeLayout
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Piece
 
-LAYOUT = TreeLayout(2, 3, 1, 0, 4, 0xFF)
+LAYOUT = TreeLayout(2, 3, 1, 0, 4, 1)
 BASE, HEADER = 0x10000, 0x900000
 
 
@@ -103,3 +104,21 @@ def test_many_addresses_at_once() -> None:
             answers.append((list(indices), list(sizes), list(labels), claimed))
             assert claimed == [True, not mine, False]
         assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_colour_is_in_the_first_bytes_of_its_word(size: int) -> None:
+    """What follows may be anything: padding is not initialized."""
+    layout = TreeLayout(2, 3, 1, 0, 4, size)
+    for arch in graphs.ARCHES:
+        root, red, black = (BASE + 4 * arch.word * number for number in range(3))
+        nodes = ((1, HEADER, red, black), (0, root, 0, 0), (1, root, 0, 0))
+        data = b"".join(
+            (colour.to_bytes(size, arch.byteorder) + b"\xa5" * (arch.word - size)) + arch.pack(links) for colour, *links in nodes
+        )
+        for engine in (graphs.kernel(arch), graphs.pure(arch)):
+            walk = engine.walk_tree([graphs.piece(BASE, data)], root, HEADER, layout, 100)
+            while not walk.step(10):
+                pass
+            found, problem = walk.result()
+            assert (list(found), problem) == ([root, red, black], "")

@@ -92,7 +92,7 @@ def test_lists_trees_and_links(seed: int) -> None:
         size, heads = image.word, [image.at(nodes[0]), 0, image.at(nodes[1])]
         single, why = engine.follow(image.pieces, heads[0], 0, False, 1000)
         both, ends, problems = engine.follow_all(image.pieces, heads, 0, 100, [image.at(0), image.at(COUNT)] * 3)
-        tree = engine.walk_tree(image.pieces, heads[0], image.at(0), TreeLayout(2, 4, 1, 3, 5, 0xFF), 1000)
+        tree = engine.walk_tree(image.pieces, heads[0], image.at(0), TreeLayout(2, 4, 1, 3, 5, size), 1000)
         links = engine.walk_links(image.pieces, heads[:1], [0, 4 * size], 1000)
         while not (tree.step(7) and links.step(7)):
             pass

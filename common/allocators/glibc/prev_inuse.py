@@ -64,7 +64,8 @@ def linked(memory: Memory, chunk: int) -> bool:
 def not_free(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
     """The problem that `chunk` marks the chunk before it free, which is in use."""
     head = memory.word(chunk + memory.size) or 0
-    low = "; its lowest byte is 0: a string's end one byte too far does that" if head & 0xFF == 0 else ""
+    cut = head & 0xFF == 0 and memory.arch.byteorder == "little"
+    low = "; its lowest byte is 0: a string's end one byte too far does that" if cut else ""
     why = f"it says that the block before it, at {before + 2 * memory.size:#x}, is free, but no free list has that{low}"
     return wrong_size_word(memory, chunk, why, head | PREV_INUSE, corrupt)
 

@@ -58,7 +58,7 @@ def _stacks(allocator: JemallocView, found: Found, problems: list[Problem]) -> d
             raise Interrupted
         # prof_bt_t is {vec, len}; the frames follow it.
         head = memory.words(context + offset, 2)
-        length = head[1] & 0xFFFFFFFF if head is not None else 0
+        length = memory.arch.leading(head[1], 4) if head is not None else 0
         frames: Optional[tuple[int, ...]] = None
         if head is not None and head[0] == context + offset + 16 and length <= DEEPEST:
             frames = memory.words(head[0], length) if length else ()

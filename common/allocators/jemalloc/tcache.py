@@ -14,6 +14,7 @@ from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.layout import BINS_52, EDATA, Extent
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
+from findleaks.libc.thread_local import static_storage
 from findleaks.target.base import Range, Thread
 from findleaks.target.ranges import holding
 
@@ -124,8 +125,9 @@ def unlisted(
     regions = memory.target.regions()
     for pointer in sorted({thread.thread_pointer for thread in threads if thread.thread_pointer}):
         home = holding(regions, pointer)
+        start, end = static_storage(memory.arch, pointer, STATIC)
         low = home.start if home is not None else pointer
-        for piece in memory.target.pieces(max(pointer - STATIC, low), pointer + NEAR):
+        for piece in memory.target.pieces(max(start, low), end + NEAR):
             for place in engine.search_any(piece, list(by_address)):
                 address = _around(memory, classes, layout, place)
                 arena = by_address[memory.word(place) or 0] if address else None
@@ -189,12 +191,12 @@ def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, foun
 
 
 def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread], leaves: dict[int, int]) -> None:
-    """Set the caches' threads: the one with the next pointer above (static storage is below the
-    pointer), or else below. Adds a cache's copy of parts of the tree (rtree_ctx: pairs of a leaf's
+    """Set the caches' threads: the one with the next pointer on that side where static storage has
+    its pointer. Adds a cache's copy of parts of the tree (rtree_ctx: pairs of a leaf's
     first address and the leaf) to its own memory."""
-    known = sorted((thread.thread_pointer, thread.tid) for thread in threads if thread.thread_pointer)
+    known = [(static_storage(memory.arch, thread.thread_pointer, TLS), thread) for thread in threads if thread.thread_pointer]
     for cache in caches:
-        near = [(pointer - cache.address, tid) for pointer, tid in known if 0 <= pointer - cache.address < TLS]
+        near = [(abs(thread.thread_pointer - cache.address), thread.tid) for (low, high), thread in known if low <= cache.address < high]
         if near:
             cache.tid = min(near)[1]
         start, end = storage(memory, cache)

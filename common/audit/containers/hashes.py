@@ -36,8 +36,8 @@ def standard(reader: Reader, address: int) -> Optional[Container]:
     before = address + 2 * size
     if not 0 < count <= 1 << 40 or not first or reader.place(first) is None:
         return None
-    load &= 0xFFFFFFFF
-    if not 0x3D000000 <= load <= 0x44000000:  # a float from 1/32 to 512: other values are not used
+    # A float from 1/32 to 512: other values are not used.
+    if not 0x3D000000 <= reader.arch.leading(load, 4) <= 0x44000000:
         return None
     table = reader.place(buckets)
     own = buckets == address + 6 * size  # libstdc++'s single bucket

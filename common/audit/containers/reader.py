@@ -174,7 +174,7 @@ class Reader(Memory):
         """Nodes of a search tree (engine/trees.py). `about`: the expected number."""
         most = self.most + 1
         if self.target.live and (about <= FEW or not self._fits):
-            walk: TreeWalk = PureTreeWalk(self.words, root, header, layout, most, self.size)
+            walk: TreeWalk = PureTreeWalk(self.words, root, header, layout, most, self.arch)
         else:
             walk = self.engine.walk_tree(self._pieces, root, header, layout, most)
         while not walk.step(SLICE):
@@ -203,12 +203,7 @@ class Reader(Memory):
         found: set[int] = set()
         for first in range(0, len(nodes) if values else 0, SLICE):
             self.progress()
-            some = nodes[first : first + SLICE]
-            if self.engine.name == "pure":  # it reads words of the target's size, not of 8 bytes
-                found |= values.intersection(some)
-                continue
-            places = self.engine.search_any(Piece(0, memoryview(some).cast("B")), sorted(values))
-            found.update(some[place // some.itemsize] for place in places)
+            found |= values.intersection(nodes[first : first + SLICE])
         return found
 
     def progress(self) -> None:

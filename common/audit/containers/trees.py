@@ -27,8 +27,8 @@ deeper is a list with side branches."""
 SAMPLE = 32  # nodes of a tree examined to find the words that lead to children
 
 
-GNU = TreeLayout(2, 3, 1, 0, 4, 0xFFFFFFFF)  # an enum; the padding after it may hold anything
-LLVM = TreeLayout(0, 1, 2, 3, 4, 0xFF)  # a bool
+GNU = TreeLayout(2, 3, 1, 0, 4, 4)  # an enum; the padding after it may hold anything
+LLVM = TreeLayout(0, 1, 2, 3, 4, 1)  # a bool
 
 
 def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
@@ -36,7 +36,7 @@ def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
     size = reader.size
     header = address - size
     words = reader.words(header, 5)
-    if words is None or words[0] & GNU.colour_mask != RED or words[2] == header or words[3] == header:
+    if words is None or reader.arch.leading(words[0], GNU.colour_bytes) != RED or words[2] == header or words[3] == header:
         return None
     _, root, leftmost, rightmost, count = words
     if not count:
@@ -74,7 +74,7 @@ def _points(reader: Reader, node: int, offset: int, to: int) -> bool:
 
 def _is_black(reader: Reader, node: int, layout: TreeLayout) -> bool:
     colour = reader.word(node + layout.colour * reader.size)
-    return colour is not None and colour & layout.colour_mask == BLACK
+    return colour is not None and reader.arch.leading(colour, layout.colour_bytes) == BLACK
 
 
 def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Container:

@@ -93,7 +93,7 @@ class PureEngine:
         return Lists(nodes, ends, problems)
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> PureTreeWalk:
-        return PureTreeWalk(reading(pieces, self.arch), root, header, layout, most, self.arch.word)
+        return PureTreeWalk(reading(pieces, self.arch), root, header, layout, most, self.arch)
 
     def walk_links(
         self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0

@@ -18,8 +18,8 @@ Read = Callable[[int, int], Optional[Sequence[int]]]  # (address, count) -> word
 class PureTreeWalk:
     """See trees.TreeWalk; `read` gives the words of nodes."""
 
-    def __init__(self, read: Read, root: int, header: int, layout: TreeLayout, most: int, word: int) -> None:
-        self._read, self._layout, self._most, self._word = read, layout, most, word
+    def __init__(self, read: Read, root: int, header: int, layout: TreeLayout, most: int, arch: Arch) -> None:
+        self._read, self._layout, self._most, self._arch = read, layout, most, arch
         self._queue = deque([(root, header, False)])
         self._nodes: array[int] = array("Q")
         self._trouble = (SOUND, 0, 0)
@@ -30,7 +30,7 @@ class PureTreeWalk:
             if not self._queue:
                 return True
             node, parent, under_red = self._queue.popleft()
-            words = self._read(node, layout.words) if node % self._word == 0 else None
+            words = self._read(node, layout.words) if node % self._arch.word == 0 else None
             if words is None:
                 self._wrong(UNREADABLE, node, parent)
                 continue
@@ -41,7 +41,8 @@ class PureTreeWalk:
                 self._wrong(TOO_MANY, node, self._most)
                 self._queue.clear()
                 return True
-            left, right, colour = words[layout.left], words[layout.right], words[layout.colour] & layout.colour_mask
+            left, right = words[layout.left], words[layout.right]
+            colour = self._arch.leading(words[layout.colour], layout.colour_bytes)
             self._nodes.append(node)
             if left and left == right:
                 self._wrong(TWICE, node, left)
