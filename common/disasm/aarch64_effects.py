@@ -250,7 +250,6 @@ def _called(before: bytes) -> str:
 _STUB = ((0x9F00001F, 0x90000010), (0xFFC003FF, 0xF9400211), (0xFF8003FF, 0x91000210), (0xFFFFFFFF, 0xD61F0220))
 """adrp x16; ldr x17, [x16, …]; add x16, x16, …; br x17: masks and values."""
 _BTI = struct.pack("<I", 0xD503245F)  # bti c
-STUB_BYTES = 20
 
 
 def stub_bytes(code: bytes) -> int:
