@@ -12,11 +12,14 @@ result clears the upper half; 14.1.4: VEX-coded instructions clear what is above
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from findleaks.disasm.machine import Effect, Machine, Memory
 from findleaks.disasm.mnemonics import CHANGED, CHANGES_MORE, IGNORED, SET, SET_VECTOR, SET_VEX, STOPS, STORES, ZEROING
-from findleaks.disasm.registers import GENERAL, NARROW, WIDE, general
+from findleaks.disasm.registers import ARGUMENTS, GENERAL, NARROW, WIDE, general
+from findleaks.disasm.system_calls import X86_64_CALLS
+from findleaks.errors import UnreadableMemory
 
 X87 = 1 << 16  # the x87 stack, which MMX's registers share, as one bit
 _MASKS_AT, _VECTORS_AT, VECTORS = 17, 32, 32
@@ -73,46 +76,6 @@ def mask_of(name: str) -> int:
     kind, number = match[1], int(match[2])
     parts = {"xmm": LOW, "ymm": MIDDLE, "zmm": HIGH}
     return {"st": X87, "k": opmask(number)}.get(kind) or vector(number, parts[kind])
-
-
-class Memory(NamedTuple):
-    """An operand on the stack: `base` is "rsp" or "rbp"; `exact` is False if it has an index.
-    Neither `read` nor `written`: its address is only computed."""
-
-    base: str
-    offset: int
-    size: int
-    exact: bool
-    read: bool
-    written: bool
-
-
-class Effect(NamedTuple):
-    """One instruction: the masks of what it `reads`, and overwrites (`kills`).
-
-    `flow`: "next", "branch" (also to `target`), "jump", "call", "return", "stop" (execution ends),
-    "system" (a system call), "unknown" (reads everything). `target` is 0 if unknown; `slot` is the
-    address that it is loaded from, or 0. `moved` is what is added to rsp; None: rsp becomes rbp +
-    `from_rbp`, or another address in the same stack. `changed` are the general registers that it
-    may change; `constant` is the number that the one in `kills` is set to, `copied` the number of
-    the register that it is copied from. `copies`: those of rsp and rbp that are copied to memory or
-    a register other than rbp."""
-
-    address: int
-    size: int
-    reads: int
-    kills: int
-    flow: str = "next"
-    target: int = 0
-    slot: int = 0
-    moved: int | None = 0
-    from_rbp: int | None = None
-    memory: tuple[Memory, ...] = ()
-    changed: int = 0
-    constant: int | None = None
-    copied: int = -1
-    writes_rbp: bool = False
-    copies: tuple[str, ...] = ()
 
 
 _IMPLICIT_ROWS = (  # names, what they read and what they overwrite in addition to the operands
@@ -182,7 +145,9 @@ def effect(insn: Any) -> Effect:
     keeps_rbp = name in ("push", "cmp", "test") or not names or names[0] not in ("rbp", "ebp", "bp", "bpl")
     writes_rbp = name == "leave" or not keeps_rbp
     copies = _copies(name, names)
-    return Effect(address, size, reads, kills, "next", 0, 0, moved, from_rbp, memory, changed, constant, copied, writes_rbp, copies)
+    pushed = any(one.base == "rsp" and one.offset in (0, -8) and abs(moved or 0) == 8 for one in memory)
+    saved = kills | reads if pushed else 0
+    return Effect(address, size, reads, kills, "next", 0, 0, moved, from_rbp, memory, changed, constant, copied, writes_rbp, copies, saved)
 
 
 def _masks(insn: Any, name: str, names: Sequence[str], through: int) -> tuple[int, int] | None:
@@ -343,3 +308,44 @@ def _implicit(insn: Any, without: str = "") -> int:
     """The mask of what capstone says is read, except the register named `without`."""
     names = (insn.reg_name(number) or "" for number in insn.regs_access()[0])
     return _read([name for name in names if name != without])
+
+
+def _called(before: bytes) -> str:
+    """See Machine: TLS descriptors are called by `call *(%rax)`."""
+    if before[2] == 0xE8 or any(before[-size] == 0xFF and before[-size + 1] >> 3 & 7 == 2 for size in (2, 3, 4, 6, 7)):
+        return "keeping" if before[5:7] == b"\xff\x10" else "call"
+    return ""
+
+
+def _in_stub(read: Callable[[int, int], bytes], jump: Effect) -> bool:
+    if jump.flow != "jump":
+        return False
+    try:
+        around = read(jump.address - 4, 4 + jump.size + 10)
+    except UnreadableMemory:
+        return False
+    behind = around[4 + jump.size :]
+    guarded = around[:4] == b"\xf3\x0f\x1e\xfa" and behind[:3] in (b"\x0f\x1f\x44", b"\x66\x0f\x1f", b"\x66\x90\xf3")
+    return guarded or behind[:2] == b"\x66\x90" or (behind[0] == 0x68 and behind[5] == 0xE9)
+
+
+X86_64 = Machine(
+    decoder=("CS_ARCH_X86", "CS_MODE_64"),
+    effect=effect,
+    mask_of=mask_of,
+    general=GENERAL,
+    registers=REGISTERS,
+    not_taken=ALL_VECTORS,
+    if_unknown=REGISTERS,
+    callee_saved=CALLEE_SAVED,
+    sometimes_saved=0,
+    arguments=ARGUMENTS,
+    returned=RETURNED,
+    link=0,
+    red_zone=True,
+    calls=X86_64_CALLS,
+    before_return=7,
+    called=_called,
+    in_stub=_in_stub,
+    stub_bytes=lambda code: 0,  # they have call frame information
+)

@@ -11,18 +11,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
-from findleaks.disasm.effects import (
-    ALL_GENERAL,
-    ALL_VECTORS,
-    ALL_ZONE,
-    CALLEE_SAVED,
-    REGISTERS,
-    ZONE,
-    ZONE_AT,
-    Effect,
-    effect,
-)
-from findleaks.disasm.registers import general
+from findleaks.disasm.effects import ALL_ZONE, REGISTERS, X86_64, ZONE, ZONE_AT
+from findleaks.disasm.machine import Effect, Machine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 
@@ -32,9 +22,7 @@ DEPTH = 3  # levels of calls that are followed
 MAX_FUNCTION_BYTES = 1 << 14  # decoded of a function when all of it is
 _CHUNK = 256
 _NEAR = 1 << 20  # bytes from the stack pointer to the same function's frame pointer, at most
-_ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
-EVERYTHING = REGISTERS | ALL_ZONE
-_NO_NUMBERS: tuple[int | None, ...] = (None,) * 16
+_MASK = (1 << 64) - 1
 
 
 class Code(Protocol):
@@ -49,8 +37,8 @@ class Code(Protocol):
     def at_top(self, pc: int) -> bool:
         """Whether at `pc` the stack pointer points to the return address."""
 
-    def pointer(self, slot: int, jump: Effect) -> int:
-        """The address that `jump` (or call) loads from `slot`, if it cannot change now; else 0."""
+    def pointer(self, slot: int, one: Effect) -> int:
+        """The address of code that `one` loads from `slot`, if it cannot change now; else 0."""
 
     def arguments_of_last(self, address: int) -> int | None:
         """The number of arguments of a function that never returns; None for other functions."""
@@ -61,13 +49,14 @@ class Code(Protocol):
 
 
 class Flow(NamedTuple):
-    """Masks (effects.py): `use` may be read from a pc on, `through` reaches the end unchanged."""
+    """Masks of registers: `use` may be read from a pc on, `through` reaches the end unchanged."""
 
     use: int
     through: int
 
 
-UNKNOWN = Flow(EVERYTHING, REGISTERS)
+UNKNOWN = Flow(REGISTERS | ALL_ZONE, REGISTERS)
+"""Of x86-64."""
 
 
 class _Exhausted(Exception):
@@ -77,7 +66,7 @@ class _Exhausted(Exception):
 class _State(NamedTuple):
     """What is known before an instruction: `sp` and `bp` are rsp and rbp, relative to rsp at the
     start (None: unknown); `numbers` the contents of the general registers, where known; `topped`:
-    the top of the stack, where the return address would be, was written to."""
+    where the return address would be (the top of the stack, or a register) was written to."""
 
     sp: int | None
     bp: int | None
@@ -95,12 +84,16 @@ class _Node(NamedTuple):
 class Liveness:
     """Liveness queries on one process's code, with cached answers. `capstone` is the module."""
 
-    def __init__(self, code: Code, capstone: ModuleType) -> None:
-        self._code = code
-        self._decoder: Any = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    def __init__(self, code: Code, capstone: ModuleType, machine: Machine = X86_64) -> None:
+        self._code, self._machine = code, machine
+        self._decoder: Any = capstone.Cs(*(getattr(capstone, name) for name in machine.decoder))
         self._decoder.detail = True
+        self._everything = machine.registers | ALL_ZONE
+        self._unknown = Flow(self._everything, machine.registers)
+        self._all_general = machine.all_general
+        self._no_numbers: tuple[int | None, ...] = (None,) * len(machine.general)
         self._effects: dict[int, Effect] = {}
-        self._flows: dict[tuple[int, int | None, int, bool, int], Flow] = {}
+        self._flows: dict[tuple[int, int | None, int, bool, tuple[tuple[int, int], ...]], Flow] = {}
         self._clobbers: dict[int, int] = {}
         self._sweeps: dict[int, list[Effect] | None] = {}
         self._below: dict[tuple[int, int | None], str] = {}
@@ -112,15 +105,15 @@ class Liveness:
         """Whether some answers are "everything" because MAX_IN_ALL instructions were decoded."""
         return self._left_in_all < 0
 
-    def at(self, pc: int, bp: int | None = None, vectors: bool = True, rax: int = -1) -> Flow:
+    def at(self, pc: int, bp: int | None = None, vectors: bool = True, known: tuple[tuple[int, int], ...] = ()) -> Flow:
         """The flow from `pc` on. `bp` is rbp relative to rsp there, None if they are unrelated;
-        `rax` the number in rax, if that matters. Without `vectors`, no call from here takes an
-        argument in a vector register."""
+        `known` are (number of a register, contents) that matter. Without `vectors`, no call from
+        here takes an argument in a vector register, nor in another of Machine.not_taken."""
         self._left = MAX_INSTRUCTIONS
         try:
-            return self._flow(pc, bp, DEPTH, vectors, rax)
+            return self._flow(pc, bp, DEPTH, vectors, known)
         except _Exhausted:
-            return UNKNOWN
+            return self._unknown
 
     def clobbered(self, pc: int) -> int:
         """The registers that the function at `pc` overwrites somewhere, so that no caller keeps
@@ -140,15 +133,14 @@ class Liveness:
             found = kept = 0
             for one in self._sweep(extent):
                 found |= one.kills
-                if any(memory.base == "rsp" and memory.offset in (0, -8) and abs(one.moved or 0) == 8 for memory in one.memory):
-                    kept |= one.kills | one.reads  # pushed or popped: may be restored
+                kept |= one.saved
                 if one.flow == "call":
                     target = one.target
                     if not target:
-                        found = REGISTERS
+                        found = self._machine.registers
                     elif depth and self._code.arguments_of_last(target) is None:
                         found |= self._clobbered(target, depth - 1)
-            self._clobbers[extent.start] = found & ~kept & ~CALLEE_SAVED
+            self._clobbers[extent.start] = found & ~kept & ~self._machine.callee_saved
         return self._clobbers[extent.start]
 
     def below(self, pc: int, bp: int | None) -> str:
@@ -169,30 +161,30 @@ class Liveness:
             self._below[key] = _use_of_zone(self._sweeps[extent.start], bp)
         return self._below[key]
 
-    def _flow(self, pc: int, bp: int | None, depth: int, vectors: bool, rax: int = -1) -> Flow:
-        key = pc, bp, depth, vectors, rax
+    def _flow(self, pc: int, bp: int | None, depth: int, vectors: bool, known: tuple[tuple[int, int], ...] = ()) -> Flow:
+        key = pc, bp, depth, vectors, known
         if key not in self._flows:
-            self._flows[key] = UNKNOWN  # during the analysis, for functions that call themselves
-            self._flows[key] = self._solved(pc, bp, depth, vectors, rax)
+            self._flows[key] = self._unknown  # during analysis: functions that call themselves
+            self._flows[key] = self._solved(pc, bp, depth, vectors, dict(known))
         return self._flows[key]
 
-    def _solved(self, pc: int, bp: int | None, depth: int, vectors: bool, rax: int) -> Flow:
+    def _solved(self, pc: int, bp: int | None, depth: int, vectors: bool, known: dict[int, int]) -> Flow:
         states: dict[int, _State] = {}
         nodes: dict[int, _Node] = {}
-        todo = [(pc, _State(0, bp, (rax if rax >= 0 else None, *_NO_NUMBERS[1:]), False))]
+        todo = [(pc, _State(0, bp, tuple(map(known.get, range(len(self._no_numbers)))), False))]
         while todo:
             address, state = todo.pop()
-            known = states.get(address)
-            merged = state if known is None else _merged(known, state)
-            if merged == known:
+            before = states.get(address)
+            merged = state if before is None else _merged(before, state)
+            if merged == before:
                 continue
             states[address] = merged
             one = self._effect(address)
             if one is None:
-                nodes[address] = _Node(EVERYTHING, 0)
+                nodes[address] = _Node(self._everything, 0)
                 continue
             node = nodes[address] = self._node(one, merged, depth, vectors)
-            following = _followed(one, merged)
+            following = self._followed(one, merged)
             todo += [(after, following) for after in node.after]
         use = dict.fromkeys(nodes, 0)
         through = dict.fromkeys(nodes, 0)
@@ -202,7 +194,7 @@ class Liveness:
             changed = False
             for address in order:
                 node = nodes[address]
-                out, end = 0, REGISTERS if node.leaves else 0
+                out, end = 0, self._machine.registers if node.leaves else 0
                 for after in node.after:
                     out |= use[after]
                     end |= through[after]
@@ -221,28 +213,70 @@ class Liveness:
             return self._call(one, reads, kills, state, depth, vectors)
         if one.flow == "system":
             taken, then = self._code.system_call(state.numbers)
-            return _Node(taken | general("rax"), general("rax", "rcx", "r11"), (after,) if then == "next" else ())
+            calls = self._machine.calls
+            return _Node(taken | self._machine.mask(calls.number), calls.overwritten, (after,) if then == "next" else ())
         if one.flow == "return" and not state.topped and self._code.at_top(one.address):
             return _Node(reads, kills | ALL_ZONE, (), True)
-        target = (one.target or self._code.pointer(one.slot, one)) if one.flow == "jump" else 0
+        target = self._target(one, state) if one.flow == "jump" else 0
         if target:
             return _Node(reads, kills, (target,))
-        return _Node(0 if one.flow == "stop" else EVERYTHING, 0)
+        return _Node(0 if one.flow == "stop" else self._everything, 0)
+
+    def _target(self, one: Effect, state: _State) -> int:
+        """Where a jump or a call goes, 0 if that is not known."""
+        if one.via >= 0:
+            return state.numbers[one.via] or 0
+        return one.target or (self._code.pointer(one.slot, one) if one.slot else 0)
 
     def _call(self, one: Effect, reads: int, kills: int, state: _State, depth: int, vectors: bool) -> _Node:
         after = one.address + one.size
         zone = ALL_ZONE & ~_zone(-ZONE, ZONE + state.sp) if state.sp is not None else ALL_ZONE
-        target = one.target or (self._code.pointer(one.slot, one) if one.slot else 0)
+        target = self._target(one, state)
+        machine = self._machine
         arguments = self._code.arguments_of_last(target) if target else None
         if arguments is not None:
-            return _Node(reads | general(*_ARGUMENTS[:arguments]) | zone, 0)
-        found = UNKNOWN
+            return _Node(reads | machine.mask(*machine.arguments[:arguments]) | zone, 0)
+        found = self._unknown
         if target and depth and self._code.extent(target) is not None:
             found = self._flow(target, None, depth - 1, vectors)
-        use = found.use & REGISTERS
-        if found.use & REGISTERS == REGISTERS and not vectors:
-            use &= ~ALL_VECTORS
-        return _Node(reads | use | zone, kills | (REGISTERS & ~found.through) | (ALL_ZONE & ~zone), (after,))
+        use = found.use & machine.registers
+        if use & machine.if_unknown == machine.if_unknown and not vectors:
+            use &= ~machine.not_taken
+        use &= ~machine.link
+        return _Node(reads | use | zone, kills | (machine.registers & ~found.through) | (ALL_ZONE & ~zone), (after,))
+
+    def _followed(self, one: Effect, state: _State) -> _State:
+        """The state after an instruction."""
+        sp = state.sp
+        if one.moved is None:
+            sp = None if one.from_rbp is None or state.bp is None else state.bp + one.from_rbp
+        elif sp is not None:
+            sp += one.moved
+        bp = None if one.writes_rbp else state.bp
+        numbers = state.numbers
+        if one.flow == "call":
+            numbers = self._no_numbers
+        elif one.flow == "system":
+            gone = self._machine.calls.overwritten
+            numbers = tuple(None if gone >> at & 1 else number for at, number in enumerate(numbers))
+        elif (one.changed | one.kills) & self._all_general:
+            gone = one.changed | one.kills
+            value = self._value(one, numbers)
+            numbers = tuple(value if one.kills >> at & 1 else None if gone >> at & 1 else number for at, number in enumerate(numbers))
+        pushed = any(m.base == "rsp" and m.written and m.exact and (m.offset == 0 or one.moved == -8) for m in one.memory)
+        topped = pushed or (state.topped and one.moved == 0 and one.flow != "call")
+        if one.redirects is not None:
+            topped = one.redirects
+        return _State(sp, bp, numbers, topped)
+
+    def _value(self, one: Effect, numbers: tuple[int | None, ...]) -> int | None:
+        """What an instruction sets a register to, if that is known."""
+        if one.copied < 0:
+            return one.constant
+        base = numbers[one.copied]
+        if base is None or one.constant is None:
+            return base
+        return (self._code.pointer(base + one.constant & _MASK, one) or None) if one.loads else base + one.constant & _MASK
 
     def _effect(self, address: int) -> Effect | None:
         """The effect; None if not decodable, in no known function, or beyond MAX_INSTRUCTIONS."""
@@ -267,7 +301,7 @@ class Liveness:
             self._left_in_all -= 1
             if self._left_in_all < 0:
                 raise _Exhausted
-            self._effects[insn.address] = effect(insn)
+            self._effects[insn.address] = self._machine.effect(insn)
 
     def _sweep(self, extent: Range) -> Iterator[Effect]:
         """All instructions of a function in order of address, MAX_FUNCTION_BYTES bytes at most."""
@@ -289,26 +323,6 @@ def _merged(one: _State, other: _State) -> _State:
         one.numbers if one.numbers == other.numbers else tuple(a if a == b else None for a, b in zip(one.numbers, other.numbers)),
         one.topped or other.topped,
     )
-
-
-def _followed(one: Effect, state: _State) -> _State:
-    """The state after an instruction."""
-    sp = state.sp
-    if one.moved is None:
-        sp = None if one.from_rbp is None or state.bp is None else state.bp + one.from_rbp
-    elif sp is not None:
-        sp += one.moved
-    bp = None if one.writes_rbp else state.bp
-    numbers = state.numbers
-    if one.flow in ("call", "system"):
-        numbers = _NO_NUMBERS if one.flow == "call" else tuple(None if at in (0, 1, 11) else number for at, number in enumerate(numbers))
-    elif (one.changed | one.kills) & ALL_GENERAL:
-        gone = one.changed | one.kills
-        value = one.constant if one.constant is not None else numbers[one.copied] if one.copied >= 0 else None
-        numbers = tuple(value if one.kills >> at & 1 else None if gone >> at & 1 else number for at, number in enumerate(numbers))
-    pushed = any(m.base == "rsp" and m.written and m.exact and (m.offset == 0 or one.moved == -8) for m in one.memory)
-    topped = pushed or (state.topped and one.moved == 0 and one.flow != "call")
-    return _State(sp, bp, numbers, topped)
 
 
 def _zone(offset: int, size: int) -> int:

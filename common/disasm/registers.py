@@ -7,6 +7,7 @@ from __future__ import annotations
 GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
 """Names by number."""
 
+ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
 RIP = 16  # `Instruction.base` of an operand relative to the next instruction
 CALLEE_SAVED = (RBX, RBP, 12, 13, 14, 15)  # registers that a function preserves, beside rsp

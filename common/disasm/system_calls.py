@@ -1,46 +1,97 @@
-"""System calls of x86-64 Linux: which registers each takes as arguments. Sources: number of
-arguments: Linux 6.18, SYSCALL_DEFINE (/sys/kernel/tracing/events/syscalls); numbers of calls:
-arch/x86/entry/syscalls/syscall_64.tbl; the arguments that a futex operation takes: futex(2)."""
+"""System calls of Linux: which registers each takes as arguments. Sources: number of arguments:
+Linux 6.18, SYSCALL_DEFINE (/sys/kernel/tracing/events/syscalls); numbers of calls:
+arch/x86/entry/syscalls/syscall_64.tbl, scripts/syscall.tbl (AArch64); the arguments that a futex
+operation takes: futex(2); registers: syscall(2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from findleaks.disasm.registers import general
+from findleaks.disasm.registers import GENERAL, general
 
 SYSCALL = b"\x0f\x05"
 SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
-"""mov $15, %rax; syscall: the code that a signal handler returns to (glibc
+"""mov $15, %rax; syscall: the code that a signal handler of x86-64 returns to (glibc
 sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c; musl's too)."""
 RESTARTED = (-512, -513, -514, -516)
-"""Values of rax in a thread that was stopped within a system call which will be restarted
+"""Results in a thread that was stopped within a system call which will be restarted
 (ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK, include/linux/errno.h); the
 program never sees them."""
-ENDING = {15, 60, 231}  # do not return: rt_sigreturn (registers come from memory), exit, exit_group
-_FUTEX = 202
-_ARGUMENT_COUNTS = (
-    "333122233632144034433215053333331202213043336633232334555003142133412453321122321122122123223331222114030110020002222333"
-    "311112224322236122232322311122210032652121012522142213666664666666035554443332222163362153366166531044342112224144326635"
-    "41552365545320324434534345343365123644464632144244213215545525453214236656345332635133666421564"
+_SHARED_FROM = 424
+_SHARED = "426435253322343456543421254"
+"""Numbers of arguments from that number on, which all architectures share."""
+
+
+@dataclass(frozen=True)
+class SystemCalls:
+    """Those of an architecture."""
+
+    instruction: bytes
+    registers: tuple[str, ...]  # general ones, by number
+    arguments: tuple[str, ...]
+    counts: str  # of arguments, by number
+    futex: int
+    ending: frozenset[int]  # do not return: rt_sigreturn (registers come from memory), exit…
+    number: str  # the register that has the number
+    number_kept: str  # that has it during the call, by Arch.registers
+    result: str
+    overwritten: int
+    # Where a thread is stopped in a call that will be restarted: at the instruction, with all
+    # arguments (Linux arch/arm64/kernel/signal.c, do_signal), or behind it.
+    restarts_at: bool
+
+    def argument_count(self, number: int) -> int:
+        """A call's number of arguments, 6 if unknown."""
+        if 0 <= number < len(self.counts):
+            return int(self.counts[number])
+        return int(_SHARED[number - _SHARED_FROM]) if _SHARED_FROM <= number < _SHARED_FROM + len(_SHARED) else 6
+
+
+X86_64_CALLS = SystemCalls(
+    instruction=SYSCALL,
+    registers=GENERAL,
+    arguments=("rdi", "rsi", "rdx", "r10", "r8", "r9"),
+    counts=(
+        "333122233632144034433215053333331202213043336633232334555003142133412453321122321122122123223331222114030110020002222333"
+        "311112224322236122232322311122210032652121012522142213666664666666035554443332222163362153366166531044342112224144326635"
+        "41552365545320324434534345343365123644464632144244213215545525453214236656345332635133666421564"
+    ),
+    futex=202,
+    ending=frozenset((15, 60, 231)),
+    number="rax",
+    number_kept="orig_rax",
+    result="rax",
+    overwritten=general("rax", "rcx", "r11"),
+    restarts_at=False,
+)
+AARCH64_CALLS = SystemCalls(
+    instruction=b"\x01\0\0\xd4",  # svc #0
+    registers=tuple(f"x{number}" for number in range(31)),
+    arguments=tuple(f"x{number}" for number in range(6)),
+    counts=(  # restart_syscall, 128, goes on with another call: all count
+        "213355554443332222621461331323322433354252622224311123534102433333344554654464442011424241221115116232236663214122243423"
+        "123301126223224424303242121333311121102212222215322100000001415523235434433331343233336655233312554553642133221033565346"
+        "4545666666666666666644255321246656345332351336664215646"
+    ),
+    futex=98,
+    ending=frozenset((139, 93, 94)),
+    number="x8",
+    number_kept="x8",
+    result="x0",
+    overwritten=1,
+    restarts_at=True,
 )
 
 
-def _argument_count(number: int) -> int:
-    """A call's number of arguments, 6 if unknown. From 424 on all architectures share numbers."""
-    if 0 <= number < len(_ARGUMENT_COUNTS):
-        return int(_ARGUMENT_COUNTS[number])
-    later = "426435253322343456543421254"
-    return int(later[number - 424]) if 424 <= number < 424 + len(later) else 6
-
-
-def taken(number: int, registers: Mapping[str, int]) -> int:
+def taken(number: int, registers: Mapping[str, int], calls: SystemCalls = X86_64_CALLS) -> int:
     """The mask of the registers that a system call takes as arguments. `registers`, in which some
     may be missing, are needed for futex, whose arguments depend on its operation."""
-    arguments = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
-    if number == _FUTEX and "rsi" in registers:
-        operation = registers["rsi"] & 0x7F  # without FUTEX_PRIVATE_FLAG and the flags above
+    names = calls.arguments[: calls.argument_count(number)]
+    if number == calls.futex and calls.arguments[1] in registers:
+        operation = registers[calls.arguments[1]] & 0x7F  # without FUTEX_PRIVATE_FLAG and above
         if operation in (0, 1, 6, 7, 13):  # WAIT, WAKE, LOCK_PI, UNLOCK_PI, LOCK_PI2
-            return general(*arguments[:4])
-        if operation == 9:  # WAIT_BITSET
-            return general(*arguments[:4], "r9")
-    return general(*arguments[: _argument_count(number)])
+            names = calls.arguments[:4]
+        elif operation == 9:  # WAIT_BITSET
+            names = (*calls.arguments[:4], calls.arguments[5])
+    return sum(1 << calls.registers.index(name) for name in names)

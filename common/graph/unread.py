@@ -20,20 +20,12 @@ from findleaks.errors import Interrupted as Stopped
 from findleaks.errors import UnreadableMemory
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Target, Thread
-from findleaks.target.register_words import xsave_words
-
-KEPT = {"rbx", "rbp", "rsp", "rip", "r12", "r13", "r14", "r15", "fs_base", "gs_base", "orig_rax"}
-"""Callee-saved registers, always roots."""
+from findleaks.target.layout import VDSO
+from findleaks.target.signal_words import saved_words
 
 DEEPEST = 1 << 20  # bytes of a stack searched for signal frames
+_LONGEST_CHAIN = 4096  # frames
 
-# struct ucontext: uc_mcontext at 40 begins with these and ends with the address of the FPU's state
-# (Linux arch/x86/include/uapi/asm/sigcontext.h, struct sigcontext_64)
-_CONTEXT = 40
-_SAVED = ("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx")
-_STATE_AT = _CONTEXT + 23 * 8
-# FP_XSTATE_MAGIC1, in that state's bytes from 464; extended_size, xfeatures, xstate_size follow
-_MAGIC = 0x46505853
 _CODE = ("libc.", "libc-", "libpthread", "ld-musl")
 
 
@@ -106,7 +98,7 @@ class Unread:
 
 def doubtful(target: Target, engine: Engine, blocks: Blocks) -> Doubtful:
     """Find the threads with words that may be dead, without reading code."""
-    if target.arch.name != "x86-64" or not len(blocks):
+    if not target.arch.kept_registers or not len(blocks):
         return Doubtful([], [], Unread())
     threads = list(target.threads())
     restorers = _restorers(target)
@@ -127,9 +119,9 @@ def _all_dead(target: Target, threads: Iterable[Thread]) -> Unread:
     for thread in threads:
         key = id(thread.names), 0
         if key not in found.known:
-            found.known[key] = frozenset(name for name in thread.names if name and name not in KEPT)
+            found.known[key] = frozenset(name for name in thread.names if name and name not in target.arch.kept_registers)
         found.registers[thread.tid] = found.known[key]
-        if thread.sp % target.arch.word == 0:
+        if target.arch.red_zone and thread.sp % target.arch.word == 0:
             found.places.append(Place(*_red_zone(target, thread), "below the stack pointer"))
     found.places.sort()
     return found
@@ -162,14 +154,14 @@ def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
 
 
 def _judge(found: Unread, reader: LivenessReader, target: Target, blocks: Blocks, thread: Thread, who: str, signals: bool) -> None:
-    from findleaks.disasm.effects import mask_of
     from findleaks.unwind.live import zone_bytes
 
+    kept, mask_of = target.arch.kept_registers, reader.mask_of
     awaited = reader.live_words(thread, signals)
     key = id(thread.names), awaited.live
     dead = found.known.get(key)
     if dead is None:
-        names = {name for name in thread.names if name and name not in KEPT}
+        names = {name for name in thread.names if name and name not in kept}
         dead = found.known[key] = frozenset(name for name in names if (mask := mask_of(name)) and not mask & awaited.live)
     if dead:
         found.registers[thread.tid] = dead
@@ -180,13 +172,13 @@ def _judge(found: Unread, reader: LivenessReader, target: Target, blocks: Blocks
 
     for sp, live in [(thread.sp, awaited.live), *((one.sp, one.live) for one in awaited.interrupted)]:
         within = f"{who}'s interrupted function" if sp != thread.sp else who
-        for start, end in zone_bytes(live):  # words
+        for start, end in zone_bytes(live) if target.arch.red_zone else ():  # words
             put(sp + start, sp + end, f"below the stack pointer of {within}, not read again")
     for one in awaited.interrupted:
         for start, end in _alternate(target, one, thread):
             put(start & -target.arch.word, end, f"dead stack of {who}, whose signal handler runs on a stack of its own")
-        for name, address in _saved_words(target, one.context):
-            if name and name not in KEPT and (mask := mask_of(name)) and not mask & one.live:
+        for name, address in saved_words(target, one.context):
+            if name and name not in kept and (mask := mask_of(name)) and not mask & one.live:
                 put(address, address + 8, f"{name} of {who}, saved at a signal, not read again")
 
 
@@ -213,8 +205,9 @@ def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iter
     highest block; none if none points to a block in use."""
     low = blocks.address(0)
     high = blocks.address(len(blocks) - 1) + blocks.size(len(blocks) - 1)
+    kept = frozenset(target.arch.kept_registers)
     for thread in threads:
-        values = {value for name, value in zip(thread.names, thread.words) if low <= value <= high and name and name not in KEPT}
+        values = {value for name, value in zip(thread.names, thread.words) if low <= value <= high and name and name not in kept}
         for piece in target.pieces(*_red_zone(target, thread)):
             aligned = piece.data[-piece.address % target.arch.word :]
             values.update(value for value in target.arch.unpack(bytes(aligned)) if low <= value <= high)
@@ -228,17 +221,38 @@ def _red_zone(target: Target, thread: Thread) -> Range:
 
 
 def _restorers(target: Target) -> list[int]:
-    """Return addresses of signal handlers: in libc, or in a static program."""
+    """Return addresses of signal handlers: in libc, or in a static program; on some machines in the
+    kernel's own code."""
     from findleaks.disasm.system_calls import SIGRETURN
 
     modules = target.modules()
     chosen = [m for m in modules if m.path.rsplit("/", 1)[-1].startswith(_CODE)] or list(modules[:1])
+    codes = [code for code, _ in target.arch.signal_returns] or [SIGRETURN]
+    kernels = VDSO if target.arch.signal_returns else None
     found = []
     for region in target.regions():
-        if region.executable and any(m.start <= region.start < m.end for m in chosen):
+        if region.executable and (region.name == kernels or any(m.start <= region.start < m.end for m in chosen)):
             for piece in target.pieces(region.start, region.end):
-                found += [piece.address + match.start() for match in re.finditer(re.escape(SIGRETURN), piece.data)]
+                found += [piece.address + match.start() for code in codes for match in re.finditer(re.escape(code), piece.data)]
     return found
+
+
+def _returns_to(target: Target, thread: Thread, wanted: set[int]) -> bool:
+    """Whether the thread's link register, or one that a function of the chain of frame pointers
+    saved, is one of these addresses. It may be signed there, in bits above those of addresses."""
+    arch = target.arch
+    returns, frame = thread.registers.get(arch.link_register, 0), thread.registers.get(arch.frame_pointer, 0)
+    for _ in range(_LONGEST_CHAIN):
+        if returns & arch.top - 1 in wanted:
+            return True
+        try:
+            above, returns = arch.unpack(target.read(frame + (arch.frame_record or 0), 2 * arch.word))
+        except UnreadableMemory:
+            return False
+        if above <= frame:
+            return False
+        frame = above
+    return False
 
 
 def _interrupted(target: Target, engine: Engine, thread: Thread, restorers: Sequence[int]) -> bool:
@@ -249,27 +263,11 @@ def _interrupted(target: Target, engine: Engine, thread: Thread, restorers: Sequ
     if thread.sp < thread.thread_pointer < end:
         end = thread.thread_pointer
     wanted = set(restorers)
+    if target.arch.link_register and _returns_to(target, thread, wanted):
+        return True
     for piece in target.pieces(thread.sp & -target.arch.word, end):
         for address in engine.search(piece, min(restorers), max(restorers) + 1):
             at = address - piece.address
             if int.from_bytes(piece.data[at : at + 8], target.arch.byteorder) in wanted:
                 return True
     return False
-
-
-def _saved_words(target: Target, context: int) -> Iterator[tuple[str, int]]:
-    """(register, address) of the words that the kernel saved at a signal."""
-    for number, name in enumerate(_SAVED):
-        yield name, context + _CONTEXT + 8 * number
-    try:
-        state = target.word(context + _STATE_AT)
-        marks = target.read(state + 464, 24) if state and state % 8 == 0 else b""
-    except UnreadableMemory:
-        return
-    if int.from_bytes(marks[:4], "little") == _MAGIC:
-        features, size = int.from_bytes(marks[8:16], "little"), int.from_bytes(marks[16:20], "little")
-    else:
-        features, size = 0, 512
-    if marks and size <= 1 << 14:
-        for number, name in enumerate(xsave_words(features, size)):
-            yield name, state + 8 * number

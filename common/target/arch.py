@@ -81,6 +81,7 @@ class Arch:
     back_chain: int = 0
     code_bits: int = -1  # of an address of code; the others select an instruction set
     own_unwind_tables: bool = False  # code has tables of a form of its own; see unwind/ehabi.py
+    kept_registers: tuple[str, ...] = ()  # always roots, as functions preserve them; (): all are
     long_alignment: int = 8  # of 64-bit numbers in structures
 
     @property
@@ -187,10 +188,7 @@ X86_64 = Arch(
     frame_record=0,
     link_register="",
     # System V ABI, AMD64 supplement 1.0, figure 3.36
-    dwarf_registers=(
-        *("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"),
-        *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip"),
-    ),
+    dwarf_registers=("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", *(f"r{number}" for number in range(8, 16)), "rip"),
     thread_pointer="fs_base",
     thread_pointer_note=0,
     extra_register_notes=(NT_PRFPREG, NT_X86_XSTATE),
@@ -202,6 +200,7 @@ X86_64 = Arch(
     system_call_number="orig_rax",
     mapping_calls=(9, 11, 12, 25, 28),
     breakpoint=b"\xcc",  # int3
+    kept_registers=("rbx", "rbp", "rsp", "rip", "r12", "r13", "r14", "r15", "fs_base", "gs_base", "orig_rax"),
 )
 
 AARCH64 = Arch(
@@ -237,6 +236,7 @@ AARCH64 = Arch(
     # mov x8, #__NR_rt_sigreturn; svc #0 (Linux arch/arm64/kernel/vdso/sigreturn.S); struct
     # rt_sigframe (signal.c): siginfo 128, then ucontext, with uc_mcontext.regs at 184
     signal_returns=((b"\x68\x11\x80\xd2\x01\0\0\xd4", 128 + 184),),
+    kept_registers=(*(f"x{n}" for n in range(19, 30)), *(f"v{n}" for n in range(8, 16)), "sp", "pc", "pstate", "tpidr_el0"),
 )
 
 I386 = Arch(

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from findleaks.target.arch import NT_PRFPREG, Arch
+from findleaks.target.arch import NT_ARM_SVE, NT_PRFPREG, Arch
 from findleaks.target.base import Thread
 
 LEGACY = 512  # bytes of the part that FXSAVE writes
 FEATURES_AT = 464  # offset of a note's features (XCR0), which Linux puts into bytes unused by CPUs
 _AVX, _OPMASK, _ZMM, _ZMM16, _PKRU = 2, 5, 6, 7, 9  # bits of XCR0
 _UPPER = 576  # offset of the upper halves of ymm0-15
+_SVE_FLAGS = 32  # bits below the flags in the second word of struct user_sve_header
 _PLAIN = 32  # registers of 128 bits in an NT_PRFPREG, of machines other than x86
 # Offsets of k0-7, of the upper halves of zmm0-15, of zmm16-31, and the end of the last.
 _INTEL, _AMD = (1088, 1152, 1664, 2688), (832, 896, 1408, 2432)
@@ -65,9 +66,21 @@ def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
     return None
 
 
-def plain_words(arch: Arch, kind: int, size: int) -> tuple[str, ...]:
+def sve_words(length: int, scalable: bool, size: int) -> tuple[str, ...]:
+    """The register of each word of `size` bytes that begin with a header of 16: arm64's registers
+    of `length` bytes, or of 16 where they are not `scalable`. Each contains the vector register of
+    its number, by which it is named here."""
+    words = (length if scalable else 16) // 8
+    known = min(_PLAIN, (size - 16) // (8 * words)) if words and length % 16 == 0 else 0
+    names = ["", "", *(f"v{number}" for number in range(known) for _ in range(words))]
+    return (*names, *[""] * (size // 8 - len(names)))
+
+
+def plain_words(arch: Arch, kind: int, features: int, size: int) -> tuple[str, ...]:
     """The register of each word of a note of this type, of a machine whose NT_PRFPREG begins with
     registers of 128 bits (arm64: struct user_fpsimd_state, v0-31). "" where it is not known."""
+    if kind == NT_ARM_SVE and arch.vector_prefix:
+        return sve_words(features & 0xFFFF, bool(features >> _SVE_FLAGS & 1), size)
     if kind == arch.thread_pointer_note:
         return tuple(arch.thread_pointer if at == arch.thread_pointer_word else "" for at in range(size // arch.word))
     known = min(_PLAIN, size // 16) if kind == NT_PRFPREG and arch.vector_prefix else 0
@@ -84,15 +97,15 @@ def note_words(arch: Arch, images: tuple[tuple[int, int, int], ...]) -> tuple[st
         if kind in arch.xsave_notes:
             names += (name for name in xsave_words(features, size) for _ in range(8 // arch.word))
         else:
-            names += plain_words(arch, kind, size)
+            names += plain_words(arch, kind, features, size)
     return tuple(names)
 
 
 def vector_words(name: str, count: int, prefix: str = "") -> list[str]:
     """The names of the words of a vector register that a debugger shows whole ("zmm3" has 8 words,
-    "ymm3" 4, "xmm3" 2; "v3" 2 where `prefix` is "v"); else ""."""
-    if prefix and name.startswith(prefix) and name[len(prefix) :].isdigit():
-        return [name] * count
+    "ymm3" 4, "xmm3" 2; where `prefix` is "v", "v3" has 2, and "z3" it and more); else ""."""
+    if prefix and name[:1] in (prefix, "z") and name[1:].isdigit():
+        return [prefix + name[1:]] * count
     kind, number = name[:3], name[3:]
     if kind not in ("xmm", "ymm", "zmm") or not number.isdigit() or count > 8:
         return [""] * count
@@ -100,7 +113,9 @@ def vector_words(name: str, count: int, prefix: str = "") -> list[str]:
 
 
 def image_of(arch: Arch, kind: int, note: Sequence[int], size: int) -> tuple[int, int]:
-    """(features, size) of the image in a note, from its words. Features beyond 32 are unknown."""
+    """(features, size) of the image in a note, from its words: what says how it is laid out."""
+    if kind == NT_ARM_SVE and len(note) > 1:
+        return note[1], size
     return (note[FEATURES_AT // arch.word] if kind in arch.xsave_notes and size > LEGACY else 0, size)
 
 

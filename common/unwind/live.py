@@ -5,11 +5,11 @@ Analysed from the program counter, and on from return addresses, frame by frame,
 facts besides the code:
 
 - Callers of another module's functions keep nothing in caller-saved registers across the call
-(System V ABI, AMD64 supplement 1.0, 3.2.1). Within a module gcc may rely on registers that the
-function does not change (-fipa-ra). TLS descriptors (`call *(%rax)`) and a few functions of libc
-keep all registers.
+(System V ABI, AMD64 supplement 1.0, 3.2.1; AAPCS64 2023Q3, 6.1). Within a module gcc may rely on
+registers that the function does not change (-fipa-ra). TLS descriptors and a few functions of libc
+keep all registers, functions on vectors some.
 - libc functions that make a system call take, return and pass on nothing in vector registers, and
-return at most rax.
+return at most one general register.
 - sigreturn loads every register from the signal's frame."""
 
 from __future__ import annotations
@@ -20,24 +20,20 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from findleaks.disasm.effects import (
-    ALL_VECTORS,
-    ALL_ZONE,
-    CALLEE_SAVED,
-    REGISTERS,
-    RETURNED,
-    ZONE,
-    ZONE_AT,
-    Effect,
-)
+from findleaks.disasm.aarch64_effects import AARCH64
+from findleaks.disasm.effects import ALL_ZONE, X86_64, ZONE, ZONE_AT
 from findleaks.disasm.liveness import Liveness
-from findleaks.disasm.registers import GENERAL, general
-from findleaks.disasm.system_calls import ENDING, RESTARTED, SIGRETURN, SYSCALL, taken
+from findleaks.disasm.machine import Effect, Machine
+from findleaks.disasm.registers import GENERAL
+from findleaks.disasm.system_calls import RESTARTED, SIGRETURN, taken
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Symbol, Target, Thread
 from findleaks.target.encoded_numbers import signed
+from findleaks.target.signal_words import SIGINFO
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 
+_MACHINES = {"x86-64": X86_64, "AArch64": AARCH64}
+_STUB_BYTES = 20  # of the longest stub of a procedure linkage table
 _NEAREST = 3  # frames unwound at first: most threads sleep a few calls deep in libc
 _DEEPEST = 64
 
@@ -74,8 +70,10 @@ class LiveWords(NamedTuple):
 class ProcessCode:
     """findleaks.disasm.liveness.Code of a process."""
 
-    def __init__(self, target: Target, unwinder: Unwinder) -> None:
-        self._target, self._unwinder = target, unwinder
+    def __init__(self, target: Target, unwinder: Unwinder, machine: Machine) -> None:
+        self._target, self._unwinder, self._machine = target, unwinder, machine
+        arch = target.arch
+        self._at_top = arch.dwarf_registers.index(arch.sp), 0 if arch.link_register else arch.word, b""
         self._extents: dict[int, Range | None] = {}
         self._starts: list[int] = []
         self._found: list[Range] = []
@@ -93,39 +91,35 @@ class ProcessCode:
         if at >= 0 and pc < self._found[at].end:
             return self._found[at]
         if pc not in self._extents:
-            found = self._extents[pc] = self._unwinder.extent(pc) if self._unwinder.executable(pc) else None
+            found = self._extents[pc] = self._extent(pc) if self._unwinder.executable(pc) else None
             if found is not None:
                 at = bisect_right(self._starts, found.start)
                 self._starts.insert(at, found.start)
                 self._found.insert(at, found)
         return self._extents[pc]
 
+    def _extent(self, pc: int) -> Range | None:
+        found = self._unwinder.extent(pc)
+        size = self._machine.stub_bytes(self.bytes_at(pc, _STUB_BYTES)) if found is None else 0
+        return Range(pc, pc + size) if size else found
+
     def at_top(self, pc: int) -> bool:
         row = self._unwinder.row(pc)
-        return row is not None and (row.register, row.offset, row.expression) == (7, 8, b"") and not row.signal
+        if row is None or row.signal or (row.register, row.offset, row.expression) != self._at_top:
+            return False
+        return not self._machine.link or row.return_register not in row.rules
 
-    def pointer(self, slot: int, jump: Effect) -> int:
+    def pointer(self, slot: int, one: Effect) -> int:
         """See Code: of a read-only slot (RELRO), or of a stub of the procedure linkage table, whose
         slot may still change, but to the same function."""
         at = bisect_right(self._writable, (slot, 1 << 64)) - 1
-        if at >= 0 and slot < self._writable[at][1] and not self._is_stub(jump):
+        if at >= 0 and slot < self._writable[at][1] and not self._machine.in_stub(self._target.read, one):
             return 0
         try:
             found = self._target.word(slot)
         except UnreadableMemory:
             return 0
         return found if self.extent(found) is not None else 0
-
-    def _is_stub(self, jump: Effect) -> bool:
-        if jump.flow != "jump":
-            return False
-        try:
-            around = self._target.read(jump.address - 4, 4 + jump.size + 10)
-        except UnreadableMemory:
-            return False
-        behind = around[4 + jump.size :]
-        guarded = around[:4] == b"\xf3\x0f\x1e\xfa" and behind[:3] in (b"\x0f\x1f\x44", b"\x66\x0f\x1f", b"\x66\x90\xf3")
-        return guarded or behind[:2] == b"\x66\x90" or (behind[0] == 0x68 and behind[5] == 0xE9)
 
     def arguments_of_last(self, address: int) -> int | None:
         if self._last is None:
@@ -134,9 +128,10 @@ class ProcessCode:
         return self._last.get(address)
 
     def system_call(self, numbers: tuple[int | None, ...]) -> tuple[int, str]:
-        number = -1 if numbers[0] is None else numbers[0]
-        known = {name: value for name, value in zip(GENERAL, numbers) if value is not None}
-        return taken(number, known), "stop" if number in ENDING else "next"
+        calls = self._machine.calls
+        known = {name: value for name, value in zip(self._machine.general, numbers) if value is not None}
+        number = known.get(calls.number, -1)
+        return taken(number, known, calls), "stop" if number in calls.ending else "next"
 
     def libc(self, pc: int) -> bool:
         """Whether the place is in libc, or what belongs to it."""
@@ -157,8 +152,14 @@ class LivenessReader:
     def __init__(self, target: Target, capstone: ModuleType) -> None:
         self._target = target
         self._unwinder = Unwinder(target)
-        self._code = ProcessCode(target, self._unwinder)
-        self._liveness = Liveness(self._code, capstone)
+        self._machine = _MACHINES[target.arch.name]
+        self._code = ProcessCode(target, self._unwinder, self._machine)
+        self._liveness = Liveness(self._code, capstone, self._machine)
+        self._everything = self._machine.registers | ALL_ZONE
+
+    def mask_of(self, name: str) -> int:
+        """The mask in LiveWords of a word of a thread, by its name; 0 for other names."""
+        return self._machine.mask_of(name)
 
     @property
     def exhausted(self) -> bool:
@@ -181,39 +182,45 @@ class LivenessReader:
             if self._returns_from_signal(before):
                 saved = self._registers(kept[index])
                 part = self._from(trace.frames, kept, index, saved)
-                everything = REGISTERS | ALL_ZONE
-                found.append(Interrupted(before.sp, trace.frames[index].sp, everything if part is None else part))
-        return LiveWords(REGISTERS | ALL_ZONE if live is None else live, tuple(found))
+                context = before.sp + (SIGINFO if self._target.arch.signal_returns else 0)
+                found.append(Interrupted(context, trace.frames[index].sp, self._everything if part is None else part))
+        return LiveWords(self._everything if live is None else live, tuple(found))
 
     def _registers(self, kept: FrameRegisters) -> dict[str, int]:
-        return {GENERAL_BY_DWARF[number]: value for number, value in kept.registers.items() if number < len(GENERAL_BY_DWARF)}
+        names = self._target.arch.dwarf_registers
+        return {names[number]: value for number, value in kept.registers.items() if number < len(names)}
 
     def _returns_from_signal(self, frame: Frame) -> bool:
+        known = self._target.arch.signal_returns
+        if known:
+            return any(self._code.bytes_at(frame.pc, len(code)) == code for code, _ in known)
         row = self._unwinder.row(frame.pc)
         return row is not None and row.signal and self._code.bytes_at(frame.pc, len(SIGRETURN)) == SIGRETURN
 
     def _from(self, frames: Sequence[Frame], kept: Sequence[FrameRegisters], first: int, registers: Mapping[str, int]) -> int | None:
         """Live words from interrupted frame `first` on; None if more frames are needed."""
+        machine = self._machine
         top = frames[first]
         sp, pc = top.sp, top.pc
-        called = self._code.bytes_at(pc - 2, 2) == SYSCALL
-        plain = called and self._code.libc(pc)
+        instruction = machine.calls.instruction
+        called = self._code.bytes_at(pc - len(instruction), len(instruction)) == instruction
+        restarts = machine.calls.restarts_at and not called and self._code.bytes_at(pc, len(instruction)) == instruction
+        plain = (called or restarts) and self._code.libc(pc)
         live = self._in_call(registers) if called else 0
-        rest = REGISTERS
+        rest = machine.registers
         for index in range(first, len(frames)):
             frame = frames[index]
             if self._code.extent(frame.call) is None:
                 return live | rest | (ALL_ZONE if index == first else 0)
             own = registers if index == first else self._registers(kept[index])
-            bp = own["rbp"] - frame.sp if "rbp" in own else None
-            near = bp if bp is not None and -ZONE <= bp < 1 << 20 else None
-            flow = self._liveness.at(frame.pc, near, not plain, own.get("rax", -1) if index == first and not called else -1)
+            near = self._frame_pointer(frame, own)
+            flow = self._liveness.at(frame.pc, near, not plain, self._known(own, restarts) if index == first and not called else ())
             live |= flow.use & rest
-            if index == first:
+            if index == first and machine.red_zone:
                 live |= self._zone(pc, sp, near, flow.use, registers, live)
-            rest &= flow.through & ~CALLEE_SAVED & ~live
-            if not rest:
-                return live
+            rest &= flow.through & ~machine.callee_saved & ~live
+            if not rest & ~machine.sometimes_saved:
+                return live | rest
             if index + 1 == len(frames):
                 break
             caller = frames[index + 1]
@@ -221,32 +228,48 @@ class LivenessReader:
                 return live
             rest &= self._over_return(frame, caller, plain)
             plain = plain and self._code.libc(caller.call)
-            if not rest:
-                return live
+            if not rest & ~machine.sometimes_saved:
+                return live | rest
         return None if len(frames) < _DEEPEST else live | rest
+
+    def _frame_pointer(self, frame: Frame, own: Mapping[str, int]) -> int | None:
+        """Relative to the stack pointer, if its function has one that may point to the red zone."""
+        bp = own["rbp"] - frame.sp if self._machine.red_zone and "rbp" in own else None
+        return bp if bp is not None and -ZONE <= bp < 1 << 20 else None
+
+    def _known(self, registers: Mapping[str, int], restarts: bool) -> tuple[tuple[int, int], ...]:
+        """(Register, contents) that decide what the next system call takes: its number, and where
+        it is certainly the next, the second argument, too (see taken)."""
+        calls = self._machine.calls
+        names = (calls.number, calls.arguments[1]) if restarts else (calls.number,)
+        return tuple((calls.registers.index(name), registers[name]) for name in names if name in registers)
 
     def _in_call(self, registers: Mapping[str, int]) -> int:
         """The registers that a restarted system call reads."""
-        rax = registers.get("rax", 0)
-        if signed(rax, 64) not in RESTARTED:
+        calls = self._machine.calls
+        if signed(registers.get(calls.result, 0), 64) not in RESTARTED:
             return 0
-        number = registers.get("orig_rax", -1)
-        return taken(-1 if number >> 63 else number, registers)
+        number = registers.get(calls.number_kept, -1)
+        return taken(-1 if number >> 63 else number, registers, calls)
 
     def _over_return(self, frame: Frame, caller: Frame, plain: bool) -> int:
         """The registers that a caller may read after the call."""
-        before = self._code.bytes_at(caller.pc - 7, 7)
-        if caller.how != "cfi" or self._code.extent(caller.call) is None or len(before) < 7 or not _is_call(before):
-            return REGISTERS
+        machine = self._machine
+        before = self._code.bytes_at(caller.pc - machine.before_return, machine.before_return)
+        called = machine.called(before) if len(before) == machine.before_return else ""
+        if caller.how != "cfi" or self._code.extent(caller.call) is None or not called:
+            return machine.registers
         one, other = self._unwinder.module(frame.call), self._unwinder.module(caller.call)
         if one is None or other is None or (not plain and self._keeps_all(frame)):
-            return REGISTERS
+            return machine.registers
         if one.start != other.start:
-            over = REGISTERS if before[5:7] != b"\xff\x10" else 0
+            over = machine.registers if called == "call" else 0
         else:
             over = self._liveness.clobbered(frame.call)
-        over &= ~CALLEE_SAVED
-        return REGISTERS & ~over | (general("rax") if plain else RETURNED)
+        over &= ~machine.callee_saved
+        if not plain:
+            over &= ~machine.sometimes_saved
+        return machine.registers & ~over | (machine.mask(machine.calls.result) if plain else machine.returned)
 
     def _keeps_all(self, frame: Frame) -> bool:
         symbol: Symbol | None = self._target.symbolize(frame.call)
@@ -259,19 +282,12 @@ class LivenessReader:
         for number, name in enumerate(GENERAL):
             if name != "rsp" and sp - ZONE <= registers.get(name, 0) < sp:
                 pointing |= 1 << number
-        if how == "pointed to" or pointing & (live | CALLEE_SAVED):
+        if how == "pointed to" or pointing & (live | self._machine.callee_saved):
             return ALL_ZONE
         if how == "never":
             return 0
         words = self._target.arch.unpack(self._code.bytes_at(sp - ZONE, ZONE))
         return ALL_ZONE if not words or any(sp - ZONE <= word < sp for word in words) else use & ALL_ZONE
-
-
-def _is_call(before: bytes) -> bool:
-    """Whether these 7 bytes before a return address end in a call."""
-    if before[2] == 0xE8:
-        return True
-    return any(before[-size] == 0xFF and before[-size + 1] >> 3 & 7 == 2 for size in (2, 3, 4, 6, 7))
 
 
 def zone_bytes(live: int) -> list[Range]:
@@ -284,8 +300,3 @@ def zone_bytes(live: int) -> list[Range]:
             else:
                 found.append(Range(at - ZONE, at - ZONE + 8))
     return found
-
-
-GENERAL_BY_DWARF = ("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
-
-__all__ = ["ALL_VECTORS", "Interrupted", "LiveWords", "LivenessReader", "ProcessCode", "zone_bytes"]

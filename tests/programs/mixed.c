@@ -18,7 +18,11 @@ static void __attribute__((noinline)) deep(int n) { if (n == 0) longjmp(env, 7);
 static int __attribute__((noinline)) sw(int i) { switch (i) { case 0: return 5; case 1: return 9; case 2: return 1; case 3: return 77; case 4: return 4; case 5: return 0; case 6: return 12; default: return i; } }
 int main(int argc, char **argv) {
     (void)argv;
+#ifdef __x86_64__
     if (argc > 1) __asm__ volatile("int3");
+#else
+    (void)argc;
+#endif
     for (int r = 0; r < 3; r++) {
         struct pair v[24], w[24];
         for (int i = 0; i < 24; i++) v[i] = mk((i * 7919 + r * 31) % 97);

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Optional
 from findleaks.disasm.capstone_loader import load_capstone
 from findleaks.disasm.effects import REGISTERS, ZONE, ZONE_AT, mask_of
 from findleaks.disasm.registers import GENERAL
-from findleaks.graph.unread import KEPT
 from findleaks.target.arch import NT_X86_XSTATE, X86_64
 from findleaks.target.base import Thread
 from findleaks.target.live import LiveTarget
@@ -129,7 +128,7 @@ class Poisoned:
         self.last = f"pc {stopped.pc:#x} dead "
         for number, name in enumerate(names[:27]):
             mask = mask_of(name)
-            if name in GENERAL and name not in KEPT and not mask & awaited:
+            if name in GENERAL and name not in X86_64.kept_registers and not mask & awaited:
                 registers[8 * number : 8 * number + 8] = (POISON + self._random.randrange(256)).to_bytes(8, "little")
                 self.dead[0] += 1
                 self.last += name + " "
