@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import lldb
 from findleaks.counting.proc_memory import ProcMemory
 from findleaks.errors import TargetError, UsageError
+from findleaks.lldb.calls import Calls, Place
 from findleaks.lldb.target import LldbProcess
 from findleaks.target.base import Target
 from findleaks.target.control import Outcome
@@ -40,10 +41,13 @@ class LldbBreakpoints:
         self._frame: Any = None
         self._thread = 0
         self._memory = ProcMemory(pid)
+        self._calls = Calls(pid)
+        self._quiet: list[int] = []  # signals that LLDB does not stop for, by its settings
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
         self._hit = hit
         self._memory.open()
+        self._stop_for_all_signals()
         for address in addresses:
             made = self._target.BreakpointCreateByAddress(address)
             self._breakpoints[address] = made
@@ -55,6 +59,9 @@ class LldbBreakpoints:
         while self._breakpoints:
             _, made = self._breakpoints.popitem()
             self._target.BreakpointDelete(made.GetID())
+        signals = self._process.GetUnixSignals()
+        while self._quiet:
+            signals.SetShouldStop(self._quiet.pop(), False)
         self._memory.close()
 
     def close(self) -> None:
@@ -147,23 +154,36 @@ class LldbBreakpoints:
         for index in range(self._process.GetNumThreads()):
             thread = self._process.GetThreadAtIndex(index)
             reason = thread.GetStopReason()
-            if reason == lldb.eStopReasonBreakpoint:
-                self._frame, self._thread = thread.GetFrameAtIndex(0), thread.GetThreadID()
-                address = self._frame.GetPC()
-                if address not in self._breakpoints:
-                    if not _internal(thread):
-                        outcome = Outcome("stop", "a breakpoint of yours was reached")
-                elif self._hit(address):
-                    return Outcome("asked")
-            elif reason == lldb.eStopReasonSignal and not interrupted:
-                name = self._process.GetUnixSignals().GetSignalAsCString(thread.GetStopReasonDataAtIndex(0)) or ""
-                if name in ("SIGINT", "SIGSTOP"):
-                    outcome = Outcome("interrupt")
-                elif name in FATAL:
-                    outcome = Outcome("stop", f"it received {name}")
-            elif reason == lldb.eStopReasonException:
+            if reason == lldb.eStopReasonException:
                 outcome = Outcome("stop", "it received an exception")
+            if reason not in (lldb.eStopReasonBreakpoint, lldb.eStopReasonSignal):
+                continue
+            self._frame, self._thread = thread.GetFrameAtIndex(0), thread.GetThreadID()
+            address = self._frame.GetPC()
+            signal = int(thread.GetStopReasonDataAtIndex(0)) if reason == lldb.eStopReasonSignal else 0
+            if address in self._breakpoints:
+                if self._calls.is_new(Place(self._thread, address, self._frame.GetSP()), signal) and self._hit(address):
+                    return Outcome("asked")
+            elif not signal and not _internal(thread):
+                outcome = Outcome("stop", "a breakpoint of yours was reached")
+            outcome = (self._signalled(signal, interrupted) if signal else None) or outcome
         return outcome
+
+    def _signalled(self, number: int, interrupted: bool) -> Optional[Outcome]:
+        """Why a thread's signal ends the run, or None."""
+        name = self._process.GetUnixSignals().GetSignalAsCString(number) or ""
+        if name in ("SIGINT", "SIGSTOP"):
+            return None if interrupted or number in self._quiet else Outcome("interrupt")
+        return Outcome("stop", f"it received {name}") if name in FATAL and number not in self._quiet else None
+
+    def _stop_for_all_signals(self) -> None:
+        """Have LLDB stop for each: a handler may run between a call and its first instruction."""
+        signals = self._process.GetUnixSignals()
+        for place in range(signals.GetNumSignals()):
+            number = signals.GetSignalAtIndex(place)
+            if not signals.GetShouldStop(number):
+                signals.SetShouldStop(number, True)
+                self._quiet.append(number)
 
 
 def _internal(thread: Any) -> bool:

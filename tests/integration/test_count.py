@@ -91,11 +91,16 @@ def test_outside_a_scope_of_ones_own(door: Words, running: Running, at: Places) 
     unharmed(running, at, before)
 
 
-def beside(door: Words, folder: Path, what: str) -> dict[str, Any]:
-    """What is counted while another thread does something else."""
+def beside_program(folder: Path) -> Path:
     program = folder / "beside"
     source = truth.PROGRAMS / "counting_beside.c"
     subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, source, "-pthread"], check=True)
+    return program
+
+
+def beside(door: Words, folder: Path, what: str) -> dict[str, Any]:
+    """What is counted while another thread does something else."""
+    program = beside_program(folder)
     with Running([str(program), "3", "100", what], folder / "run") as running:
         counting = Counting(door, ["event", "--events", "300", "--json"], running, places(running.pid, program, ["event"]))
         (running.folder / "go").touch()
@@ -135,6 +140,22 @@ def test_signals_that_a_program_lives_by(door: Words, tmp_path: Path) -> None:
     """A JVM takes SIGSEGV where it checks for null: a debugger that was reported not to stop for it, goes on counting."""
     table = beside(door, tmp_path, "faults")
     assert (table["events"], table["end"]) == (300, "asked")
+
+
+@pytest.mark.parametrize("door", [by_lldb], ids=["lldb"])
+def test_signals_at_the_breakpoint(door: Words, tmp_path: Path) -> None:
+    """A timer's signal is taken by a thread that is at the breakpoint, as it is there most of the time: its handler returns to
+    the breakpoint. Meanwhile other threads wait for their step over it. All are still one call each."""
+    program, threads, calls = beside_program(tmp_path), 4, 150
+    with Running([str(program), str(threads), str(calls), "alarms"], tmp_path / "run") as running:
+        counting = Counting(door, ["event", "--json"], running, places(running.pid, program, ["event"]))
+        (running.folder / "go").touch()
+        until(lambda: "done" in printed(running), "the calls")
+        (running.folder / "end").touch()
+        (table,) = reported(counting.finish())
+        assert int(printed(running).rpartition("done ")[2]) > 10
+    assert (table["events"], table["end"]) == (threads * calls, "ended")
+    assert sum(counted(table).values()) == threads * calls
 
 
 def test_when_and_every(door: Words, running: Running, at: Places) -> None:

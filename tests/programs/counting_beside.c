@@ -1,5 +1,6 @@
-/* Threads that call `event` while another one loads and unloads a library, or takes a SIGSEGV that it has a handler for, again and again:
- * THREADS CALLS LIBRARY|faults. Prints "ready", waits for a file "go" in its folder; prints "done" when the calls are made. */
+/* Threads that call `event` while another one loads and unloads a library, or takes a SIGSEGV that it has a handler for, again and again,
+ * or while a timer sends them SIGALRM: THREADS CALLS LIBRARY|faults|alarms. Prints "ready", waits for a file "go" in its folder; prints
+ * "done", and how often the timer's handler ran, when the calls are made. Ends for a file "end". */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static volatile int ended;
@@ -45,6 +47,29 @@ static void *faults(void *unused) {
   return unused;
 }
 
+static volatile int alarms;
+
+static void on_alarm(int number) {
+  (void)number;
+  __atomic_fetch_add(&alarms, 1, __ATOMIC_RELAXED);
+}
+
+/* This thread takes none. */
+static void *rings(void *unused) {
+  struct itimerval every = {{0, 10000}, {0, 10000}}, never = {{0, 0}, {0, 0}};
+  setitimer(ITIMER_REAL, &every, 0);
+  while (!ended) usleep(1000);
+  setitimer(ITIMER_REAL, &never, 0);
+  return unused;
+}
+
+static void block(int how, int number) {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, number);
+  pthread_sigmask(how, &one, 0);
+}
+
 int main(int count, char **words) {
   pthread_t ids[16], beside;
   int threads = count > 3 ? atoi(words[1]) : 0;
@@ -54,13 +79,18 @@ int main(int count, char **words) {
   puts("ready");
   fflush(stdout);
   while (access("go", F_OK)) usleep(10000);
-  if (pthread_create(&beside, 0, strcmp(library, "faults") ? loads : faults, 0)) return 1;
+  signal(SIGALRM, on_alarm);
+  block(SIG_BLOCK, SIGALRM);
+  void *(*does)(void *) = !strcmp(library, "faults") ? faults : !strcmp(library, "alarms") ? rings : loads;
+  if (pthread_create(&beside, 0, does, 0)) return 1;
+  block(SIG_UNBLOCK, SIGALRM);
   for (int i = 0; i < threads; i++)
     if (pthread_create(&ids[i], 0, work, 0)) return 1;
+  block(SIG_BLOCK, SIGALRM);
   for (int i = 0; i < threads; i++) pthread_join(ids[i], 0);
   ended = 1;
   pthread_join(beside, 0);
-  puts("done");
+  printf("done %d\n", alarms);
   fflush(stdout);
-  for (;;) pause();
+  while (access("end", F_OK)) usleep(10000);
 }

@@ -53,8 +53,6 @@ TESTS = (
     *(f"tests/integration/test_accuracy.py::{test}" for test in ("test_five_threads", "test_static_programs")),
     *(f"tests/integration/test_doors_agree.py::test_{test}" for test in ("core_of_the_kernel", "core_of_gcore", "live_process")),
     *(f"tests/integration/test_count.py::test_{test}" for test in ("every_call_by_its_stack", "outside_a_scope_of_ones_own")),
-    "--deselect=tests/integration/test_count.py::test_every_call_by_its_stack[lldb]",  # see docs/platforms.md
-    "--deselect=tests/integration/test_count.py::test_outside_a_scope_of_ones_own[lldb]",
     "tests/integration/refused_inside.py",
     "--deselect=tests/unit/test_graph.py::test_both_engines_agree_on_larger_heaps_cut_anywhere",  # two minutes there
 )
