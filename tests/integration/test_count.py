@@ -144,7 +144,7 @@ def test_signals_that_a_program_lives_by(door: Words, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("door", [by_lldb], ids=["lldb"])
 def test_signals_at_the_breakpoint(door: Words, tmp_path: Path) -> None:
-    """A timer's signal is taken by a thread that is at the breakpoint, as it is there most of the time: its handler returns to
+    """A signal is taken by a thread that is at the breakpoint, as it is there most of the time: its handler returns to
     the breakpoint. Meanwhile other threads wait for their step over it. All are still one call each."""
     program, threads, calls = beside_program(tmp_path), 4, 150
     with Running([str(program), str(threads), str(calls), "alarms"], tmp_path / "run") as running:

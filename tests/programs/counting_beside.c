@@ -1,6 +1,6 @@
 /* Threads that call `event` while another one loads and unloads a library, or takes a SIGSEGV that it has a handler for, again and again,
- * or while a timer sends them SIGALRM: THREADS CALLS LIBRARY|faults|alarms. Prints "ready", waits for a file "go" in its folder; prints
- * "done", and how often the timer's handler ran, when the calls are made. Ends for a file "end". */
+ * or that send each other SIGALRM: THREADS CALLS LIBRARY|faults|alarms. Prints "ready", waits for a file "go" in its folder; prints
+ * "done", and how often the signal's handler ran, when the calls are made. Ends for a file "end". */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -8,18 +8,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 static volatile int ended;
-static int calls;
+static int calls, alarming;
 static const char *library;
 
 __attribute__((noinline, noclone)) void event(volatile int *n) { *n += 1; }
 
 static void *work(void *unused) {
   volatile int n = 0;
-  for (int i = 0; i < calls; i++) event(&n);
+  for (int i = 0; i < calls; i++) {
+    event(&n);
+    if (alarming && i % 4 == 3) kill(getpid(), SIGALRM); /* the kernel chooses who takes it */
+  }
   return unused;
 }
 
@@ -54,12 +56,8 @@ static void on_alarm(int number) {
   __atomic_fetch_add(&alarms, 1, __ATOMIC_RELAXED);
 }
 
-/* This thread takes none. */
-static void *rings(void *unused) {
-  struct itimerval every = {{0, 10000}, {0, 10000}}, never = {{0, 0}, {0, 0}};
-  setitimer(ITIMER_REAL, &every, 0);
+static void *waits(void *unused) {
   while (!ended) usleep(1000);
-  setitimer(ITIMER_REAL, &never, 0);
   return unused;
 }
 
@@ -79,9 +77,10 @@ int main(int count, char **words) {
   puts("ready");
   fflush(stdout);
   while (access("go", F_OK)) usleep(10000);
+  alarming = !strcmp(library, "alarms");
   signal(SIGALRM, on_alarm);
   block(SIG_BLOCK, SIGALRM);
-  void *(*does)(void *) = !strcmp(library, "faults") ? faults : !strcmp(library, "alarms") ? rings : loads;
+  void *(*does)(void *) = !strcmp(library, "faults") ? faults : alarming ? waits : loads;
   if (pthread_create(&beside, 0, does, 0)) return 1;
   block(SIG_UNBLOCK, SIGALRM);
   for (int i = 0; i < threads; i++)
