@@ -15,15 +15,16 @@ import pytest
 import truth
 from accuracy import FLAGS, SOURCE
 from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
-from foreign import ARM64, ARM64_16K, ARM64_MTE, Machine
+from foreign import ARM64, ARM64_16K, ARM64_64K, ARM64_MTE, Machine
 from foreign_runtimes import functions
 from mallocs_mimalloc import settle
 
-MACHINES = tuple(machine.name for machine in foreign.MACHINES)
+PAGES = {"ppc64el": 1 << 16, "arm64-64k": 1 << 16}
+"""Bytes of a page, by the names of cores; of others 4096."""
 NO_FILES = re.compile(r"truth, libc\.so\.6, ld[\w-]*\.so\.\d: not on this machine: .*")
 
 
-@pytest.fixture(scope="module", params=MACHINES)
+@pytest.fixture(scope="module", params=foreign_truth.KEPT)
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[truth.Record]]:
     """The core in cores/, and what its program said."""
     core, said = foreign_truth.kept(request.param, tmp_path_factory.mktemp(request.param))
@@ -74,6 +75,9 @@ def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
     assert [one["block"]["kind"] for one in answers["answers"]] == ["reachable"] * 3
     assert json.loads(ran("path", "--json", hex(held.address), str(core), check=True).stdout)["path"][0]["from"].startswith("truth+0x")
     assert "thread-local" in ran("path", hex(in_tls.address), str(core), check=True).stdout
+    pictured = json.loads(ran("map", "--json", str(core), check=True).stdout)
+    assert pictured["page"] == PAGES.get(core.stem, 4096)
+    assert pictured["totals"]["in_use"] >= used["bytes"]
     roots = json.loads(ran("roots", "--json", "--limit", "0", str(core), check=True).stdout)
     assert roots["total"]["blocks"] > 900
 
@@ -96,6 +100,7 @@ def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> N
         ["path", some[1]],
         ["roots"],
         ["verify"],
+        ["map"],
         ["stacks"],
     ]
     expected = [line for words in questions for line in objects(findleaks(words[0], "--json", *words[1:], str(core)))]
@@ -131,17 +136,23 @@ def test_files_of_the_host_are_not_the_cores(kept: tuple[Path, list[truth.Record
     assert "is not the core's" in warning, warning
 
 
+CODE = {
+    "plain": (ARM64, ()),
+    "signed": (ARM64, ("-mbranch-protection=standard",)),
+    "signed leaves": (ARM64, ("-fomit-frame-pointer", "-mbranch-protection=pac-ret+leaf")),
+    "signed, pages of 64 KiB": (ARM64_64K, ("-mbranch-protection=standard",)),
+}
+
+
 @pytest.mark.platform("AArch64", "whole stacks", "signed return addresses")
 @pytest.mark.matrix
-@pytest.mark.parametrize(
-    "flags", [(), ("-mbranch-protection=standard",), ("-fomit-frame-pointer", "-mbranch-protection=pac-ret+leaf")], ids=" ".join
-)
-def test_stacks(tmp_path: Path, flags: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("machine", "flags"), CODE.values(), ids=CODE)
+def test_stacks(machine: Machine, flags: tuple[str, ...], tmp_path: Path) -> None:
     """Whole stacks: signed return addresses, a signal's frame, code made at run time, a call to nowhere."""
     built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "stacks", "-O2", *flags)
     tree = foreign_truth.tree(ARM64, "bookworm")
     programs = {words: foreign.Program(tree, ("./stacks", *words.split()), (built,)) for words in ("", "crash")}
-    made = foreign.pictures(ARM64, {words or "waits": one for words, one in programs.items()})
+    made = foreign.pictures(machine, {words or "waits": one for words, one in programs.items()})
     files = ("--exe", str(built), "--sysroot", str(tree))
     found = json.loads(ran("stacks", "--json", *files, str(made["waits"].core), check=True).stdout)
     assert all(stack["complete"] for stack in found["stacks"])
@@ -214,21 +225,31 @@ def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> No
         foreign_truth.check_all(threads, settled)
 
 
-@pytest.mark.platform("AArch64", "pages of 16 KiB")
+PAGED = {"16 KiB": ARM64_16K, "64 KiB": ARM64_64K}
+"""Machines by the size of their pages."""
+
+
+@pytest.mark.platform("AArch64", "pages of 16 KiB", "pages of 64 KiB")
 @pytest.mark.matrix
-def test_pages_of_16_kib(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", PAGED)
+def test_larger_pages(size: str, tmp_path: Path) -> None:
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    static = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth-static", *FLAGS, *LINKS["static"])
     musl = foreign_truth.compiled_for_musl(ARM64, "bookworm", SOURCE, tmp_path / "musl", False)
     programs = {}
-    for library in ("libjemalloc.so.2", "libtcmalloc_minimal.so.4"):
-        preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
-        programs[library] = foreign_truth.program(ARM64, "bookworm", built, 5, "a", **preloaded)
-    programs["musl"] = foreign_truth.program(ARM64, "bookworm", musl, 5, "a")
-    programs["glibc, 5 threads"] = foreign_truth.program(ARM64, "bookworm", built, 5)
-    programs["glibc, 33 threads"] = foreign_truth.program(ARM64, "bookworm", built, 33)
+    for threads in (5, 33):
+        for library in ("libjemalloc.so.2", "libtcmalloc_minimal.so.4"):
+            preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
+            programs[f"{library}, {threads} threads"] = foreign_truth.program(ARM64, "bookworm", built, threads, "a", **preloaded)
+        programs[f"musl, {threads} threads"] = foreign_truth.program(ARM64, "bookworm", musl, threads, "a")
+        programs[f"glibc, {threads} threads"] = foreign_truth.program(ARM64, "bookworm", built, threads)
+    programs["glibc, static"] = foreign_truth.program(ARM64, "bookworm", static, 5)
     for option in "hbstf":
         programs[f"glibc, option {option}"] = foreign_truth.program(ARM64, "bookworm", built, 3, option, 2)
-    foreign_truth.check_all(programs, machine=ARM64_16K)
+    foreign_truth.check_all(programs, machine=PAGED[size])
+    preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{MIMALLOC['bookworm']}"}
+    threads = {f"mimalloc, {count} threads": foreign_truth.program(ARM64, "bookworm", built, count, "a", **preloaded) for count in (5, 33)}
+    foreign_truth.check_all(threads, settle, PAGED[size])
 
 
 @pytest.mark.platform("AArch64", "tags in pointers")

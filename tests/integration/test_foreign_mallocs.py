@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,14 +20,15 @@ import pytest
 import truth
 from accuracy import FLAGS, SOURCE
 from debuggers import ran
-from foreign import ARM64
+from foreign import ARM64, ARM64_64K, Machine
 
 pytestmark = pytest.mark.matrix
 
 
 @pytest.mark.platform("AArch64", "musl's oldmalloc")
+@pytest.mark.parametrize("machine", [ARM64, ARM64_64K], ids=("4 KiB", "64 KiB"))
 @pytest.mark.parametrize("version", mallocs_musl.SUITES)
-def test_oldmalloc_of_each_release(version: str, tmp_path: Path) -> None:
+def test_oldmalloc_of_each_release(machine: Machine, version: str, tmp_path: Path) -> None:
     library = foreign_mallocs.old_musl(ARM64, version) / "lib/libc.so"
     programs = {}
     for link in ("dynamic", "static"):
@@ -33,7 +36,7 @@ def test_oldmalloc_of_each_release(version: str, tmp_path: Path) -> None:
         for threads, options in ((5, "a"), (33, "a"), (3, "ab")):
             made = foreign_truth.program(ARM64, "bookworm", built, threads, options)
             programs[f"{link} {threads} {options}"] = made if link == "static" else replace(made, files=(built, library))
-    foreign_truth.check_all(programs)
+    foreign_truth.check_all(programs, machine=machine)
 
 
 @pytest.mark.platform("AArch64", "Google's tcmalloc")
@@ -108,3 +111,23 @@ def test_older_address_sanitizers_are_named(release: str, tmp_path: Path) -> Non
     found = json.loads(ran("find", "--json", str(foreign.picture(ARM64, preloaded(release, sites, "300")).core)).stdout)
     assert any("has the allocator of LLVM 14, GCC 12 or an older one" in warning for warning in found["warnings"])
     assert found["trusted"] is False
+
+
+def test_hwasan_is_named(tmp_path: Path) -> None:
+    """Its blocks are not seen, so nothing is called lost."""
+    suite, package = asan.RELEASES["llvm-18"]
+    tree = foreign.tree(ARM64, suite, ("libc6", "libgcc-s1", "libstdc++6", package), "asan-llvm-18")
+    (runtime,) = tree.glob("usr/lib/llvm-18/**/libclang_rt.hwasan-aarch64.a")
+    compiler = ["clang-19", f"--target={ARM64.triplet}", f"--sysroot={foreign_truth.tree(ARM64, 'bookworm')}", "-fsanitize=hwaddress"]
+    compiled = tmp_path / "tagged.o"
+    subprocess.run([*compiler, "-std=gnu11", "-O1", "-c", "-o", str(compiled), str(truth.PROGRAMS / "tagged.c")], check=True)
+    whole = ("-Wl,--whole-archive", str(runtime), "-Wl,--no-whole-archive", "-Wl,--export-dynamic", "-lm", "-lrt", "-lresolv")
+    # GNU ld spoils the addresses of variables with tags.
+    built = foreign_truth.compiled(ARM64, "bookworm", compiled, tmp_path / "tagged", *whole, *foreign_truth.LLD)
+    options = {"HWASAN_OPTIONS": "disable_coredump=0:handle_abort=0"}
+    made = foreign.picture(ARM64, foreign.Program(tree, ("./tagged", "own"), (built,), options))
+    said = [~int(line.split()[1], 16) for line in made.output.splitlines()[:-1]]
+    assert len({address >> 56 & 0xFF for address in said}) > 10
+    found = json.loads(ran("find", "--json", str(made.core)).stdout)
+    assert (found["trusted"], found["groups"]) == (False, [])
+    assert any(re.match("HWAddressSanitizer in tagged has an allocator that is not read, ", warning) for warning in found["warnings"])

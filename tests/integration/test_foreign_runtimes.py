@@ -168,7 +168,7 @@ def test_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.platform("AArch64", "live, in GDB", "live, in LLDB", "cores of gcore", "`count`, in GDB and by it")
+@pytest.mark.platform("AArch64", "live, in GDB", "live, in LLDB", "cores of gcore", "`count`, in GDB and by it", "`count`, in LLDB")
 def test_the_suite_inside() -> None:
     """What `make test-arm64` runs."""
     assert arm64_tests.main([]) == 0

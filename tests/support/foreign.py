@@ -1,5 +1,6 @@
-"""Cores of other machines, made by real kernels: Debian's kernel of the architecture, emulated by qemu-system, runs a program of that
-architecture with its libc until it says "ready", and dumps its core (tests/programs/foreign_init.c is the machine's first process).
+"""Cores of other machines, made by real kernels: Debian's of the architecture, or one that is built (built_kernel.py). Emulated by
+qemu-system, it runs a program of that architecture with its libc until it says "ready", and dumps its core
+(tests/programs/foreign_init.c is the machine's first process).
 
 Packages are unpacked beside the system's own (debian.py), and cores are kept beside them by the hash of all that they were made of: a
 core that was made once costs nothing any more, a new one some 10 s of emulation.
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import built_kernel
 import debian
 
 INIT = Path(__file__).resolve().parent.parent / "programs" / "foreign_init.c"
@@ -41,6 +43,7 @@ class Machine:
     memory: str = "3G"
     compiles_for: str = ""  # the triplet that the compiler's name begins with, if it is another one
     emulator: str = ""  # Debian's suite whose qemu is taken; "": what is installed
+    configuration: tuple[str, ...] = ()  # of a kernel that is built for it (built_kernel.py), in place of Debian's
 
     @property
     def compiler(self) -> str:
@@ -57,6 +60,8 @@ ARM64 = Machine(
 )
 ARM64_16K = replace(ARM64, kernel=("trixie", "linux-image-arm64-16k"))
 """The same with pages of 16 KiB."""
+ARM64_64K = replace(ARM64, kernel=built_kernel.SOURCE, configuration=built_kernel.PAGES_OF_64_KIB)
+"""The same with pages of 64 KiB, by a kernel that Debian has the sources of, but does not build."""
 ARM64_MTE = replace(ARM64, qemu=tuple("virt,mte=on" if word == "virt" else word for word in ARM64.qemu), emulator="trixie")
 """The same with the memory tagging extension, whose tags QEMU 7.2 writes to wrong places."""
 RISCV64 = Machine(
@@ -202,6 +207,8 @@ def run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: P
 
 @functools.cache
 def _kernel(machine: Machine) -> Path:
+    if machine.configuration:
+        return built_kernel.tree(machine.name, machine.compiler, machine.configuration)
     suite, package = machine.kernel
     return tree(machine, suite, [package], package, dependencies=True)
 

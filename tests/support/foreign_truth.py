@@ -23,7 +23,9 @@ from foreign import ARM64, Machine, Picture, Program
 CORES = Path(__file__).resolve().parents[2] / "cores"
 LIBCS = {"2.31": "bullseye", "2.36": "bookworm", "2.41": "trixie", "2.43": "sid"}
 """glibc by Debian suite."""
-OLDEST = {machine: "sid" if machine is foreign.RISCV64 else "bookworm" for machine in foreign.MACHINES}
+KEPT = {**{machine.name: machine for machine in foreign.MACHINES}, "arm64-64k": foreign.ARM64_64K}
+"""The machines that the cores in cores/ are of, by the names of these."""
+OLDEST = {machine: "sid" if machine is foreign.RISCV64 else "bookworm" for machine in KEPT.values()}
 """The suite that a machine's cores are of, where one is enough."""
 PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1", "libstdc++6", "libjemalloc2", "libjemalloc-dev", "musl", "musl-dev")
 OF_THEIR_TIME = {
@@ -35,7 +37,8 @@ OF_THEIR_TIME = {
 """The parts of libgcc that static programs and musl's take, and mallocs."""
 
 
-LINKER = {foreign.RISCV64: ("-fuse-ld=lld", "-B/usr/lib/llvm-19/bin")}
+LLD = ("-fuse-ld=lld", "-B/usr/lib/llvm-19/bin")
+LINKER = {foreign.RISCV64: LLD}
 """GNU ld of bookworm does not understand the objects of sid's libraries."""
 
 
@@ -125,11 +128,11 @@ def keep(name: str, made: Picture) -> None:
 
 def main(names: Sequence[str]) -> None:
     """Make the cores of cores/ that are named, or all of them."""
-    for machine in foreign.MACHINES:
-        if not names or machine.name in names:
+    for name, machine in KEPT.items():
+        if not names or name in names:
             suite, folder = OLDEST[machine], debian.cache() / machine.name
             built = compiled(machine, suite, SOURCE, folder / "truth", *FLAGS, "-O1", "-s")
-            keep(machine.name, foreign.picture(machine, program(machine, suite, built, 5)))
+            keep(name, foreign.picture(machine, program(machine, suite, built, 5)))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,10 @@ qemu-system-aarch64 qemu-system-arm
 qemu-system-riscv64 qemu-system-misc
 qemu-system-ppc64le qemu-system-ppc
 qemu-system-i386 qemu-system-x86
+bc bc
+bison bison
+flex flex
+make make
 '
 [ "${1:-}" != machines ] || needs=$needs$machines
 

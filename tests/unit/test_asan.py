@@ -221,6 +221,19 @@ def test_older_headers(image: Image) -> None:
     ]
 
 
+@pytest.mark.parametrize("tagged", [False, True])
+def test_hwasan_is_named_and_not_read(image: Image, tagged: bool) -> None:
+    """Its sizes and states are beside the chunks, 16 bytes for each, and it has pointers with tags; as LeakSanitizer alone has none."""
+    for number, count in ((2, 8), (16, 4)):
+        image.put(INFOS + 128 * number + 40, 16 * count)
+    target = image.target()
+    target.tagged = tagged
+    directory = build(target, load(target.arch))
+    assert len(directory.blocks) == 0
+    said = [problem.what.partition(":")[0] for problem in directory.problems]
+    assert said == ["HWAddressSanitizer in libasan.so.8 has an allocator that is not read, with sizes beside the chunks"] * tagged
+
+
 def test_the_twin_reads_the_same(image: Image) -> None:
     """Chunks of all sizes with random headers, whole and damaged, begun at any address."""
     rng = random.Random(7)

@@ -20,7 +20,7 @@ from findleaks.engine.load import load
 from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.graph.roots import register_words
-from findleaks.target.arch import X86_64, Arch
+from findleaks.target.arch import AARCH64, X86_64, Arch
 from findleaks.target.base import Module
 
 DATA, GUARD, AREAS, SLABS, LARGE, DONATED = 0x600000, 0x10000000, 0x10001000, 0x70000000, 0x70100000, 0x600800
@@ -360,6 +360,22 @@ def test_the_dtv_of_musl_begins_where_its_thread_says() -> None:
     struct.pack_into("<4Q", memory, 0x100, tcb, dtv, tcb, 1)
     glibc = fake.FakeTarget({0x30000000: bytes(memory)}, threads=[fake.thread(1, 0, thread_pointer=tcb)])
     assert dtv - 16 in register_words(glibc)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_donated_chunks_are_as_long_as_a_page_of_the_machine(engine: Callable[..., Engine]) -> None:
+    """ld.so gives what a file's data leaves of their last page: up to 64 KiB there, and more than one of 4 KiB."""
+    start, sizes = DATA + 0xC10, [0x40, 0xE000, 0x20]
+    memory, at, before = bytearray(0x10000), start, 1
+    for size in (*sizes, 0):
+        struct.pack_into("<2Q", memory, at - DATA, before, size | 1)
+        at, before = at + size, size | 1
+    arch = AARCH64.with_page(1 << 16)
+    modules = [Module("/lib/any.so", DATA, DATA, DATA + len(memory))]
+    target = fake.FakeTarget({DATA: bytes(memory)}, names={DATA: "/lib/any.so"}, modules=modules, arch=arch)
+    (segment,), mapped = old_heaps.find_heaps(Memory(target), engine(arch), Old(8), [])
+    assert [size for _, size, _ in segment.blocks()] == [size - 16 for size in sizes]
+    assert mapped == []
 
 
 def test_headers_that_reach_beyond_their_mapping_cost_no_more_than_their_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 """AddressSanitizer's allocator without symbols, in a library or linked in. x86-64: LLVM 12 to 19,
 GCC 11 to 16; AArch64: LLVM 16 to 18, GCC 14 to 16. Sources: see layout.py.
 
+HWAddressSanitizer, which has the same allocator with other headers, is named and not read.
+
 This module is imported for every process and only looks whether the shadow is mapped, or what
-follows the allocator's address space where that is fixed."""
+follows the allocator's address space where that is fixed, or whether pointers may have tags."""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
     """See base.Finder."""
     regions = target.regions()
     shadow = SHADOWS.get(target.arch.name, 0)
-    if not shadow or not any(holding(regions, address) for address in (shadow, *SPACE_ENDS)):
+    if not shadow or not (target.tagged or any(holding(regions, address) for address in (shadow, *SPACE_ENDS))):
         return []
     from findleaks.allocators.asan.instance import make
 

@@ -33,16 +33,21 @@ SCATTERED = {
 (SANITIZER_CAN_USE_ALLOCATOR64 in sanitizer_common/sanitizer_platform.h)."""
 
 
-class Unread(Allocator):
-    """An AddressSanitizer of another layout: it is reported, and not read."""
+# Of hwasan/hwasan_allocator.h, LLVM 18 (Metadata). Of the sanitizers with such an allocator it
+# alone has tags in pointers.
+WITH_TAGS = "an allocator that is not read, with sizes beside the chunks: its blocks are not seen"
 
-    name = NAME
+
+class Unread(Allocator):
+    """An AddressSanitizer of another layout, or HWAddressSanitizer: reported, and not read."""
+
     version = "another layout"
     granule = HEADER
 
-    def __init__(self, where: str, address: int, what: str) -> None:
+    def __init__(self, where: str, address: int, what: str, name: str = NAME) -> None:
+        self.name = name
         self.where = where
-        self.problems = [Problem(address, f"AddressSanitizer in {where} has {what}", False)]
+        self.problems = [Problem(address, f"{name} in {where} has {what}", False)]
 
     def heaps(self) -> list[Heap]:
         return []
@@ -52,6 +57,10 @@ def make(target: Target, engine: Engine) -> list[Allocator]:
     """The AddressSanitizers of a process: as a rule one."""
     found: list[Allocator] = []
     for one in locate(target, engine):
+        if one.beside:
+            if target.tagged:
+                found.append(Unread(one.image.name, one.address, WITH_TAGS, "HWAddressSanitizer"))
+            continue
         known = not older(Memory(target), one.regions)
         found.append(Asan(target, engine, one) if known else Unread(one.image.name, one.address, OLD_HEADERS))
     start = shadow(target.arch).start

@@ -43,7 +43,8 @@ SAMPLE = 64  # chunks of a class by which the headers' layout is recognised
 
 class Found(NamedTuple):
     """An allocator: its file, its variables' address there, its address space, the records of the
-    classes and the regions of those that have chunks, the array of the large chunks' headers."""
+    classes and the regions of those that have chunks, the array of the large chunks' headers.
+    `beside`: what it knows of a chunk is not in the chunk, as in other sanitizers."""
 
     image: Image
     address: int
@@ -51,6 +52,7 @@ class Found(NamedTuple):
     infos: Range
     regions: Sequence[Region]
     headers: Range
+    beside: bool
     problems: list[Problem]
 
 
@@ -77,7 +79,7 @@ def _at(memory: Memory, image: Image, address: int) -> Optional[Found]:
     problems: list[Problem] = []
     regions = list(_regions(best, space, problems))
     infos = Range(space + SPACE, space + SPACE + 8 * len(best.words))
-    return Found(image, address, space, infos, regions, _large_headers(memory, address, problems), problems)
+    return Found(image, address, space, infos, regions, _large_headers(memory, address, problems), _beside(best, regions), problems)
 
 
 class _Fit(NamedTuple):
@@ -96,9 +98,14 @@ def _fit(memory: Memory, space: int, layout: RegionInfo) -> _Fit:
     return _Fit(layout, words, sum(bool(record[1]) and _good(number, *record) for number, record in records))
 
 
+def _word(layout: RegionInfo, number: int) -> int:
+    """The first word of a class's record."""
+    return number * layout.size // 8
+
+
 def _record(words: Sequence[int], layout: RegionInfo, number: int) -> tuple[int, int, int]:
     """mapped_free_array, allocated_user and mapped_user of a class."""
-    at = number * layout.size // 8
+    at = _word(layout, number)
     return words[at + layout.free_array], words[at + layout.allocated], words[at + layout.mapped]
 
 
@@ -121,6 +128,13 @@ def _regions(fit: _Fit, space: int, problems: list[Problem]) -> Iterator[Region]
             continue
         array = Range(start + FREE_ARRAY, start + FREE_ARRAY + free_array)
         yield Region(number, start, class_size(number), start + carved, start + mapped, array)
+
+
+def _beside(fit: _Fit, regions: Sequence[Region]) -> bool:
+    """Whether most classes have 16 bytes for each chunk elsewhere (allocated_meta)."""
+    used = [one for one in regions if one.carved > one.start]
+    words = [fit.words[_word(fit.layout, one.number) + fit.layout.allocated + 1] for one in used]
+    return 2 * sum(word == (one.carved - one.start) // one.chunk * 16 for one, word in zip(used, words)) > len(used)
 
 
 def _large_headers(memory: Memory, address: int, problems: list[Problem]) -> Range:

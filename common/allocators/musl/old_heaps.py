@@ -30,7 +30,7 @@ from findleaks.target.elf import PT_LOAD
 from findleaks.target.modules import headers
 from findleaks.target.ranges import intersection, nonzero_pieces
 
-PAGE = 4096
+PAGE = 4096  # least
 _RESYNC = 1 << 20  # bytes behind a chunk of corrupt size searched for the next chunk
 LOOKED_AT = 64  # pages behind a header whose size reaches beyond the mapping
 PAGES = 256  # pages whose first words are read at once: most are inside what an earlier one begins
@@ -168,14 +168,14 @@ def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> O
 
 
 def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:
-    """Stretches in the gaps of a loaded file's data (reclaim_gaps in ldso/dynlink.c). They may
-    begin wherever a chunk can."""
-    skip = 0
+    """Stretches in the gaps of a loaded file's data (reclaim_gaps in ldso/dynlink.c): each is in
+    one page of the machine's, and may begin wherever a chunk can."""
+    skip, page = 0, memory.target.arch.page
     for piece in nonzero_pieces(memory.target, data.start, data.end):
         for chunk in engine.search(piece, 1, 2):
             if chunk < skip or (chunk + layout.overhead) % layout.align:
                 continue
-            page_end = -(-(chunk + 1) // PAGE) * PAGE
+            page_end = -(-(chunk + 1) // page) * page
             segment = walk(memory, engine, layout, chunk, chunk, min(page_end, data.end), "donated")
             if segment is not None and not segment.problems:
                 skip = segment.end
