@@ -14,6 +14,7 @@ from findleaks.engine.terms import Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.formatting import number, printable
 from findleaks.session import Session
+from findleaks.target.arch import X86_64
 from findleaks.target.ranges import holding, inside
 
 EXAMPLES = 3
@@ -250,7 +251,7 @@ def track_words(session: Session, leak: Leak) -> tuple[str, ...]:
     """The command that shows where blocks like these are allocated, for a process of this machine;
     () if it cannot. (`typable` says whether it can from here.)"""
     target = session.target
-    if not target.live or target.pid is None or target.arch.name != "x86-64" or not leak.examples:
+    if not target.live or target.pid is None or target.arch.name != X86_64.name or not leak.examples:
         return ()
     owner = session.directory.owner(leak.examples[0])
     if owner is None or owner.allocator.nested:  # not what malloc returned

@@ -22,6 +22,7 @@ from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of
 from findleaks.runtimes.v8.layout import Layout as V8
 from findleaks.runtimes.v8.layout import Underivable, derive
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
 
@@ -46,7 +47,7 @@ class Injected:
         running: RunningStub[Layout] = RunningStub(self.host, self._isolate)
         self._running, self._names = running, StackNames(running.rules, self.wanted.namer)
         target = running.target
-        if target.arch.name != "x86-64":
+        if target.arch.name != X86_64.name:
             raise TargetError(f"--inject knows x86-64 only, not {target.arch.name}: leave it out")
         self.functions = functions(target, self.wanted.function)
         steps: dict[int, int] = {}

@@ -91,7 +91,7 @@ class _TracedProcess(StoppedProcess):
 def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) -> list[str]:
     """Remove stubs that an earlier command left in a stopped process; a line for each.
     Without `host`, the target's injection host is begun if there are any."""
-    if target.pid is None or target.arch.name != "x86-64":
+    if target.pid is None or target.arch.name != X86_64.name:
         return []
     regions = target.regions()
     if not found(regions, lambda address, size: _read(target, address, size)):

@@ -19,6 +19,7 @@ from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import RAX, RBP, RDI, RIP, RSI, RSP
 from findleaks.errors import UnreadableMemory
+from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
 from findleaks.target.encoded_numbers import signed
 
@@ -29,9 +30,9 @@ MASK = (1 << 64) - 1
 def value(target: Target, function: int, *arguments: int) -> Optional[int]:
     """What the function returns for one or two arguments; None: unknown. Raises CapstoneMissing."""
     try:
-        if target.arch.name == "x86-64":
+        if target.arch.name == X86_64.name:
             return _Run(target, arguments).result(function)
-        if target.arch.name == "AArch64":
+        if target.arch.name == AARCH64.name:
             return aarch64_formula.Run(target, arguments).result(function)
         return None
     except (Unknown, UnreadableMemory):

@@ -9,6 +9,7 @@ from findleaks.disasm import aarch64, x86
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import RIP
 from findleaks.errors import UnreadableMemory
+from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
 
 _STUB = 16  # bytes of an entry of the procedure linkage table (PLT)
@@ -21,9 +22,9 @@ def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruc
         code = target.read_code(address, size)
     except UnreadableMemory:
         return iter(())
-    if target.arch.name == "AArch64":
+    if target.arch.name == AARCH64.name:
         return aarch64.instructions(code, address, partial(_is_atomic_addition, target))
-    return x86.instructions(code, address) if target.arch.name == "x86-64" else iter(())
+    return x86.instructions(code, address) if target.arch.name == X86_64.name else iter(())
 
 
 def _is_atomic_addition(target: Target, function: int) -> bool:
@@ -39,7 +40,7 @@ def resolve_stub(target: Target, address: int) -> int:
     ABI, AMD64 supplement 1.0, 5.2). Raises CapstoneMissing."""
     for one in instructions_at(target, address, _STUB):
         # AArch64: adrp x16; ldr x17, [x16, ...]; add; br x17
-        slot = one.loads if target.arch.name == "AArch64" else one.name == "jmp"
+        slot = one.loads if target.arch.name == AARCH64.name else one.name == "jmp"
         if slot and one.base == RIP and one.displacement is not None:
             try:
                 return target.word(one.displacement) or address

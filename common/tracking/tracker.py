@@ -14,6 +14,7 @@ from findleaks.counting.unwind_rules import Step
 from findleaks.debuginfo.sources import Sources
 from findleaks.errors import TargetError
 from findleaks.injection.own_memory import PAGE
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
 from findleaks.tracking.hooks import Hook, TrackingCode, hooks
@@ -58,7 +59,7 @@ class Tracker:
         running: RunningStub[RecordTable] = RunningStub(self.host)
         self._running, self.names = running, StackNames(running.rules, self._namer)
         target = running.target
-        if target.arch.name != "x86-64":
+        if target.arch.name != X86_64.name:
             raise TargetError(f"track knows x86-64 only, not {target.arch.name}")
         found, notes = hooks(target, self._patch)
         self.notes += notes

@@ -27,12 +27,13 @@ from findleaks.disasm.machine import Effect, Machine
 from findleaks.disasm.registers import GENERAL
 from findleaks.disasm.system_calls import RESTARTED, SIGRETURN, taken
 from findleaks.errors import UnreadableMemory
+from findleaks.target import arch
 from findleaks.target.base import Range, Symbol, Target, Thread
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.signal_words import SIGINFO
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 
-_MACHINES = {"x86-64": X86_64, "AArch64": AARCH64}
+_MACHINES = {arch.X86_64.name: X86_64, arch.AARCH64.name: AARCH64}
 _STUB_BYTES = 20  # of the longest stub of a procedure linkage table
 _NEAREST = 3  # frames unwound at first: most threads sleep a few calls deep in libc
 _DEEPEST = 64

@@ -21,13 +21,14 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State, Totals
+from findleaks.target.arch import AARCH64
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import intersection
 
 LARGE = "large"
 OLD_HEADERS = "the chunk headers of LLVM 11, GCC 10 or an older one: its blocks are not seen; those of GCC 11, LLVM 12 and newer ones are"
 SCATTERED = {
-    "AArch64": "the allocator of LLVM 14, GCC 12 or an older one: its blocks are not seen; those of LLVM 16, GCC 14 and newer ones are"
+    AARCH64.name: "the allocator of LLVM 14, GCC 12 or an older one: its blocks are not seen; those of LLVM 16, GCC 14 and newer ones are"
 }
 """By architecture: where older ones have SizeClassAllocator32, whose regions are anywhere
 (SANITIZER_CAN_USE_ALLOCATOR64 in sanitizer_common/sanitizer_platform.h)."""

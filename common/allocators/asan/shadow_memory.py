@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from findleaks.target.arch import Arch
+from findleaks.target.arch import AARCH64, X86_64, Arch
 from findleaks.target.base import Range
 
-SHADOWS = {"x86-64": 0x7FFF8000, "AArch64": 1 << 36}
+SHADOWS = {X86_64.name: 0x7FFF8000, AARCH64.name: 1 << 36}
 """By architecture: kDefaultShadowOffset64, kAArch64_ShadowOffset64 (compiler-rt/lib of LLVM 12 to
 19: asan/asan_mapping.h). The shadow begins there: one byte for eight of the address space."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from findleaks.allocators.tcmallocs.page_map import ADDRESS_BITS, WORD, PageMapLayout
-from findleaks.target.arch import Arch
+from findleaks.target.arch import AARCH64, X86_64, Arch
 
 CLASSES = 128  # common.h, kClassSizesMax
 MAX_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
@@ -124,5 +124,5 @@ LAYOUTS = tuple(Layout(shift, *build) for build in BUILDS for shift in SHIFTS)
 
 def layouts_of(arch: Arch) -> list[Layout]:
     """Those of a machine. Of another one's, parts of the page map may look right by chance."""
-    bits = ADDRESS_BITS if arch.name in ("x86-64", "AArch64") else 64
+    bits = ADDRESS_BITS if arch.name in (X86_64.name, AARCH64.name) else 64
     return [layout for layout in LAYOUTS if layout.address_bits == bits]

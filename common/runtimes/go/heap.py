@@ -18,6 +18,7 @@ from findleaks.allocators.bulk import pointing, records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
+from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import holding, nonzero_pieces
 
@@ -27,7 +28,7 @@ TABLE = 8 << 22  # bytes of the table of arenas
 
 # By architecture, what is added to an address before it is divided by ARENA to give its entry (less
 # arenaBaseOffset).
-OFFSETS = {"x86-64": 1 << 47, "AArch64": 0}
+OFFSETS = {X86_64.name: 1 << 47, AARCH64.name: 0}
 
 # Offset of the spans in a heapArena: since 1.22; behind the bitmap of 1.20 and 1.21 and its
 # noMorePtrs; behind that of 1.19 and before.

@@ -17,12 +17,13 @@ from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import NONE, Instruction, is_call_or_jump
 from findleaks.disasm.registers import RIP
+from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Region, Symbol, Target
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import holding, nonzero_pieces
 
-ARCHITECTURES = ("x86-64", "AArch64")
+ARCHITECTURES = (X86_64.name, AARCH64.name)
 
 FAR = 0x100  # offsets from here on are in the large isolate, others in the implementer or a vector
 LONGEST = 512  # bytes of a function that are read
@@ -106,7 +107,7 @@ def _derived(target: Target, counter: Symbol) -> Layout:
     key, tls = _current(target)
     if not key and not tls:
         raise Underivable(f"v8::Isolate::GetCurrent is {OTHER}")
-    if key and target.arch.name == "AArch64":
+    if key and target.arch.name == AARCH64.name:
         raise Underivable("isolates are not found in AArch64's thread-specific data, where V8 keeps them up to Node 18")
     resets = (one.name == "mov" and one.immediate is not None and one.displacement == level for one in code_of(target, SEAL))
     return Layout(implementer, following, level, blocks, count, size, handles, key, tls, not any(resets))
