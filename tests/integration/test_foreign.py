@@ -36,12 +36,7 @@ def check_warnings(warnings: list[str]) -> None:
     assert NO_FILES.fullmatch(warnings[0]), warnings
 
 
-@pytest.mark.platform("AArch64", "cores, on the command line")
-@pytest.mark.platform("i386", "cores, on the command line")
-@pytest.mark.platform("ARM", "cores, on the command line")
-@pytest.mark.platform("RISC-V", "cores, on the command line")
-@pytest.mark.platform("PowerPC64", "cores, on the command line")
-@pytest.mark.platform("s390x", "cores, on the command line")
+@pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "cores, on the command line")
 @pytest.mark.platform("i386", "glibc", of="2.36")
 @pytest.mark.platform("ARM", "glibc", of="2.36")
 @pytest.mark.platform("RISC-V", "glibc", of="2.43")

@@ -35,12 +35,7 @@ DAMAGE = {
 """What is done, and what findleaks must say was written."""
 
 
-@pytest.mark.platform("AArch64", "heap damage, C++ types, headers")
-@pytest.mark.platform("i386", "heap damage, C++ types, headers")
-@pytest.mark.platform("ARM", "heap damage, C++ types, headers")
-@pytest.mark.platform("RISC-V", "heap damage, C++ types, headers")
-@pytest.mark.platform("PowerPC64", "heap damage, C++ types, headers")
-@pytest.mark.platform("s390x", "heap damage, C++ types, headers")
+@pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "heap damage, C++ types, headers")
 @pytest.mark.matrix
 @MACHINES
 def test_damage(machine: Machine, tmp_path: Path) -> None:
@@ -54,12 +49,7 @@ def test_damage(machine: Machine, tmp_path: Path) -> None:
         damage.check(damage.story(made.output), scenario, DAMAGE[scenario], "--sysroot", str(made.root), str(made.core))
 
 
-@pytest.mark.platform("AArch64", "heap damage, C++ types, headers")
-@pytest.mark.platform("i386", "heap damage, C++ types, headers")
-@pytest.mark.platform("ARM", "heap damage, C++ types, headers")
-@pytest.mark.platform("RISC-V", "heap damage, C++ types, headers")
-@pytest.mark.platform("PowerPC64", "heap damage, C++ types, headers")
-@pytest.mark.platform("s390x", "heap damage, C++ types, headers")
+@pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "heap damage, C++ types, headers")
 @pytest.mark.matrix
 @MACHINES
 def test_headers_of_a_program_s_own(machine: Machine, tmp_path: Path) -> None:
@@ -72,12 +62,7 @@ def test_headers_of_a_program_s_own(machine: Machine, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.platform("AArch64", "heap damage, C++ types, headers")
-@pytest.mark.platform("i386", "heap damage, C++ types, headers")
-@pytest.mark.platform("ARM", "heap damage, C++ types, headers")
-@pytest.mark.platform("RISC-V", "heap damage, C++ types, headers")
-@pytest.mark.platform("PowerPC64", "heap damage, C++ types, headers")
-@pytest.mark.platform("s390x", "heap damage, C++ types, headers")
+@pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "heap damage, C++ types, headers")
 @pytest.mark.matrix
 @MACHINES
 def test_types(machine: Machine, tmp_path: Path) -> None:

@@ -35,12 +35,7 @@ def word(machine: Machine) -> int:
     return 4 if machine in (foreign.I386, foreign.ARMHF) else 8
 
 
-@pytest.mark.platform("AArch64", "variables, containers and their owners")
-@pytest.mark.platform("i386", "variables, containers and their owners")
-@pytest.mark.platform("ARM", "variables, containers and their owners")
-@pytest.mark.platform("RISC-V", "variables, containers and their owners")
-@pytest.mark.platform("PowerPC64", "variables, containers and their owners")
-@pytest.mark.platform("s390x", "variables, containers and their owners")
+@pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "variables, containers and their owners")
 @pytest.mark.matrix
 @MACHINES
 def test_what_c_programs_keep(machine: Machine, tmp_path: Path) -> None:
@@ -51,12 +46,7 @@ def test_what_c_programs_keep(machine: Machine, tmp_path: Path) -> None:
     check_c(said(made.output), asked("--limit", "0", *where(made, built)), word(machine))
 
 
-@pytest.mark.platform("AArch64", "variables, containers and their owners")
-@pytest.mark.platform("i386", "variables, containers and their owners")
-@pytest.mark.platform("ARM", "variables, containers and their owners")
-@pytest.mark.platform("RISC-V", "variables, containers and their owners")
-@pytest.mark.platform("PowerPC64", "variables, containers and their owners")
-@pytest.mark.platform("s390x", "variables, containers and their owners")
+@pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "variables, containers and their owners")
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", [("-g", "-O1"), ("-O2", "-s")], ids=["debug", "stripped"])
 @MACHINES

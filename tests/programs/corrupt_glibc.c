@@ -113,7 +113,7 @@ static void story(void) {
         made = own(0, USABLE);
         block("before", made, "in-use");
         scribble(made, USABLE, "text");
-        memset(made + USABLE, 0xff, sizeof(size_t)); /* by the address of the last block: it stands in front of top */
+        memset(made + USABLE, 0xff, sizeof(size_t)); /* by the address of the last block: it is in front of top */
         wrote(made + USABLE, sizeof(size_t), "pattern");
         say("damage %#lx 8\n", (unsigned long)(made + USABLE));
     } else if (!strcmp(scenario, "mapped")) {

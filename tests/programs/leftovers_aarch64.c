@@ -13,7 +13,7 @@
 enum { MOST = 48 };
 
 struct left {
-    uintptr_t hidden[MOST]; /* complements of addresses: none stands in memory */
+    uintptr_t hidden[MOST]; /* complements of addresses: none is in memory */
     volatile long begun, over;
     long fd;
 };

@@ -111,8 +111,8 @@ def marked(folder: Path = ROOT / "tests") -> Iterator[Proof]:
 
 
 def _proofs(words: Sequence[str], more: dict[str, str]) -> Iterator[Proof]:
-    architecture, *rows = words
-    return (Proof(architecture, row, more.get("of", "")) for row in rows)
+    architectures, *rows = words
+    return (Proof(architecture, row, more.get("of", "")) for architecture in architectures.split(", ") for row in rows)
 
 
 class Recorder:

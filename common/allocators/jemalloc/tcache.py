@@ -5,6 +5,7 @@ at lower addresses. jemalloc's own block holds the stacks, so they are no refere
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -194,11 +195,12 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
     """Set the caches' threads: the one with the next pointer on that side where static storage has
     its pointer. Adds a cache's copy of parts of the tree (rtree_ctx: pairs of a leaf's
     first address and the leaf) to its own memory."""
-    known = [(static_storage(memory.arch, thread.thread_pointer, TLS), thread) for thread in threads if thread.thread_pointer]
+    known = sorted((thread.thread_pointer, thread.tid) for thread in threads if thread.thread_pointer)
+    pointers, above = [pointer for pointer, _ in known], memory.arch.variables_above
     for cache in caches:
-        near = [(abs(thread.thread_pointer - cache.address), thread.tid) for (low, high), thread in known if low <= cache.address < high]
-        if near:
-            cache.tid = min(near)[1]
+        at = bisect_right(pointers, cache.address) - 1 if above else bisect_left(pointers, cache.address)
+        if 0 <= at < len(known) and abs(pointers[at] - cache.address) < TLS:
+            cache.tid = known[at][1]
         start, end = storage(memory, cache)
         for base, words in memory.scan(start, end):
             if leaves.keys() & words:
