@@ -43,7 +43,7 @@ def held_by_a_native_word(block: int, core: Path, picture: evidence.Picture) -> 
     """Whether `refs` and a scan of the core's bytes name the same word outside the Java heap, which is all that the program writes."""
     scanned = {word.address for word in picture.words(block, block + 16)}
     references = json.loads(debuggers.findleaks("refs", "--json", "--limit", "0", hex(block), str(core)))["references"]
-    native = [one for one in references if one["live"] and "Java heap" not in one["from"]["text"]]
+    native = [one for one in references if one["live"] and "Java heap" not in debuggers.place(one)]
     return any((int(one["address"], 16) if "address" in one else None) in scanned for one in native)
 
 
@@ -70,9 +70,9 @@ def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
     assert reported["totals"]["definite"]["blocks"] >= 0.9 * MADE["forgotten"]
     lost = [address for group in reported["groups"] for address in group["examples"] if truth.get(address) == "forgotten"]
     answer = json.loads(debuggers.findleaks("refs", "--json", lost[0], core))
-    assert answer["references"] and answer["live"] == 0
-    assert all("; Java heap of the JVM, in eden" in row["from"]["text"] and not row["live"] for row in answer["references"])
-    assert all(row["from"]["text"].endswith(": dead") for row in answer["references"])
+    in_eden = [place for place in map(debuggers.place, answer["references"]) if "; Java heap of the JVM, in eden" in place]
+    assert in_eden and all(place.endswith(": dead") for place in in_eden)
+    assert answer["live"] == 0
 
 
 @pytest.mark.matrix

@@ -52,8 +52,9 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
         core = str(program.kernel_core())
     lost = exact(debuggers.findleaks("blocks", "--json", core), said)
     answers = [json.loads(debuggers.findleaks("refs", "--json", address, core)) for address in lost[:: len(lost) // 3]]
-    assert not any(row["live"] for answer in answers for row in answer["references"] if "; V8's heap" in row["from"]["text"])
-    places = [row["from"]["text"] for answer in answers for row in answer["references"]]
+    references = [reference for answer in answers for reference in answer["references"]]
+    places = [debuggers.place(reference) for reference in references]
+    assert not any(reference["live"] for reference, place in zip(references, places, strict=True) if "; V8's heap" in place)
     # Also one that V8 has freed.
     assert any("; V8's heap, a chunk " in place and place.endswith(", where no object is: dead") for place in places)
     reported = json.loads(debuggers.findleaks("find", "--json", core))["totals"]

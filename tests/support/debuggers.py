@@ -13,10 +13,10 @@ import subprocess
 import tempfile
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Optional
+from typing import Any, Optional
 
 import commandline
 
@@ -62,6 +62,12 @@ def ran(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
     if check and done.returncode:
         raise RuntimeError(f"findleaks {' '.join(words)} ended with {done.returncode}: {done.stderr}")
     return done
+
+
+def place(reference: Mapping[str, Any]) -> str:
+    """Where a reference of `refs --json` stands, as the command describes it: in memory, or in a register of a thread."""
+    in_register = f"register {reference.get('register')} of thread {reference.get('thread')}"
+    return str(reference["from"]["text"]) if "from" in reference else in_register
 
 
 def _run(words: Sequence[str], given: str, **more: str) -> str:
