@@ -16,7 +16,7 @@ from findleaks.libc.thread_local import control_block
 from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
 from findleaks.target.elf import PT_TLS
-from findleaks.target.modules import headers
+from findleaks.target.modules import module_headers
 from findleaks.target.ranges import holding, inside
 from findleaks.unwind.stacks import own_function
 
@@ -126,7 +126,7 @@ def static_tls(target: Target) -> Optional[int]:
     _dl_determine_tlsoffset). Modules loaded later count too, though most have theirs elsewhere."""
     found = []
     for module in target.modules():
-        head = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
+        head = module_headers(target, module)
         if head is None:
             return None
         found += [(segment.memsz, max(segment.align, 1)) for segment in head[1] if segment.type == PT_TLS]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from findleaks.errors import UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module, Range, Target
-from findleaks.target.modules import headers
+from findleaks.target.modules import module_headers
 from findleaks.target.ranges import inside, merged
 
 _PT_INTERP, _PT_GNU_RELRO = 3, 0x6474E552
@@ -42,7 +42,7 @@ def find_type_ranges(target: Target) -> TypeRanges:
     code: list[Range] = []
     known = []
     for module in target.modules():
-        found = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
+        found = module_headers(target, module)
         if found is not None:
             _by_segments(target, module, found[0], found[1], tables, code)
             known.append(Range(module.start, module.end))

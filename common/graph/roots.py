@@ -14,7 +14,7 @@ from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.elf import PF_W, PT_LOAD
-from findleaks.target.modules import headers
+from findleaks.target.modules import module_headers
 from findleaks.target.ranges import merged, region_index, subtract
 from findleaks.target.tags import untagged_word
 
@@ -60,7 +60,7 @@ def page_beginnings(target: Target) -> list[Range]:
     makes it: musl's malloc takes it for its heap where it can be written."""
     regions, found = target.regions(), []
     for module in target.modules():
-        parsed = headers(target.read, module.start, module.end - module.start)
+        parsed = module_headers(target, module)
         loads = [segment for segment in parsed[1] if segment.type == PT_LOAD] if parsed else []
         starts = [segment.vaddr + module.bias for segment in loads if segment.flags & PF_W]
         spans = []

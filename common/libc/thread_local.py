@@ -16,7 +16,7 @@ from findleaks.libc.stacks import musl_pthread
 from findleaks.target.arch import Arch
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.elf import PT_TLS, Segment
-from findleaks.target.modules import headers
+from findleaks.target.modules import module_headers
 from findleaks.target.words import word_at, words_at
 
 LINK_MAP = 200  # words of a struct link_map that are read: it has 145 in 2.36
@@ -106,7 +106,7 @@ def _templates(target: Target) -> Iterator[_Template]:
 
 
 def _segment(target: Target, module: Module) -> list[Segment]:
-    head = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
+    head = module_headers(target, module)
     return [segment for segment in head[1] if segment.type == PT_TLS and segment.memsz][:1] if head is not None else []
 
 

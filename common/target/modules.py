@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.arch import ARCHES, Arch
-from findleaks.target.base import Module, Range, Region
+from findleaks.target.base import Mapped, Module, Range, Region
 from findleaks.target.files import Place, state
 from findleaks.target.notes import Mapping
 from findleaks.target.ranges import holding, merged
@@ -64,7 +64,7 @@ def supported_arch(head: elf.Header, what: str) -> Arch:
 
 def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Optional[tuple[elf.Header, list[elf.Segment], bytes]]:
     """ELF header, program headers and first page of the image at `start`; None if there is none."""
-    size = min(_HEADERS, available)
+    size = min(_HEADERS, max(available, 0))
     try:
         page = read(start, size)
         if page[:4] != b"\x7fELF":
@@ -76,6 +76,13 @@ def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Op
         return head, elf.segments(page, head), page
     except (UnreadableMemory, elf.ElfError):
         return None
+
+
+def module_headers(target: Mapped, module: Module) -> Optional[tuple[elf.Header, list[elf.Segment]]]:
+    """ELF header and program headers of a loaded module; None where its first page is not in the
+    target, or is something else."""
+    found = headers(target.read, module.start, module.end - module.start)
+    return found[:2] if found is not None else None
 
 
 def image(read: Callable[[int, int], bytes], mapping: Mapping, mappings: Sequence[Mapping], machine: int, page: int) -> Optional[Image]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Mapped, Module
 from findleaks.target.encoded_numbers import signed
-from findleaks.target.modules import headers
+from findleaks.target.modules import module_headers
 from findleaks.unwind import ehabi
 from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.ehabi import LR, SP, ExceptionTable
@@ -166,7 +166,7 @@ class ArmRows:
 
     def _entry(self, module: Module) -> int:
         if module.start not in self._entries:
-            found = headers(self._target.read, module.start, module.end - module.start)
+            found = module_headers(self._target, module)
             entry = found[0].entry & self._target.arch.code_bits if found else 0
             self._entries[module.start] = entry + module.bias if entry else module.end
         return self._entries[module.start]

@@ -18,7 +18,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Mapped, Module, Range
 from findleaks.target.elf import PT_GNU_EH_FRAME
 from findleaks.target.encoded_numbers import sleb128, uleb128
-from findleaks.target.modules import headers
+from findleaks.target.modules import module_headers
 
 MAX_ENTRY_BYTES = 1 << 16  # of one entry; a longer one is malformed
 MAX_REMEMBERED_ROWS = 32  # on the stack of DW_CFA_remember_state
@@ -174,7 +174,7 @@ class FrameTable:
         return Bytes(self.target.read(address, size), address, self.target.arch.word, self.target.arch.byteorder)
 
     def _open(self) -> None:
-        found = headers(self.target.read, self.module.start, self.module.end - self.module.start)
+        found = module_headers(self.target, self.module)
         segment = next((s for s in found[1] if s.type == PT_GNU_EH_FRAME), None) if found else None
         if segment is None:
             return

@@ -16,7 +16,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Mapped, Module
 from findleaks.target.elf import PT_ARM_EXIDX
 from findleaks.target.encoded_numbers import sleb128_bytes, uleb128
-from findleaks.target.modules import headers
+from findleaks.target.modules import module_headers
 from findleaks.unwind.cfi import Malformed, Row, Rule
 
 SP, LR, PC = 13, 14, 15
@@ -68,7 +68,7 @@ class ExceptionTable:
     def __init__(self, target: Mapped, module: Module) -> None:
         self._target = target
         self._start = self._count = 0
-        found = headers(target.read, module.start, module.end - module.start)
+        found = module_headers(target, module)
         segment = next((s for s in found[1] if s.type == PT_ARM_EXIDX), None) if found else None
         if segment is not None:
             self._start = segment.vaddr + module.bias & target.arch.mask

@@ -27,7 +27,7 @@ from findleaks.errors import Interrupted
 from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.elf import PT_LOAD
-from findleaks.target.modules import headers
+from findleaks.target.modules import module_headers
 from findleaks.target.ranges import intersection, nonzero_pieces
 
 PAGE = 4096  # least
@@ -109,7 +109,7 @@ def _segments(target: Target, image: Image) -> Sequence[Range]:
     """The data in the file's segments. Where ld.so's leave a gap, which are up to 64 KiB on most
     machines, the kernel may have mapped a heap."""
     module, page = image.module, target.arch.page
-    head = headers(target.read, module.start, module.end - module.start)
+    head = module_headers(target, module)
     if head is None:
         return image.data
     loads = [one for one in head[1] if one.type == PT_LOAD and one.memsz]

@@ -17,7 +17,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.base import Runtime
 from findleaks.target import elf
 from findleaks.target.base import Module, Target
-from findleaks.target.modules import headers
+from findleaks.target.modules import module_headers
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
@@ -37,7 +37,7 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
 
 def _has_note(target: Target, module: Module) -> bool:
-    found = headers(target.read, module.start, module.end - module.start) if module.end > module.start else None
+    found = module_headers(target, module)
     for segment in found[1] if found is not None else ():
         if segment.type == elf.PT_NOTE and 0 < segment.filesz <= MAX_NOTE:
             try:
