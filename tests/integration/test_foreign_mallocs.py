@@ -118,7 +118,13 @@ def test_hwasan_is_named(tmp_path: Path) -> None:
     suite, package = asan.RELEASES["llvm-18"]
     tree = foreign.tree(ARM64, suite, ("libc6", "libgcc-s1", "libstdc++6", package), "asan-llvm-18")
     (runtime,) = tree.glob("usr/lib/llvm-18/**/libclang_rt.hwasan-aarch64.a")
-    compiler = ["clang-19", f"--target={ARM64.triplet}", f"--sysroot={foreign_truth.tree(ARM64, 'bookworm')}", "-fsanitize=hwaddress"]
+    compiler = [
+        "clang-19",
+        *foreign.ANYWHERE,
+        f"--target={ARM64.triplet}",
+        f"--sysroot={foreign_truth.tree(ARM64, 'bookworm')}",
+        "-fsanitize=hwaddress",
+    ]
     compiled = tmp_path / "tagged.o"
     subprocess.run([*compiler, "-std=gnu11", "-O1", "-c", "-o", str(compiled), str(truth.PROGRAMS / "tagged.c")], check=True)
     whole = ("-Wl,--whole-archive", str(runtime), "-Wl,--no-whole-archive", "-Wl,--export-dynamic", "-lm", "-lrt", "-lresolv")

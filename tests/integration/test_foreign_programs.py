@@ -68,7 +68,7 @@ def test_headers_of_a_program_s_own(machine: Machine, tmp_path: Path) -> None:
 def test_types(machine: Machine, tmp_path: Path) -> None:
     """Every block has the type that the program says; see test_types.py."""
     suite, program, library = foreign_truth.OLDEST[machine], tmp_path / "prog", tmp_path / "libshape.so"
-    compiler = [machine.compiler.removesuffix("gcc") + "g++", "-O2", "-static-libstdc++", "-static-libgcc", "-Wno-psabi"]
+    compiler = [machine.compiler.removesuffix("gcc") + "g++", *foreign.ANYWHERE, "-O2", "-static-libstdc++", "-static-libgcc", "-Wno-psabi"]
     subprocess.run([*compiler, "-shared", "-fPIC", truth.PROGRAMS / "types_library.cpp", "-o", library], check=True)
     link = [f"-L{tmp_path}", "-lshape", "-Wl,-rpath,$ORIGIN"]
     subprocess.run([*compiler, truth.PROGRAMS / "types_classes.cpp", "-o", program, *link], check=True)

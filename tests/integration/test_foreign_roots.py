@@ -53,7 +53,9 @@ def test_what_c_programs_keep(machine: Machine, tmp_path: Path) -> None:
 def test_containers(machine: Machine, flags: tuple[str, ...], tmp_path: Path) -> None:
     compiler, built = machine.compiler.removesuffix("gcc") + "g++", tmp_path / "roots_maps"
     static = ("-static-libstdc++", "-static-libgcc", "-Wno-psabi")
-    subprocess.run([compiler, *flags, *static, "-o", str(built), str(truth.PROGRAMS / "roots_maps.cpp"), "-pthread"], check=True)
+    subprocess.run(
+        [compiler, *foreign.ANYWHERE, *flags, *static, "-o", str(built), str(truth.PROGRAMS / "roots_maps.cpp"), "-pthread"], check=True
+    )
     made = picture(machine, built, ELEMENTS)
     check = check_maps if word(machine) == 8 else check_containers
     check(said(made.output), "-g" in flags, *where(made, built))

@@ -84,7 +84,7 @@ def test_node(version: str) -> None:
 def test_spaces_of_v8(version: str, tmp_path: Path) -> None:
     """Of two isolates, each space has the bytes that V8 says; the read-only one, which they share, is of two pages since 22."""
     node, addon, script = Path(nodes.on_arm(version)), tmp_path / "spaces.node", truth.PROGRAMS / "node_spaces.js"
-    subprocess.run([ARM64.compiler, *nodespaces.FLAGS, "-o", addon, truth.PROGRAMS / "node_spaces.c"], check=True)
+    subprocess.run([ARM64.compiler, *foreign.ANYWHERE, *nodespaces.FLAGS, "-o", addon, truth.PROGRAMS / "node_spaces.c"], check=True)
     made = run_by("./node", script, "1", files=(node, addon), options=("--expose-gc",))
     found = runtime(made, "--only", "node", "--no-native", "--exe", str(node))
     (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")

@@ -13,10 +13,12 @@ import hashlib
 import io
 import json
 import lzma
+import os
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +29,10 @@ import debian
 INIT = Path(__file__).resolve().parent.parent / "programs" / "foreign_init.c"
 PATIENCE = 1800
 """Seconds for a machine with all its programs, on however busy a host."""
+ANYWHERE = (f"-ffile-prefix-map={INIT.parents[2]}=.",)
+"""For compilers: debug information does not say where this tree is, so that the cores of one copy of it serve another."""
+UNUSED_DAYS = 7
+"""Cores that no test has asked for in so many days are removed."""
 
 
 @dataclass(frozen=True)
@@ -147,13 +153,22 @@ def pictures(machine: Machine, programs: Mapping[str, Program]) -> dict[str, Pic
         with debian.locked(debian.cache() / machine.name / "cores"):
             wanted = {name: one for name, one in programs.items() if one.tree == root and not kept[name].exists()}
             if wanted:
+                _remove_unused(machine)
                 with tempfile.TemporaryDirectory(dir=debian.cache() / machine.name) as folder:
                     for name in run(machine, root, wanted, Path(folder)):
                         (Path(folder) / "work" / name).rename(kept[name])
     missing = [name for name in programs if not kept[name].exists()]
     if missing:
         raise RuntimeError(f"emulated programs that did not get ready: {missing}")
+    for folder in kept.values():
+        os.utime(folder)
     return {name: Picture(kept[name] / "core", (kept[name] / "stdout").read_text(), one.tree) for name, one in programs.items()}
+
+
+def _remove_unused(machine: Machine) -> None:
+    for folder in (debian.cache() / machine.name / "cores").iterdir():
+        if folder.is_dir() and time.time() - folder.stat().st_mtime > UNUSED_DAYS * 86_400:
+            shutil.rmtree(folder)
 
 
 def picture(machine: Machine, program: Program) -> Picture:

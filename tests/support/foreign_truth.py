@@ -18,7 +18,7 @@ import evidence
 import foreign
 import truth
 from accuracy import FLAGS, SOURCE, Settle, own_files
-from foreign import ARM64, Machine, Picture, Program
+from foreign import ANYWHERE, ARM64, Machine, Picture, Program
 
 CORES = Path(__file__).resolve().parents[2] / "cores"
 LIBCS = {"2.31": "bullseye", "2.36": "bookworm", "2.41": "trixie", "2.43": "sid"}
@@ -51,7 +51,7 @@ def compiled(machine: Machine, suite: str, source: Path, output: Path, *flags: s
     """A program for glibc of that suite. It may be there already: the same command makes the same bytes."""
     root, triplet = tree(machine, suite), machine.triplet
     folders = [root / "usr/lib" / triplet, root / "lib" / triplet]
-    command = [machine.compiler, f"--sysroot={root}", *flags, "-o", str(output), str(source), "-pthread", "-ldl"]
+    command = [machine.compiler, f"--sysroot={root}", *ANYWHERE, *flags, "-o", str(output), str(source), "-pthread", "-ldl"]
     command += [f"-B{folder}" for folder in folders] + [f"-L{folder}" for folder in folders]
     if any(flag.startswith("-static") for flag in flags):
         command += LINKER.get(machine, ())
@@ -66,7 +66,7 @@ def compiled_for_musl(machine: Machine, suite: str, source: Path, output: Path, 
     triplet = machine.triplet.replace("-gnu", "-musl")
     libraries = root / "usr/lib" / triplet
     (gcc,) = root.glob(f"usr/lib/gcc/{machine.compiles_for or machine.triplet}/*")
-    command = [machine.compiler, *FLAGS, "-nostdinc", "-nostdlib", "-isystem", str(root / "usr/include" / triplet)]
+    command = [machine.compiler, *ANYWHERE, *FLAGS, "-nostdinc", "-nostdlib", "-isystem", str(root / "usr/include" / triplet)]
     command += ["-isystem", str(gcc / "include"), *(("-O2", "-static", "-no-pie", "-fno-pie") if static else ("-O1", "-fPIE", "-pie"))]
     command += LINKER.get(machine, ())
     # Atomic operations of libgcc's ask glibc what the processor has.
