@@ -133,7 +133,7 @@ setup(
             "wheel",
         ],
     },
-    entry_points={"console_scripts": ["findleaks = findleaks.cli:main"]},
+    entry_points={"console_scripts": ["findleaks = findleaks.cli:run"]},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Environment :: Console",

@@ -1,7 +1,5 @@
 """Entry point of `python -m findleaks`."""
 
-import sys
+from findleaks.cli import run
 
-from findleaks.cli import main
-
-sys.exit(main())
+run()

@@ -107,6 +107,6 @@ def _append_finder(finder: LibraryFinder) -> None:
 
 if __name__ == "__main__":
     install()
-    from findleaks.cli import main
+    from findleaks.cli import run
 
-    sys.exit(main())
+    run()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-SLICE = 1 << 20  # blocks the C kernel visits between two checks for Ctrl-C: some 50 ms
+SLICE = 1 << 20  # blocks that a thread of the C kernel visits between two checks for Ctrl-C: 50 ms
 PURE_SLICE = 1 << 15  # the same for the engine in Python
 MAX_READS = 5  # most reads of a live process while allocator data is inconsistent
 PAUSE = 0.003  # seconds that the process runs between two reads
@@ -282,8 +282,8 @@ class Session:
 
     @property
     def budget(self) -> int:
-        """Blocks that the engine visits between two checks for Ctrl-C."""
-        return PURE_SLICE if self.engine.name == "pure" else SLICE
+        """Blocks that the engine visits between two checks for Ctrl-C: more threads, more blocks."""
+        return PURE_SLICE if self.engine.name == "pure" else SLICE * min(self.engine.threads, 4)
 
     def computed(self, tree: Dominators, phase: str) -> Dominators:
         """`tree`, computed, with progress and checks for Ctrl-C."""

@@ -114,9 +114,9 @@ def build(target: Target, engine: Engine) -> Directory:
             if not allocator.nested:
                 taken = merged([*taken, *(Range(heap.start, heap.end) for heap, _ in found)])
     granule = min((allocator.granule for allocator in allocators), default=2 * target.arch.word)
-    blocks = engine.blocks(target.arch, granule)
     problems: list[Problem] = []
     tree = nest(heaps, problems)
+    blocks = engine.blocks(target.arch, granule, sum(node.heap.end - node.heap.start for node in tree))
     for node in tree:
         walk(node, blocks, engine, target, problems)
     blocks.seal()

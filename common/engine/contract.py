@@ -187,6 +187,10 @@ class Graph(Protocol):
         """Kind of every block, one byte each ('B'), by index."""
         ...
 
+    def has_kind(self, kind: Kind, number: int) -> bool:
+        """Whether at least so many blocks are of this kind: quicker to see than `totals`."""
+        ...
+
     def totals(self, kind: Kind) -> Totals: ...
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
@@ -246,9 +250,11 @@ class Graph(Protocol):
 class Engine(Protocol):
     name: str  # "kernel" | "pure"
     arch: Arch
+    threads: int  # that it runs on
 
-    def blocks(self, arch: Arch, granule: int) -> Blocks:
-        """`granule` divides every block address: 16 on 64-bit glibc, 8 or 4 elsewhere."""
+    def blocks(self, arch: Arch, granule: int, heap_bytes: int = 0) -> Blocks:
+        """`granule` divides every block address: 16 on 64-bit glibc, 8 or 4 elsewhere. Space is
+        reserved for the blocks of `heap_bytes` of heap (0: as they come)."""
         ...
 
     def graph(

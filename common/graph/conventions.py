@@ -126,7 +126,7 @@ def learn_conventions(
     """Find and apply conventions of a marked graph made with Heuristic.AUTO. If there are none, and
     one of memcheck's heuristics explains most of a sample, nothing is changed, but `heuristics`
     names it: build the graph again with it."""
-    if graph.totals(Kind.POSSIBLE).blocks < MIN_BLOCKS:
+    if not graph.has_kind(Kind.POSSIBLE, MIN_BLOCKS):
         return NO_CONVENTIONS
 
     def report(part: float = 0.0) -> None:

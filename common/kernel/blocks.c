@@ -6,13 +6,18 @@
 #include <stdlib.h>
 
 #define LIKELY_BLOCK 64u /* bytes: of most programs' blocks the mean is more */
+#define MAX_RESERVED (UINT64_C(1) << 28) /* blocks */
 #define CHUNK (1u << 12) /* blocks added up together: their sizes and marks fit the first cache */
+#define ADDED (1u << 17) /* blocks that a thread adds up at a time */
+#define SUMMED (1u << 13) /* blocks whose totals are kept together */
+#define STATES (METADATA + 1)
+#define MARKS (INDIRECT + 1)
 
 API void fl_blocks_free(blocks *b) {
     drop_spares(b);
     for (uint64_t place = 0; place < UINT64_C(1) << (64 - b->hash_shift); place++)
         free(b->tables[place].slots);
-    FREE_ALL(b->tables, b->sizes, b->states, b->samples.items, b->bigs.items, b->jumps.items, b);
+    FREE_ALL(b->tables, b->sizes, b->states, b->sums, b->samples.items, b->bigs.items, b->jumps.items, b);
 }
 
 /* `threads`: how many calls on these blocks may run on, at most MOST_THREADS; 1: no others. */
@@ -123,28 +128,21 @@ int grow_blocks(blocks *b) {
     return DONE;
 }
 
-/* Have space for the blocks of a large heap, of which `start` to `end` is about to be walked. It
- * would be moved often as it grew, and first used in small pages. Of what is not used in the end,
- * nothing is ever in memory. */
-void reserve_blocks(blocks *b, uint64_t start, uint64_t end) {
-    uint64_t likely = (end - start) / LIKELY_BLOCK, capacity = b->count + likely;
-    capacity = capacity < MAX_BLOCKS ? capacity : MAX_BLOCKS;
-    if (likely / 2 <= b->capacity - b->count || capacity <= b->capacity || likely * sizeof *b->sizes < LARGE_ARRAY)
+/* Have space for the blocks of so many bytes of heap, in huge pages; before any is appended. Arrays
+ * that grow would be moved often, in small pages. What is not used is never in memory. */
+API void fl_reserve(blocks *b, uint64_t bytes) {
+    uint64_t likely = bytes / LIKELY_BLOCK;
+    likely = likely < MAX_RESERVED ? likely : MAX_RESERVED;
+    if (b->capacity || likely * sizeof *b->sizes < LARGE_ARRAY)
         return;
-    uint32_t *sizes = alloc_large(capacity * sizeof *sizes);
-    uint8_t *states = alloc_large(capacity * sizeof *states);
-    if (!sizes || !states) { /* they grow as they can */
-        FREE_ALL(sizes, states);
-        return;
+    b->sizes = alloc_large(likely * sizeof *b->sizes);
+    b->states = alloc_large(likely * sizeof *b->states);
+    if (b->sizes && b->states) {
+        b->capacity = likely;
+    } else { /* they grow as they can */
+        DROP(b->sizes);
+        DROP(b->states);
     }
-    if (b->count) {
-        memcpy(sizes, b->sizes, b->count * sizeof *sizes);
-        memcpy(states, b->states, b->count * sizeof *states);
-    }
-    FREE_ALL(b->sizes, b->states);
-    b->sizes = sizes;
-    b->states = states;
-    b->capacity = capacity;
 }
 
 int add_jump(blocks *b, uint64_t start) {
@@ -257,6 +255,17 @@ API uint64_t fl_address(const blocks *b, uint32_t index) { return block_address(
 API uint64_t fl_size(const blocks *b, uint32_t index) { return size_of(b, index); }
 API uint8_t fl_state(const blocks *b, uint32_t index) { return b->states[index]; }
 
+static void change_state(blocks *b, uint32_t index, uint8_t state) {
+    if (b->sums) {
+        block_total *sums = b->sums + (size_t)(index / SUMMED) * STATES, *before = &sums[b->states[index]];
+        before->count--;
+        before->bytes -= size_of(b, index);
+        sums[state].count++;
+        sums[state].bytes += size_of(b, index);
+    }
+    b->states[index] = state;
+}
+
 /* Set the state of the blocks that start at these addresses; those that start none move to the
  * front, and their number is returned. */
 API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_t state) {
@@ -265,7 +274,7 @@ API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_
         uint64_t start = 0;
         uint32_t index = block_before(b, slot_of(b, addresses[at]), addresses[at], &start);
         if (index != NONE && start == addresses[at])
-            b->states[index] = state;
+            change_state(b, index, state);
         else
             addresses[unknown++] = addresses[at];
     }
@@ -275,6 +284,7 @@ API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_
 API int fl_resize(blocks *b, uint32_t index, uint64_t size) {
     uint64_t start = block_address(b, index);
     uint64_t limit = index + 1 < b->count ? start_after(b, start, index + 1) : HIGHEST;
+    DROP(b->sums);
     if (size > limit - start)
         return DISORDER;
     if (cover(b, index, start, size))
@@ -310,29 +320,80 @@ AVX2 static void add_avx2(const uint32_t *sizes, const uint8_t *marks, uint8_t m
 #define add_avx2 add_chunk
 #endif
 
-/* Memory is read once, chunk by chunk, which fit the cache. */
+/* What add_up adds up. */
+typedef struct {
+    const blocks *b;
+    const uint8_t *marks, *others;
+    uint32_t first;
+    uint8_t limit, other;
+    block_total *totals;
+} addition;
+
+/* A part of it, but without what sizes beyond 32 bits have more. */
+static void add_part(void *context, unsigned thread, uint64_t first, uint64_t end) {
+    const addition *a = context;
+    (void)thread;
+    const uint32_t *sizes = a->b->sizes + a->first;
+    const uint8_t *marks = a->marks + a->first, *others = a->others ? a->others + a->first : NULL;
+    block_total sums[MARKS] = {{0, 0}};
+    bool avx2 = has_avx2();
+    for (uint64_t at = first; at < end; at += CHUNK) { /* read once: marks that fit the cache */
+        uint32_t some = end - at < CHUNK ? (uint32_t)(end - at) : CHUNK;
+        for (uint8_t mark = 0; mark < a->limit; mark++)
+            (avx2 ? add_avx2 : add_chunk)(sizes + at, marks + at, mark, others ? others + at : marks + at, others ? a->other : mark, some, &sums[mark]);
+    }
+    for (uint8_t mark = 0; mark < a->limit; mark++) {
+        (void)__atomic_fetch_add(&a->totals[mark].count, sums[mark].count, __ATOMIC_RELAXED);
+        (void)__atomic_fetch_add(&a->totals[mark].bytes, sums[mark].bytes, __ATOMIC_RELAXED);
+    }
+}
+
 void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t limit, const uint8_t *others, uint8_t other,
             block_total *totals) {
-    bool avx2 = has_avx2();
+    addition a = {b, marks, others, first, limit, other, totals};
     memset(totals, 0, limit * sizeof *totals);
-    for (uint32_t at = first, some; at < end; at += some) {
-        some = end - at < CHUNK ? end - at : CHUNK;
-        for (uint8_t mark = 0; mark < limit; mark++)
-            if (avx2)
-                add_avx2(b->sizes + at, marks + at, mark, others ? others + at : marks + at, others ? other : mark, some, &totals[mark]);
-            else
-                add_chunk(b->sizes + at, marks + at, mark, others ? others + at : marks + at, others ? other : mark, some, &totals[mark]);
+    if (first < end)
+        run_in_parts(b->threads, end - first, ADDED, add_part, &a);
+    uint64_t at = 0;
+    BISECT(at, b->bigs.count, middle, b->bigs.items[middle].index < first)
+    for (; at < b->bigs.count && b->bigs.items[at].index < end; at++) {
+        uint32_t index = b->bigs.items[at].index;
+        if (b->sizes[index] == NONE && marks[index] < limit && (!others || others[index] == other))
+            totals[marks[index]].bytes += b->bigs.items[at].size - NONE;
     }
-    /* those whose size does not fit */
-    for (size_t at = 0; at < b->bigs.count; at++) {
-        const big *one = &b->bigs.items[at];
-        uint32_t index = one->index;
-        if (index >= first && index < end && b->sizes[index] == NONE && marks[index] < limit && (!others || others[index] == other))
-            totals[marks[index]].bytes += one->size - NONE;
+}
+
+static void sum_some(void *context, unsigned thread, uint64_t first, uint64_t end) {
+    blocks *b = context;
+    (void)thread;
+    add_up(b, (uint32_t)first, (uint32_t)end, b->states, STATES, NULL, 0, b->sums + first / SUMMED * STATES);
+}
+
+/* Add up all blocks, SUMMED at a time: any range's totals are then quickly known. */
+static bool sum_all(blocks *b) {
+    if (!b->sums && (b->sums = malloc((b->count / SUMMED + 1) * STATES * sizeof *b->sums)))
+        run_in_parts(b->threads, b->count, SUMMED, sum_some, b);
+    return b->sums;
+}
+
+static void add_totals(block_total *to, const block_total *from) {
+    for (unsigned state = 0; state < STATES; state++) {
+        to[state].count += from[state].count;
+        to[state].bytes += from[state].bytes;
     }
 }
 
 /* Of each state: totals[4]. */
-API void fl_totals(const blocks *b, uint32_t first, uint32_t last, block_total *totals) {
-    add_up(b, first, last, b->states, METADATA + 1, NULL, 0, totals);
+API void fl_totals(blocks *b, uint32_t first, uint32_t last, block_total *totals) {
+    block_total some[STATES];
+    uint32_t whole = (first + SUMMED - 1) / SUMMED, end = last / SUMMED;
+    if (whole >= end || !sum_all(b)) {
+        add_up(b, first, last, b->states, STATES, NULL, 0, totals);
+        return;
+    }
+    add_up(b, first, whole * SUMMED, b->states, STATES, NULL, 0, totals);
+    add_up(b, end * SUMMED, last, b->states, STATES, NULL, 0, some);
+    add_totals(totals, some);
+    for (; whole < end; whole++)
+        add_totals(totals, b->sums + (size_t)whole * STATES);
 }

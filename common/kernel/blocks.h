@@ -52,6 +52,7 @@ typedef struct blocks {
     uint64_t capacity; /* of sizes and states */
     uint32_t *sizes; /* NONE: it is in `bigs` */
     uint8_t *states;
+    block_total *sums; /* see fl_totals; NULL: not added up since the last change */
     words samples;
     LIST(big) bigs;   /* ascending */
     LIST(jump) jumps; /* ascending */
@@ -63,7 +64,6 @@ typedef struct blocks {
 
 slot *ensure_slot(blocks *b, uint64_t address);
 int grow_blocks(blocks *b);
-void reserve_blocks(blocks *b, uint64_t start, uint64_t end);
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size);
 int add_jump(blocks *b, uint64_t start);
 blocks *fl_blocks_new(unsigned granule_shift, unsigned threads);

@@ -3,15 +3,20 @@
 
 #include <stdlib.h>
 
+/* Of the slots with numbers from `at` to `last`, how many lie in one table. */
+static uint64_t slots_together(uint64_t at, uint64_t last) {
+    uint64_t left = TABLE_SLOTS - (at & (TABLE_SLOTS - 1));
+    return last - at < left ? last - at + 1 : left;
+}
+
 /* Forget the blocks, but keep the memory. All slots in use lie between the first and last block. */
 static void clear(blocks *b) {
     if (b->count)
-        for (uint64_t at = b->lowest >> b->slot_shift, end = (b->floor >> b->slot_shift) + 1; at <= end; at++) {
+        for (uint64_t at = b->lowest >> b->slot_shift, last = b->floor >> b->slot_shift, some; at <= last; at += some) {
             slot *s = slot_of(b, at << b->slot_shift);
-            if (!s) /* a big block's; to the next table */
-                at |= TABLE_SLOTS - 1;
-            else
-                *s = (slot){0, 0, 0};
+            some = slots_together(at, last);
+            if (s)
+                memset(s, 0, some * sizeof *s);
         }
     b->count = b->counted = 0;
     b->samples.count = b->bigs.count = b->jumps.count = 0;
@@ -39,30 +44,43 @@ void drop_spares(blocks *b) {
     b->spares.count = b->spares.capacity = 0;
 }
 
-/* Copy a slot whose blocks' indices rise by `base`; the starts of every SAMPLEth block of all. */
-static int join_slot(blocks *b, const slot *from, uint64_t address, uint32_t base) {
-    slot *to = ensure_slot(b, address);
-    if (!to)
-        return NO_MEMORY;
-    if (!to->bits)
-        to->rank = from->rank + base;
-    to->bits |= from->bits;
-    if (from->back)
-        to->back = from->back;
-    uint64_t bits = from->bits;
-    for (uint32_t index = from->rank + base; bits; index++, bits &= bits - 1)
-        if (index % SAMPLE == 0 && words_push(&b->samples, lowest_start(b, address, bits)))
-            return NO_MEMORY;
+/* Copy slots whose blocks' indices rise by `base`; the starts of every SAMPLEth block of all. */
+INLINE int join_slots_as(blocks *b, const slot *from, slot *to, uint64_t count, uint64_t address, uint32_t base) {
+    for (uint64_t at = 0; at < count; at++, address += UINT64_C(1) << b->slot_shift) {
+        uint64_t bits = from[at].bits;
+        if (!bits && !from[at].back)
+            continue;
+        uint32_t index = from[at].rank + base, sampled = (index + SAMPLE - 1) / SAMPLE * SAMPLE;
+        if (!to[at].bits)
+            to[at].rank = index;
+        to[at].bits |= bits;
+        if (from[at].back)
+            to[at].back = from[at].back;
+        for (uint32_t end = index + (uint32_t)__builtin_popcountll(bits); sampled < end; sampled += SAMPLE) {
+            for (; index < sampled; index++)
+                bits &= bits - 1;
+            if (words_push(&b->samples, lowest_start(b, address, bits)))
+                return NO_MEMORY;
+        }
+    }
     return DONE;
+}
+
+POPCNT static int join_slots_popcnt(blocks *b, const slot *from, slot *to, uint64_t count, uint64_t address, uint32_t base) {
+    return join_slots_as(b, from, to, count, address, base);
+}
+
+static int join_slots_plain(blocks *b, const slot *from, slot *to, uint64_t count, uint64_t address, uint32_t base) {
+    return join_slots_as(b, from, to, count, address, base);
 }
 
 static int join_slots(blocks *b, const blocks *other, uint32_t base) {
     uint64_t last = (other->floor - 1) >> b->slot_shift;
-    for (uint64_t at = other->lowest >> b->slot_shift; at <= last; at++) {
+    for (uint64_t at = other->lowest >> b->slot_shift, some; at <= last; at += some) {
         const slot *from = slot_of(other, at << b->slot_shift);
-        if (!from) /* a big block's; to the next table */
-            at |= TABLE_SLOTS - 1;
-        else if ((from->bits || from->back) && join_slot(b, from, at << b->slot_shift, base))
+        some = slots_together(at, last);
+        slot *to = from ? ensure_slot(b, at << b->slot_shift) : NULL;
+        if (from && (!to || (has_popcnt() ? join_slots_popcnt : join_slots_plain)(b, from, to, some, at << b->slot_shift, base)))
             return NO_MEMORY;
     }
     return DONE;

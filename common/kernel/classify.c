@@ -3,16 +3,18 @@
  * are counted under the lowest leader that reaches them. */
 #include "lost.h"
 
+#include "threads.h"
+
 #include <stdlib.h>
 
 #define COMPONENT 0x80000000u
 enum { REFERRED = 1, LED = 2 };
-enum { COLLECT, CONNECT, REFER, LEAD, HANG, FINISHED };
+enum { COLLECT, CONNECT, LEAD, HANG, FINISHED };
 
 void lost_free(lost *l) {
     if (!l)
         return;
-    FREE_ALL(l->indices, l->bits, l->ranks, l->order, l->low, l->stack, l->calls.items, l->members, l->flags, l->leaders.items, l);
+    FREE_ALL(l->indices, l->bits, l->ranks, l->order, l->low, l->stack, l->calls.items, l->components.items, l->leaders.items, l);
 }
 
 /* A bit for each of 64 blocks: lost. Of eight at a time, whose bytes are all below 0x80. */
@@ -33,17 +35,23 @@ static uint64_t lost_of(const graph *g, size_t first) {
     return bits;
 }
 
+static void collect_some(void *context, unsigned thread, uint64_t first, uint64_t end) {
+    graph *g = context;
+    (void)thread;
+    for (uint64_t group = first; group < end; group++)
+        g->lost->bits[group] = lost_of(g, group * 64);
+}
+
 static int collect(graph *g, lost *l) {
     size_t groups = (size_t)g->count / 64 + 1;
     l->bits = calloc(groups, sizeof *l->bits);
     l->ranks = calloc(groups, sizeof *l->ranks);
     if (!l->bits || !l->ranks)
         return NO_MEMORY;
+    run_in_parts(g->b->threads, groups, SOME_GROUPS, collect_some, g);
     for (size_t group = 0; group < groups; group++) {
-        uint64_t bits = lost_of(g, group * 64);
-        l->bits[group] = bits;
         l->ranks[group] = l->count;
-        l->count += (uint32_t)__builtin_popcountll(bits);
+        l->count += (uint32_t)__builtin_popcountll(l->bits[group]);
     }
     size_t count = (size_t)l->count + 1;
     l->indices = malloc(count * sizeof *l->indices);
@@ -79,21 +87,22 @@ static int enter(graph *g, lost *l, uint32_t place) {
     return DONE;
 }
 
-static void leave(lost *l) {
-    uint32_t place = l->calls.items[--l->calls.count].place;
+static int leave(lost *l) {
+    uint32_t place = l->calls.items[--l->calls.count].place, member;
     if (l->calls.count) {
         uint32_t caller = l->calls.items[l->calls.count - 1].place;
         if (l->low[place] < l->low[caller])
             l->low[caller] = l->low[place];
     }
     if (l->low[place] != l->order[place])
-        return;
-    uint32_t member;
+        return DONE;
+    component made = {0, l->calls.count ? REFERRED : 0}; /* by the caller */
     do {
         member = l->stack[--l->stacked];
-        l->order[member] = COMPONENT | l->component_count;
+        l->order[member] = COMPONENT | (uint32_t)l->components.count;
+        made.members++;
     } while (member != place);
-    l->component_count++;
+    return PUSH(l->components, made);
 }
 
 /* Each phase returns 1 when the budget is used up and there is more to do. */
@@ -119,37 +128,15 @@ static int connect(graph *g, lost *l, int64_t *budget) {
                     continue;
                 if (!l->order[target])
                     deeper = target;
-                else if (!(l->order[target] & COMPONENT) && l->order[target] < l->low[top->place])
+                else if (l->order[target] & COMPONENT)
+                    l->components.items[l->order[target] & ~COMPONENT].flags = REFERRED;
+                else if (l->order[target] < l->low[top->place])
                     l->low[top->place] = l->order[target];
             }
-            if (deeper == NONE)
-                leave(l);
-            else if (enter(g, l, deeper))
+            if (deeper == NONE ? leave(l) : enter(g, l, deeper))
                 return NO_MEMORY;
         }
     }
-}
-
-static int refer(graph *g, lost *l, int64_t *budget) {
-    if (!l->members) {
-        l->members = calloc((size_t)l->component_count + 1, sizeof *l->members);
-        l->flags = calloc((size_t)l->component_count + 1, sizeof *l->flags);
-        if (!l->members || !l->flags)
-            return NO_MEMORY;
-    }
-    for (; l->at < l->count; l->at++) {
-        if (--*budget < 0)
-            return 1;
-        prefetch_edges(g, l, l->at);
-        uint32_t own = l->order[l->at] & ~COMPONENT, count, first = edges_of(g, l->indices[l->at], &count);
-        l->members[own]++;
-        for (uint32_t at = 0; at < count; at++) {
-            uint32_t target = place_of(l, g->edges[first + at] >> INDEX_SHIFT);
-            if (target != NONE && (l->order[target] & ~COMPONENT) != own)
-                l->flags[l->order[target] & ~COMPONENT] |= REFERRED;
-        }
-    }
-    return DONE;
 }
 
 /* Find the leaders: places ascend, so the first of a component is its lowest. */
@@ -157,12 +144,12 @@ static int lead(graph *g, lost *l, int64_t *budget) {
     for (; l->at < l->count; l->at++) {
         if (--*budget < 0)
             return 1;
-        uint32_t own = l->order[l->at] & ~COMPONENT;
-        bool leads = !l->flags[own];
+        component *own = &l->components.items[l->order[l->at] & ~COMPONENT];
+        bool leads = !own->flags;
         l->low[l->at] = leads ? (uint32_t)l->leaders.count : NONE;
-        if (leads && PUSH(l->leaders, (leader){l->at, l->members[own], 0, 0}))
+        if (leads && PUSH(l->leaders, (leader){l->at, own->members, 0, 0}))
             return NO_MEMORY;
-        l->flags[own] |= LED; /* its other blocks do not lead */
+        own->flags |= LED; /* its other blocks do not lead */
         g->kinds[l->indices[l->at]] = leads ? DEFINITE : INDIRECT;
     }
     return DONE;
@@ -198,7 +185,6 @@ INLINE int classify(graph *g, int64_t budget) {
     for (; l->phase < FINISHED; l->phase++, l->at = 0) {
         int more = l->phase == COLLECT   ? collect(g, l)
                    : l->phase == CONNECT ? connect(g, l, &budget)
-                   : l->phase == REFER   ? refer(g, l, &budget)
                    : l->phase == LEAD    ? lead(g, l, &budget)
                                          : hang(g, l, &budget);
         if (more)
@@ -207,8 +193,7 @@ INLINE int classify(graph *g, int64_t budget) {
     DROP(l->order);
     DROP(l->stack);
     DROP(l->calls.items);
-    DROP(l->members);
-    DROP(l->flags);
+    DROP(l->components.items);
     return 0;
 }
 

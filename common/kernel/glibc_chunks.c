@@ -10,7 +10,8 @@
 #define IS_MMAPPED 2u
 #define NON_MAIN_ARENA 4u
 #define FLAGS 7u
-#define AHEAD 1024u /* bytes */
+#define AHEAD 1024u   /* bytes */
+#define MOST_USUAL 8u /* slots that a usual block covers; must be fewer than NEAR */
 
 /* Also in ../allocators/glibc/engine.py. */
 enum { SMALL = 1, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS };
@@ -59,28 +60,40 @@ static int settle_before(chunk_walk *w, const uint8_t *data, uint64_t offset) {
     return DONE;
 }
 
-/* Append what most headers from `at` on say: the block before is in use, and this one ends, like
- * that, in the slot of the last block. The header at which another case begins, or words end, at
- * `stop`. With little to look at, and what changes in registers, this takes half of the time. */
-INLINE uint64_t walk_slot(blocks *b, const uint8_t *data, uint64_t first, uint64_t at, uint64_t stop, uint64_t end, uint64_t *fetched) {
-    uint64_t number = b->last_start >> b->slot_shift, slot_end = (number + 1) << b->slot_shift;
-    uint64_t flags = (((UINT64_C(1) << b->granule_shift) - 1) | FLAGS) & ~(uint64_t)NON_MAIN_ARENA;
+/* Append what most headers from `at` on say: the block before is in use, and this one ends in the
+ * table of the last block. The header at which another case begins, or words end, at `stop`. With
+ * little to look at, and what changes in registers, this takes half of the time. */
+INLINE uint64_t walk_usual(blocks *b, const uint8_t *data, uint64_t first, uint64_t at, uint64_t stop, uint64_t end, uint64_t *fetched) {
+    unsigned granule = b->granule_shift, shift = b->slot_shift;
+    uint64_t number = b->last_start >> shift, table_end = ((number >> TABLE_BITS) + 1) << TABLE_BITS << shift;
+    uint64_t flags = (((UINT64_C(1) << granule) - 1) | FLAGS) & ~(uint64_t)NON_MAIN_ARENA;
     uint32_t index = b->count;
     uint32_t sampled = (index + SAMPLE - 1) / SAMPLE * SAMPLE; /* whose start must be kept */
     uint32_t *sizes = b->sizes;
     uint8_t *states = b->states;
-    unsigned granule = b->granule_shift;
-    if (number >> TABLE_BITS != b->recent.key || at + 2 * WORD >= slot_end || sampled > b->capacity)
+    if (number >> TABLE_BITS != b->recent.key || (at >> shift) - number > MOST_USUAL || sampled > b->capacity)
         return at;
-    slot *s = &b->recent.slots[number & (TABLE_SLOTS - 1)];
-    uint64_t bits = s->bits, start = b->last_start, block_end = slot_end < end + 2 * WORD ? slot_end : end + 2 * WORD;
+    slot *slots = b->recent.slots, *s = &slots[number & (TABLE_SLOTS - 1)];
+    uint64_t bits = s->bits, start = b->last_start, limit = table_end < end + 2 * WORD ? table_end : end + 2 * WORD;
     while (at + WORD < stop && index < sampled) {
         prefetch_on(data, at + WORD - first, AHEAD, fetched);
-        uint64_t head = load(data + (at + WORD - first)), size = head & ~(uint64_t)FLAGS;
-        if ((head & flags) != PREV_INUSE || size < 4 * WORD || size > block_end - (at + 2 * WORD))
+        uint64_t head = load(data + (at + WORD - first)), size = head & ~(uint64_t)FLAGS, begin = at + 2 * WORD;
+        if ((head & flags) != PREV_INUSE || size < 4 * WORD || size > MOST_USUAL << shift || begin >= limit || size > limit - begin)
             break;
-        start = at + 2 * WORD;
+        if (begin >> shift != number) {
+            s->bits = bits;
+            number = begin >> shift;
+            s = &slots[number & (TABLE_SLOTS - 1)];
+            bits = s->bits;
+            if (!bits)
+                s->rank = index;
+        }
+        start = begin;
         bits |= UINT64_C(1) << (start >> granule & 63);
+        for (uint64_t last = (start + size - WORD - 1) >> shift, covered = number + 1; covered <= last; covered++) {
+            slots[covered & (TABLE_SLOTS - 1)].rank = index + 1;
+            slots[covered & (TABLE_SLOTS - 1)].back = (uint32_t)(covered - number);
+        }
         sizes[index] = (uint32_t)(size - WORD);
         states[index++] = IN_USE;
         at += size;
@@ -101,8 +114,6 @@ static void walk_until(chunk_walk *given, const piece *p, uint64_t stop) {
     blocks *b = w->into;
     uint64_t last = first + count * WORD < end ? first + count * WORD : end;
     uint64_t readable = stop < last ? stop : last;
-    if (at < last)
-        reserve_blocks(b, at, readable);
     /* prefetched up to here: else each header waits for the one before */
     uint64_t fetched = at + WORD - first;
     int code = DONE;
@@ -127,7 +138,7 @@ static void walk_until(chunk_walk *given, const piece *p, uint64_t stop) {
             break;
         at += w->size;
         if (b->pending)
-            at = walk_slot(b, data, first, at, readable, end, &fetched);
+            at = walk_usual(b, data, first, at, readable, end, &fetched);
         w->done = at == end && !b->pending;
     }
     w->code = code;

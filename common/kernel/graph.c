@@ -1,6 +1,8 @@
 /* Construction of the reference graph: edges come in the order of their sources. */
 #include "scan.h"
 
+#include "threads.h"
+
 #include <stdlib.h>
 
 API void fl_graph_free(graph *g) {
@@ -9,6 +11,16 @@ API void fl_graph_free(graph *g) {
     lost_free(g->lost);
     scan_free(g->scan);
     FREE_ALL(g->groups, g->wides.items, g->edges, g->root_starts, g->root_interiors, g->interiors, g->queue.items, g->promoted, g);
+}
+
+static void begin_groups(void *context, unsigned thread, uint64_t first, uint64_t end) {
+    graph *g = context;
+    (void)thread;
+    for (uint64_t group = first; group < end; group++) {
+        g->groups[group] = (group_of_nodes){0};
+        for (uint64_t at = 0, index = group * GROUP; at < GROUP && index < g->count; at++, index++)
+            g->groups[group].nodes[at] = g->b->states[index] != IN_USE ? OFF_LIMITS << KIND_SHIFT : 0;
+    }
 }
 
 /* `kinds`: a zeroed byte a block; it and the blocks must outlive the graph. */
@@ -20,6 +32,7 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     g->b = b;
     g->count = b->count;
     g->kinds = kinds;
+    prefer_huge_pages(kinds, b->count);
     size_t groups_size = (groups * sizeof *g->groups + 63) & ~(size_t)63;
     g->groups = groups_size < LARGE_ARRAY ? aligned_alloc(64, groups_size) : alloc_large(groups_size);
     g->group_end = GROUP;
@@ -40,11 +53,7 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
         fl_graph_free(g);
         return NULL;
     }
-    for (size_t group = 0, first = 0; group < groups; group++, first += GROUP) {
-        g->groups[group] = (group_of_nodes){0};
-        for (size_t at = 0; at < GROUP && first + at < b->count; at++)
-            g->groups[group].nodes[at] = b->states[first + at] != IN_USE ? OFF_LIMITS << KIND_SHIFT : 0;
-    }
+    run_in_parts(b->threads, groups, SOME_GROUPS, begin_groups, g);
     g->group_base = g->edge_count;
     g->edges[0] = 0;
     return g;

@@ -9,6 +9,7 @@
 #include "blocks.h"
 
 #define GROUP 28u
+#define SOME_GROUPS 8192u /* groups that a thread goes through at a time */
 #define KIND_SHIFT 5
 #define COUNT_MASK 31u
 #define OFF_LIMITS 7u /* instead of a kind: not in use, never visited, edges to it ignored */

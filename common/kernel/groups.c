@@ -2,14 +2,27 @@
  * and whether indirect blocks are counted under them. Or of all blocks in use of a known type. */
 #include "lost.h"
 
+#include "threads.h"
+
 #include <stdlib.h>
 
 #define BYTES UINT64_C(0x0101010101010101) /* times a byte: eight of them */
+#define EXAMPLES 3u
+#define COUNTED (1u << 15) /* blocks that a thread counts at a time */
 
 /* ../engine/terms.py: Group. */
 typedef struct {
-    uint64_t kind, type_word, size, cycle, blocks, bytes, indirect_blocks, indirect_bytes, least, most, examples[3];
+    uint64_t kind, type_word, size, cycle, blocks, bytes, indirect_blocks, indirect_bytes, least, most, examples[EXAMPLES];
 } group;
+
+/* Groups that one thread counts. */
+typedef struct {
+    LIST(group) items;
+    uint32_t *places; /* a hash table of indices into items, plus 1 */
+    uint64_t place_mask;
+    uint32_t known;
+    uint64_t known_start; /* address of the block `known` */
+} counted;
 
 typedef struct {
     const graph *g;
@@ -17,25 +30,24 @@ typedef struct {
     uint32_t type_count;
     bool typed; /* all blocks in use whose type is known, not the lost ones */
     uint32_t next; /* blocks from here on are not counted yet */
-    uint32_t known;
-    uint64_t known_start; /* address of the block `known` */
     uint64_t fed;
-    LIST(group) items;
-    uint32_t *places; /* a hash table of indices into items, plus 1 */
-    uint64_t place_mask;
+    const piece *piece; /* that the blocks being counted start in */
+    counted *threads;
+    _Atomic int failed;
 } grouping;
 
 API void fl_groups_free(grouping *s) {
-    FREE_ALL(s->items.items, s->places, s);
+    for (unsigned thread = 0; s->threads && thread < s->g->b->threads; thread++)
+        FREE_ALL(s->threads[thread].items.items, s->threads[thread].places);
+    FREE_ALL(s->threads, s);
 }
 
 API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_count, bool typed) {
     grouping *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    *s = (grouping){.g = g, .types = types, .type_count = type_count, .typed = typed, .known = NONE, .place_mask = 1023};
-    s->places = calloc(s->place_mask + 1, sizeof *s->places);
-    if (!s->places) {
+    *s = (grouping){.g = g, .types = types, .type_count = type_count, .typed = typed};
+    if (!(s->threads = calloc(g->b->threads, sizeof *s->threads))) {
         free(s);
         return NULL;
     }
@@ -50,41 +62,41 @@ static uint64_t hash(const group *key) {
     return h ^ h >> 32;
 }
 
-static int grow_table(grouping *s) {
-    uint64_t mask = s->place_mask * 4 + 3;
+static int grow_table(counted *c) {
+    uint64_t mask = c->places ? c->place_mask * 4 + 3 : 1023;
     uint32_t *places = calloc(mask + 1, sizeof *places);
     if (!places)
         return NO_MEMORY;
-    for (uint64_t at = 0; at < s->items.count; at++) {
-        uint64_t place = hash(&s->items.items[at]) & mask;
+    for (uint64_t at = 0; at < c->items.count; at++) {
+        uint64_t place = hash(&c->items.items[at]) & mask;
         while (places[place])
             place = (place + 1) & mask;
         places[place] = (uint32_t)at + 1;
     }
-    free(s->places);
-    s->places = places;
-    s->place_mask = mask;
+    free(c->places);
+    c->places = places;
+    c->place_mask = mask;
     return DONE;
 }
 
 /* The group of this key, created if need be; NULL without memory. */
-static group *group_of(grouping *s, const group *key) {
-    if (s->items.count > s->place_mask / 2 && grow_table(s))
+static group *group_of(counted *c, const group *key) {
+    if ((!c->places || c->items.count > c->place_mask / 2) && grow_table(c))
         return NULL;
-    uint64_t place = hash(key) & s->place_mask;
-    for (; s->places[place]; place = (place + 1) & s->place_mask) {
-        group *found = &s->items.items[s->places[place] - 1];
+    uint64_t place = hash(key) & c->place_mask;
+    for (; c->places[place]; place = (place + 1) & c->place_mask) {
+        group *found = &c->items.items[c->places[place] - 1];
         if (found->type_word == key->type_word && found->size == key->size && found->cycle == key->cycle && found->kind == key->kind &&
             (found->most > 0) == (key->most > 0))
             return found;
     }
-    if (PUSH(s->items, *key))
+    if (PUSH(c->items, *key))
         return NULL;
-    s->places[place] = (uint32_t)s->items.count;
-    return &s->items.items[s->items.count - 1];
+    c->places[place] = (uint32_t)c->items.count;
+    return &c->items.items[c->items.count - 1];
 }
 
-static int add(grouping *s, uint32_t index, uint64_t start, uint64_t type_word) {
+static int add(const grouping *s, counted *c, uint32_t index, uint64_t start, uint64_t type_word) {
     const graph *g = s->g;
     group key = {.type_word = type_word, .size = size_of(g->b, index), .kind = g->kinds[index], .cycle = 1, .least = NONE};
     uint64_t hanging = 0, bytes = 0;
@@ -97,10 +109,10 @@ static int add(grouping *s, uint32_t index, uint64_t start, uint64_t type_word) 
         bytes = leads->bytes;
     }
     key.most = hanging;
-    group *of = group_of(s, &key);
+    group *of = group_of(c, &key);
     if (!of)
         return NO_MEMORY;
-    if (of->blocks < 3)
+    if (of->blocks < EXAMPLES)
         of->examples[of->blocks] = start;
     of->blocks++;
     of->bytes += key.size;
@@ -111,53 +123,94 @@ static int add(grouping *s, uint32_t index, uint64_t start, uint64_t type_word) 
     return DONE;
 }
 
-static bool counts(const grouping *s, uint32_t index) {
-    uint8_t kind = s->g->kinds[index];
-    return s->typed ? s->g->b->states[index] == IN_USE : kind == POSSIBLE || kind == DEFINITE;
-}
-
-/* The start of the next block to count; false if there is none. */
-static bool next_counted(grouping *s, uint64_t *start) {
-    const graph *g = s->g;
-    while (s->next < g->count && !counts(s, s->next))
-        s->next += !s->typed && s->next + 8 <= g->count && eight_bytes(g->kinds + s->next) == REACHABLE * BYTES ? 8 : 1;
-    if (s->next == g->count)
-        return false;
-    if (s->known != s->next) {
-        bool follows = s->known != NONE && s->known + 1 == s->next;
-        s->known_start = follows ? start_after(g->b, s->known_start, s->next) : block_address(g->b, s->next);
-        s->known = s->next;
+/* The lowest addresses of two lists of examples, ascending. */
+static void join_examples(group *to, const group *from) {
+    uint64_t joined[EXAMPLES] = {0}, own = to->blocks < EXAMPLES ? to->blocks : EXAMPLES, others = from->blocks < EXAMPLES ? from->blocks : EXAMPLES;
+    for (uint64_t at = 0, first = 0, second = 0; at < EXAMPLES && (first < own || second < others); at++) {
+        bool take = second == others || (first < own && to->examples[first] < from->examples[second]);
+        joined[at] = take ? to->examples[first++] : from->examples[second++];
     }
-    *start = s->known_start;
-    return true;
+    memcpy(to->examples, joined, sizeof joined);
 }
 
-/* Count the blocks that start in this piece, and those before in none. Pieces ascend. */
-API int fl_groups_feed(grouping *s, const piece *p) {
-    uint64_t start;
-    if (p->address < s->fed)
-        return DISORDER;
-    s->fed = p->length < UINT64_MAX - p->address ? p->address + p->length : UINT64_MAX;
-    while (next_counted(s, &start)) {
-        uint64_t offset = start - p->address, type_word = 0;
-        if (start >= p->address) {
-            if (offset >= p->length)
-                break;
-            if (start % WORD == 0 && p->length - offset >= WORD && size_of(s->g->b, s->next) >= WORD)
-                type_word = load(p->data + offset);
-        }
-        if (add(s, s->next, start, type_word && in_ranges(s->types, s->type_count, type_word) ? type_word : 0))
+static int join_groups(counted *to, const counted *from) {
+    for (uint64_t at = 0; at < from->items.count; at++) {
+        const group *one = &from->items.items[at];
+        group key = {.kind = one->kind, .type_word = one->type_word, .size = one->size, .cycle = one->cycle, .least = NONE, .most = one->most};
+        group *of = group_of(to, &key);
+        if (!of)
             return NO_MEMORY;
-        s->next++;
+        join_examples(of, one);
+        of->blocks += one->blocks;
+        of->bytes += one->bytes;
+        of->indirect_blocks += one->indirect_blocks;
+        of->indirect_bytes += one->indirect_bytes;
+        of->least = one->least < of->least ? one->least : of->least;
+        of->most = one->most > of->most ? one->most : of->most;
     }
     return DONE;
 }
 
+/* The next block that counts from `index` on, at most `end`. */
+INLINE uint32_t next_counted(const grouping *s, uint32_t index, uint32_t end) {
+    const uint8_t *kinds = s->g->kinds, *states = s->g->b->states;
+    if (s->typed) {
+        while (index < end && states[index] != IN_USE)
+            index++;
+        return index;
+    }
+    while (index < end && kinds[index] != POSSIBLE && kinds[index] != DEFINITE)
+        index += index + 8 <= end && eight_bytes(kinds + index) == REACHABLE * BYTES ? 8 : 1;
+    return index;
+}
+
+/* The word that may say what type the block is of; 0 if there is none. */
+static uint64_t type_word_of(const grouping *s, uint32_t index, uint64_t start) {
+    const piece *p = s->piece;
+    if (!p || start < p->address || start % WORD || p->length - (start - p->address) < WORD || size_of(s->g->b, index) < WORD)
+        return 0;
+    uint64_t word = load(p->data + (start - p->address));
+    return word && in_ranges(s->types, s->type_count, word) ? word : 0;
+}
+
+static void count_some(void *context, unsigned thread, uint64_t first, uint64_t end) {
+    grouping *s = context;
+    counted *c = &s->threads[thread];
+    uint32_t base = s->next, last = base + (uint32_t)end, index = next_counted(s, base + (uint32_t)first, last);
+    for (; index < last && !s->failed; index = next_counted(s, index + 1, last)) {
+        bool follows = c->known_start && c->known + 1 == index;
+        c->known_start = follows ? start_after(s->g->b, c->known_start, index) : block_address(s->g->b, index);
+        c->known = index;
+        if (add(s, c, index, c->known_start, type_word_of(s, index, c->known_start)))
+            s->failed = NO_MEMORY;
+    }
+}
+
+/* Count the blocks up to number `end`, of which those that start in the piece have contents. */
+static int count_up_to(grouping *s, uint32_t end, const piece *p) {
+    s->piece = p;
+    if (end > s->next) {
+        run_in_parts(s->g->b->threads, end - s->next, COUNTED, count_some, s);
+        s->next = end;
+    }
+    s->piece = NULL;
+    return s->failed;
+}
+
+/* Count the blocks that start in this piece, and those before in none. Pieces ascend. */
+API int fl_groups_feed(grouping *s, const piece *p) {
+    if (p->address < s->fed)
+        return DISORDER;
+    s->fed = p->length < UINT64_MAX - p->address ? p->address + p->length : UINT64_MAX;
+    return count_up_to(s, block_at_or_after(s->g->b, s->fed), p);
+}
+
 /* Count the rest; the words of all groups, unordered. */
 API int fl_groups_finish(grouping *s, words *found) {
-    uint64_t start;
-    for (; !s->typed && next_counted(s, &start); s->next++)
-        if (add(s, s->next, start, 0))
-            return NO_MEMORY;
-    return words_append(found, (const uint64_t *)s->items.items, s->items.count * sizeof(group) / sizeof(uint64_t));
+    int failed = s->typed ? s->failed : count_up_to(s, s->g->count, NULL);
+    for (unsigned thread = 1; thread < s->g->b->threads && !failed; thread++)
+        failed = join_groups(&s->threads[0], &s->threads[thread]);
+    if (failed)
+        return failed;
+    return words_append(found, (const uint64_t *)s->threads[0].items.items, s->threads[0].items.count * sizeof(group) / sizeof(uint64_t));
 }

@@ -3,7 +3,12 @@
  * makes blocks reachable. Marking followed both sorts: none becomes lost or found. */
 #include "graph.h"
 
+#include "threads.h"
+
 #include <stdlib.h>
+
+#define HELD (1u << 16) /* blocks that a thread counts at a time */
+#define LINE 16u        /* words between threads' counters: two cache lines */
 
 void interiors_free(inners *list) {
     free(list->items);
@@ -135,34 +140,60 @@ API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
     return DONE;
 }
 
+enum { SMALL = 1 << 16 }; /* sizes with an entry of their own */
+
+/* What fl_interior_held counts. */
+typedef struct {
+    const graph *g;
+    const uint64_t *sizes;
+    uint32_t size_count, first, large; /* large: the first of `sizes` that is not SMALL */
+    uint32_t *numbers; /* 1 + index in `sizes`, by size */
+    uint64_t *counts;  /* of each thread: size_count + 1, `apart` from the next one's */
+    size_t apart;
+} holding;
+
+static void count_held(void *context, unsigned thread, uint64_t first, uint64_t end) {
+    const holding *h = context;
+    uint64_t *counts = h->counts + thread * h->apart, all = 0;
+    for (uint32_t index = h->first + (uint32_t)first, last = h->first + (uint32_t)end; index < last; index++) {
+        if (h->g->kinds[index] != REACHABLE && h->g->kinds[index] != POSSIBLE)
+            continue;
+        all++;
+        uint64_t size = size_of(h->g->b, index);
+        if (size < SMALL) {
+            if (h->numbers[size])
+                counts[h->numbers[size] - 1]++;
+            continue;
+        }
+        uint32_t number = h->large;
+        BISECT(number, h->size_count, middle, h->sizes[middle] < size)
+        if (number < h->size_count && h->sizes[number] == size)
+            counts[number]++;
+    }
+    counts[h->size_count] += all;
+}
+
 /* counts[i]: reachable and possible blocks of sizes[i] (ascending); the last: of all sizes. Visits
  * at most `budget` from number *at (updated). */
 API int fl_interior_held(const graph *g, const uint64_t *sizes, uint32_t size_count, uint64_t *counts, uint32_t *at, uint32_t budget) {
-    enum { SMALL = 1 << 16 };
-    uint32_t *numbers = calloc(SMALL, sizeof *numbers); /* 1 + index in `sizes`, by size */
-    if (!numbers)
+    unsigned threads = g->b->threads;
+    holding h = {.g = g, .sizes = sizes, .size_count = size_count, .first = *at, .apart = (size_t)size_count + 1 + LINE};
+    uint32_t some = budget < g->count - *at ? budget : g->count - *at;
+    h.numbers = calloc(SMALL, sizeof *h.numbers);
+    h.counts = calloc(threads * h.apart, sizeof *h.counts);
+    if (!h.numbers || !h.counts) {
+        FREE_ALL(h.numbers, h.counts);
         return NO_MEMORY;
-    uint32_t large = 0;
-    for (uint32_t number = 0; number < size_count; number++) {
+    }
+    for (uint32_t number = 0; number < size_count; number++)
         if (sizes[number] < SMALL)
-            numbers[sizes[number]] = large = number + 1;
-    }
-    for (; *at < g->count && budget; ++*at, budget--) {
-        if (g->kinds[*at] != REACHABLE && g->kinds[*at] != POSSIBLE)
-            continue;
-        counts[size_count]++;
-        uint64_t size = size_of(g->b, *at);
-        if (size < SMALL) {
-            if (numbers[size])
-                counts[numbers[size] - 1]++;
-            continue;
-        }
-        uint32_t number = large;
-        BISECT(number, size_count, middle, sizes[middle] < size)
-        if (number < size_count && sizes[number] == size)
-            counts[number]++;
-    }
-    free(numbers);
+            h.numbers[sizes[number]] = h.large = number + 1;
+    run_in_parts(threads, some, HELD, count_held, &h);
+    *at += some;
+    for (unsigned thread = 0; thread < threads; thread++)
+        for (uint32_t number = 0; number <= size_count; number++)
+            counts[number] += h.counts[thread * h.apart + number];
+    FREE_ALL(h.numbers, h.counts);
     return DONE;
 }
 

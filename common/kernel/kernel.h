@@ -114,7 +114,9 @@ bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t si
  * `count` fits: false without memory, with the array intact. */
 bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
 
-/* For random access: huge pages, if any, from LARGE_ARRAY on. Release with free. */
+/* Huge pages, where the system has any, save page faults and TLB misses: for memory not used yet;
+ * for an allocation of at least LARGE_ARRAY, to be released with free. */
+void prefer_huge_pages(void *memory, size_t bytes);
 void *alloc_large(size_t bytes);
 #define LARGE_ARRAY ((size_t)8 << 20) /* bytes */
 

@@ -13,6 +13,10 @@ typedef struct {
     uint32_t place, next, end; /* edges not yet followed */
 } call;
 
+typedef struct {
+    uint32_t members, flags; /* REFERRED, LED */
+} component;
+
 struct lost {
     unsigned phase;
     uint32_t count;
@@ -24,9 +28,8 @@ struct lost {
     uint32_t *stack;
     uint32_t stacked;
     LIST(call) calls;
-    uint32_t *members; /* of each component */
-    uint8_t *flags;    /* REFERRED, LED */
-    uint32_t component_count, next_order, at;
+    LIST(component) components;
+    uint32_t next_order, at;
     LIST(leader) leaders;
 };
 

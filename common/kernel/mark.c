@@ -1,11 +1,15 @@
 /* Marking: breadth first from the roots (visit.c); and what is asked of the marked graph. */
 #include "visit.h"
 
+#include "threads.h"
+
 #include <stdlib.h>
 
-/* Give the caller the kinds. Compilers vectorise the inner loop. */
-static void publish(graph *g) {
-    for (size_t group = 0, first = 0; first < g->count; group++, first += GROUP) {
+/* Give the caller the kinds of blocks in some groups. Compilers vectorise the inner loop. */
+static void publish(void *context, unsigned thread, uint64_t group, uint64_t end) {
+    const graph *g = context;
+    (void)thread;
+    for (uint64_t first = group * GROUP; group < end; group++, first += GROUP) {
         uint8_t kinds[GROUP];
         for (unsigned at = 0; at < GROUP; at++) {
             uint8_t kind = g->groups[group].nodes[at] >> KIND_SHIFT;
@@ -50,7 +54,7 @@ API int fl_mark(graph *g, int64_t budget) {
         return more;
     g->phase = MARKED;
     g->noting = false;
-    publish(g);
+    run_in_parts(g->b->threads, ((uint64_t)g->count + GROUP - 1) / GROUP, SOME_GROUPS, publish, g);
     free(g->queue.items);
     g->queue = (queue){NULL, 0, 0, 0};
     DROP(g->interiors);
@@ -144,4 +148,12 @@ API int fl_path(const graph *g, uint32_t index, words *found) {
 /* Of the blocks in use of each kind: totals[5]. */
 API void fl_kind_totals(const graph *g, block_total *totals) {
     add_up(g->b, 0, g->count, g->kinds, INDIRECT + 1, g->b->states, IN_USE, totals);
+}
+
+/* Whether so many blocks are of a kind, at least. */
+API bool fl_has_kind(const graph *g, uint8_t kind, uint32_t number) {
+    uint32_t found = 0;
+    for (uint32_t index = 0; index < g->count && found < number; index++)
+        found += g->kinds[index] == kind;
+    return found >= number;
 }

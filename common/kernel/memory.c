@@ -25,18 +25,24 @@ void free_all(void *const *all, size_t count) {
         free(all[at]);
 }
 
-/* Huge pages save page faults and TLB misses. */
-void *alloc_large(size_t bytes) {
+void prefer_huge_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
-    if (bytes >= LARGE_ARRAY) {
-        bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-        void *found = aligned_alloc(HUGE_PAGE, bytes);
-        if (found)
-            (void)madvise(found, bytes, MADV_HUGEPAGE); /* if refused, small pages do */
-        return found;
-    }
+    uintptr_t first = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), end = ((uintptr_t)memory + bytes) & ~(HUGE_PAGE - 1);
+    if (first < end)
+        (void)madvise((void *)first, end - first, MADV_HUGEPAGE); /* if refused, small pages do */
+#else
+    (void)memory, (void)bytes;
 #endif
-    return malloc(bytes);
+}
+
+void *alloc_large(size_t bytes) {
+    if (bytes < LARGE_ARRAY)
+        return malloc(bytes);
+    bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    void *found = aligned_alloc(HUGE_PAGE, bytes);
+    if (found)
+        prefer_huge_pages(found, bytes);
+    return found;
 }
 
 /* Have the pages of memory ready that will be written to soon, where the system can. */

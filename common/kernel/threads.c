@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #define STACK_SIZE ((size_t)256 << 10) /* the kernel's functions need a few KiB */
+#define LEAST_PARTS 8u                  /* that are worth threads */
 
 typedef struct {
     pthread_t thread;
@@ -48,4 +49,22 @@ void run_on_threads(unsigned threads, void (*work)(void *context, unsigned numbe
     work(context, 0);
     for (unsigned at = 0; at < started; at++)
         (void)pthread_join(workers[at].thread, NULL);
+}
+
+typedef struct {
+    uint64_t count, size;
+    part_work *work;
+    void *context;
+    _Atomic uint64_t next; /* part */
+} parts;
+
+static void take_parts(void *context, unsigned thread) {
+    parts *p = context;
+    for (uint64_t first; (first = p->next++ * p->size) < p->count;)
+        p->work(p->context, thread, first, p->count - first < p->size ? p->count : first + p->size);
+}
+
+void run_in_parts(unsigned threads, uint64_t count, uint64_t size, part_work *work, void *context) {
+    parts p = {.count = count, .size = size, .work = work, .context = context};
+    run_on_threads(count / size < LEAST_PARTS ? 1 : threads, take_parts, &p);
 }

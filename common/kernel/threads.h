@@ -11,4 +11,11 @@
  * whichever thread is free. They block all signals: a debugger's are for its own threads. */
 void run_on_threads(unsigned threads, void (*work)(void *context, unsigned number), void *context);
 
+/* A call for [first, end), on the thread of this number. */
+typedef void part_work(void *context, unsigned thread, uint64_t first, uint64_t end);
+
+/* Call work for the parts of [0, count), `size` each but perhaps the last, on this thread and on up
+ * to `threads` - 1 others: each takes the lowest that is left. Few parts are not worth threads. */
+void run_in_parts(unsigned threads, uint64_t count, uint64_t size, part_work *work, void *context);
+
 #endif

@@ -24,8 +24,8 @@ from findleaks.target.base import Piece, Range
 class KernelBlocks:
     """See contract.Blocks. About 5 bytes a block and 16 a KiB of heap."""
 
-    def __init__(self, library: Kernel, arch: Arch, granule: int, threads: int = 1) -> None:
-        """`threads`: that the kernel's calls may run on."""
+    def __init__(self, library: Kernel, arch: Arch, granule: int, threads: int = 1, heap_bytes: int = 0) -> None:
+        """`threads`: that the kernel's calls may run on; `heap_bytes`: see Engine.blocks."""
         shared.check_granule(granule)
         self.arch = arch
         self.granule = granule
@@ -36,6 +36,7 @@ class KernelBlocks:
         self._totals: dict[tuple[int, int | None], list[Totals]] = {}  # by state
         made = library.fl_blocks_new(granule.bit_length() - 1, threads)
         self.handle = Handle(made, library.fl_blocks_free, "for the directory of blocks")
+        library.fl_reserve(self.handle, heap_bytes)
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
         self._open()

@@ -34,8 +34,8 @@ class KernelEngine:
         self._pieces: tuple[Piece, ...] = ()  # passed to follow() last
         self._passed: CPieces = c_pieces(())
 
-    def blocks(self, arch: Arch, granule: int) -> KernelBlocks:
-        return KernelBlocks(self.library, arch, granule, self.threads)
+    def blocks(self, arch: Arch, granule: int, heap_bytes: int = 0) -> KernelBlocks:
+        return KernelBlocks(self.library, arch, granule, self.threads, heap_bytes)
 
     def graph(
         self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()

@@ -105,6 +105,9 @@ class KernelGraph:
         self._totals = self._totals or self._by_kind()
         return self._totals[kind]
 
+    def has_kind(self, kind: Kind, number: int) -> bool:
+        return bool(self._library.fl_has_kind(self._handle, int(kind), number))
+
     def _by_kind(self) -> list[Totals]:
         found = (c_uint64 * (2 * len(Kind)))()
         self._library.fl_kind_totals(self._handle, found)

@@ -23,8 +23,10 @@ class KernelInteriors:
         self._counting = Handle(library.fl_interior_count_new(handle), library.fl_interior_count_free, "for the heap's graph")
 
     def keys(self, budget: int) -> tuple[array[int], bool]:
-        found, noted = zeros("Q", budget), c_uint64()
-        number = self._library.fl_interior_keys(self._handle, byref(self._read), byref(noted), budget, c_array(found))
+        noted = c_uint64()
+        self._library.fl_interior_keys(self._handle, byref(self._read), byref(noted), 0, None)
+        found = zeros("Q", min(budget, noted.value - self._read.value))
+        number = self._library.fl_interior_keys(self._handle, byref(self._read), byref(noted), len(found), c_array(found))
         return found[:number], self._read.value >= noted.value
 
     def count(self, keys: array[int]) -> None:

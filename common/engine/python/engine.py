@@ -27,11 +27,12 @@ class PureEngine:
     """See contract.Engine."""
 
     name = "pure"
+    threads = 1
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
 
-    def blocks(self, arch: Arch, granule: int) -> PureBlocks:
+    def blocks(self, arch: Arch, granule: int, heap_bytes: int = 0) -> PureBlocks:
         return PureBlocks(arch, granule)
 
     def graph(

@@ -182,6 +182,9 @@ class PureGraph:
         chosen = bytes(map(and_, used, self._kinds.translate(_IS[wanted])))
         return Totals(chosen.count(1), sum(compress(blocks.sizes, chosen)))
 
+    def has_kind(self, kind: Kind, number: int) -> bool:
+        return self._kinds.count(int(kind)) >= number
+
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         self._after_classifying()
         return self._lost.groups(pieces, types)
