@@ -282,7 +282,7 @@ class Session:
 
     @property
     def budget(self) -> int:
-        """Blocks that the engine visits between two checks for Ctrl-C: more threads, more blocks."""
+        """Blocks that the engine visits between two checks for Ctrl-C: with threads, more."""
         return PURE_SLICE if self.engine.name == "pure" else SLICE * min(self.engine.threads, 4)
 
     def computed(self, tree: Dominators, phase: str) -> Dominators:

@@ -82,6 +82,8 @@ uint64_t big_size(const blocks *b, uint32_t index);
  * those with others[index] == other. */
 void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t limit, const uint8_t *others, uint8_t other,
             block_total *totals);
+/* The same of [first, last) by state: totals[METADATA + 1]; quick for many ranges. */
+void fl_totals(blocks *b, uint32_t first, uint32_t last, block_total *totals);
 const big *big_at(const blocks *b, uint64_t address);
 uint64_t jump_start(const blocks *b, uint32_t index);
 

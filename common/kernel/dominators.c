@@ -104,10 +104,12 @@ static int refer_lost(dominators *d, int64_t *budget) {
 /* Bar the blocks that are not considered, and count the others by group. */
 static int count_groups(dominators *d, int64_t *budget) {
     const graph *g = d->g;
+    const uint8_t *states = g->b->states, *kinds = d->only_lost ? g->kinds : NULL;
+    const uint32_t *merges = d->merged;
     uint32_t *numbers = d->numbers, counted = 0, pause = (uint32_t)pause_of(d->at, g->count, budget);
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
-        bool merged = d->merged && d->merged[index] != NO_ROOT;
-        bool counts = !merged && (d->only_lost ? g->kinds[index] >= POSSIBLE : is_used(g, index));
+        bool merged = merges && merges[index] != NO_ROOT;
+        bool counts = !merged && (kinds ? kinds[index] >= POSSIBLE : states[index] == IN_USE);
         if (!counts) {
             numbers[index] = BARRED;
             set_bit(d->seen, index);

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#define AHEAD 24u /* nodes ahead whose blocks are prefetched */
+#define AHEAD 40u /* nodes ahead whose blocks are prefetched */
 
 /* Number of nodes that each node retains, itself included. */
 int dominators_count(dominators *d, int64_t *budget) {

@@ -10,21 +10,23 @@ static void add_part(const blocks *b, const range *r, uint32_t index, uint64_t s
 
 /* The first and the last block may reach out of the range; those between have no address to be
  * looked up, as all of their bytes are in it. */
-static void add_range(const blocks *b, const range *r, uint64_t *sums) {
+static void add_range(blocks *b, const range *r, uint64_t *sums) {
     uint64_t start = 0;
     uint32_t index = block_reaching(b, r->start, &start), after = block_at_or_after(b, r->end);
     if (index >= after)
         return;
     add_part(b, r, index, start, sums);
     if (++index < after) {
-        for (; index < after - 1; index++)
-            sums[b->states[index] & 3] += size_of(b, index);
-        add_part(b, r, index, block_address(b, index), sums);
+        block_total between[METADATA + 1];
+        fl_totals(b, index, after - 1, between);
+        for (unsigned state = 0; state <= METADATA; state++)
+            sums[state] += between[state].bytes;
+        add_part(b, r, after - 1, block_address(b, after - 1), sums);
     }
 }
 
 /* Add the bytes of blocks in these ranges to sums[4], by state. */
-API void fl_bytes_in(const blocks *b, const range *ranges, uint64_t count, uint64_t *sums) {
+API void fl_bytes_in(blocks *b, const range *ranges, uint64_t count, uint64_t *sums) {
     for (uint64_t at = 0; at < count; at++)
         add_range(b, &ranges[at], sums);
 }

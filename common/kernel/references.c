@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #endif
 
-#define SOME 256u   /* words filtered between two checks of the batch's capacity */
+#define SOME 128u   /* words filtered between two checks of the batch's capacity */
 #define AHEAD 2048u /* bytes */
 
 /* Look up the candidates: prefetch their slots, then read them, so that cache misses overlap. */

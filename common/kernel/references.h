@@ -5,7 +5,7 @@
 #include "graph.h"
 
 #define STRETCH 8192u /* words; with what is found in them, they fit the first cache */
-#define BATCH 1024u   /* candidates looked up together, so that their cache misses overlap */
+#define BATCH 256u /* candidates looked up together: their cache misses overlap, and their slots stay in the first cache */
 
 typedef enum { FROM_BLOCKS, FROM_ROOTS } origin;
 

@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-#define FAR 48u      /* ranks ahead whose edges are prefetched */
-#define SOON 24u     /* ranks ahead whose targets' bits are prefetched */
+#define FAR 64u      /* ranks ahead whose edges are prefetched */
+#define SOON 32u     /* ranks ahead whose targets' bits are prefetched */
 #define LOOKED_AT 8u /* targets prefetched for each */
 #define JOIN_SHARE 4u /* give up if more than 1/JOIN_SHARE of the blocks are join nodes */
 
