@@ -5,7 +5,7 @@
 #include "graph.h"
 
 #define STRETCH 8192u /* words; with what is found in them, they fit the first cache */
-#define BATCH 256u /* candidates looked up together: their cache misses overlap, and their slots stay in the first cache */
+#define BATCH 256u     /* candidates looked up together: misses overlap, and slots stay cached */
 
 typedef enum { FROM_BLOCKS, FROM_ROOTS } origin;
 

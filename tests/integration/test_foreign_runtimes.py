@@ -104,13 +104,16 @@ def test_spaces_of_v8(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.platform("AArch64", "live, on the command line", "a wheel with the C kernel")
 def test_wheel_and_a_live_process_inside(tmp_path: Path) -> None:
-    """findleaks itself on the machine, installed there without a compiler from a wheel that was built here: a process that lives."""
+    """findleaks itself on the machine, installed there without a compiler from a wheel that was built here, with capstone: a process
+    that lives."""
     tree = foreign.tree(ARM64, "bookworm", ("python3.11", "python3-pip-whl"), "python", dependencies=True)
     wheel = arm64_tests.wheel(ARM64, tmp_path)
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     script = truth.PROGRAMS / "foreign_inside.py"
     words = ("blocks", "--json", "--state", "all", "--", "./truth", "5", "6", "1")
-    program = foreign.Program(tree, ("/usr/bin/python3.11", f"./{script.name}", *words), (built, wheel, script), VARIABLES)
+    program = foreign.Program(
+        tree, ("/usr/bin/python3.11", f"./{script.name}", *words), (built, wheel, arm64_tests.capstone(tmp_path), script), VARIABLES
+    )
     output, found, about = map(json.loads, foreign.picture(ARM64, program).output.splitlines()[:3])
     lines = [json.loads(line) for line in objects(found)]
     verdict = truth.compare(truth.parse(output), [line for line in lines if "address" in line])

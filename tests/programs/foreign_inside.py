@@ -1,5 +1,5 @@
-"""Runs inside an emulated machine: installs findleaks from the wheel beside it, starts a program that says "ready", asks findleaks of the
-live process, and prints what both said, and what there is, as three lines of JSON. usage: foreign_inside.py WORDS -- COMMAND"""
+"""Runs inside an emulated machine: installs findleaks and capstone from the wheels beside it, starts a program that says "ready", asks
+findleaks of the live process, and prints what both said, and what there is, as three lines of JSON. usage: foreign_inside.py WORDS -- COMMAND"""
 
 import json
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 
 here, folder = Path.cwd(), "/tmp/findleaks"
 (pip,) = Path("/usr/share/python-wheels").glob("pip-*.whl")
-(wheel,) = here.glob("*.whl")
-installing = [sys.executable, f"{pip}/pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", folder, wheel]
+wheels = here.glob("*.whl")
+installing = [sys.executable, f"{pip}/pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", folder, *wheels]
 subprocess.run(installing, check=True, stdout=sys.stderr)
 split = sys.argv.index("--")
 words, command = sys.argv[1:split], sys.argv[split + 1 :]

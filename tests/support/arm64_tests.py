@@ -46,6 +46,11 @@ PACKAGES = (
 )
 """Those that debian.py would leave out as idle have to be named."""
 IMPORTED = ("capstone", "hypothesis", "jsonschema", "pillow", "protobuf", "pyelftools", "pytest", "pytest-xdist")
+THERE = (
+    *("--only-binary=:all:", f"--python-version={PYTHON}", "--implementation=cp"),
+    *(f"--platform=manylinux{form}_aarch64" for form in ("2014", "_2_17", "_2_28", "_2_34")),
+)
+"""Words for pip: packages for that machine."""
 VARIABLES = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8", "DEBUGINFOD_URLS": ""}
 
 TESTS = (
@@ -69,10 +74,9 @@ def tree() -> Path:
     stamp, there = "\n".join(wanted), root.parent / "imported"
     with debian.locked(root.parent):
         if not there.exists() or there.read_text() != stamp:
-            platforms = [f"--platform=manylinux{form}_aarch64" for form in ("2014", "_2_17", "_2_28", "_2_34")]
             target = root / f"usr/local/lib/python{PYTHON}/dist-packages"
-            command = [sys.executable, "-m", "pip", "install", "-q", "--upgrade", f"--target={target}", "--only-binary=:all:", *platforms]
-            subprocess.run([*command, f"--python-version={PYTHON}", "--implementation=cp", *wanted], check=True)
+            command = [sys.executable, "-m", "pip", "install", "-q", "--upgrade", f"--target={target}", *THERE]
+            subprocess.run([*command, *wanted], check=True)
             there.write_text(stamp)
     return root
 
@@ -89,6 +93,14 @@ def wheel(machine: Machine, folder: Path) -> Path:
     source = layouts.checkout(folder / "source")
     shutil.copy(ROOT / FLAGS, source / FLAGS)  # optimized, unlike the copy's
     return layouts.build(source, folder / "dist", **compiler)
+
+
+def capstone(folder: Path) -> Path:
+    """capstone's wheel for there, of the release that findleaks wants."""
+    (wanted,) = (one.split(";")[0].strip() for one in requires("findleaks") or () if one.startswith("capstone"))
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", f"--dest={folder}", *THERE, wanted], check=True)
+    (found,) = folder.glob("capstone-*.whl")
+    return found
 
 
 def checkout(machine: Machine, folder: Path) -> Path:

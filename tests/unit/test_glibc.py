@@ -6,6 +6,7 @@ import dataclasses
 import struct
 
 import fake
+import ptmalloc
 import pytest
 from ptmalloc import BITS_32, SIZE, TCACHE_OFFSET, Image, of_release
 
@@ -88,6 +89,22 @@ def test_links_are_reported_by_what_is_there() -> None:
     directory, glibc = read(image.build())
     all_right(image, directory)
     assert glibc.mangled is False
+
+
+@pytest.mark.parametrize(("minor", "mangled"), [(31, False), (36, True)])
+def test_links_that_lead_into_the_heap_either_way(minor: int, mangled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heap low in 32 bits: an address shifted by 12 changes a link only within the heap, and leaves it aligned."""
+    monkeypatch.setattr(ptmalloc, "NARROW", ptmalloc.NARROW._replace(heap=0x560000))
+    image = of_release((2, minor), 16, BITS_32)
+    image.chunks = [(0x40, "used"), *[(0x30, "cached"), (0x40, "used")] * 3, (0x800, "used")]
+    target = image.build()
+    first, second, *_ = image.cached
+    for link in (second, second ^ first >> 12):
+        assert 0x560000 < link < image.blocks["used"][-1] + 0x800 and link % 16 == 0
+    directory, glibc = read(target)
+    assert not directory.problems
+    assert states(directory, image.cached) == {"CACHED"}
+    assert glibc.mangled is mangled
 
 
 def damaged(minor: int = 36) -> tuple[Image, fake.FakeTarget]:

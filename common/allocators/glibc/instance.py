@@ -118,9 +118,9 @@ class Glibc(Allocator):
             whose = "no thread is known" if blind else f"those of {len(self.tcaches.unread)} of the threads"
             what = f"thread caches not looked up: {whose}; freed blocks in them count as in use"
             self.problems.append(Problem(self.instance.main.address, what, False))
-        heads = [head for cache in self.tcaches.caches for _, head, _ in cache.lists if self.owns(head)]
-        heads += [head + 2 * word for arena in self.instance.arenas for head in arena.fastbins if self.owns(head + 2 * word)]
-        self.mangled = free_lists.mangled(self.memory, heads, self.owns) if heads else None
+        lists = [(head, 0, length) for cache in self.tcaches.caches for _, head, length in cache.lists if self.owns(head)]
+        lists += [(head, 2 * word, -1) for arena in self.instance.arenas for head in arena.fastbins if self.owns(head + 2 * word)]
+        self.mangled = free_lists.mangled(self, lists) if lists else None
         self.version = self._version()
 
     def _cached(self) -> bool:

@@ -6,7 +6,7 @@ mangled. Fastbins link chunks by fd, thread caches user pointers by word 0: the 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from findleaks.allocators.glibc.arenas import Arena
@@ -14,25 +14,37 @@ from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import NBINS
 from findleaks.allocators.memory import Memory
 
-VOTES = 256
+VOTES, LINKS = 256, 8  # lists, and links of each, that show whether links are mangled
 SHORT = 64  # nodes of a list followed in Python; the engine follows longer ones
 LONGEST = 1 << 31
 ANCHORS = 1 << 16  # chunks followed in one bin at most
 
 
-def mangled(memory: Memory, nodes: Iterable[int], valid: Callable[[int], bool]) -> bool:
-    """Whether these nodes' links are mangled, by vote; `valid`: whether an address lies among
-    chunks. So may a mangled link in a small heap, but few of these are aligned as chunks are."""
-    votes, grain = 0, 2 * memory.size
-
-    def fits(link: int) -> bool:
-        return link == 0 or (link % grain == 0 and valid(link))
-
-    for node in islice(nodes, VOTES):
-        link = memory.word(node)
-        if link is not None:
-            votes += int(fits(link ^ node >> 12)) - int(fits(link))
+def mangled(glibc: HeapView, lists: Iterable[tuple[int, int, int]]) -> bool:
+    """Whether links are mangled, by vote of these lists: (head, shift, length); see `follow`.
+    Length: -1 if unknown. Each link that leads where a list goes on, or ends, is a vote for how it
+    was read: in a small heap of 32 bits, one of a few may do so in both ways."""
+    votes = 0
+    for one in islice(lists, VOTES):
+        votes += _sound_links(glibc, *one, True) - _sound_links(glibc, *one, False)
     return votes > 0
+
+
+def _sound_links(glibc: HeapView, head: int, shift: int, length: int, mangled: bool) -> int:
+    """The number of links, up to the first that does not lead to a chunk, or ends the list where it
+    should not; LINKS at most."""
+    user = head + shift
+    for count in range(LINKS):
+        link = glibc.memory.word(user)
+        node = 0 if link is None else link ^ user >> 12 if mangled else link
+        user = node + shift
+        if link is None or (not node and length not in (-1, count + 1)):
+            return count
+        if not node:
+            return count + 1
+        if user % glibc.granule or not glibc.owns(user) or count + 1 == length:
+            return count
+    return LINKS
 
 
 def follow(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
