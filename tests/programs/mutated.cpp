@@ -10,6 +10,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -56,11 +57,17 @@ static void *touched(size_t size) {
     return std::memset(block, 0x5a, size < 256 ? size : 256);
 }
 
+static void hold(void *block) {
+    static std::mutex lock;
+    std::lock_guard<std::mutex> locked(lock);
+    shop::blocks.insert(block);
+}
+
 static void churn() {
     void *taken[120];
     for (int i = 0; i < 120; i++) taken[i] = touched(static_cast<size_t>(8 + i * i % 3000));
     for (int i = 0; i < 120; i += 2) std::free(taken[i]);
-    for (int i = 1; i < 120; i += 8) shop::blocks.insert(taken[i]);
+    for (int i = 1; i < 120; i += 8) hold(taken[i]);
 }
 
 static void *work(void *) {
@@ -90,9 +97,9 @@ static void fill() {
         shop::names[i] = key;
         shop::lists.emplace_back(static_cast<size_t>(i) % 5, i);
         shop::ring = new shop::Node{shop::ring, shop::orders[key].get(), finished, "https://example.org/a?b=c"};
-        shop::blocks.insert(shop::ring);
+        hold(shop::ring);
     }
-    for (size_t size : {9000UL, 40000UL, 140000UL, 600000UL}) shop::blocks.insert(touched(size));
+    for (size_t size : {9000UL, 40000UL, 140000UL, 600000UL}) hold(touched(size));
 }
 
 int main() {
