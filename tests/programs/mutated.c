@@ -29,11 +29,13 @@ static void *checked(void *block) {
 
 static void *touched(size_t size) { return memset(checked(malloc(size)), 0x5a, size < 256 ? size : 256); }
 
+static void hold(void *block) { blocks[__atomic_fetch_add(&used, 1, __ATOMIC_RELAXED)] = block; }
+
 static void churn(void) {
     void *taken[120];
     for (size_t i = 0; i < 120; i++) taken[i] = touched(8 + i * i % 3000);
     for (size_t i = 0; i < 120; i += 2) free(taken[i]);
-    for (size_t i = 1; i < 120; i += 8) blocks[__atomic_fetch_add(&used, 1, __ATOMIC_RELAXED)] = taken[i];
+    for (size_t i = 1; i < 120; i += 8) hold(taken[i]);
 }
 
 static struct node *made(struct node *next, const char *text) {
@@ -66,11 +68,11 @@ static void fill(void) {
     for (size_t i = 0; i < 60; i++) {
         lists[i % 16] = made(lists[i % 16], "order number of some customer");
         ring = made(ring, "https://example.org/a?b=c");
-        if (i % 5 == 0) blocks[used++] = checked(memalign((size_t)64 << i % 8, 100 + i));
+        if (i % 5 == 0) hold(checked(memalign((size_t)64 << i % 8, 100 + i)));
     }
     size_t sizes[] = {9000, 40000, 140000, 600000};
-    for (size_t i = 0; i < 4; i++) blocks[used++] = touched(sizes[i]);
-    blocks[used] = checked(realloc(touched(5000), 50));
+    for (size_t i = 0; i < 4; i++) hold(touched(sizes[i]));
+    hold(checked(realloc(touched(5000), 50)));
 }
 
 int main(void) {
