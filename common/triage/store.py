@@ -189,8 +189,8 @@ def _check(base: sqlite3.Connection, path: str) -> None:
     made = dict(base.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 100"))
     if made != _SCHEMA:
         raise TargetError(f"{path}: the triage is damaged: its tables are not those of this format")
-    # Pages in a circle would be read for ever.
-    (found,) = base.execute("PRAGMA quick_check(1)").fetchone()
+    # Pages in a circle would be read for ever; an index that lacks rows fails when they change.
+    (found,) = base.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
         raise TargetError(f"{path}: the triage is damaged: {printable(str(found), 200)}")
 

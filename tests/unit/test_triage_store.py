@@ -151,6 +151,25 @@ def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
             read(str(path))
 
 
+def test_an_index_without_its_rows_is_refused(tmp_path: Path) -> None:
+    """Such a file is read as usual, and fails when a row is changed: after all cores were looked at."""
+    path = tmp_path / "a.sqlite"
+    made(path, GOOD)
+    with closing(sqlite3.connect(path)) as base:
+        (entry,) = base.execute("SELECT * FROM sqlite_master WHERE name = 'leaks_by_own'").fetchall()
+        base.execute("PRAGMA writable_schema = ON")
+        base.execute("DELETE FROM sqlite_master WHERE name = 'leaks_by_own'")
+        base.commit()
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("UPDATE leaks SET own = own || 'x'")
+        base.execute("PRAGMA writable_schema = ON")
+        base.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", entry)
+        base.commit()
+    for use in (list_of_rows, gone_on_with):
+        with pytest.raises(FindleaksError, match=r"the triage is damaged: .*leaks_by_own"):
+            use(str(path))
+
+
 def test_parquet_has_the_rows(tmp_path: Path) -> None:
     import pyarrow.parquet as parquet
 
