@@ -108,7 +108,7 @@ static NOINLINE void objects(void) {
             hidden block = hide((char *)tuple - HEADER);
             size_t size = HEADER + 24 + 8 * (size_t)items;
             tuple = NULL;
-            if (way == 0) say(block, size, "reachable", 0, "tracked-tuple"); /* the collector's list has it */
+            if (way == 0) say(block, size, "definite", block, "tracked-tuple"); /* only the collector's list has it */
             if (way == 1) say(block, size, "definite", block, "lost-tuple");
             if (way == 2) hold_it(block, HEADER);
             if (way == 2) say(block, size, "reachable", 0, "held-tuple");

@@ -3,12 +3,14 @@
 Source: Include/internal/pycore_gc.h (struct _gc_runtime_state) of CPython 3.9 to 3.14: three
 generations, each the head of a ring of objects, a threshold and a count; up to 3.13 a pointer to
 the first; a permanent generation, whose ring is mostly empty; three sets of statistics. All is in
-the interpreter's state: in the file's data, or in a block up to 3.10. In Debian's 3.13 the
-generations are four bytes off their alignment, unlike everything else there."""
+the interpreter's state: in the file's data, or in a block up to 3.10. `enabled` is three 32-bit
+numbers before the generations (with `debug` and padding between). In Debian's 3.13 the generations
+are four bytes off their alignment, unlike everything else there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Optional
 
 from findleaks.allocators.directory import Directory
@@ -31,11 +33,16 @@ COLLECTING = "collecting"
 IN_COLLECTION = 2  # a bit in an object's link back, while a collection counts references to it
 
 
-def counters(target: Target, engine: Engine, image: Image, directory: Directory) -> Mapping[str, int]:
+ENABLED = "automatic collection enabled"
+BEFORE_GENERATIONS = 12  # bytes from `enabled` (gc.disable() clears it) to the first generation
+
+
+def counters(target: Target, engine: Engine, image: Image, directory: Directory, heads: Iterable[int]) -> Mapping[str, int]:
     """Counters by the names of gc.get_count(), get_threshold() and get_stats(); {} if not found.
-    COLLECTING is 1 while a collection is under way."""
+    COLLECTING is 1 while a collection is under way, ENABLED 0 after gc.disable(). `heads`:
+    addresses of heads of rings with objects: after gc.freeze() the permanent one is among them."""
     memory = Memory(target)
-    for permanent in _empty_rings(target, engine, image, directory):
+    for permanent in chain(_empty_rings(target, engine, image, directory), heads):
         first = _generations(memory, permanent)
         if first is not None:
             return _read(memory, first, permanent)
@@ -93,4 +100,7 @@ def _read(memory: Memory, first: int, permanent: int) -> Mapping[str, int]:
     collecting = memory.int32(permanent + (GENERATION + GENERATIONS * len(STATISTICS)) * size)
     if collecting in (0, 1):
         found[COLLECTING] = collecting
+    enabled = memory.int32(first - BEFORE_GENERATIONS)
+    if enabled in (0, 1):
+        found[ENABLED] = enabled
     return found

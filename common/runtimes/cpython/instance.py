@@ -64,7 +64,7 @@ class CPython(Runtime):
 
     @cached_property
     def _collector(self) -> Mapping[str, int]:
-        found = collector.counters(self._target, self._engine, self._image, self._directory)
+        found = collector.counters(self._target, self._engine, self._image, self._directory, self._lists.heads)
         if found.get(collector.COLLECTING):
             what = "Python was stopped in the middle of a collection: objects that it was about to free are counted"
             self.problems.append(Problem(self._metatype, what, False))
@@ -157,7 +157,8 @@ class CPython(Runtime):
 
     def bookkeeping(self) -> Sequence[Range]:
         """See Runtime: the heads of the collector's lists, and the unused part of frame stacks."""
-        return self._lists.ranges
+        word = self._target.arch.word
+        return [*(Range(head, head + 2 * word) for head in self._lists.heads), *self._lists.unused_frames]
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """See Runtime."""

@@ -43,7 +43,8 @@ BEFORE_TRIPLE = 1 << 10  # bytes of a thread state searched for its first word
 class InterpreterMemory(NamedTuple):
     """What of it is no reference."""
 
-    ranges: Sequence[Range]  # list heads, unused parts of frame stacks
+    heads: Sequence[int]  # addresses of the heads of the collector's lists, two words each
+    unused_frames: Sequence[Range]  # parts of threads' stacks of frames
     stale_tables: Sequence[int]  # blocks of tables in free lists
     free_objects: Sequence[tuple[int, int]]  # blocks of objects in free lists, and their types
 
@@ -59,11 +60,11 @@ def read_interpreter_memory(target: Target, image: Image, blocks: Blocks, known:
     """`found`: by block, the type of its object or NO_OBJECT; see engine.ObjectTally."""
     reader = _Reader(target, blocks, known, found)
     states = list(reader.states(image))
-    ranges = [Range(at, at + 2 * reader.word) for state in states for at in reader.list_heads(state)]
+    heads = [at for state in states for at in reader.list_heads(state)]
     tops = [at for state in states for at in reader.chunk_words(state)]
-    ranges += [unused for at in reader.all_threads(tops) for unused in reader.unused_frames(at)]
+    unused = [part for at in reader.all_threads(tops) for part in reader.unused_frames(at)]
     free = dict(one for state in states for one in reader.free_objects(state))
-    return InterpreterMemory(ranges, [index for state in states for index in reader.stale_tables(state)], list(free.items()))
+    return InterpreterMemory(heads, unused, [index for state in states for index in reader.stale_tables(state)], list(free.items()))
 
 
 class _Reader:
