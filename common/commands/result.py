@@ -62,6 +62,13 @@ def blocks_status(session: Session) -> int:
     return 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
 
 
+def answer_status(session: Session) -> int:
+    """Exit status of commands that also answer for a process without an allocator's blocks, if the
+    heap of its runtime is known (Go's): 2 if neither was found, else 0."""
+    known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
+    return 0 if known else blocks_status(session)
+
+
 def fields(source: object, *names: str) -> dict[str, Any]:
     """These attributes of `source` as fields of a JSON object."""
     return {name: getattr(source, name) for name in names}

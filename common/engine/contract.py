@@ -193,6 +193,10 @@ class Graph(Protocol):
 
     def totals(self, kind: Kind) -> Totals: ...
 
+    def sizes(self, kind: Kind) -> list[tuple[int, int]]:
+        """(usable size, number) of the blocks in use of this kind, by size."""
+        ...
+
     def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
         """Bytes of blocks in use, by Kind, inside these disjoint, ascending ranges (starts and
         ends, "Q"): of all blocks, or of those with the indices `of` ("I", in any order)."""

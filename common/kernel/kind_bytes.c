@@ -1,5 +1,7 @@
-/* Bytes of blocks in use by kind, inside given ranges: of all blocks, or of some. */
+/* Bytes of blocks in use by kind, inside given ranges: of all blocks, or of some; and the sizes of
+ * the blocks of a kind. */
 #include "graph.h"
+#include "size_counts.h"
 
 /* The ranges are disjoint and ascend, so that a block's overlap starts with the first range that
  * ends behind the block's start. */
@@ -48,4 +50,14 @@ API void fl_kind_bytes_of(const graph *g, const uint32_t *indices, uint64_t numb
         for (uint64_t place = first_behind(ranges, count, start); place < count && ranges[place].start < end; place++)
             sums[g->kinds[index]] += overlap(&ranges[place], start, end);
     }
+}
+
+/* Pairs (size * 4, blocks) of the blocks in use of this kind, unordered. */
+API int fl_kind_sizes(const graph *g, uint8_t kind, words *found) {
+    size_counts c;
+    int failed = size_counts_begin(&c);
+    for (uint32_t index = 0; !failed && index < g->count; index++)
+        if (g->kinds[index] == kind && counts(g, index))
+            failed = count_size(&c, size_of(g->b, index), IN_USE);
+    return size_counts_end(&c, failed, found);
 }

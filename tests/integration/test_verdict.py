@@ -162,7 +162,7 @@ def test_jemalloc_with_dirty_pages(program: Path, tmp_path: Path) -> None:
         assert any("dirty_decay_ms" in one for one in kept["try"])
         assert any("arena.4096.purge" in one for one in kept["try"])
         assert found["findings"][0] == kept
-        assert found["findings"][1]["text"].startswith("Nothing is lost: 0 blocks")
+        assert found["findings"][1]["text"].startswith("Nothing leaked: 0 blocks")
         assert found["warnings"] == []
         assert near(kept["evidence"]["returnable"], given_back(run), 0.02)
         assert "kept" not in sorts(verdict("--pid", str(run.pid)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections import Counter
 
 import graphs
 from hypothesis import given, settings
@@ -30,6 +31,9 @@ def test_bytes_by_kind_inside_ranges(seed: int, count: int, granule: int, arch: 
     flat = array("Q", [bound for each in ranges for bound in each])
     for engine in (graphs.kernel(arch), graphs.pure(arch)):
         graph = graphs.graph_of(engine, heap)
+        for kind in Kind:
+            sizes = [block.size for i, block in enumerate(heap.blocks) if block.state == State.IN_USE and graph.kind(i) == kind]
+            assert graph.sizes(kind) == sorted(Counter(sizes).items())
         for chosen in (None, some):
             expected = [0] * len(Kind)
             for index in range(len(heap.blocks)) if chosen is None else chosen:

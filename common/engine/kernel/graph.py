@@ -118,6 +118,10 @@ class KernelGraph:
             self._library.fl_kind_bytes_of(self._handle, c_array(of), len(of), *inside, sums)
         return list(sums)
 
+    def sizes(self, kind: Kind) -> list[tuple[int, int]]:
+        found = self._library.words(self._library.fl_kind_sizes, self._handle, int(kind))
+        return sorted((key >> 2, blocks) for key, blocks in zip(found[::2], found[1::2]))
+
     def _by_kind(self) -> list[Totals]:
         found = (c_uint64 * (2 * len(Kind)))()
         self._library.fl_kind_totals(self._handle, found)

@@ -121,6 +121,7 @@ SIGNATURES = {
     "fl_path": (c_int, [_HANDLE, c_uint32, _WORDS]),
     "fl_has_kind": (c_bool, [_HANDLE, c_ubyte, c_uint32]),
     "fl_kind_totals": (None, [_HANDLE, _U64S]),
+    "fl_kind_sizes": (c_int, [_HANDLE, c_ubyte, _WORDS]),
     "fl_kind_bytes": (None, [_HANDLE, _U64S, c_uint64, _U64S]),
     "fl_kind_bytes_of": (None, [_HANDLE, _U32S, c_uint64, _U64S, c_uint64, _U64S]),
     "fl_leader": (c_uint32, [_HANDLE, c_uint32]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, compress
 from operator import and_
@@ -181,6 +182,11 @@ class PureGraph:
         used = blocks.states.translate(_IS_0)
         chosen = bytes(map(and_, used, self._kinds.translate(_IS[wanted])))
         return Totals(chosen.count(1), sum(compress(blocks.sizes, chosen)))
+
+    def sizes(self, kind: Kind) -> list[tuple[int, int]]:
+        blocks = self.blocks
+        rows = zip(blocks.sizes, blocks.states, self._kinds)
+        return sorted(Counter(size for size, state, own in rows if state == State.IN_USE and own == kind).items())
 
     def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
         blocks, sums, ends = self.blocks, [0] * len(Kind), ranges[1::2]

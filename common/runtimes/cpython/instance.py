@@ -38,6 +38,7 @@ class CPython(Runtime):
     """See runtimes.base.Runtime."""
 
     name = "CPython"
+    lists_objects = True
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, metatype: int) -> None:
         self._target, self._engine, self._directory, self._image, self._metatype = target, engine, directory, image, metatype

@@ -45,6 +45,7 @@ class Ruby(Runtime):
     """See base.Runtime."""
 
     name = "Ruby"
+    lists_objects = True
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, layout: Layout) -> None:
         self.problems: list[Problem] = []

@@ -1,0 +1,137 @@
+"""Memory that findleaks does not read: heaps of managed runtimes whose objects it does not list,
+anonymous memory of no known owner, and shared memory. Leaks inside it are not seen.
+
+An unknown allocator or runtime shows as anonymous memory of no known owner, whatever its name is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.audit.accounting import SHARED
+from findleaks.formatting import printable, size, some
+from findleaks.libc.stacks import thread_stacks
+from findleaks.runtimes.directory import heap_owners
+from findleaks.session import Session
+from findleaks.target.base import Range, Region
+from findleaks.target.ranges import intersection, merged, subtract
+
+MOST = 0.5
+""" "Most" of the writable memory: from this fraction on it comes first in `find` and `verdict`."""
+
+LEAST = 1 << 20  # fewer bytes are not worth the first line
+NAMED = 3  # parts that are named, at most
+
+
+class UnreadPart(NamedTuple):
+    """`what` is a phrase ("Go's heap", "shared memory"); "" for memory of no known owner."""
+
+    what: str
+    bytes: int
+
+
+class UnreadMemory(NamedTuple):
+    """`parts`, the largest first, of `total` bytes of writable memory, resident or (if `resident`
+    is not set) mapped. `owners`: runtimes that may own memory of no known owner."""
+
+    parts: Sequence[UnreadPart]
+    total: int
+    resident: bool
+    owners: Sequence[str] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def read(self) -> int:
+        """Bytes of the rest."""
+        return self.total - self.bytes
+
+    @property
+    def percent(self) -> int:
+        return 100 * self.bytes // max(self.total, 1)
+
+    @property
+    def is_worth_saying(self) -> bool:
+        return self.bytes >= LEAST
+
+    @property
+    def is_most(self) -> bool:
+        """Whether most of the memory is not read."""
+        return self.is_worth_saying and self.bytes >= MOST * self.total
+
+    def sentences(self) -> str:
+        """ "98 % of the writable memory (400 MiB of 408 MiB) is not read by findleaks: … ." """
+        mapped = "" if self.resident else ", as mapped"
+        whole = f"{self.percent} % of the writable memory ({size(self.bytes)} of {size(self.total)}{mapped})"
+        parts = some([f"{size(part.bytes)} in {part.what or self._unowned()}" for part in self.parts if part.bytes * 100 >= self.bytes], NAMED)
+        return f"{whole} is not read by findleaks: {parts}. Leaks inside it are not reported."
+
+    def _unowned(self) -> str:
+        owners = f" ({' or '.join(map(printable, self.owners))} may own them)" if self.owners else ""
+        return f"anonymous mappings of no known allocator{owners}"
+
+    def json(self) -> dict[str, object]:
+        parts = [{"of": printable(part.what) or None, "bytes": part.bytes} for part in self.parts]
+        return {"bytes": self.bytes, "of": self.total, "percent": self.percent, "resident": self.resident, "parts": parts}
+
+
+def unread_memory(session: Session) -> UnreadMemory:
+    """Computed once for a session. Resident bytes; mapped ones where residency is unknown."""
+    return session.once(unread_memory, lambda: _computed(session))
+
+
+def _computed(session: Session) -> UnreadMemory:
+    writable = [region for region in session.target.regions() if region.readable and region.writable]
+    known = session.presence is not None or all(
+        session.target.resident(region.start, region.end) is not None for region in writable if region.private
+    )
+    whole = merged(_ranges(writable))
+    claimed: list[Range] = []
+    parts: list[UnreadPart] = []
+    for what, ranges in _candidates(session, writable):
+        own = subtract(intersection(whole, merged(ranges)), claimed)
+        claimed = merged([*claimed, *own])
+        parts.append(UnreadPart(what, _count(session, own)))
+    parts.sort(key=lambda part: -part.bytes)
+    total = _count(session, whole)
+    names = [module.path.rsplit("/", 1)[-1] for module in session.target.modules()]
+    owners = heap_owners(names, {allocator.name for allocator in session.directory.allocators})
+    return UnreadMemory([part for part in parts if part.bytes], total, known, owners)
+
+
+def _candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range]]]:
+    """Phrases and ranges; the first has what several share."""
+    target = session.target
+    managed: list[Range] = []
+    for runtime in session.runtimes:
+        ranges = [piece for part in runtime.parts() if not part.inside for piece in part.ranges]
+        managed += ranges
+        if not runtime.lists_objects:
+            yield f"the memory of {printable(runtime.name)}", ranges
+    others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
+    others = merged([*others, *managed])
+    named = [region for region in writable if not region.name.startswith("[stack")]
+    shared = [region for region in named if region.name.startswith(SHARED) or not (region.private or region.name.startswith("/"))]
+    yield "shared memory", subtract(_in_roots(session, shared), others)
+    private = [region for region in named if region.private and not region.name.startswith("/")]
+    yield "", subtract(_in_roots(session, private), others)
+
+
+def _in_roots(session: Session, regions: Sequence[Region]) -> list[Range]:
+    """The parts that are root memory: of no allocator, and not reserved."""
+    return intersection(merged(_ranges(regions)), session.root_memory)
+
+
+def _ranges(regions: Iterable[Region]) -> list[Range]:
+    return [Range(region.start, region.end) for region in regions]
+
+
+def _count(session: Session, ranges: Iterable[Range]) -> int:
+    """Resident bytes, by what the command knows of residency; mapped ones where it knows nothing."""
+    found, pages = 0, session.presence
+    for start, end in ranges:
+        held: Optional[int] = pages.resident.bytes(start, end) if pages is not None else session.target.resident(start, end)
+        found += end - start if held is None else held
+    return found
