@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.audit.accounting import SHARED
+from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
 from findleaks.libc.stacks import thread_stacks
+from findleaks.runtimes import unread_heaps
 from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
@@ -32,12 +34,14 @@ class UnreadPart(NamedTuple):
 
 class UnreadMemory(NamedTuple):
     """`parts`, the largest first, of `total` bytes of writable memory, resident or (if `resident`
-    is not set) mapped. `owners`: runtimes that may own memory of no known owner."""
+    is not set) mapped. `owners`: runtimes that may own memory of no known owner. `inside`: malloc's
+    blocks in use, where those are the heap of a runtime that is named."""
 
     parts: Sequence[UnreadPart]
     total: int
     resident: bool
     owners: Sequence[str] = ()
+    inside: Optional[UnreadPart] = None
 
     @property
     def bytes(self) -> int:
@@ -59,13 +63,24 @@ class UnreadMemory(NamedTuple):
     @property
     def is_most(self) -> bool:
         """Whether most of the memory is not read."""
-        return self.is_worth_saying and self.bytes >= MOST * self.total
+        return (self.is_worth_saying and self.bytes >= MOST * self.total) or self.is_inside
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether most of the memory is a runtime's heap in malloc's blocks."""
+        return self.inside is not None and self.inside.bytes >= max(LEAST, MOST * self.total)
 
     def sentences(self) -> str:
         """ "98 % of the writable memory (400 MiB of 408 MiB) is not read by findleaks: … ." """
+        if self.inside is not None and self.is_inside:
+            owner, part = self.inside.what, f"{100 * self.inside.bytes // max(self.total, 1)} % of the writable memory"
+            whole = f"{part} ({size(self.inside.bytes)} of {size(self.total)}) is malloc's blocks in use, where {owner} keeps its objects"
+            return f"{whole}. findleaks does not read these: objects that a program of {owner} leaks count as reachable."
         mapped = "" if self.resident else ", as mapped"
         whole = f"{self.percent} % of the writable memory ({size(self.bytes)} of {size(self.total)}{mapped})"
-        parts = some([f"{size(part.bytes)} in {part.what or self._unowned()}" for part in self.parts if part.bytes * 100 >= self.bytes], NAMED)
+        parts = some(
+            [f"{size(part.bytes)} in {part.what or self._unowned()}" for part in self.parts if part.bytes * 100 >= self.bytes], NAMED
+        )
         return f"{whole} is not read by findleaks: {parts}. Leaks inside it are not reported."
 
     def _unowned(self) -> str:
@@ -74,7 +89,9 @@ class UnreadMemory(NamedTuple):
 
     def json(self) -> dict[str, object]:
         parts = [{"of": printable(part.what) or None, "bytes": part.bytes} for part in self.parts]
-        return {"bytes": self.bytes, "of": self.total, "percent": self.percent, "resident": self.resident, "parts": parts}
+        inside = {"of": self.inside.what, "bytes": self.inside.bytes} if self.inside is not None else None
+        whole = {"bytes": self.bytes, "of": self.total, "percent": self.percent, "resident": self.resident}
+        return {**whole, "parts": parts, "in_malloc_blocks": inside}
 
 
 def unread_memory(session: Session) -> UnreadMemory:
@@ -97,8 +114,20 @@ def _computed(session: Session) -> UnreadMemory:
     parts.sort(key=lambda part: -part.bytes)
     total = _count(session, whole)
     names = [module.path.rsplit("/", 1)[-1] for module in session.target.modules()]
-    owners = heap_owners(names, {allocator.name for allocator in session.directory.allocators})
-    return UnreadMemory([part for part in parts if part.bytes], total, known, owners)
+    owners = [
+        *heap_owners(names, {allocator.name for allocator in session.directory.allocators}),
+        *unread_heaps.owners(session.target, unread_heaps.ANONYMOUS),
+    ]
+    return UnreadMemory([part for part in parts if part.bytes], total, known, owners, _inside(session, whole))
+
+
+def _inside(session: Session, writable: Sequence[Range]) -> Optional[UnreadPart]:
+    """Bytes of malloc's blocks in use, if a runtime that is known by name keeps its objects there."""
+    owners = unread_heaps.owners(session.target, unread_heaps.IN_BLOCKS)
+    if not owners:
+        return None
+    used = session.directory.blocks.totals(State.IN_USE).bytes
+    return UnreadPart(owners[0], min(used, _count(session, intersection(merged(session.heap_ranges()), writable))))
 
 
 def _candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range]]]:

@@ -19,7 +19,7 @@ from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
-from findleaks.commands.result import Plain, answer_status, blocks_status, fields
+from findleaks.commands.result import Plain, answer_status, blocks_status, fields, warnings_of
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Heuristic, Kind, State, Totals
 from findleaks.errors import UsageError
@@ -102,7 +102,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
 
         add_sites(session, body, first(shown, args.limit), in_text(args.limit, GROUPS))
         say = partial(site_text, session, body, shown, in_text(args.limit, GROUPS), args.frames)
-    result = Plain(session, "find", body, say, status)
+    result = Plain(session, "find", body, say, status, warnings_of(session, unread_memory(session).is_most))
     if form:
         from findleaks.commands.find_file import write
 

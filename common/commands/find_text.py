@@ -56,7 +56,8 @@ def opening(session: Session, body: dict[str, Any], width: int, invocation: Invo
     yield from wrapped(f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s", width)
     # Do not say "nothing leaked" of a process whose allocator could not be read
     if not in_use["blocks"]:
-        yield "nothing can be said of leaks: no allocator's blocks were found"
+        known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
+        yield "no allocator's blocks were found" if known else "nothing can be said of leaks: no allocator's blocks were found"
         for note in body["notes"]:
             yield from wrapped(f"  {note}", width)
         yield from invocation.next(width, *body["next"])
@@ -104,6 +105,8 @@ def _qualifier(session: Session, trusted: bool) -> str:
     if not trusted:
         return " in what could be read"
     unread = unread_memory(session)
+    if unread.inside is not None and unread.is_inside:
+        return f" outside the heap of {unread.inside.what}"
     return f" in the other {size(unread.read)}, which findleaks reads" if unread.is_most else " for sure"
 
 

@@ -18,11 +18,11 @@ Body = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]  # fields of a 
 SLOW = 3.0  # seconds of work after which a missing C kernel is worth a warning
 
 
-def warnings_of(session: Session) -> list[str]:
-    """Warnings on what limits the result, printable."""
+def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:
+    """Warnings on what limits the result, printable. `unread_reported`: see result_warnings."""
     computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
     recorded = session.sites.warnings if "sites" in vars(session) else []
-    found = [*target_warnings(session), *result_warnings(session), *filter(None, computed), *recorded]
+    found = [*target_warnings(session), *result_warnings(session, unread_reported), *filter(None, computed), *recorded]
     found += [*source_warnings(session), *_slow(session)]
     return [printable(warning, 600) for warning in found]
 

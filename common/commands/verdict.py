@@ -13,7 +13,7 @@ from findleaks.audit.findings import findings
 from findleaks.audit.residency import residency
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
-from findleaks.commands.result import Plain, answer_status, fields
+from findleaks.commands.result import Plain, answer_status, fields, warnings_of
 from findleaks.commands.verdict_text import text
 from findleaks.formatting import printable
 from findleaks.session import Session
@@ -53,7 +53,8 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "findings": [finding.json() for finding in found],
     }
     lines = partial(text, session, accounting, found)
-    return Plain(session, "verdict", body, lines, answer_status(session), further=accounting.warnings)
+    warnings = warnings_of(session, unread_memory(session).is_most)
+    return Plain(session, "verdict", body, lines, answer_status(session), warnings, accounting.warnings)
 
 
 def totals_json(accounting: Accounting) -> dict[str, object]:

@@ -16,6 +16,7 @@ from findleaks.audit.findings.held import held_memory
 from findleaks.audit.findings.leaked import leaked_memory, possibly_leaked
 from findleaks.audit.findings.threads import unjoined_threads
 from findleaks.audit.findings.unread import unknown_owner, unread_heaps
+from findleaks.audit.unread_memory import unread_memory
 from findleaks.runtimes import directory as runtimes
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
@@ -30,11 +31,15 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     found = [*unreturned_memory(session, accounting, measure), *cached_memory(accounting)]
     freed = list(freed_by_runtimes(session, accounting))
     scopes = list(runtimes.findings(session.target))
-    found += [*freed, *scopes, *held_memory(session, accounting, figures, scopes), *unjoined_threads(accounting)]
-    possible = list(possibly_leaked(session, figures))
-    unread = list(unread_heaps(session, accounting, sum(one.weight for one in freed)))
+    found += [*freed, *scopes, *unjoined_threads(accounting)]
+    unread = list(unread_heaps(session, accounting, figures, sum(one.weight for one in freed)))
     unowned = [] if unread else list(unknown_owner(session, accounting))
-    leaked = leaked_memory(session, figures, bool(possible))
+    possible = []
+    inside = unread_memory(session).is_inside  # malloc's blocks are what is not read
+    if not inside:
+        found += held_memory(session, accounting, figures, scopes)
+        possible = list(possibly_leaked(session, figures))
+    leaked = leaked_memory(session, figures, inside or bool(possible))
     found += [*possible, *([leaked] if leaked.bytes else []), *(unowned if accounting.known else [])]
     found.sort(key=lambda finding: -finding.weight)
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []

@@ -38,7 +38,11 @@ def held_memory(session: Session, accounting: Accounting, figures: BlockFigures,
     """One finding at most. `scopes`: findings about blocks that are held, too; nothing that they may
     be a quarter of is reported again."""
     grown = _top_retainer(session, accounting)
-    found = [*_objects(accounting, figures, grown), *_one_root(session, accounting, figures, grown), *_many(session, accounting, figures, grown)]
+    found = [
+        *_objects(accounting, figures, grown),
+        *_one_root(session, accounting, figures, grown),
+        *_many(session, accounting, figures, grown),
+    ]
     reported = sum(one.bytes for one in scopes)
     found = [one for one in found if 4 * reported < one.bytes]
     yield from found[:1]
@@ -130,7 +134,9 @@ def _one_root(session: Session, accounting: Accounting, figures: BlockFigures, f
     if found.owner.managed:
         yield _from_managed_heap(found, retained, part, facts)
         return
-    title = f"Held, not leaked: {found.owner.label} alone holds {retained.amount} in {blocks(retained.blocks)}, {part} % of what is reached."
+    title = (
+        f"Held, not leaked: {found.owner.label} alone holds {retained.amount} in {blocks(retained.blocks)}, {part} % of what is reached."
+    )
     cause = ""
     if found.field is not None and found.field.what:
         cause = f"{found.field.name if found.field.place else 'What it is'}: {found.field.what}."
@@ -163,7 +169,12 @@ def _many(session: Session, accounting: Accounting, figures: BlockFigures, found
     reached = figures.of(Kind.REACHABLE) if found is not None and not found.is_most else Figures(0, 0, 0)
     # Where managed objects hold much, what they are says more.
     managed = any(one.bytes >= HELD for one in accounting.native)
-    if managed or reached.bytes < HELD or used < GROWTH * denominator(accounting) or (reached.bytes if reached.resident is None else reached.resident) < GROWTH * used:
+    if (
+        managed
+        or reached.bytes < HELD
+        or used < GROWTH * denominator(accounting)
+        or (reached.bytes if reached.resident is None else reached.resident) < GROWTH * used
+    ):
         return
     most, count = figures.most_common_size(Kind.REACHABLE)
     amount = amount_words(reached.bytes, reached.resident)

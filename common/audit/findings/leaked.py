@@ -12,7 +12,7 @@ from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.engine.terms import Kind, State
-from findleaks.formatting import blocks, number, size
+from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
@@ -30,7 +30,11 @@ def leaked_memory(session: Session, figures: BlockFigures, possible_reported: bo
     """Definite leaks with the blocks that only they hold; 0 bytes if next to nothing leaked. Its
     title has the possible leaks, too, unless another finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
-        return Finding("no-blocks", 0, "No block of a known allocator was found: nothing can be said of leaks.")
+        what = some([printable(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
+        title = "No block of a known allocator was found: nothing can be said of leaks."
+        if what:
+            title = f"No block of an allocator of native code was found: the only heap that is known is that of {what}."
+        return Finding("no-blocks", 0, title, resident=0)
     graph, doubtful, leaks = session.latest, figures.of(Kind.POSSIBLE), figures.of(*LEAKED)
     facts: dict[str, object] = {
         "blocks": leaks.blocks,
@@ -58,6 +62,8 @@ def _nothing(session: Session, sure: bool) -> str:
     unread = unread_memory(session)
     if not sure:
         return "Nothing leaked in what could be read"
+    if unread.inside is not None and unread.is_inside:
+        return f"Nothing leaked outside the heap of {unread.inside.what}: 0 blocks definitely lost"
     if unread.percent >= UNREAD and unread.is_worth_saying:
         return f"Nothing leaked in the other {size(unread.read)}, which findleaks reads: 0 blocks definitely lost"
     return "Nothing leaked: 0 blocks definitely lost"

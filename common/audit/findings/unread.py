@@ -7,18 +7,24 @@ from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import managed_heaps
+from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.unread_memory import unread_memory
+from findleaks.engine.terms import Kind
 from findleaks.formatting import number, size
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 
-def unread_heaps(session: Session, accounting: Accounting, reported: int) -> Iterator[Finding]:
+def unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures, reported: int) -> Iterator[Finding]:
     """One finding, if most of the writable memory is not read. `reported`: bytes of it that other
     findings have."""
     unread = unread_memory(session)
-    if unread.is_most:
+    if unread.is_inside:
+        kept = figures.of(Kind.REACHABLE, Kind.POSSIBLE)
+        facts = {**unread.json(), "blocks": kept.blocks}
+        yield Finding("unread-memory", kept.bytes, unread.sentences(), "", (), ("map",), facts, kept.resident)
+    elif unread.is_most:
         largest = _largest(accounting)
         commands = [*(["runtime"] if session.runtimes else []), *([f"whatis {largest:#x}"] if largest else [])] or ["map"]
         left = max(unread.bytes - reported, 0)
