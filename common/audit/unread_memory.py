@@ -16,12 +16,13 @@ from findleaks.runtimes import unread_heaps
 from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import intersection, merged, subtract
+from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
 
 MOST = 0.5
 """ "Most" of the writable memory: from this fraction on it comes first in `find` and `verdict`."""
 
 LEAST = 1 << 20  # fewer bytes are not worth the first line
+STEP = 1 << 14
 NAMED = 3  # parts that are named, at most
 
 
@@ -33,9 +34,10 @@ class UnreadPart(NamedTuple):
 
 
 class UnreadMemory(NamedTuple):
-    """`parts`, the largest first, of `total` bytes of writable memory, resident or (if `resident`
-    is not set) mapped. `owners`: runtimes that may own memory of no known owner. `inside`: malloc's
-    blocks in use, where those are the heap of a runtime that is named."""
+    """`parts`, the largest first, of `total` bytes of writable memory: resident bytes, or (if
+    `resident` is not set) what is not zeros, and blocks in use. `owners`: runtimes that may own
+    memory of no known owner. `inside`: malloc's blocks in use, where those are the heap of a
+    runtime that is known by name."""
 
     parts: Sequence[UnreadPart]
     total: int
@@ -76,7 +78,7 @@ class UnreadMemory(NamedTuple):
             owner, part = self.inside.what, f"{100 * self.inside.bytes // max(self.total, 1)} % of the writable memory"
             whole = f"{part} ({size(self.inside.bytes)} of {size(self.total)}) is malloc's blocks in use, where {owner} keeps its objects"
             return f"{whole}. findleaks does not read these: objects that a program of {owner} leaks count as reachable."
-        mapped = "" if self.resident else ", as mapped"
+        mapped = "" if self.resident else " without zeros"
         whole = f"{self.percent} % of the writable memory ({size(self.bytes)} of {size(self.total)}{mapped})"
         parts = some(
             [f"{size(part.bytes)} in {part.what or self._unowned()}" for part in self.parts if part.bytes * 100 >= self.bytes], NAMED
@@ -95,7 +97,7 @@ class UnreadMemory(NamedTuple):
 
 
 def unread_memory(session: Session) -> UnreadMemory:
-    """Computed once for a session. Resident bytes; mapped ones where residency is unknown."""
+    """Computed once for a session."""
     return session.once(unread_memory, lambda: _computed(session))
 
 
@@ -110,9 +112,10 @@ def _computed(session: Session) -> UnreadMemory:
     for what, ranges in _candidates(session, writable):
         own = subtract(intersection(whole, merged(ranges)), claimed)
         claimed = merged([*claimed, *own])
-        parts.append(UnreadPart(what, _count(session, own)))
+        parts.append(UnreadPart(what, _count(session, own) if known else _nonzero(session, own)))
     parts.sort(key=lambda part: -part.bytes)
-    total = _count(session, whole)
+    used = session.directory.blocks.totals(State.IN_USE).bytes
+    total = _count(session, whole) if known else used + sum(part.bytes for part in parts)
     names = [module.path.rsplit("/", 1)[-1] for module in session.target.modules()]
     owners = [
         *heap_owners(names, {allocator.name for allocator in session.directory.allocators}),
@@ -158,9 +161,22 @@ def _ranges(regions: Iterable[Region]) -> list[Range]:
 
 
 def _count(session: Session, ranges: Iterable[Range]) -> int:
-    """Resident bytes, by what the command knows of residency; mapped ones where it knows nothing."""
+    """Resident bytes, by what the command knows of residency."""
     found, pages = 0, session.presence
     for start, end in ranges:
         held: Optional[int] = pages.resident.bytes(start, end) if pages is not None else session.target.resident(start, end)
         found += end - start if held is None else held
+    return found
+
+
+def _nonzero(session: Session, ranges: Iterable[Range]) -> int:
+    """Bytes of the pieces of STEP bytes that have other bytes than zeros. Where residency is
+    unknown, as in a core by gcore, most mapped memory may never have been touched."""
+    found, zeros = 0, bytes(STEP)
+    for start, end in ranges:
+        for piece in nonzero_pieces(session.target, start, end):
+            session.report_progress("looking for memory that is not read", 0.0)
+            for at in range(0, len(piece.data), STEP):
+                part = bytes(piece.data[at : at + STEP])
+                found += len(part) if part != zeros[: len(part)] else 0
     return found
