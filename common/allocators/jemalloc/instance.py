@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.jemalloc import arenas, extents, in_flight, profile, report, tcache
+from findleaks.allocators.jemalloc import arenas, extents, in_flight, names, profile, report, tcache
 from findleaks.allocators.jemalloc.view import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
@@ -145,6 +146,13 @@ class Jemalloc(Allocator):
         seen = self.parts.extents
         idle = [i for i, state in enumerate(seen.state) if state]
         return [base.Spare(seen.start[i], seen.end(i), extents.state_name(seen.state[i]), arenas.name(seen.arena[i])) for i in idle]
+
+    def renamed(self, words: str) -> str:
+        return names.renamed(words, self._variable)
+
+    @cached_property
+    def _variable(self) -> str:
+        return names.environment_variable(self.target, self.parts.image.module)
 
     def retention(self, free: FreeMemory) -> Retention:
         # only `verdict` needs it

@@ -18,8 +18,9 @@ def unreturned_memory(session: Session, accounting: Accounting, measure: Callabl
     for store in accounting.stores:
         if not is_significant(store.kept, accounting):
             continue
-        name, call = store.allocator.name, store.allocator.release_call
-        one = store.allocator.retention(measure(store))
+        allocator = store.allocator
+        name, call = allocator.name, allocator.renamed(allocator.release_call)
+        one = allocator.retention(measure(store))
         facts: dict[str, object] = {"allocator": name, "kept": store.kept, "returnable": one.returns, "call": call or None}
         facts.update({"causes": list(one.sorts), **one.evidence})
         title = f"Not a leak: {name} has {size(store.kept)} of free memory that it has not returned to the kernel."
@@ -28,7 +29,7 @@ def unreturned_memory(session: Session, accounting: Accounting, measure: Callabl
         elif one.returns is not None and call:
             title += f" {call} would return {size(one.returns)}."
         commands = ("map", "caches --by-arena --sort free --limit 10")
-        tries = _by_runtime(session, call, one.tries)
+        tries = _by_runtime(session, call, tuple(map(allocator.renamed, one.tries)))
         yield Finding("kept", store.kept, title, sentence(one.cause), tries, commands, facts, store.kept if accounting.known else None)
 
 
@@ -49,7 +50,7 @@ def cached_memory(accounting: Accounting) -> Iterator[Finding]:
         if is_significant(store.cached, accounting):
             name = store.allocator.name
             title = f"Not a leak: {size(store.cached)} of freed blocks are in {name}'s thread caches, each for its own thread."
-            setting = store.allocator.cache_setting
+            setting = store.allocator.renamed(store.allocator.cache_setting)
             facts: dict[str, object] = {"allocator": name}
             commands = ("caches --by-thread --sort cached --limit 10",)
             resident = store.cached if accounting.known else None

@@ -112,6 +112,10 @@ class CPython(Runtime):
     def _names(self) -> list[str]:
         return [self.known.name(number) for number in range(len(self.known))]
 
+    def release_command(self, call: str) -> str:
+        """See Runtime: a statement, for the C library's malloc."""
+        return "ctypes.CDLL(None).malloc_trim(0) in Python" if call == "malloc_trim(0)" else ""
+
     def types(self) -> Sequence[Type]:
         """See Runtime. `bytes`: of the objects' blocks, including the collector's headers. Types of
         the same name are not distinguished: they are summed."""
