@@ -141,7 +141,7 @@ def _candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[
         ranges = [piece for part in runtime.parts() if not part.inside for piece in part.ranges]
         managed += ranges
         if not runtime.lists_objects:
-            yield f"the memory of {printable(runtime.name)}", ranges
+            yield f"{printable(runtime.name)} memory", ranges
     others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
     others = merged([*others, *managed])
     named = [region for region in writable if not region.name.startswith("[stack")]

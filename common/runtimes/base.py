@@ -257,6 +257,8 @@ class Runtime:
         them, not to use them. These are no references in any graph. None without such blocks."""
         return None
 
+    report_call = ""  # by which native code reports bytes to its collector; "" if there is none
+
     def release_command(self, call: str) -> str:
         """A command or statement by which users have this runtime make `call` ("malloc_trim(0)"),
         which returns an allocator's free memory; "" if there is none."""

@@ -81,7 +81,7 @@ def test_goroutines_stacks_are_no_threads_stacks(stacks: Running) -> None:
         assert "Go collects its own objects" in " ".join(findleaks(word, "--pid", str(stacks.pid)).split())
     assert found["warnings"] == []
     assert [one["finding"] for one in found["findings"]] == ["unread-memory", "no-blocks"]
-    assert found["findings"][0]["evidence"]["parts"][0]["of"] == "the memory of Go"
+    assert found["findings"][0]["evidence"]["parts"][0]["of"] == "Go memory"
     assert found["unread"]["percent"] > 90
     assert share(found, "unknown") < 4 << 20
 

@@ -55,7 +55,6 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
     if 4 * shared >= kept > 0:
         sorts.append("fragmentation")
         causes.append(f"fragmentation: {size(shared)} of it shares pages with blocks in use, and no call gives that back")
-        tries.append("pools for what lives long; another allocator may fare better, or not: measure it")
     elif not sorts:
         sorts.append("between")
         causes.append("whole free pages between blocks in use: by itself glibc gives back only the end of an arena")

@@ -27,7 +27,10 @@ SHOWN = 16  # cached addresses without a block that are reported one by one; oth
 class Jemalloc(Allocator):
     name = "jemalloc"
     release_call = 'mallctl("arena.4096.purge")'  # MALLCTL_ARENAS_ALL is 4096
-    cache_setting = 'MALLOC_CONF=tcache_max:4096, or mallctl("thread.tcache.flush") in threads that go idle'
+    cache_setting = (
+        "MALLOC_CONF=tcache_max:4096,background_thread:true,dirty_decay_ms:1000 (larger blocks are not cached), or "
+        'mallctl("thread.tcache.flush") in threads that go idle'
+    )
     site_settings = ("MALLOC_CONF=prof:true,lg_prof_sample:0 (needs a build with --enable-prof, as Debian's)",)
     granule = 8
 

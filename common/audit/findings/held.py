@@ -83,7 +83,8 @@ def _objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopR
             commands.append(f"roots {shell_quoted(named[0][0].word)} --depth 4")
             facts["variables"] = [{"name": owner.name, "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
         if one.unreported:
-            remedies.append(f"have them report what they hold to {one.name}, so that it collects in time")
+            call = f" by {one.runtime.report_call}" if one.runtime.report_call else ""
+            remedies.append(f"have these objects report what they hold to {one.name}{call}, so that it collects in time")
         resident = _resident(one, accounting, figures)
         yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
 

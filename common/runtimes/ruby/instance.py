@@ -46,6 +46,7 @@ class Ruby(Runtime):
 
     name = "Ruby"
     lists_objects = True
+    report_call = "rb_gc_adjust_memory_usage()"
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, layout: Layout) -> None:
         self.problems: list[Problem] = []
