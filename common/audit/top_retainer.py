@@ -45,7 +45,7 @@ class TopRetainer(NamedTuple):
             yield self.tree.members(self.node, first, MEMBERS)
 
     def most_common_size(self) -> tuple[int, int]:
-        """The usable size that has most bytes among the blocks that it retains, and their number."""
+        """The usable size with most bytes among the blocks that it retains, and their number."""
         return next(iter(self.tree.sizes(self.node, 1)), (0, 0))
 
     @property

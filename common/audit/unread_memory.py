@@ -1,7 +1,7 @@
 """Memory that findleaks does not read: heaps of managed runtimes whose objects it does not list,
 anonymous memory of no known owner, and shared memory. Leaks inside it are not seen.
 
-An unknown allocator or runtime shows as anonymous memory of no known owner, whatever its name is."""
+An unknown allocator or runtime shows as anonymous memory of no known owner, whatever it is."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _computed(session: Session) -> UnreadMemory:
 
 
 def _inside(session: Session, writable: Sequence[Range]) -> Optional[UnreadPart]:
-    """Bytes of malloc's blocks in use, if a runtime that is known by name keeps its objects there."""
+    """Bytes of malloc's blocks in use, if a runtime known by name keeps its objects there."""
     owners = unread_heaps.owners(session.target, unread_heaps.IN_BLOCKS)
     if not owners:
         return None

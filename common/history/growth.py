@@ -173,8 +173,8 @@ def _sum(key: Key, parts: Sequence[Series]) -> Series:
 
 class Growth:
     """What grew from the first of two or more snapshots to the last. `several`: why they are not of
-    one process, "" if they may be; then there are neither rates nor trends. `rows`: see the module; those
-    that grew most first, those that shrank last. `total`: resident bytes."""
+    one process, "" if they may be; then there are neither rates nor trends. `rows`: see the module;
+    those that grew most first, those that shrank last. `total`: resident bytes."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         self.snapshots = snapshots

@@ -39,7 +39,7 @@ IN_BLOCKS: tuple[UnreadHeap, ...] = (
     UnreadHeap("PyPy", ("libpypy",)),
     UnreadHeap("OCaml", ("ocaml",), "caml_startup"),
 )
-"""Lua and Perl by the program itself: where another program embeds them, most blocks are its own."""
+"""Lua and Perl by the program itself: if another program embeds them, most blocks are its own."""
 
 
 def owners(target: Target, heaps: Sequence[UnreadHeap]) -> list[str]:

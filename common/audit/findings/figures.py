@@ -17,6 +17,7 @@ from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import merged
+from findleaks.target.runs import Runs
 
 LEAKED = (Kind.DEFINITE, Kind.INDIRECT)
 MEMBERS = 1 << 20  # blocks for one call of the engine
@@ -79,11 +80,10 @@ class BlockFigures:
     def _resident(self) -> list[int]:
         """Resident bytes by Kind."""
         sums, step = [0] * len(Kind), PURE_STEP if self._session.engine.name == "pure" else STEP
-        runs = self._session.presence
-        for start, end in self._heaps if runs is not None else ():
+        for start, end in self._heaps:
             for low in range(start, end, step):
                 self._session.report_progress("counting what is resident", 0.0)
-                part = self._graph.bytes_by_kind(clipped(runs.resident, low, min(end, low + step)))
+                part = self._graph.bytes_by_kind(clipped(self._runs, low, min(end, low + step)))
                 sums = [one + other for one, other in zip(sums, part)]
         return sums
 
@@ -91,10 +91,15 @@ class BlockFigures:
     def _present(self) -> array[int]:
         """Starts and ends of what is resident of the heaps, ascending."""
         found: array[int] = array("Q")
-        runs = self._session.presence
-        for start, end in self._heaps if runs is not None else ():
-            found += clipped(runs.resident, start, end)
+        for start, end in self._heaps:
+            found += clipped(self._runs, start, end)
         return found
+
+    @property
+    def _runs(self) -> Runs:
+        """What is resident; nothing where that is not known."""
+        pages = self._session.presence
+        return pages.resident if pages is not None else Runs.of(())
 
     @cached_property
     def _heaps(self) -> list[Range]:

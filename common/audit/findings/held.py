@@ -35,8 +35,8 @@ many types that no single variable holds."""
 
 
 def held_memory(session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding]) -> Iterator[Finding]:
-    """One finding at most. `scopes`: findings about blocks that are held, too; nothing that they may
-    be a quarter of is reported again."""
+    """One finding at most. `scopes`: findings about blocks that are held, too; nothing that they
+    may be a quarter of is reported again."""
     grown = _top_retainer(session, accounting)
     found = [
         *_objects(accounting, figures, grown),

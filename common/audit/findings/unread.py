@@ -37,7 +37,7 @@ def _unknown_share(accounting: Accounting) -> Optional[Share]:
 
 
 def _largest(accounting: Accounting) -> int:
-    """The address of the largest mapping of no known owner, 0 if there is none that is worth a look."""
+    """The address of the largest mapping of no known owner; 0 where they have little memory."""
     share = _unknown_share(accounting)
     return share.parts[0].address if share is not None and share.parts and is_significant(share.bytes, accounting) else 0
 
