@@ -103,3 +103,20 @@ int main(void) {
     for (;;) pause();
 }
 """
+
+
+def test_cores_have_the_same_findings(program: Path, tmp_path: Path) -> None:
+    """Of the kernel's core all figures; of gcore's, which does not show what is resident, the same findings without resident bytes."""
+    with Running([str(program), *[str(AMOUNT)] * 4], tmp_path / "run") as run:
+        live = verdict("--pid", str(run.pid))
+        gcore = verdict(str(run.gcore()))
+        kernel = verdict(str(run.kernel_core()))
+    figures = [{one["finding"]: one[key] for one in found["findings"]} for found in (live, kernel) for key in ("bytes", "resident_bytes")]
+    assert figures[0].keys() == figures[2].keys()
+    for name, size in figures[1].items():
+        assert near(figures[3][name], size, 0.02)
+    assert figures[0]["lost"] == figures[2]["lost"]
+    assert set(sorts(gcore)) == set(sorts(live))
+    assert [one["resident_bytes"] for one in gcore["findings"]] == [None] * len(gcore["findings"])
+    assert finding(gcore, "lost")["bytes"] == figures[0]["lost"]
+    assert near(unread(gcore)[0]["bytes"], unread(live)[0]["bytes"], 0.02)
