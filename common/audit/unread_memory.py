@@ -116,6 +116,9 @@ def _computed(session: Session) -> UnreadMemory:
     parts.sort(key=lambda part: -part.bytes)
     used = session.directory.blocks.totals(State.IN_USE).bytes
     total = _count(session, whole) if known else used + sum(part.bytes for part in parts)
+    unowned = sum(part.bytes for part in parts if not part.what)
+    if unowned < LEAST:
+        return UnreadMemory([part for part in parts if part.bytes], total, known, (), _inside(session, whole))
     names = [module.path.rsplit("/", 1)[-1] for module in session.target.modules()]
     owners = [
         *heap_owners(names, {allocator.name for allocator in session.directory.allocators}),

@@ -6,6 +6,7 @@ so that garbage counts as reachable. Which memory it is, is not derived from the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ from findleaks.target.base import Target
 
 
 class UnreadHeap(NamedTuple):
-    """`files`: how names of loaded files begin. `symbol`: one that every program with it has."""
+    """`files`: how names of loaded files begin. `symbol`: one that programs have into which it is
+    linked; only the program itself is searched, as reading all symbol tables takes long."""
 
     owner: str  # in a sentence
     files: tuple[str, ...] = ()
@@ -51,5 +53,6 @@ def owners(target: Target, heaps: Sequence[UnreadHeap]) -> list[str]:
 def _found(target: Target, files: Sequence[str], heaps: Sequence[UnreadHeap]) -> Iterator[str]:
     for heap in heaps:
         by_file = bool(heap.files) and any(file.startswith(heap.files) or file == heap.files[0].rstrip(".") for file in files)
-        if by_file or (heap.symbol and target.symbol(heap.symbol) is not None):
+        program = os.path.basename(target.exe_path) or (files[0] if files else "")
+        if by_file or (heap.symbol and program and target.symbol(heap.symbol, program) is not None):
             yield heap.owner
