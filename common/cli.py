@@ -288,12 +288,15 @@ def _last_moment(args: argparse.Namespace, last: Snapshot) -> str:
     """The words that name the last moment's core or process, if there still is one; else ""."""
     from findleaks.history.store import is_snapshot
     from findleaks.target.processes import start_time
+    from findleaks.target.ptrace import ended, is_exiting
 
     word = "" if args.pid is not None else args.moments[-1]
-    if not word or (os.path.isfile(word) and not is_snapshot(word)):
+    if word and os.path.isfile(word) and not is_snapshot(word):
         return _process_words(args, word)
     pid, started = last.identity.pid, last.identity.started
-    return f"--pid {pid}" if started is not None and last.clock.uptime is not None and start_time(pid) == started else ""
+    if pid is None or started is None or last.clock.uptime is None or start_time(pid) != started:
+        return ""
+    return "" if ended(pid) or is_exiting(pid) else f"--pid {pid}"
 
 
 def _unknown(word: str) -> str:

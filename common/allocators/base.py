@@ -166,6 +166,10 @@ class Allocator:
     site_settings: Sequence[str] = ()
     """Settings with which it records allocation stacks, a phrase each; () if it has none."""
 
+    def renamed(self, words: str) -> str:
+        """These words, of the settings and calls above, with the names that this build has."""
+        return words
+
     @property
     def title(self) -> str:
         """ "glibc 2.36"; of a further instance, as dlmopen(3) makes, "glibc 2.36 (second)"."""

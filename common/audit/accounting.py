@@ -126,7 +126,7 @@ class _Counter:
         for start, end in ranges:
             for low in range(start, end, self.step):
                 high = min(end, low + self.step)
-                held += _clipped(self.whole, low, high)
+                held += clipped(self.whole, low, high)
                 size += high - low
                 if size >= self.step or len(held) >= 1 << 16:
                     self._add(sums, held)
@@ -141,7 +141,7 @@ class _Counter:
                 sums[state] += count
 
 
-def _clipped(runs: Runs, start: int, end: int) -> array[int]:
+def clipped(runs: Runs, start: int, end: int) -> array[int]:
     """Starts and ends of the runs' parts in [start, end)."""
     words = runs.words
     first, last = bisect_right(words, start), bisect_left(words, end)

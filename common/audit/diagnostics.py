@@ -24,14 +24,15 @@ UNOWNED = 0.10
 """Share of resident private memory that may have no known allocator without a warning."""
 
 
-def result_warnings(session: Session) -> Iterator[str]:
-    """One line for each reason, with its consequence."""
+def result_warnings(session: Session, unread_reported: bool = False) -> Iterator[str]:
+    """One line for each reason, with its consequence. `unread_reported`: the command itself says
+    how much memory is not read."""
     if session.target.lacks:
         yield session.target.lacks
         return
     yield from (problem.what for problem in session.directory.problems)
     yield from _blank_stack_warning(session.target)
-    yield from _unread_memory(session)
+    yield from _unread_memory(session, unread_reported)
     if session.target.unknown_registers:
         yield f"{session.target.unknown_registers} are not known: blocks that only they point to count as lost"
 
@@ -113,7 +114,7 @@ def _blank_stack_warning(target: Target) -> Iterator[str]:
         )
 
 
-def _unread_memory(session: Session) -> Iterator[str]:
+def _unread_memory(session: Session, reported: bool) -> Iterator[str]:
     """Allocators that findleaks cannot read, and anonymous memory that belongs to no known one."""
     directory = session.directory
     others = ", ".join(sorted(name for name in _module_names(session) if name.startswith(OTHERS)))
@@ -122,7 +123,8 @@ def _unread_memory(session: Session) -> Iterator[str]:
         unowned, _ = _unowned(session, _managed(session))
         memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(known())}"
         found = "no allocator found" if not directory.allocators else "no block in use found"
-        yield f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"
+        if not any(part.bytes for part in _managed(session)):
+            yield f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"
         return
     unowned, total = _unowned(session)
     if others:
@@ -130,6 +132,8 @@ def _unread_memory(session: Session) -> Iterator[str]:
             f"{others} is loaded, whose blocks findleaks cannot read: its memory counts as root "
             f"memory ({size(unowned)} of anonymous writable memory belongs to no known allocator)"
         )
+        return
+    if reported:
         return
     if unowned > max(UNOWNED * total, 1 << 20):
         unowned, total = _unowned(session, _managed(session))

@@ -110,6 +110,7 @@ class Comparison:
             "command": self.command,
             "moments": [_moment(one) for one in growth.snapshots],
             "seconds": growth.times[-1] - growth.times[0] if growth.times else None,
+            "several_processes": growth.several or None,
             "differences": list(differences(growth.snapshots)),
             "total": _row(growth.total),
             "grown": [_row(row) for row in first(self.rows, self.limit)],

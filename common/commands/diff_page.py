@@ -12,6 +12,6 @@ from findleaks.report.growth.html import Words, render_html
 
 def page(growth: Growth, sections: Mapping[str, Sequence[str]], by: str, warnings: Sequence[str]) -> bytes:
     """The page, with the category `by` opened ("": what grew)."""
-    sentences = [sentence(row) for row in findings(growth)]
+    sentences = [sentence(row, bool(growth.several)) for row in findings(growth)]
     words = Words(headline(growth), sentences, list(differences(growth.snapshots)), warnings, label)
     return render_html(growth, sections, words, by).encode("utf-8", "replace")

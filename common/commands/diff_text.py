@@ -47,7 +47,8 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
     there is a core or process for further commands."""
     yield from wrapped(headline(growth), width)
     for line in differences(growth.snapshots):
-        yield from wrapped(f"  {line}", width)
+        if not growth.several or growth.several not in line:  # the headline says it
+            yield from wrapped(f"  {line}", width)
     explaining = rows is growth.rows  # else all of one kind, of which little changes are shown, too
     known = [row for row in rows if None not in (row.series.compared[0], row.series.compared[-1])]
     changed: list[Grown] = []
@@ -61,7 +62,11 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
         yield f"  {counted(len(rest), 'row')}, none of which changed" if rest else "  there are no figures of this kind"
     if shown:
         yield ""
-        yield from table(("BEFORE", "AFTER", "GROWTH", "AN HOUR", "WHAT"), map(_cells, shown), range(4), width, 4)
+        if growth.several:
+            head, rows_ = ("FIRST", "LAST", "DIFFERENCE", "WHAT"), (cells[:3] + cells[4:] for cells in map(_cells, shown))
+            yield from table(head, rows_, range(3), width, 3)
+        else:
+            yield from table(("BEFORE", "AFTER", "GROWTH", "AN HOUR", "WHAT"), map(_cells, shown), range(4), width, 4)
     if len(changed) > len(shown):
         yield f"  … {number(len(changed) - len(shown))} more (--limit 0)"
     if changed:
@@ -72,13 +77,18 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
 
 
 def headline(growth: Growth) -> str:
-    """The first line: how much the process grew, and what grew most."""
+    """The first line: how much the process grew, and what grew most; of several processes, that
+    they are several, and what differs most."""
     identity, total = growth.snapshots[-1].identity, growth.total
     program = visible(identity.program) or "the program"
     build = f" (build-id {visible(identity.build_id[:8])}…)" if identity.build_id else ""
     over = f" in {duration(growth.times[-1] - growth.times[0])}" if growth.times and growth.times[-1] > growth.times[0] else ""
     grew = f"{program}{build}: {_signed(total.series, total.series.delta)} {total.series.key[2]}{over}"
     top = next(iter(_by_importance(growth)), None)
+    if growth.several:
+        differs = f"; what differs most: {_signed(top.series, top.series.delta)}, {label(top)}" if top is not None else ""
+        total_ = f"{_signed(total.series, total.series.delta)} {total.series.key[2]}"
+        return f"several processes of {program}{build}, not one ({growth.several}): {total_} from the first to the last{differs}"
     if top is None:
         return f"{grew}; {_nothing(growth)}"
     rate = f", {_rate(top)} an hour" if top.per_hour is not None else ""
@@ -240,14 +250,19 @@ def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool
     for at, row in enumerate(findings(growth), 1):
         yield ""
         stayed = clause(growth.survival, (row.series, *row.inside))
-        yield from wrapped(f"  {at}. {sentence(row)}" + (f" {stayed}" if stayed else ""), width)
+        yield from wrapped(f"  {at}. {sentence(row, bool(growth.several))}" + (f" {stayed}" if stayed else ""), width)
         if suggests and (words := suggestion(row)):
             yield from ("   " + line for line in invocation.next(width - 3, words))
 
 
-def sentence(row: Grown) -> str:
-    """What a row that grew means."""
+def sentence(row: Grown, several: bool = False) -> str:
+    """What a row that grew means; of `several` processes, only what the last has more of."""
     section, _, name = row.series.key
+    if several:
+        kind = {"lost": "More is leaked in the last process", "share": "The last process has more"}.get(
+            section, "More is held in the last process"
+        )
+        return f"{kind}: {_signed(row.series, row.series.delta)}, {label(row)}{_with_objects(row)}."
     rate = f", {_rate(row)} an hour" if row.per_hour is not None else ""
     error = ""
     if row.trend is Trend.GROWING and row.per_hour is not None:

@@ -14,11 +14,12 @@ from findleaks.audit.in_flight import in_flight_json
 from findleaks.audit.leak_groups import lost, merge
 from findleaks.audit.site_groups import lost_by_site
 from findleaks.audit.suppressions import load
+from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
-from findleaks.commands.result import Plain, blocks_status, fields
+from findleaks.commands.result import Plain, answer_status, blocks_status, fields, warnings_of
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Heuristic, Kind, State, Totals
 from findleaks.errors import UsageError
@@ -83,6 +84,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "totals": _totals(session, graph),
         "heuristics": conventions_json(session, args.heuristics),
         "in_flight": in_flight_json(session),
+        "unread": unread_memory(session).json(),
         "notes": notes(session),
         "groups": [leak.json() for leak in first(shown, args.limit)],
         "next": commands(session, shown, in_text(args.limit, GROUPS)),
@@ -100,7 +102,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
 
         add_sites(session, body, first(shown, args.limit), in_text(args.limit, GROUPS))
         say = partial(site_text, session, body, shown, in_text(args.limit, GROUPS), args.frames)
-    result = Plain(session, "find", body, say, status)
+    result = Plain(session, "find", body, say, status, warnings_of(session, unread_memory(session).is_most))
     if form:
         from findleaks.commands.find_file import write
 
@@ -109,9 +111,12 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:
-    """Exit status: 1 if more is lost than --fail-over allows; 2 if no blocks were found, or if the
-    limit is kept but missing or corrupt memory makes that inconclusive; else 0."""
-    if blocks_status(session) or fail_over is None:
+    """Exit status: 1 if more leaked than --fail-over allows; 2 if no blocks were found, or if the
+    limit is kept but missing or corrupt memory makes that inconclusive; else 0. Without a limit, a
+    process whose only heap is its runtime's ends with 0."""
+    if fail_over is None:
+        return answer_status(session)
+    if blocks_status(session):
         return blocks_status(session)
     return 1 if lost_bytes > fail_over else 0 if sure else 2
 

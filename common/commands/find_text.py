@@ -9,6 +9,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import sentences, summary
 from findleaks.audit.in_flight import in_flight_line
 from findleaks.audit.leak_groups import Leak, add, track_words, typable, what
+from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
@@ -45,14 +46,18 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
 
 def opening(session: Session, body: dict[str, Any], width: int, invocation: Invocation) -> Generator[str, None, bool]:
     """Lines before the table. Returns whether a table follows."""
+    unread = unread_memory(session)
+    if unread.is_most:
+        yield from wrapped(unread.sentences(), width)
     totals = body["totals"]
     found = found_allocators(session.directory.allocators, body["allocators"])
     in_use = totals["in_use"]
     seconds = sum(session.seconds.values())
     yield from wrapped(f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s", width)
-    # Do not say "nothing is lost" of a process whose allocator could not be read
+    # Do not say "nothing leaked" of a process whose allocator could not be read
     if not in_use["blocks"]:
-        yield "nothing can be said of leaks: no allocator's blocks were found"
+        known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
+        yield "no allocator's blocks were found" if known else "nothing can be said of leaks: no allocator's blocks were found"
         for note in body["notes"]:
             yield from wrapped(f"  {note}", width)
         yield from invocation.next(width, *body["next"])
@@ -68,7 +73,7 @@ def opening(session: Session, body: dict[str, Any], width: int, invocation: Invo
 
 def closing(session: Session, body: dict[str, Any], width: int) -> Iterator[str]:
     """Lines after the table."""
-    yield from _summary(body["totals"], body["suppressed"], body["trusted"])
+    yield from _summary(body["totals"], body["suppressed"], _qualifier(session, body["trusted"]))
     yield from _convention_lines(session, width)
 
 
@@ -95,13 +100,23 @@ def _row(leak: Leak) -> tuple[str, ...]:
     return leak.kind.name.lower(), number(leak.blocks), size(leak.bytes), indirect, what(leak), example
 
 
-def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, Any]], trusted: bool) -> Iterator[str]:
+def _qualifier(session: Session, trusted: bool) -> str:
+    """Of which memory "nothing is lost" is said: " for sure" means of all."""
+    if not trusted:
+        return " in what could be read"
+    unread = unread_memory(session)
+    if unread.inside is not None and unread.is_inside:
+        return f" outside the heap of {unread.inside.what}"
+    return f" in the other {size(unread.read)}, which findleaks reads" if unread.is_most else " for sure"
+
+
+def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, Any]], qualifier: str) -> Iterator[str]:
     definite, indirect, possible = totals["definite"], totals["indirect"], totals["possible"]
     lost = definite["blocks"] + indirect["blocks"]
     if lost:
         yield f"  lost for sure: {size(definite['bytes'] + indirect['bytes'])} in {blocks(lost)} ({counted(definite['blocks'], 'leak')})"
     else:
-        yield "  nothing is lost for sure" if trusted else "  nothing is lost in what could be read"
+        yield f"  nothing is lost{qualifier}"
     if possible["blocks"]:
         yield f"  possible (reached by interior pointers only): {size(possible['bytes'])} in {blocks(possible['blocks'])}"
     for entry in suppressed:

@@ -18,11 +18,11 @@ Body = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]  # fields of a 
 SLOW = 3.0  # seconds of work after which a missing C kernel is worth a warning
 
 
-def warnings_of(session: Session) -> list[str]:
-    """Warnings on what limits the result, printable."""
+def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:
+    """Warnings on what limits the result, printable. `unread_reported`: see result_warnings."""
     computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
     recorded = session.sites.warnings if "sites" in vars(session) else []
-    found = [*target_warnings(session), *result_warnings(session), *filter(None, computed), *recorded]
+    found = [*target_warnings(session), *result_warnings(session, unread_reported), *filter(None, computed), *recorded]
     found += [*source_warnings(session), *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
@@ -60,6 +60,13 @@ def written_lines(written: Optional[Written], width: int) -> Iterator[str]:
 def blocks_status(session: Session) -> int:
     """Exit status: 2 if no allocator's blocks were found, else 0."""
     return 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
+
+
+def answer_status(session: Session) -> int:
+    """Exit status of commands that also answer for a process without an allocator's blocks, if the
+    heap of its runtime is known (Go's): 2 if neither was found, else 0."""
+    known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
+    return 0 if known else blocks_status(session)
 
 
 def fields(source: object, *names: str) -> dict[str, Any]:

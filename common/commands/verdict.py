@@ -11,8 +11,9 @@ from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.findings import findings
 from findleaks.audit.residency import residency
+from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
-from findleaks.commands.result import Plain, blocks_status, fields
+from findleaks.commands.result import Plain, answer_status, fields, warnings_of
 from findleaks.commands.verdict_text import text
 from findleaks.formatting import printable
 from findleaks.session import Session
@@ -46,12 +47,14 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "heuristics": conventions_json(session, "auto"),
         "shares": shares_json(accounting),
         "allocators": [_store(store) for store in accounting.stores],
+        "unread": unread_memory(session).json(),
         "notes": notes(session),
         "managed": [one.json() for one in accounting.native],
         "findings": [finding.json() for finding in found],
     }
     lines = partial(text, session, accounting, found)
-    return Plain(session, "verdict", body, lines, blocks_status(session), further=accounting.warnings)
+    warnings = warnings_of(session, unread_memory(session).is_most)
+    return Plain(session, "verdict", body, lines, answer_status(session), warnings, accounting.warnings)
 
 
 def totals_json(accounting: Accounting) -> dict[str, object]:

@@ -20,17 +20,22 @@ SMALL = 1000
 
 
 def text(session: Session, accounting: Accounting, found: Sequence[Finding], width: int, invocation: Invocation) -> Iterator[str]:
+    unread = [finding for finding in found if finding.kind == "unread-memory"]
+    for finding in unread:
+        yield from wrapped(finding.title, width)
+        yield from invocation.next(width, *finding.commands)
+        yield ""
     yield from wrapped(_headline(session, accounting), width)
     yield ""
     yield from _table(accounting, width)
     absent = sum(store.absent for store in accounting.stores)
     if accounting.known and absent > accounting.total // 20:
-        yield f"  besides, {size(absent)} of heaps is mapped and not resident"
+        yield f"  {size(absent)} more of heaps are mapped but not resident"
     yield from wrapped(_reserved(accounting), width)
     for note in notes(session):
         yield from wrapped(f"  {note}", width)
     yield ""
-    for at, finding in enumerate(found, 1):
+    for at, finding in enumerate((finding for finding in found if finding not in unread), 1):
         yield from _finding(session, at, finding, width, invocation)
 
 
@@ -40,7 +45,7 @@ def _reserved(accounting: Accounting) -> str:
     if total <= accounting.total // 20:
         return ""
     owners = [f"{printable(one.owner)}: {size(one.bytes)}" for one in accounting.reserved if one.owner and one.bytes * SMALL >= total]
-    return f"  besides, {size(total)} of addresses are reserved and hold nothing" + (f" ({', '.join(owners)})" if owners else "")
+    return f"  {size(total)} more of addresses are reserved and hold nothing" + (f" ({', '.join(owners)})" if owners else "")
 
 
 def _headline(session: Session, accounting: Accounting) -> str:

@@ -193,6 +193,15 @@ class Graph(Protocol):
 
     def totals(self, kind: Kind) -> Totals: ...
 
+    def sizes(self, kind: Kind) -> list[tuple[int, int]]:
+        """(usable size, number) of the blocks in use of this kind, by size."""
+        ...
+
+    def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
+        """Bytes of blocks in use, by Kind, inside these disjoint, ascending ranges (starts and
+        ends, "Q"): of all blocks, or of those with the indices `of` ("I", in any order)."""
+        ...
+
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         """POSSIBLE and DEFINITE blocks by kind, type_word (0 if it is in no piece), size, cycle,
         and whether indirect blocks are counted under them; most bytes (direct + indirect) first."""

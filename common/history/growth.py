@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import NamedTuple, Optional, Union
 
 from findleaks.history.figures import ARROW
-from findleaks.history.snapshot import Snapshot, seconds
+from findleaks.history.snapshot import Snapshot, seconds, several_processes
 from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
 
@@ -172,12 +172,14 @@ def _sum(key: Key, parts: Sequence[Series]) -> Series:
 
 
 class Growth:
-    """What grew from the first of two or more snapshots to the last. `rows`: see the module; those
-    that grew most first, those that shrank last. `total`: resident bytes."""
+    """What grew from the first of two or more snapshots to the last. `several`: why they are not of
+    one process, "" if they may be; then there are neither rates nor trends. `rows`: see the module;
+    those that grew most first, those that shrank last. `total`: resident bytes."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         self.snapshots = snapshots
-        self.times = seconds(snapshots)
+        self.several = several_processes(snapshots)
+        self.times = None if self.several else seconds(snapshots)
         self.series = all_series(snapshots, RANKED)
         totals = [one.total() for one in snapshots]
         note = totals[-1].name
@@ -201,6 +203,8 @@ class Growth:
             kind = Trend.TWO_POINTS if abs(values[-1] - values[0]) > least else Trend.FLAT
         else:
             kind = trend(values, least)
+        if self.several and kind is not Trend.FLAT:
+            kind = Trend.TWO_POINTS
         slope = None
         if self.times is not None and kind is not Trend.FLAT and series.known:
             slope = rate(self.times, values)

@@ -66,6 +66,23 @@ def seconds(snapshots: Sequence[Snapshot]) -> Optional[list[float]]:
     return times if len(times) == len(clocks) else None
 
 
+def several_processes(snapshots: Sequence[Snapshot]) -> str:
+    """Why snapshots are surely not of one process, as a phrase; "" if they may be. One pid is given
+    to several processes in the course of time, which differ in start time or in the image that the
+    kernel places at random for each exec."""
+    identities = [one.identity for one in snapshots]
+    pids = list(dict.fromkeys(one.pid for one in identities if one.pid is not None))
+    if len(pids) > 1:
+        more = f" and {len(pids) - 4} more" if len(pids) > 4 else ""
+        return ", ".join(f"pid {pid}" for pid in pids[:4]) + more
+    started = {one.started for one in identities if one.started is not None}
+    if len(started) > 1:
+        return f"the number {identities[0].pid} was given to another one in between"
+    if len({one.image for one in identities if one.image}) > 1:
+        return f"pid {identities[0].pid} was given to another one, or runs another program since"
+    return ""
+
+
 def differences(snapshots: Sequence[Snapshot]) -> Iterator[str]:
     """Why snapshots cannot be compared in every respect, a line each."""
     identities = [one.identity for one in snapshots]
@@ -79,11 +96,11 @@ def differences(snapshots: Sequence[Snapshot]) -> Iterator[str]:
             yield f"{what} differ: " + "; ".join(value or "unknown" for value in distinct[:4])
             if what == "the programs":
                 return
-    known = {one.started for one in identities if one.started is not None}
-    if len({one.pid for one in identities}) == 1 and len(known) > 1:
-        yield f"not one process: the number {identities[0].pid} was given to another one in between"
-    elif len({one.pid for one in identities if one.pid is not None}) > 1:
-        yield "several processes of the program: " + ", ".join(f"pid {pid}" for pid in dict.fromkeys(one.pid for one in identities))
+    several = several_processes(snapshots)
+    if several.startswith("pid ") and len({one.pid for one in identities if one.pid is not None}) > 1:
+        yield f"several processes of the program: {several}"
+    elif several:
+        yield f"not one process: {several}"
     if len({one.clock.boot for one in snapshots if one.clock.boot}) > 1:
         yield "the machine was restarted in between, or there are several machines: times are those of clocks that may have been set"
     times = seconds(snapshots)

@@ -188,9 +188,10 @@ class ManagedHeap(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem found in a process's memory. `kind` identifies it for programs; `bytes`, the memory
-    concerned, ranks it. `title` is a sentence, `cause` another or "", `remedies` what to try,
-    `commands` commands that show more (their words), `facts` the numbers behind it."""
+    """A problem found in a process's memory. `kind` identifies it for programs; `bytes` is the
+    memory concerned, `resident` how much of it is resident (None: not known). `title` is a
+    sentence, `cause` another or "", `remedies` what to try, `commands` commands that show more
+    (their words), `facts` the numbers behind it."""
 
     kind: str
     bytes: int
@@ -199,11 +200,18 @@ class Finding:
     remedies: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     facts: dict[str, object] = field(default_factory=dict)
+    resident: Optional[int] = None
+
+    @property
+    def weight(self) -> int:
+        """What ranks it: resident bytes; all bytes where these are not known."""
+        return self.bytes if self.resident is None else self.resident
 
     def json(self) -> dict[str, object]:
         return {
             "finding": self.kind,
             "bytes": self.bytes,
+            "resident_bytes": self.resident,
             "text": self.title,
             "cause": self.cause or None,
             "try": list(self.remedies),
@@ -221,6 +229,7 @@ class Runtime:
     version: str  # "3.1.2", or "" where it is not known
     where: str  # "libruby-3.1.so.3.1.2"
     problems: list[Problem]
+    lists_objects = False  # whether `types` has all objects of its heap
 
     def counters(self) -> Mapping[str, Count]:
         """The runtime's own counters, in reading order."""
@@ -308,6 +317,13 @@ class Runtime:
         """Compare the reference counts of leaked objects with the references that exist. `graph` is
         classified, `pieces` the memory of all blocks. None if the runtime does not count."""
         return None
+
+    report_call = ""  # by which native code reports bytes to its collector; "" if there is none
+
+    def release_command(self, call: str) -> str:
+        """A command or statement by which users have this runtime make `call` ("malloc_trim(0)"),
+        which returns an allocator's free memory; "" if there is none."""
+        return ""
 
     def describe(self, address: int) -> str:
         """A phrase on the managed object at this address ("Ruby String, 12 characters"), or ""."""

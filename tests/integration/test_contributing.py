@@ -75,7 +75,7 @@ def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> Non
     facts = found["evidence"]
     assert (found["bytes"], facts["allocator"], facts["free_pages"], facts["causes"]) == (kept, "pool", kept, ["page heap"])
     assert (facts["call"], facts["returnable"]) == ("pool_trim()", kept)
-    assert found["text"].startswith("Not a leak: pool keeps ") and "pool_trim() would return" in found["text"]
+    assert found["text"].startswith("Not a leak: pool has ") and "pool_trim() would return" in found["text"]
     assert found["try"] == ["POOL_KEEP=0 in the environment", "pool_trim() when the process is idle"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Optional
 
 from findleaks.commands import Invocation
@@ -250,3 +251,27 @@ def test_series_of_what_comes_and_goes() -> None:
     series = all_series([one, two], frozenset({"root"}))
     assert (series["root", "", "a"].bytes, series["root", "", "b"].bytes) == ([MIB, 0], [0, 2 * MIB])
     assert series["root", "", "b"].counts == [0, 5]
+
+
+def test_several_processes_have_no_rates() -> None:
+    """Of different pids, of one pid with two start times (given again), or with two images (as cores have)."""
+    for first, last, why in (
+        ({"pid": 7}, {"pid": 8}, "pid 7, pid 8"),
+        ({"pid": 7, "started": 100}, {"pid": 7, "started": 900}, "the number 7 was given to another one in between"),
+        ({"pid": 7, "image": "aa"}, {"pid": 7, "image": "bb"}, "pid 7 was given to another one, or runs another program since"),
+    ):
+        moments = [snapshot(at, root("cache", 10 * (at + 1))) for at in range(2)]
+        found = Growth([replace(one, identity=replace(one.identity, **which)) for one, which in zip(moments, (first, last))])
+        assert (found.several, found.times) == (why, None)
+        assert all(row.per_hour is None and row.trend in (Trend.TWO_POINTS, Trend.FLAT) for row in found.rows)
+        said = " ".join("\n".join(text(found, found.rows, 10, 200, Invocation(), False)).split())
+        assert said.startswith(
+            f"several processes of shop (build-id 01234567…), not one ({why}): + 10 MiB resident from the first to the last; "
+            "what differs most: + 10 MiB, held by cache, 10 → 20 blocks "
+        )
+        assert " an hour" not in said and "AN HOUR" not in said and "grow" not in said.lower()
+    one = {"pid": 7, "started": 100, "image": "aa"}
+    same = Growth(
+        [replace(each, identity=replace(each.identity, **one)) for each in (snapshot(at, root("cache", 10 * (at + 1))) for at in range(2))]
+    )
+    assert same.several == "" and same.rows[0].per_hour is not None

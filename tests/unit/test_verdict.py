@@ -193,7 +193,7 @@ def test_nothing_is_wrong() -> None:
     assert sorts(found) == ["nothing-lost"]
     status, words = run(session_)
     assert status == 0
-    assert "1. Nothing is lost: 0 blocks for sure." in words
+    assert "1. Nothing leaked: 0 blocks definitely lost." in words
     assert "try:" not in words
 
 
@@ -285,8 +285,88 @@ def test_memory_of_nobody() -> None:
     target.pages = pages(whole, whole)
     alone = Session(target, session_.engine)
     found = told_of_nothing(alone)
-    assert sorts(found) == ["unknown-owner", "no-blocks"]
+    assert sorts(found) == ["unread-memory", "no-blocks"]
     assert found["findings"][0]["next"][0] == f"whatis {big:#x}"
+    assert found["findings"][0]["bytes"] == found["findings"][0]["resident_bytes"] == 8 * MIB
+    assert run(alone)[1].startswith("100 % of the writable memory (8.0 MiB of 8.0 MiB) is not read by findleaks")
+
+
+def unread(words: dict[str, Any]) -> list[tuple[Optional[str], int]]:
+    return [(part["of"], part["bytes"]) for part in words["unread"]["parts"]]
+
+
+def with_heaps(runtimes: Sequence[Runtime], monkeypatch: pytest.MonkeyPatch, private: int = 8 * MIB, shared: int = 0) -> Session:
+    """A heap of 3 MiB in use, and memory of no allocator."""
+    big, other = 0x10000000, 0x20000000
+    memory = {HEAP: bytes(4 * MIB), big: b"\1" * private, **({other: b"\1" * shared} if shared else {})}
+    target = FakeTarget(memory, names={other: "/memfd:heap (deleted)"}, threads=[thread(1)], live=True)
+    whole = [(start, start + len(data)) for start, data in sorted(memory.items())]
+    target.pages = pages(whole, whole)
+    monkeypatch.setattr("findleaks.session.Session.runtimes", list(runtimes))
+    target.write(big, held(HEAP + 16))
+    return session(target, [Keeper(HEAP, HEAP + 4 * MIB, [Listed(HEAP + 16, 3 * MIB)])])
+
+
+class Heaped(Runtime):
+    """A runtime whose heap is 4 MiB of the first mapping."""
+
+    name, problems = "Lisp", []
+
+    def parts(self) -> Sequence[Part]:
+        return [Part("heap", [Range(0x10000000, 0x10000000 + 4 * MIB)], 100)]
+
+
+class Listing(Heaped):
+    lists_objects = True
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_most_memory_is_not_read(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes first, and what is said of leaks is said of the rest; in a core of unknown residency by what is not zeros."""
+    session_ = with_heaps([], monkeypatch)
+    if not known:
+        session_.target.pages = None  # type: ignore[attr-defined]
+    found = reported(session_)
+    assert sorts(found)[0] == "unread-memory"
+    assert sorts(found)[-1] == "nothing-lost"
+    assert found["findings"][-1]["text"].startswith("Nothing leaked in the other ")
+    assert unread(found) == [(None, 8 * MIB)]
+    assert found["findings"][0]["resident_bytes"] == (8 * MIB if known else None)
+    status, words = run(session_)
+    assert status == 0
+    assert words.startswith(found["findings"][0]["text"][:70])
+    out = io.StringIO()
+    commands.execute(lambda: session_, ["find"], out, width=200)
+    assert out.getvalue().startswith(found["findings"][0]["text"][:190].rpartition(" ")[0])
+    assert "nothing is lost in the other" in out.getvalue()
+
+
+def test_little_memory_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reported(with_heaps([], monkeypatch, private=2 * MIB))
+    assert "unread-memory" not in sorts(found)
+    assert found["unread"]["percent"] == 33
+    assert found["findings"][-1]["text"] == "Nothing leaked in the other 4.0 MiB, which findleaks reads: 0 blocks definitely lost."
+
+
+def test_heaps_that_are_not_read_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reported(with_heaps([Heaped()], monkeypatch, shared=2 * MIB))
+    assert unread(found) == [("Lisp memory", 4 * MIB), (None, 4 * MIB), ("shared memory", 2 * MIB)]
+    found = reported(with_heaps([Listing()], monkeypatch))
+    assert unread(found) == [(None, 4 * MIB)]  # a runtime whose objects are listed is read
+
+
+def test_a_runtime_without_malloc_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heap is known: the exit status is 0."""
+    session_ = with_heaps([Heaped()], monkeypatch)
+    alone = Session(session_.target, session_.engine)
+    status, words = run(alone, "--json")
+    assert status == 0
+    found = json.loads(words)
+    assert sorts(found) == ["unread-memory", "no-blocks"]
+    assert found["findings"][1]["text"].endswith("the only heap that is known is that of Lisp.")
+    out = io.StringIO()
+    assert commands.execute(lambda: alone, ["find"], out, width=200) == 0
+    assert commands.execute(lambda: alone, ["find", "--fail-over", "0"], out, width=200) == 2
 
 
 def told_of_nothing(made_: Session) -> dict[str, Any]:

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from typing import Optional
 
 from findleaks.allocators.retention import FreeMemory, Retention
-from findleaks.formatting import size
+from findleaks.formatting import counted, size
 
 ARENAS = 2  # more arenas than this are too many for what they hold: advise MALLOC_ARENA_MAX=2
+SPREAD = 0.6
+"""Free memory is spread over the arenas if ARENAS of them have less than this part of it. Where a
+few have nearly all, fewer arenas would have it as well."""
 
 Parameter = Callable[[str], Optional[int]]  # a field of mp_ by its name; see Glibc.par
 
@@ -24,8 +27,11 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
     in_threads = sum(arena.kept for arena in free.arenas if arena.arena not in ("main", "mmapped"))
     top = free.spare().get("top", 0)
     main = sum(arena.spare.get("top", 0) for arena in free.arenas if arena.arena == "main")
+    largest = sorted((arena.kept for arena in free.arenas if arena.arena != "mmapped"), reverse=True)
+    spread = sum(largest[:ARENAS]) < SPREAD * kept
     evidence: dict[str, object] = {
         "arenas": count,
+        "kept_in_largest_arena": largest[0] if largest else 0,
         "kept_in_thread_arenas": in_threads,
         "top": top,
         "main_top": main,
@@ -35,20 +41,20 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
         "arena_max": parameter("arena_max"),
     }
     sorts, causes, tries = [], [], []
-    if count > ARENAS and 2 * in_threads >= kept:
+    if count > ARENAS and 2 * in_threads >= kept and spread:
         sorts.append("arenas")
-        causes.append(f"{count} arenas: threads freed into {count - 1} of their own, which hold {_percent(in_threads, kept)} of it")
+        most = f"the largest has {_percent(largest[0], kept)}"
+        causes.append(f"{count} arenas: threads freed into {count - 1} of their own, which hold {_percent(in_threads, kept)} of it; {most}")
         tries.append(f"MALLOC_ARENA_MAX={ARENAS} in the environment")
     if 2 * top >= kept:
         sorts.append("top")
-        whose = "the main arena" if main == top else f"{count} arenas"
+        whose = "the main arena" if main == top else f"{counted(count, 'arena')}"
         causes.append(f"{size(top)} at the end of {whose} (top){_explain_top(parameter)}")
         tries.append("M_TRIM_THRESHOLD and M_MMAP_THRESHOLD by mallopt, or MALLOC_TRIM_THRESHOLD_=131072 in the environment")
     shared = min(free.shared, kept - top)
     if 4 * shared >= kept > 0:
         sorts.append("fragmentation")
         causes.append(f"fragmentation: {size(shared)} of it shares pages with blocks in use, and no call gives that back")
-        tries.append("pools for what lives long; another allocator may fare better, or not: measure it")
     elif not sorts:
         sorts.append("between")
         causes.append("whole free pages between blocks in use: by itself glibc gives back only the end of an arena")

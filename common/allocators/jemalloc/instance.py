@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.jemalloc import arenas, extents, in_flight, profile, report, tcache
+from findleaks.allocators.jemalloc import arenas, extents, in_flight, names, profile, report, tcache
 from findleaks.allocators.jemalloc.view import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
@@ -26,7 +27,10 @@ SHOWN = 16  # cached addresses without a block that are reported one by one; oth
 class Jemalloc(Allocator):
     name = "jemalloc"
     release_call = 'mallctl("arena.4096.purge")'  # MALLCTL_ARENAS_ALL is 4096
-    cache_setting = 'MALLOC_CONF=tcache_max:4096, or mallctl("thread.tcache.flush") in threads that go idle'
+    cache_setting = (
+        "MALLOC_CONF=tcache_max:4096,background_thread:true,dirty_decay_ms:1000 (larger blocks are not cached), or "
+        'mallctl("thread.tcache.flush") in threads that go idle'
+    )
     site_settings = ("MALLOC_CONF=prof:true,lg_prof_sample:0 (needs a build with --enable-prof, as Debian's)",)
     granule = 8
 
@@ -145,6 +149,13 @@ class Jemalloc(Allocator):
         seen = self.parts.extents
         idle = [i for i, state in enumerate(seen.state) if state]
         return [base.Spare(seen.start[i], seen.end(i), extents.state_name(seen.state[i]), arenas.name(seen.arena[i])) for i in idle]
+
+    def renamed(self, words: str) -> str:
+        return names.renamed(words, self._variable)
+
+    @cached_property
+    def _variable(self) -> str:
+        return names.environment_variable(self.target, self.parts.image.module)
 
     def retention(self, free: FreeMemory) -> Retention:
         # only `verdict` needs it

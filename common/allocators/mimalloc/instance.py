@@ -44,7 +44,7 @@ class Mimalloc(Allocator):
     name = "mimalloc"
     # it gives back all free pages, a part or none, by version and setting
     release_call = "mi_collect(true)"
-    release_settings = ("MIMALLOC_PURGE_DELAY=0 (before 2.1: MIMALLOC_RESET_DELAY=0, MIMALLOC_PAGE_RESET=1)",)
+    release_settings = ("MIMALLOC_PURGE_DELAY=0 in the environment (before 2.1: MIMALLOC_RESET_DELAY=0 and MIMALLOC_PAGE_RESET=1)",)
     cache_setting = "mi_collect(true) in threads that go idle"
     granule = 8
 

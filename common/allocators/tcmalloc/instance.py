@@ -37,8 +37,9 @@ class Tcmalloc(TcmallocHeap):
 
     name = "tcmalloc"
     release_call, releases_free_pages = "MallocExtension::instance()->ReleaseFreeMemory()", True
-    release_settings = ("TCMALLOC_RELEASE_RATE=10 (1 is usual, 0: never)", "TCMALLOC_AGGRESSIVE_DECOMMIT=1")
-    cache_setting = "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES, or MallocExtension::instance()->MarkThreadIdle() in threads that go idle"
+    # TCMALLOC_RELEASE_RATE has an effect only while pages are freed, and none on an idle process.
+    release_settings = ("TCMALLOC_AGGRESSIVE_DECOMMIT=1 in the environment",)
+    cache_setting = "MallocExtension::instance()->MarkThreadIdle() in threads that go idle, then ReleaseFreeMemory()"
 
     site_settings = ("HEAPPROFILE=/tmp/profile (needs libtcmalloc, not libtcmalloc_minimal)", "TCMALLOC_SAMPLE_PARAMETER=524288")
     thread_cache = CACHE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_uint32, c_uint64
+from typing import Optional
 
 from findleaks.engine import shared
 from findleaks.engine.kernel.blocks import KernelBlocks
@@ -111,6 +112,19 @@ class KernelGraph:
 
     def has_kind(self, kind: Kind, number: int) -> bool:
         return bool(self._library.fl_has_kind(self._handle, int(kind), number))
+
+    def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
+        sums = (c_uint64 * len(Kind))()
+        inside = c_array(ranges), len(ranges) // 2
+        if of is None:
+            self._library.fl_kind_bytes(self._handle, *inside, sums)
+        else:
+            self._library.fl_kind_bytes_of(self._handle, c_array(of), len(of), *inside, sums)
+        return list(sums)
+
+    def sizes(self, kind: Kind) -> list[tuple[int, int]]:
+        found = self._library.words(self._library.fl_kind_sizes, self._handle, int(kind))
+        return sorted((key >> 2, blocks) for key, blocks in zip(found[::2], found[1::2]))
 
     def _by_kind(self) -> list[Totals]:
         found = (c_uint64 * (2 * len(Kind)))()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, compress
 from operator import and_
@@ -19,7 +20,7 @@ from findleaks.engine.python.lost import Lost
 from findleaks.engine.python.words import words_of
 from findleaks.engine.python.work import run
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import LAST_WORD, Exclusion, Group, Heuristic, Kind, Totals
+from findleaks.engine.terms import LAST_WORD, Exclusion, Group, Heuristic, Kind, State, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -193,6 +194,23 @@ class PureGraph:
         used = blocks.states.translate(_IS_0)
         chosen = bytes(map(and_, used, self._kinds.translate(_IS[wanted])))
         return Totals(chosen.count(1), sum(compress(blocks.sizes, chosen)))
+
+    def sizes(self, kind: Kind) -> list[tuple[int, int]]:
+        blocks = self.blocks
+        rows = zip(blocks.sizes, blocks.states, self._kinds)
+        return sorted(Counter(size for size, state, own in rows if state == State.IN_USE and own == kind).items())
+
+    def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
+        blocks, sums, ends = self.blocks, [0] * len(Kind), ranges[1::2]
+        for index in range(len(blocks)) if of is None else of:
+            if blocks.states[index] != State.IN_USE:
+                continue
+            start = blocks.starts[index]
+            end, place = start + blocks.sizes[index], bisect_right(ends, start)
+            while place < len(ends) and ranges[2 * place] < end:
+                sums[self._kinds[index]] += max(min(end, ends[place]) - max(start, ranges[2 * place]), 0)
+                place += 1
+        return sums
 
     def has_kind(self, kind: Kind, number: int) -> bool:
         return self._kinds.count(int(kind)) >= number

@@ -40,6 +40,7 @@ class CPython(Runtime):
     """See runtimes.base.Runtime."""
 
     name = "CPython"
+    lists_objects = True
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, metatype: int) -> None:
         self._target, self._engine, self._directory, self._image, self._metatype = target, engine, directory, image, metatype
@@ -115,6 +116,10 @@ class CPython(Runtime):
     @cached_property
     def _names(self) -> list[str]:
         return [self.known.name(number) for number in range(len(self.known))]
+
+    def release_command(self, call: str) -> str:
+        """See Runtime: a statement, for the C library's malloc."""
+        return "ctypes.CDLL(None).malloc_trim(0) in Python" if call == "malloc_trim(0)" else ""
 
     def types(self) -> Sequence[Type]:
         """See Runtime. `bytes`: of the objects' blocks, including the collector's headers. Types of

@@ -22,6 +22,8 @@ from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.ranges import merged
 
+TRIM = "System.trim_native_heap"
+
 
 class HotSpot(Runtime):
     """See Runtime. Java objects are not read: jcmd's class histogram does that better."""
@@ -31,6 +33,7 @@ class HotSpot(Runtime):
     def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:
         self.where = os.path.basename(module.path)
         self.problems: list[Problem] = []
+        self._target, self._module = target, module
         self._engine, self._directory = engine, directory
         self._tables = Tables(target, module)
         if not self._tables.fields:
@@ -114,6 +117,18 @@ class HotSpot(Runtime):
             return []
         found = tracked_blocks.recorded(self._tables, self._engine, self._directory.blocks)
         return [found] if found is not None else []
+
+    def release_command(self, call: str) -> str:
+        """See Runtime: a command of jcmd, since JDK 17.0.9 and 21.0.1 (JDK-8293114)."""
+        return f"jcmd {self._target.pid or 'PID'} {TRIM}" if call == "malloc_trim(0)" and self._can_trim else ""
+
+    @cached_property
+    def _can_trim(self) -> bool:
+        """Whether its library has the command's name among its constants."""
+        regions = [region for region in self._target.regions() if region.readable and not region.writable]
+        mine = [region for region in regions if self._module.start <= region.start < self._module.end]
+        pieces = (piece for region in mine for piece in self._target.pieces(region.start, region.end))
+        return any(TRIM.encode() in bytes(piece.data) for piece in pieces)
 
     def describe(self, address: int) -> str:
         part = next((part for part in self._parts if any(start <= address < end for start, end in part.ranges)), None)

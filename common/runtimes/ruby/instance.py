@@ -45,6 +45,8 @@ class Ruby(Runtime):
     """See base.Runtime."""
 
     name = "Ruby"
+    lists_objects = True
+    report_call = "rb_gc_adjust_memory_usage()"
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, layout: Layout) -> None:
         self.problems: list[Problem] = []

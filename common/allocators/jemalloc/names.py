@@ -1,0 +1,37 @@
+"""Names that a build of jemalloc has: configure's --with-jemalloc-prefix, in capitals, precedes the
+environment variable MALLOC_CONF, and the prefix itself the functions (jemalloc_internal_defs.h.in,
+JEMALLOC_PREFIX and JEMALLOC_CPREFIX; malloc_conf_init in jemalloc.c of 5.0 to 5.3).
+
+tikv-jemalloc, which Rust programs use, has _rjem_ and _RJEM_MALLOC_CONF."""
+
+from __future__ import annotations
+
+import re
+
+from findleaks.target.base import Module, Target
+
+VARIABLE = "MALLOC_CONF"
+_NAME = re.compile(rb"\0([A-Z0-9_]{0,64}MALLOC_CONF)\0")
+_OVERLAP = 80  # bytes of a piece that are searched again with the next
+
+
+def environment_variable(target: Target, module: Module) -> str:
+    """The variable by the string in the library's constants; "" where they cannot be read."""
+    names: set[str] = set()
+    for region in target.regions():
+        if region.readable and not region.writable and module.start <= region.start < module.end:
+            rest = b""
+            for piece in target.pieces(region.start, region.end):
+                data = rest + bytes(piece.data)
+                names.update(name.decode() for name in _NAME.findall(data))
+                rest = data[-_OVERLAP:]
+    # A program that has a prefixed jemalloc may well speak of MALLOC_CONF, too.
+    return max(sorted(names), key=len, default="")
+
+
+def renamed(words: str, variable: str) -> str:
+    """`words` for users, with this build's names instead of MALLOC_CONF and mallctl."""
+    prefix = variable[: -len(VARIABLE)]
+    if not prefix:
+        return words
+    return words.replace(VARIABLE, variable).replace("mallctl(", f"{prefix.lower()}mallctl(")

@@ -1,0 +1,122 @@
+"""Bytes and resident bytes of the blocks in use, by memcheck's kinds.
+
+All findings about blocks in use take their figures from here, so that each block counts in one of
+them: REACHABLE blocks are held, DEFINITE and INDIRECT ones leaked, POSSIBLE ones possibly."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from itertools import compress
+from typing import NamedTuple, Optional
+
+from findleaks.audit.accounting import PURE_STEP, STEP, clipped
+from findleaks.engine.terms import Kind, Totals
+from findleaks.formatting import size
+from findleaks.session import Session
+from findleaks.target.base import Range
+from findleaks.target.ranges import merged
+from findleaks.target.runs import Runs
+
+LEAKED = (Kind.DEFINITE, Kind.INDIRECT)
+MEMBERS = 1 << 20  # blocks for one call of the engine
+
+
+class Figures(NamedTuple):
+    """`resident`: None where residency is not known."""
+
+    blocks: int
+    bytes: int
+    resident: Optional[int]
+
+    @property
+    def amount(self) -> str:
+        """ "449 MiB (66 MiB of it resident)"; only the first where both are the same."""
+        return amount_words(self.bytes, self.resident)
+
+
+def amount_words(held: int, resident: Optional[int]) -> str:
+    """See Figures.amount."""
+    if resident is None or size(resident) == size(held):
+        return size(held)
+    return f"{size(held)} ({size(resident)} of it resident)"
+
+
+class BlockFigures:
+    """Figures of a session's latest graph. `known`: residency is known."""
+
+    def __init__(self, session: Session, known: bool) -> None:
+        self._session, self._graph = session, session.latest
+        self._known = known and session.presence is not None
+
+    def of(self, *kinds: Kind) -> Figures:
+        """All blocks of these kinds."""
+        totals = Totals.sum_of(map(self._graph.totals, kinds))
+        resident = sum(self._resident[kind] for kind in kinds) if self._known else None
+        return Figures(totals.blocks, totals.bytes, resident)
+
+    def of_blocks(self, members: Iterable[array[int]], *kinds: Kind) -> Figures:
+        """Those of these blocks (indices, "I", in parts) that are of these kinds."""
+        count, held, resident = 0, 0, 0
+        everything = array("Q", [0, self._session.target.arch.mask])
+        for part in members:
+            self._session.report_progress("counting what is resident", 0.0)
+            sums = self._graph.bytes_by_kind(everything, part)
+            held += sum(sums[kind] for kind in kinds)
+            resident += sum(map(self._graph.bytes_by_kind(self._present, part).__getitem__, kinds)) if self._known else 0
+            count += len(part) if sum(sums) == sum(sums[kind] for kind in kinds) else self._number(part, kinds)
+        return Figures(count, held, resident if self._known else None)
+
+    def most_common_size(self, kind: Kind) -> tuple[int, int]:
+        """The usable size that has most bytes among the blocks of a kind, and their number."""
+        return _most_bytes(self._graph.sizes(kind))
+
+    def _number(self, part: Iterable[int], kinds: Collection[int]) -> int:
+        of = self._graph.kinds()
+        return sum(of[index] in kinds for index in part)
+
+    @cached_property
+    def _resident(self) -> list[int]:
+        """Resident bytes by Kind."""
+        sums, step = [0] * len(Kind), PURE_STEP if self._session.engine.name == "pure" else STEP
+        for start, end in self._heaps:
+            for low in range(start, end, step):
+                self._session.report_progress("counting what is resident", 0.0)
+                part = self._graph.bytes_by_kind(clipped(self._runs, low, min(end, low + step)))
+                sums = [one + other for one, other in zip(sums, part)]
+        return sums
+
+    @cached_property
+    def _present(self) -> array[int]:
+        """Starts and ends of what is resident of the heaps, ascending."""
+        found: array[int] = array("Q")
+        for start, end in self._heaps:
+            found += clipped(self._runs, start, end)
+        return found
+
+    @property
+    def _runs(self) -> Runs:
+        """What is resident; nothing where that is not known."""
+        pages = self._session.presence
+        return pages.resident if pages is not None else Runs.of(())
+
+    @cached_property
+    def _heaps(self) -> list[Range]:
+        """Disjoint; an allocator's heap may lie in another's."""
+        return merged(self._session.heap_ranges())
+
+    def leaked_by_type(self, types: array[int]) -> dict[int, Totals]:
+        """Leaked blocks by what `types` ("I") has for each block."""
+        if not self.of(*LEAKED).blocks:
+            return {}
+        blocks, found = self._session.directory.blocks, dict[int, Totals]()
+        marks = bytes(self._graph.kinds()).translate(bytes(kind in LEAKED for kind in range(256)))
+        for index in compress(range(len(types)), marks):
+            before = found.get(types[index], Totals(0, 0))
+            found[types[index]] = Totals(before.blocks + 1, before.bytes + blocks.size(index))
+        return found
+
+
+def _most_bytes(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return max(sizes, key=lambda one: one[0] * one[1], default=(0, 0))

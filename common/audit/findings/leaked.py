@@ -1,0 +1,149 @@
+"""Findings about leaked blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from findleaks.audit.conventions import sentences
+from findleaks.audit.diagnostics import trusted
+from findleaks.audit.findings.figures import LEAKED, BlockFigures
+from findleaks.audit.findings.significance import LEAST, PART
+from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
+from findleaks.audit.unread_memory import unread_memory
+from findleaks.engine.terms import Kind, State
+from findleaks.formatting import blocks, number, printable, size, some
+from findleaks.runtimes.base import Finding
+from findleaks.session import Session
+
+LEAST_POSSIBLE = 1 << 20  # fewest bytes of possible leaks for a finding; also PART of those in use
+WORTH = 1 << 20  # fewest bytes held by the program's conventions that are mentioned
+
+NEXT_TO_NOTHING = 64 << 10
+"""Fewer leaked bytes, with 1,000 times as many of writable memory, are called healthy, though they
+are shown."""
+
+UNREAD = 10  # percent of memory that is not read from which on "nothing leaked" is of the rest
+
+
+def leaked_memory(session: Session, figures: BlockFigures, possible_reported: bool) -> Finding:
+    """Definite leaks with the blocks that only they hold; 0 bytes if next to nothing leaked. Its
+    title has the possible leaks, too, unless another finding reports them."""
+    if not session.directory.blocks.totals(State.IN_USE).blocks:
+        what = some([printable(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
+        title = "No block of a known allocator was found: nothing can be said of leaks."
+        if what:
+            title = f"No block of an allocator of native code was found: the only heap that is known is that of {what}."
+        return Finding("no-blocks", 0, title, resident=0)
+    graph, doubtful, leaks = session.latest, figures.of(Kind.POSSIBLE), figures.of(*LEAKED)
+    facts: dict[str, object] = {
+        "blocks": leaks.blocks,
+        "leaks": graph.totals(Kind.DEFINITE).blocks,
+        "possible_blocks": doubtful.blocks,
+        "possible_bytes": doubtful.bytes,
+        "trusted": trusted(session),
+    }
+    maybe = f", {number(doubtful.blocks)} possible ({size(doubtful.bytes)})" if doubtful.blocks and not possible_reported else ""
+    if not leaks.blocks:
+        title = f"{_nothing(session, bool(facts['trusted']))}{maybe}."
+        return Finding("nothing-lost", 0, title, _by_convention(session), facts=facts, commands=("find",) if maybe else (), resident=0)
+    cause, commands = _largest(session, leaks.bytes, facts)
+    if leaks.bytes < NEXT_TO_NOTHING and leaks.bytes * 1000 < _compared(session):
+        title = f"Next to nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."
+        facts["bytes"] = leaks.bytes
+        return Finding("next-to-nothing-lost", 0, title, _by_convention(session), facts=facts, commands=tuple(commands[:1]), resident=0)
+    doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called leaked may be referenced from there."
+    title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
+    return Finding("lost", leaks.bytes, title, cause, (), tuple(commands), facts, leaks.resident)
+
+
+def _nothing(session: Session, sure: bool) -> str:
+    """ "Nothing leaked: 0 blocks definitely lost", of what could be read."""
+    unread = unread_memory(session)
+    if not sure:
+        return "Nothing leaked in what could be read"
+    if unread.inside is not None and unread.is_inside:
+        return f"Nothing leaked outside the heap of {unread.inside.what}: 0 blocks definitely lost"
+    if unread.percent >= UNREAD and unread.is_worth_saying:
+        return f"Nothing leaked in the other {size(unread.read)}, which findleaks reads: 0 blocks definitely lost"
+    return "Nothing leaked: 0 blocks definitely lost"
+
+
+def _compared(session: Session) -> int:
+    """Bytes that few leaked bytes are compared with: blocks in use, or LEAST and more of writable
+    memory, of which malloc may have little in a process with a managed heap."""
+    writable = unread_memory(session).total
+    return max(session.directory.blocks.totals(State.IN_USE).bytes, writable if writable >= LEAST else 0)
+
+
+def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
+    """The largest group, as a sentence, and commands about it. Adds to `facts`."""
+    groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.DEFINITE])
+    facts["groups"] = [leak.json() for leak in groups[:3]]
+    commands = ["find --kind definite"]
+    if not groups or not groups[0].examples:
+        return "", commands
+    cause = _top(groups[0], amount)
+    sited = _largest_site(session, amount)
+    if sited is not None:
+        facts["site"], words = sited
+        cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
+    example = groups[0].examples[0]
+    return cause, [*commands, f"whatis {example:#x}", f"path {example:#x}", *track_words(session, groups[0])]
+
+
+def _largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:
+    """Who allocated most of what leaked, as facts and as a sentence; None if that was not
+    recorded. `amount`: bytes leaked."""
+    if not len(session.sites):
+        return None
+    # few processes have recorded stacks
+    from findleaks.audit.site_groups import lost_by_site
+    from findleaks.audit.site_stacks import SiteNames, label
+
+    leaks = lost_by_site(session, session.latest)
+    top = next((leak for leak in leaks if leak.kind == Kind.DEFINITE and leak.site), None)
+    if top is None:
+        return None
+    names = SiteNames(session)
+    facts = {"number": top.site, "blocks": top.blocks, "bytes": top.bytes, "stack": [label(frame) for frame in names.callers(top.site)]}
+    part = _part(top, amount) if top.estimated is None else f"Of the leaked blocks that were sampled, most ({size(top.bytes)})"
+    return facts, f"{part} was allocated by {names.brief(top.site)} (site {top.site})."
+
+
+def _part(leak: Leak, amount: int) -> str:
+    held = leak.bytes + leak.indirect_bytes
+    return "All of it" if held == amount else f"{100 * held // max(amount, 1)} % of it ({size(held)})"
+
+
+def _top(leak: Leak, amount: int) -> str:
+    part = _part(leak, amount)
+    return f"{part} is {number(leak.blocks)} × {what(leak)}."
+
+
+def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding]:
+    """One finding, if much of what is in use may be either leaked or held."""
+    found = figures.of(Kind.POSSIBLE)
+    in_use = session.directory.blocks.totals(State.IN_USE)
+    if found.bytes < LEAST_POSSIBLE or found.bytes < PART * in_use.bytes:
+        return
+    part = 100 * found.bytes // max(in_use.bytes, 1)
+    title = f"Possibly leaked: {found.amount} in {blocks(found.blocks)}, {part} % of what is in use, are reached only through "
+    title += "pointers into the middle of a block: stray numbers, or a convention of the program that could not be recognised."
+    groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.POSSIBLE])
+    cause, commands = "", ["find --kind possible"]
+    if groups and groups[0].examples:
+        top = groups[0]
+        cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
+        commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
+    facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
+    yield Finding("possible", found.bytes, title, cause, (), tuple(commands), facts, found.resident)
+
+
+def _by_convention(session: Session) -> str:
+    """What the program's conventions hold, as a sentence; "" for less than WORTH."""
+    learned = session.learned
+    if learned.held.bytes < WORTH:
+        return ""
+    said = "; ".join(sentences(learned, session.target.arch.word))
+    return f"Held by interior pointers, which count here: {said}."

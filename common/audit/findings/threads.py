@@ -1,0 +1,31 @@
+"""A finding about threads that ended and were never joined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from findleaks.audit.accounting import Accounting
+from findleaks.formatting import number, size, some
+from findleaks.runtimes.base import Finding
+
+ENDED = 10  # fewest unjoined threads for a finding: fewer may be about to be joined
+
+
+def unjoined_threads(accounting: Accounting) -> Iterator[Finding]:
+    """One finding, if there are ENDED of them."""
+    ended = accounting.unjoined
+    if len(ended) >= ENDED:
+        held = sum(place.bytes for place in ended)
+        stay = f"{size(held)} and {size(accounting.unjoined_mapped)} of addresses" if accounting.known else f"{size(held)} of addresses"
+        title = f"{number(len(ended))} threads ended and were never joined: their stacks stay, {stay}."
+        started = Counter(place.name for place in ended if place.name).most_common(3)
+        cause = f"They were started with {some([f'{name} ({number(count)})' for name, count in started])}." if started else ""
+        remedies = ("pthread_join for each thread, or pthread_detach where no thread waits for it",)
+        facts: dict[str, object] = {
+            "threads": len(ended),
+            "mapped": accounting.unjoined_mapped,
+            "examples": [hex(place.address) for place in ended[:3]],
+        }
+        facts["started"] = [{"function": name, "threads": count} for name, count in started]
+        yield Finding("unjoined-threads", held, title, cause, remedies, ("stacks",), facts, held if accounting.known else None)

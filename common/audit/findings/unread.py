@@ -1,0 +1,57 @@
+"""Findings about memory that findleaks does not read, and memory of no known owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from findleaks.audit.accounting import Accounting, Share
+from findleaks.audit.diagnostics import managed_heaps
+from findleaks.audit.findings.figures import BlockFigures
+from findleaks.audit.findings.significance import is_significant
+from findleaks.audit.unread_memory import unread_memory
+from findleaks.engine.terms import Kind
+from findleaks.formatting import number, size
+from findleaks.runtimes.base import Finding
+from findleaks.session import Session
+
+
+def unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures, reported: int) -> Iterator[Finding]:
+    """One finding, if most of the writable memory is not read. `reported`: bytes of it that other
+    findings have."""
+    unread = unread_memory(session)
+    if unread.is_inside:
+        kept = figures.of(Kind.REACHABLE, Kind.POSSIBLE)
+        facts = {**unread.json(), "blocks": kept.blocks}
+        yield Finding("unread-memory", kept.bytes, unread.sentences(), "", (), ("map",), facts, kept.resident)
+    elif unread.is_most:
+        largest = _largest(accounting)
+        commands = [*(["runtime"] if session.runtimes else []), *([f"whatis {largest:#x}"] if largest else [])] or ["map"]
+        left = max(unread.bytes - reported, 0)
+        resident = left if accounting.known else None
+        yield Finding("unread-memory", left, unread.sentences(), "", (), tuple(commands), unread.json(), resident)
+
+
+def _unknown_share(accounting: Accounting) -> Optional[Share]:
+    return next((share for share in accounting.shares if share.sort == "unknown"), None)
+
+
+def _largest(accounting: Accounting) -> int:
+    """The address of the largest mapping of no known owner; 0 where they have little memory."""
+    share = _unknown_share(accounting)
+    return share.parts[0].address if share is not None and share.parts and is_significant(share.bytes, accounting) else 0
+
+
+def unknown_owner(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """One finding, if much memory has no known owner."""
+    share = _unknown_share(accounting)
+    if share is not None and is_significant(share.bytes, accounting) and share.parts:
+        most = share.parts[0]
+        title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read"
+        title += f"{managed_heaps(session)}."
+        title += "" if accounting.known else " How much of it was ever touched is not known."
+        cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
+        facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
+        commands = (f"whatis {most.address:#x}", *(["runtime"] if session.runtimes else []))
+        resident = share.bytes if accounting.known else None
+        yield Finding("unknown-owner", share.bytes, title, cause, (), commands, facts, resident)

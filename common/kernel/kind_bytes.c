@@ -1,0 +1,63 @@
+/* Bytes of blocks in use by kind, inside given ranges: of all blocks, or of some; and the sizes of
+ * the blocks of a kind. */
+#include "graph.h"
+#include "size_counts.h"
+
+/* The ranges are disjoint and ascend, so that a block's overlap starts with the first range that
+ * ends behind the block's start. */
+static uint64_t first_behind(const range *ranges, uint64_t count, uint64_t address) {
+    uint64_t low = 0, high = count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (ranges[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static uint64_t overlap(const range *r, uint64_t start, uint64_t end) {
+    uint64_t low = start > r->start ? start : r->start, high = end < r->end ? end : r->end;
+    return low < high ? high - low : 0;
+}
+
+static bool counts(const graph *g, uint32_t index) { return g->b->states[index] == IN_USE && g->kinds[index] <= INDIRECT; }
+
+/* Add the bytes in these ranges of all blocks in use to sums[INDIRECT + 1]. */
+API void fl_kind_bytes(const graph *g, const range *ranges, uint64_t count, uint64_t *sums) {
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t start = 0;
+        uint32_t index = block_reaching(g->b, ranges[at].start, &start);
+        if (index >= g->count)
+            continue;
+        do {
+            if (start >= ranges[at].end)
+                break;
+            if (counts(g, index))
+                sums[g->kinds[index]] += overlap(&ranges[at], start, start + size_of(g->b, index));
+        } while (next_block(g->b, &index, &start));
+    }
+}
+
+/* The same of the blocks with these indices, in any order. */
+API void fl_kind_bytes_of(const graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count, uint64_t *sums) {
+    for (uint64_t at = 0; at < number; at++) {
+        uint32_t index = indices[at];
+        if (index >= g->count || !counts(g, index))
+            continue;
+        uint64_t start = block_address(g->b, index), end = start + size_of(g->b, index);
+        for (uint64_t place = first_behind(ranges, count, start); place < count && ranges[place].start < end; place++)
+            sums[g->kinds[index]] += overlap(&ranges[place], start, end);
+    }
+}
+
+/* Pairs (size * 4, blocks) of the blocks in use of this kind, unordered. */
+API int fl_kind_sizes(const graph *g, uint8_t kind, words *found) {
+    size_counts c;
+    int failed = size_counts_begin(&c);
+    for (uint32_t index = 0; !failed && index < g->count; index++)
+        if (g->kinds[index] == kind && counts(g, index))
+            failed = count_size(&c, size_of(g->b, index), IN_USE);
+    return size_counts_end(&c, failed, found);
+}

@@ -1,0 +1,38 @@
+"""Names of a jemalloc that was built with a prefix, from the constants of the file that has it."""
+
+from __future__ import annotations
+
+import pytest
+from fake import FakeTarget, thread
+
+from findleaks.allocators.jemalloc.names import environment_variable, renamed
+from findleaks.target.base import Module
+
+RODATA, DATA = 0x10000, 0x20000
+
+
+def variable(constants: bytes) -> str:
+    module = Module("/lib/libthing.so", RODATA, RODATA, DATA + 0x1000)
+    memory = {RODATA: constants.ljust(0x3000, b"\0"), DATA: b"\0WRITABLE_MALLOC_CONF\0".ljust(0x1000, b"\0")}
+    target = FakeTarget(memory, permissions={RODATA: "r--"}, threads=[thread(1)])
+    return environment_variable(target, module)
+
+
+@pytest.mark.parametrize(
+    ("constants", "expected"),
+    [
+        (b"x\0MALLOC_CONF\0/etc/malloc.conf\0", "MALLOC_CONF"),
+        (b"x\0_RJEM_MALLOC_CONF\0", "_RJEM_MALLOC_CONF"),
+        (b"x\0JE_MALLOC_CONF\0MALLOC_CONF\0", "JE_MALLOC_CONF"),  # the program speaks of MALLOC_CONF as well
+        (b"x\0see MALLOC_CONF\0MALLOC_CONF_2\0no" + b"A" * 100 + b"MALLOC_CONF\0", ""),
+        (b"", ""),
+    ],
+)
+def test_the_variable_is_read_from_the_constants(constants: bytes, expected: str) -> None:
+    assert variable(constants) == expected
+
+
+def test_words_carry_the_prefix() -> None:
+    words = 'MALLOC_CONF=dirty_decay_ms:1000, or mallctl("arena.4096.purge")'
+    assert renamed(words, "_RJEM_MALLOC_CONF") == '_RJEM_MALLOC_CONF=dirty_decay_ms:1000, or _rjem_mallctl("arena.4096.purge")'
+    assert renamed(words, "MALLOC_CONF") == renamed(words, "") == words
