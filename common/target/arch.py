@@ -144,10 +144,17 @@ class Arch:
 
     def words(self, data: Union[bytes, bytearray, memoryview]) -> Words:
         """All whole words of `data`; no copy if their byte order is this machine's."""
-        whole, code = memoryview(data)[: len(data) // self.word * self.word], "Q" if self.word == 8 else "I"
+        return self._numbers(data, self.word)
+
+    def words32(self, data: Union[bytes, bytearray, memoryview]) -> Words:
+        """All whole numbers of four bytes in `data`, as `words`."""
+        return self._numbers(data, 4)
+
+    def _numbers(self, data: Union[bytes, bytearray, memoryview], size: int) -> Words:
+        whole = memoryview(data)[: len(data) // size * size]
         if self.byteorder == sys.byteorder:
-            return whole.cast("Q") if self.word == 8 else whole.cast("I")
-        swapped = array(code, bytes(whole))
+            return whole.cast("Q") if size == 8 else whole.cast("I")
+        swapped = array("Q" if size == 8 else "I", bytes(whole))
         swapped.byteswap()
         return swapped
 
