@@ -24,7 +24,7 @@ typedef struct {
     uint64_t known_start; /* address of the block `known` */
 } counted;
 
-typedef struct {
+typedef struct grouping {
     const graph *g;
     const range *types; /* the caller's */
     uint32_t type_count;
