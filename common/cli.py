@@ -7,7 +7,9 @@ import atexit
 import errno
 import io
 import os
+import resource
 import shutil
+import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 TROUBLE = 2
 INTERRUPTED = 130  # exit status after Ctrl-C; TROUBLE: after an error
 FRONT = ("init", "gdb", "lldb")  # words that are no commands in a debugger
+ENOUGH_FILES = 1024  # open files that findleaks and GDB need at most, but for many threads or libraries
 DEFAULT = "verdict"  # the command if none is named: `findleaks core`, `findleaks --pid 4711`
 
 FRONT_HELP = """
@@ -46,6 +49,7 @@ COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find c
 def run() -> NoReturn:
     """Run the command of sys.argv, and end the process with its status: at once, as Python would
     first free what it holds, piece by piece, which takes longer than many commands."""
+    restore_process()
     status = main()
     try:
         atexit._run_exitfuncs()
@@ -53,6 +57,19 @@ def run() -> NoReturn:
         sys.stderr.flush()
     finally:
         os._exit(status)
+
+
+def restore_process() -> None:
+    """Undo what a careless parent leaves behind: blocked signals, for which GDB waits forever;
+    SIGCHLD ignored, which hides how children ended; and a low limit of open files where the hard
+    limit allows more. Ignored SIGINT, SIGTERM and SIGHUP stay ignored: that is what nohup is for."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(ENOUGH_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
