@@ -90,7 +90,7 @@ SIGNED = """
 function plain
 function signed, .cfi_escape 0x2e, 0x55, 0x00
 """
-"""What stands for the instruction (GNU_args_size of 0x55, nop) is replaced after linking: ld parses entries, and knows those of x86 only."""
+"""GNU_args_size of 0x55 and a nop stand for the instruction until the file is linked: ld refuses what it does not know."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The C engine's structures may be freed in any order: the collector of reference cycles finalizes a parent before its child, or after it."""
+"""The C engine's structures may be freed in any order: the collector of reference cycles knows none."""
 
 from __future__ import annotations
 
