@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TROUBLE = 2
 INTERRUPTED = 130  # exit status after Ctrl-C; TROUBLE: after an error
 FRONT = ("init", "gdb", "lldb")  # words that are no commands in a debugger
-ENOUGH_FILES = 1024  # open files that findleaks and GDB need at most, but for many threads or libraries
+ENOUGH_FILES = 1024  # open files: a lower limit is raised to this one
 DEFAULT = "verdict"  # the command if none is named: `findleaks core`, `findleaks --pid 4711`
 
 FRONT_HELP = """
@@ -60,9 +60,9 @@ def run() -> NoReturn:
 
 
 def restore_process() -> None:
-    """Undo what a careless parent leaves behind: blocked signals, for which GDB waits forever;
-    SIGCHLD ignored, which hides how children ended; and a low limit of open files where the hard
-    limit allows more. Ignored SIGINT, SIGTERM and SIGHUP stay ignored: that is what nohup is for."""
+    """Undo what the parent process may have set: blocked signals, for which GDB waits forever;
+    SIGCHLD ignored, which hides how children ended; a low limit of open files, if the hard limit
+    allows more. Ignored SIGINT, SIGTERM and SIGHUP stay ignored: nohup sets them on purpose."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

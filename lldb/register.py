@@ -188,7 +188,7 @@ def register(debugger: Any) -> None:
         for word in CATALOGUE:
             add = f"-c {HERE}.leaks_{word} leaks {word}"
             if not _handle(debugger, f"command script add -C {COMPLETION.get(word, 'disk-file')} {add}"):
-                _handle(debugger, f"command script add {add}")  # this LLDB completes the commands' words only
+                _handle(debugger, f"command script add {add}")  # an older LLDB: it has no -C
     else:  # this LLDB has no containers: one command takes the words
         _handle(debugger, f"command script add -c {HERE}.leaks_ leaks")
     # Not a container, as it is a command by itself too.

@@ -34,6 +34,9 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile("steady")
 
+OPEN_FILES = 4096
+"""The limit with which tests run, if that of the caller is lower."""
+
 SECONDS_TO_END = 5.0
 """For processes that are about to end when the last test does, as a debugger whose parent was killed."""
 
@@ -57,11 +60,11 @@ def _leave_the_callers_ways() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for limit, least in ((resource.RLIMIT_NOFILE, 4096), (resource.RLIMIT_CORE, sys.maxsize)):
-        limits = [sys.maxsize if each == resource.RLIM_INFINITY else each for each in resource.getrlimit(limit)]
-        raised = [resource.RLIM_INFINITY if each >= sys.maxsize else each for each in (max(least, each) for each in limits)]
-        with contextlib.suppress(ValueError, OSError):  # only root may raise the hard limit
-            resource.setrlimit(limit, (raised[0], raised[1]))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < OPEN_FILES <= hard or hard == resource.RLIM_INFINITY != soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))
+    with contextlib.suppress(ValueError, OSError):  # only root may; programs that shall dump core raise the soft limit up to this one
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
     os.umask(0o022)
     for name in [name for name in os.environ if name in ("TZ", "LANG", "LANGUAGE") or name.startswith("LC_")]:
         del os.environ[name]

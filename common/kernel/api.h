@@ -1,7 +1,6 @@
-/* All functions that the library exports: the only declaration of each. kernel.h includes this file,
- * so that the compiler holds every definition to it; tests/fuzz/kernel.c calls what is declared here,
- * and tests/unit/test_kernel_api.py compares it with SIGNATURES in ../engine/kernel/library.py. What
- * a function does and what its arguments mean is said where it is defined. */
+/* All functions that the library exports. kernel.h includes this file, so that the compiler checks
+ * every definition against it. tests/fuzz/kernel.c calls what it declares, and a unit test compares
+ * it with SIGNATURES in ../engine/kernel/library.py. Comments are where the functions are defined. */
 #ifndef FINDLEAKS_API_H
 #define FINDLEAKS_API_H
 

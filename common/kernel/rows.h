@@ -22,7 +22,8 @@ typedef struct row_rules {
     uint32_t mapped_count;
     uint32_t word_count, string; /* string: the number of "std::string" */
     bool typed; /* types are a filter, or printed */
-    const uint8_t *characters; /* NULL: not available yet; or CHARACTERS bytes, 0 unprintable, else 1 + columns */
+    /* NULL: not available yet; or CHARACTERS bytes, 0 unprintable, else 1 + columns */
+    const uint8_t *characters;
     const uint8_t *text;
     const uint64_t *ends; /* of each text; the first nine: states and kinds */
 } row_rules;

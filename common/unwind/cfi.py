@@ -368,7 +368,7 @@ class _Program:
         return address is signed (DWARF for the Arm 64-bit Architecture, "Call frame instructions"):
         AARCH64_set_ra_state, which has two operands, AARCH64_negate_ra_state_with_pc, and
         AARCH64_negate_ra_state, which is GNU_window_save elsewhere. `Unwinder` removes signatures
-        without being told."""
+        from all of them."""
         if code == 0x2B:
             self._data.uleb()
             self._data.sleb()
