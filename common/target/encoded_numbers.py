@@ -40,7 +40,7 @@ def sleb128_bytes(value: int) -> bytes:
     return bytes([*made, value & 0x7F])
 
 
-def numbers(data: Union[bytes, bytearray, memoryview], size: int, byteorder: str) -> Union[memoryview, "array[int]"]:
+def numbers(data: Union[bytes, bytearray, memoryview], size: int, byteorder: str) -> Union[memoryview, array[int]]:
     """All whole numbers of `size` bytes, 4 or 8, in `data`; no copy in this machine's byte order."""
     whole = memoryview(data)[: len(data) // size * size]
     if byteorder == sys.byteorder:
