@@ -9,12 +9,19 @@ from typing import NamedTuple
 
 class Entry(NamedTuple):
     """A command in the catalogue. `example` goes after the program's name: "find --by type".
-    `shell`: it is one of the command line only, which debuggers refuse with what to type there."""
+    `shell`: it is one of the command line only, which debuggers refuse with what to type there.
+    `live`: it needs a running process, and takes no core."""
 
     word: str
     summary: str
     example: str
     shell: bool = False
+    live: bool = False
+
+    @property
+    def target(self) -> str:
+        """What names the process in an example on the command line."""
+        return "--pid 4711" if self.live else "core"
 
     def help(self, prog: str) -> str:
         """Help for the debugger's own `help`; its first line is shown in lists of commands."""
@@ -40,13 +47,14 @@ _ENTRIES = (
     Entry("scopes", "V8's handle scopes: handles, what they hold, which frame opened each scope", "scopes --limit 5"),
     Entry("snapshot", "keep what the commands say of this moment, to compare it later", "snapshot before"),
     Entry("diff", "what grew between snapshots, cores, or stops of a debugger, and whether it goes on", "diff before"),
-    Entry("watch", "what grows in a running process, as it grows; a table redrawn in place", "watch --every 10"),
+    Entry("watch", "what grows in a running process, as it grows; a table redrawn in place", "watch --every 10", live=True),
     Entry(
         "count",
         "a function's calls as they happen, by stacks; only those outside a scope",
-        "count MakeCallback --outside-scope v8 --for 10",
+        "count malloc --for 10",
+        live=True,
     ),
-    Entry("track", "who allocates, as it happens: stacks of blocks, and what became of them", "track --size 48 --for 10"),
+    Entry("track", "who allocates, as it happens: stacks of blocks, and what became of them", "track --size 48 --for 10", live=True),
     Entry(
         "triage",
         "many cores in one table, where the same leak is one group; to SQLite, Parquet, HTML",

@@ -7,7 +7,9 @@ import atexit
 import errno
 import io
 import os
+import resource
 import shutil
+import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 TROUBLE = 2
 INTERRUPTED = 130  # exit status after Ctrl-C; TROUBLE: after an error
 FRONT = ("init", "gdb", "lldb")  # words that are no commands in a debugger
+ENOUGH_FILES = 1024  # open files: a lower limit is raised to this one
 DEFAULT = "verdict"  # the command if none is named: `findleaks core`, `findleaks --pid 4711`
 
 FRONT_HELP = """
@@ -46,6 +49,7 @@ COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find c
 def run() -> NoReturn:
     """Run the command of sys.argv, and end the process with its status: at once, as Python would
     first free what it holds, piece by piece, which takes longer than many commands."""
+    restore_process()
     status = main()
     try:
         atexit._run_exitfuncs()
@@ -53,6 +57,19 @@ def run() -> NoReturn:
         sys.stderr.flush()
     finally:
         os._exit(status)
+
+
+def restore_process() -> None:
+    """Undo what the parent process may have set: blocked signals, for which GDB waits forever;
+    SIGCHLD ignored, which hides how children ended; a low limit of open files, if the hard limit
+    allows more. Ignored SIGINT, SIGTERM and SIGHUP stay ignored: nohup sets them on purpose."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(ENOUGH_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -185,24 +202,20 @@ def _command(words: list[str], prog: str) -> int:
             raise UsageError(_unknown(words[0]))
         words = [DEFAULT, *words]
     cmd = commands.load(words[0])
-    parser = commands.parser(cmd, "findleaks", sys.stdout, "core")
+    parser = commands.parser(cmd, "findleaks", sys.stdout, cmd.entry.target)
     group = parser.add_argument_group("the process")
     if cmd.entry.shell:
         group.add_argument("--sysroot", default="", metavar="DIR", help="where the files of the cores' machines lie")
         args = commands.parse(parser, words[1:])
         return 0 if args is None else _triage(args, prog)
-    if cmd.name != "diff":
-        group.add_argument("core", nargs="?", help="the core file; before or after the addresses, where a command takes some")
-    group.add_argument(
-        "--pid", type=_process, metavar="PID|NAME", help="a live process; it is stopped while it is read, and runs on afterwards"
-    )
-    group.add_argument("--exe", default="", metavar="FILE", help="the program that dumped the core, where the core's own path is of no use")
-    group.add_argument("--sysroot", default="", metavar="DIR", help="where the files of the core's machine lie")
+    _add_target(group, cmd)
     args = commands.parse(parser, words[1:])
     if args is None:
         return 0
     if cmd.name == "diff":
         return _diff(args, prog)
+    if cmd.entry.live and args.pid is None and args.core is None:
+        raise UsageError(f"{cmd.name} needs a running process: --pid PID")
     core = _subject_and_core(args, cmd.subject) if cmd.subject else _core_word(args, cmd.positional)
     if cmd.name == "count" and args.pid is not None:
         from findleaks.commands.count import wanted
@@ -229,6 +242,22 @@ def _command(words: list[str], prog: str) -> int:
         return 0  # what goes on until Ctrl-C ends well by it
     finally:
         bar.clear()
+
+
+def _add_target(group: argparse._ArgumentGroup, cmd: Command) -> None:
+    """Add the options that name the process. A command of live processes accepts a core, too, but
+    its help does not list it: the command says what to do instead."""
+
+    def for_cores(text: str) -> str:
+        return argparse.SUPPRESS if cmd.entry.live else text
+
+    if cmd.name != "diff":
+        group.add_argument("core", nargs="?", help=for_cores("the core file; before or after the addresses, where a command takes some"))
+    stopped = "" if cmd.entry.live else "; it is stopped while it is read, and runs on afterwards"
+    group.add_argument("--pid", type=_process, metavar="PID|NAME", help=f"a live process{stopped}")
+    program = "the program that dumped the core, where the core's own path is of no use"
+    group.add_argument("--exe", default="", metavar="FILE", help=for_cores(program))
+    group.add_argument("--sysroot", default="", metavar="DIR", help=for_cores("where the files of the core's machine lie"))
 
 
 def _triage(args: argparse.Namespace, prog: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
@@ -234,9 +235,12 @@ def held_by(pid: int, debugger: int) -> bool:
 
 
 def unexpected(prog: str, words: Sequence[str], error: BaseException) -> str:
-    """One line about an internal error, with the place where it happened: enough for a report."""
+    """One line about an internal error, with the place where it happened: enough for a report. If
+    the system has no more file descriptors, a line that says so."""
     import traceback  # not needed for loading into a debugger
 
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{' '.join([prog, *words[:1]])}: too many open files: raise the limit (ulimit -n), or close other programs"
     at = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         if "findleaks" in frame.f_globals.get("__name__", ""):

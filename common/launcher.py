@@ -31,13 +31,14 @@ def print_init(out: TextIO) -> int:
 
 
 def gdb_lines() -> list[str]:
-    """GDB commands that load findleaks, with the libraries it needs."""
-    return [*(f"python {code}" for code in _site_code()), gdb_line()]
+    """GDB commands that load findleaks, then add folders with the libraries it needs: those that
+    belong to findleaks come before."""
+    return [gdb_line(), *(f"python {code}" for code in _site_code())]
 
 
 def lldb_lines() -> list[str]:
-    """LLDB commands that load findleaks, with the libraries it needs."""
-    return [*(f"script {code}" for code in _site_code()), lldb_line()]
+    """LLDB commands that load findleaks, then add folders with the libraries it needs."""
+    return [lldb_line(), *(f"script {code}" for code in _site_code())]
 
 
 def _site_code() -> list[str]:

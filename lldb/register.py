@@ -23,6 +23,15 @@ STATE = "findleaks_front"  # key in the dictionary that LLDB has for each debugg
 _PIECE = 1 << 16  # characters of output collected before they are passed to LLDB
 
 
+COMPLETION = {
+    **dict.fromkeys(("whatis", "refs", "path"), "variable-path"),
+    **dict.fromkeys(("count", "roots", "stacks"), "symbol"),
+}
+"""What LLDB completes by Tab behind a command's word: variables, symbols, else files (-o FILE,
+snapshots, cores). It has one kind a command, and completes options only of commands that it parses
+itself: these would lose their messages, and `-json`."""
+
+
 class Output(io.TextIOBase):
     """Stream that writes to the result of a command, in pieces of more than `piece` characters."""
 
@@ -177,7 +186,9 @@ def register(debugger: Any) -> None:
         _handle(debugger, f"command script delete {container}")
     if _handle(debugger, f'command container add -h "{SUMMARY}" leaks'):
         for word in CATALOGUE:
-            _handle(debugger, f"command script add -c {HERE}.leaks_{word} leaks {word}")
+            add = f"-c {HERE}.leaks_{word} leaks {word}"
+            if not _handle(debugger, f"command script add -C {COMPLETION.get(word, 'disk-file')} {add}"):
+                _handle(debugger, f"command script add {add}")  # an older LLDB: it has no -C
     else:  # this LLDB has no containers: one command takes the words
         _handle(debugger, f"command script add -c {HERE}.leaks_ leaks")
     # Not a container, as it is a command by itself too.

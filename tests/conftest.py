@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import fcntl
 import os
+import resource
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +34,9 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile("steady")
 
+OPEN_FILES = 4096
+"""The limit with which tests run, if that of the caller is lower."""
+
 SECONDS_TO_END = 5.0
 """For processes that are about to end when the last test does, as a debugger whose parent was killed."""
 
@@ -37,14 +45,34 @@ LEFT = pytest.StashKey[dict[int, str]]()
 
 
 def pytest_configure() -> None:
-    # Background jobs of scripts start with SIGINT ignored, and what they start inherits that: a Ctrl-C in a test would go unheard.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    _leave_the_callers_ways()
     # Each test starts Python many times, inside debuggers too: half of such a start is compiling, unless the compiled modules are kept.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     # Orphans of the processes that tests start become our children, so that we see them at the end.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _leave_the_callers_ways() -> None:
+    """Undo what the caller's process hands down to every program that a test starts: `nohup make test` ignores SIGHUP, background jobs of
+    scripts ignore SIGINT, runners of continuous integration have limits, a umask, no home and a locale of their own."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores the last two
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < OPEN_FILES <= hard or hard == resource.RLIM_INFINITY != soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))
+    with contextlib.suppress(ValueError, OSError):  # only root may; programs that shall dump core raise the soft limit up to this one
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
+    os.umask(0o022)
+    for name in [name for name in os.environ if name in ("TZ", "LANG", "LANGUAGE") or name.startswith("LC_")]:
+        del os.environ[name]
+    os.environ["LANG"] = "C.UTF-8"
+    time.tzset()
+    if not os.access(os.environ.get("HOME", ""), os.W_OK | os.X_OK):
+        os.environ["HOME"] = tempfile.mkdtemp(prefix="findleaks-tests-home-")
+        atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

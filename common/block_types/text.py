@@ -28,7 +28,7 @@ def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
     if not data.strip(b"\0"):
         return "zeros" if len(data) >= arch.word else ""
     text = _text(data)
-    if text is not None and not (0 in data[: arch.word] and is_mapped(int.from_bytes(data[: arch.word], arch.byteorder))):
+    if text is not None and not _is_pointer(data[: arch.word], arch, is_mapped):
         return _quoted(text)
     inner = 2 * arch.word
     if len(data) > inner + 1:
@@ -39,6 +39,11 @@ def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
                 return _quoted(text)
     text = _text(data[arch.word :], least=6)
     return f"+{arch.word} {_quoted(text)}" if text is not None else ""
+
+
+def _is_pointer(first: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> bool:
+    """Whether the first word is a mapped address (common/kernel/readable_text.c has the same rule)."""
+    return len(first) == arch.word and 0 in first and is_mapped(int.from_bytes(first, arch.byteorder))
 
 
 def _text(data: bytes, least: int = _LEAST) -> Optional[str]:

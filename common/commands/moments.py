@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Optional
 
+from findleaks.commands.snapshot import SUFFIX
 from findleaks.commands.taking import take
 from findleaks.errors import TargetError
 from findleaks.formatting import counted, some
@@ -47,11 +48,18 @@ def gather(
         elif os.path.isdir(word):
             found += _folder(word, opened, sections, warnings, progress)
         else:
-            found.append((word, _one(word, opened, sections)))
+            found.append((word, _one(_snapshot_file(word), opened, sections)))
     paths: dict[str, set[str]] = {}
     for path, one in found:
         paths.setdefault(one.name, set()).add(path)
     return [one if len(paths[one.name]) == 1 else replace(one, name=path) for path, one in found], warnings
+
+
+def _snapshot_file(word: str) -> str:
+    """The path that a word names: NAME.snapshot, which `snapshot NAME` wrote, if there is no file
+    NAME."""
+    path = word + SUFFIX
+    return path if not os.path.exists(word) and os.path.isfile(path) else word
 
 
 def _one(path: str, opened: Open, sections: Optional[Set[str]]) -> Snapshot:

@@ -148,10 +148,15 @@ class _Request:
         self.error = ""
 
     def start(self) -> None:
-        """Start the thread, which closes the descriptor in the end."""
+        """Start the thread, which closes the descriptor in the end. If none can be started, that is the
+        request's error."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             start_new_thread(self._run, ())
+        except RuntimeError:  # no more threads or memory
+            os.close(self._descriptor)
+            self.error = "was not asked: no thread can be started"
+            self.over.release()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-typedef struct {
+typedef struct run {
     uint64_t start, stride, size, count, bit, states; /* ../engine/terms.py: RUN */
 } run;
 

@@ -33,7 +33,7 @@ typedef struct {
     uint32_t index;
 } big;
 
-typedef struct {
+typedef struct block_total {
     uint64_t count, bytes;
 } block_total;
 
@@ -66,8 +66,6 @@ slot *ensure_slot(blocks *b, uint64_t address);
 int grow_blocks(blocks *b);
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size);
 int add_jump(blocks *b, uint64_t start);
-blocks *fl_blocks_new(unsigned granule_shift, unsigned threads);
-void fl_blocks_free(blocks *b);
 /* blocks_join.c: an empty directory, number 1 or up, for a thread to fill, NULL without memory;
  * appending what one holds, which lies above `b`'s blocks. */
 blocks *spare_blocks(blocks *b, unsigned number);
@@ -82,8 +80,6 @@ uint64_t big_size(const blocks *b, uint32_t index);
  * those with others[index] == other. */
 void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t limit, const uint8_t *others, uint8_t other,
             block_total *totals);
-/* The same of [first, last) by state: totals[METADATA + 1]; quick for many ranges. */
-void fl_totals(blocks *b, uint32_t first, uint32_t last, block_total *totals);
 const big *big_at(const blocks *b, uint64_t address);
 uint64_t jump_start(const blocks *b, uint32_t index);
 

@@ -16,7 +16,7 @@ typedef struct {
     uint64_t count, mask;
 } spreads;
 
-typedef struct {
+typedef struct chain {
     /* ../engine/dominators.py: Chain; `end` is a place */
     uint64_t length, least, most, bytes, end, more;
 } chain;

@@ -13,7 +13,7 @@
 #define LOOKED_AT 4u       /* of them */
 #define TAKEN 64u          /* children taken from the queue at once, so that prefetches overlap */
 
-typedef struct {
+typedef struct fields {
     const dominators *d;
     uint32_t place, span, fields; /* the owner's; its places; number of fields */
     uint32_t *labels; /* by place after the owner's: 0, 1 + the only field, 1 + fields (several) */

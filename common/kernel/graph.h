@@ -96,7 +96,10 @@ INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64
 INLINE uint8_t *node_of(const graph *g, uint32_t index) { return &g->groups[index / GROUP].nodes[index % GROUP]; }
 INLINE bool is_used(const graph *g, uint32_t index) { return *node_of(g, index) >> KIND_SHIFT != OFF_LIMITS; }
 
-/* Eight bytes of a group, which another thread may be marking. */
+/* Eight bytes of a group, which another thread may be marking, byte by byte. C11 does not define
+ * atomic accesses of different sizes to the same bytes; the processors that have eight-byte words
+ * do. Callers use the base and the numbers of edges only, which no longer change by then: whichever
+ * kinds of blocks the read sees, it gives the same result. */
 INLINE uint64_t node_bytes(const uint8_t *at) {
     typedef uint64_t __attribute__((may_alias)) bytes;
     return __atomic_load_n((const bytes *)(const void *)at, __ATOMIC_RELAXED);

@@ -24,7 +24,7 @@ typedef struct {
     uint64_t known_start; /* address of the block `known` */
 } counted;
 
-typedef struct {
+typedef struct grouping {
     const graph *g;
     const range *types; /* the caller's */
     uint32_t type_count;
@@ -33,11 +33,12 @@ typedef struct {
     uint64_t fed;
     const piece *piece; /* that the blocks being counted start in */
     counted *threads;
+    unsigned thread_count; /* of the blocks, which may be freed before this */
     _Atomic int failed;
 } grouping;
 
 API void fl_groups_free(grouping *s) {
-    for (unsigned thread = 0; s->threads && thread < s->g->b->threads; thread++)
+    for (unsigned thread = 0; s->threads && thread < s->thread_count; thread++)
         FREE_ALL(s->threads[thread].items.items, s->threads[thread].places);
     FREE_ALL(s->threads, s);
 }
@@ -46,8 +47,8 @@ API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_co
     grouping *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    *s = (grouping){.g = g, .types = types, .type_count = type_count, .typed = typed};
-    if (!(s->threads = calloc(g->b->threads, sizeof *s->threads))) {
+    *s = (grouping){.g = g, .types = types, .type_count = type_count, .typed = typed, .thread_count = g->b->threads};
+    if (!(s->threads = calloc(s->thread_count, sizeof *s->threads))) {
         free(s);
         return NULL;
     }
@@ -190,7 +191,7 @@ static void count_some(void *context, unsigned thread, uint64_t first, uint64_t 
 static int count_up_to(grouping *s, uint32_t end, const piece *p) {
     s->piece = p;
     if (end > s->next) {
-        run_in_parts(s->g->b->threads, end - s->next, COUNTED, count_some, s);
+        run_in_parts(s->thread_count, end - s->next, COUNTED, count_some, s);
         s->next = end;
     }
     s->piece = NULL;
@@ -208,7 +209,7 @@ API int fl_groups_feed(grouping *s, const piece *p) {
 /* Count the rest; the words of all groups, unordered. */
 API int fl_groups_finish(grouping *s, words *found) {
     int failed = s->typed ? s->failed : count_up_to(s, s->g->count, NULL);
-    for (unsigned thread = 1; thread < s->g->b->threads && !failed; thread++)
+    for (unsigned thread = 1; thread < s->thread_count && !failed; thread++)
         failed = join_groups(&s->threads[0], &s->threads[thread]);
     if (failed)
         return failed;

@@ -62,7 +62,7 @@ typedef struct {
     uint64_t size, offset, blocks; /* 0 blocks: unused entry */
 } row;
 
-typedef struct {
+typedef struct counting {
     const graph *g;
     row *rows;
     uint64_t mask, used;

@@ -165,4 +165,6 @@ INLINE bool in_ranges(const range *ranges, uint32_t count, uint64_t address) {
     return range_holding(ranges, count, address) != NULL;
 }
 
+#include "api.h"
+
 #endif

@@ -8,7 +8,7 @@ enum { SOUND, UNREADABLE, MET_TWICE, TOO_MANY_NODES, TOO_DEEP };
 #define BATCH 16u
 #define RUN 100000u /* nodes of a level whose links are followed one link at a time */
 
-typedef struct {
+typedef struct link_walk {
     const uint64_t *offsets; /* the caller's */
     uint64_t links, most, deepest;
     words nodes;                        /* all nodes, in order of discovery, without duplicates */

@@ -29,7 +29,7 @@ enum { MAIN, DONATED, MMAPPED };
 
 /* `masks`: available slots, and above them freed ones. `bits`, from the lowest: last index (5),
  * freeable, size class (6), pages. */
-typedef struct {
+typedef struct slot_group {
     uint64_t mem, meta, masks, bits, stride, end, outer, nested;
 } group;
 

@@ -3,7 +3,7 @@
 
 #define AHEAD 12u /* words ahead whose slots are prefetched */
 
-typedef struct {
+typedef struct run_search {
     uint64_t low, high; /* bounds of all blocks */
     uint64_t least, gap;
     uint64_t start, last, count; /* current run: first and last pointer; 0: none */

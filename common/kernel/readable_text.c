@@ -143,7 +143,14 @@ static int finished(const uint8_t *start, uint8_t *out) {
     return (int)(out - start);
 }
 
-int hint_json(const uint8_t *data, uint32_t count, const uint8_t *characters, uint8_t *out) {
+/* Is the first word a mapped address? One that has a NUL byte may look like text otherwise: without
+ * ASLR a heap is at 0x555555564040 and such, whose bytes are "@@VUUU". */
+static bool is_pointer(const uint8_t *data, uint32_t count, const row_rules *r) {
+    return count >= WORD && memchr(data, 0, WORD) && in_ranges(r->mapped, r->mapped_count, load(data));
+}
+
+int hint_json(const uint8_t *data, uint32_t count, const row_rules *r, uint8_t *out) {
+    const uint8_t *characters = r->characters;
     uint8_t any = 0;
     uint32_t length = 0;
     const uint8_t *start = out;
@@ -155,7 +162,7 @@ int hint_json(const uint8_t *data, uint32_t count, const uint8_t *characters, ui
         return (int)(put(out, "null", 4) - start);
     *out++ = '"';
     int found = text_of(data, count, LEAST, characters, &length);
-    if (found == TEXT)
+    if (found == TEXT && !is_pointer(data, count, r))
         return finished(start, quoted(out, data, length, characters));
     if (found == UNKNOWN_TEXT)
         return -1;

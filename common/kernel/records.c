@@ -5,7 +5,7 @@
 enum { COLUMNS = 3, KEY = 1 + COLUMNS, SHAPE = 1 + COLUMNS, RUN = 4 };
 
 /* `keys`: KEY words each, as discovered; `table`: their numbers by hash (open, half empty). */
-typedef struct {
+typedef struct records {
     uint64_t *keys, *counts;
     uint32_t *table;
     uint64_t used, capacity, most, tag_mask, left;

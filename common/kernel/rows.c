@@ -16,25 +16,6 @@
 enum { STOPPED = 0, RARE = 1 };
 
 typedef struct {
-    uint32_t states, kinds; /* a bit for each wanted one */
-    uint64_t low, high;     /* wanted usable sizes */
-    const range *owners; /* sorted, disjoint; `owner_texts`, `no_owner`: numbers of texts */
-    const uint32_t *owner_texts;
-    uint32_t owner_count, no_owner;
-    const range *tables; /* sorted, disjoint: a word that identifies a type points here */
-    uint32_t table_count, untyped; /* untyped: UNWANTED or 0 */
-    const uint64_t *words;         /* words of known type, ascending, with their texts' numbers */
-    const uint32_t *word_texts;
-    const range *mapped; /* all readable memory is in these; sorted, disjoint */
-    uint32_t mapped_count;
-    uint32_t word_count, string; /* string: the number of "std::string" */
-    bool typed; /* types are a filter, or printed */
-    const uint8_t *characters; /* NULL: not available yet */
-    const uint8_t *text;
-    const uint64_t *ends; /* of each text; the first nine: states and kinds */
-} row_rules;
-
-typedef struct {
     const graph *g;
     const row_rules *r;
     const piece *pieces, *now; /* now: the last block's piece */
@@ -223,7 +204,7 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
             out = put_text(r, out, type);
         else {
             PUT(", \"type\": null, \"hint\": ");
-            int length = used ? hint_json(bytes_at(&l, start, count), count, r->characters, out) : 0;
+            int length = used ? hint_json(bytes_at(&l, start, count), count, r, out) : 0;
             if (length < 0) {
                 out = begun;
                 code = RARE;

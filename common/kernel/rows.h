@@ -8,9 +8,28 @@
 #define MAX_HINT_BYTES 512u /* a hint: 64 characters of up to six bytes of JSON, and punctuation */
 #define CHARACTERS 0x10000u
 
+typedef struct row_rules {
+    uint32_t states, kinds; /* a bit for each wanted one */
+    uint64_t low, high;     /* wanted usable sizes */
+    const range *owners; /* sorted, disjoint; `owner_texts`, `no_owner`: numbers of texts */
+    const uint32_t *owner_texts;
+    uint32_t owner_count, no_owner;
+    const range *tables; /* sorted, disjoint: a word that identifies a type points here */
+    uint32_t table_count, untyped; /* untyped: UNWANTED or 0 */
+    const uint64_t *words;         /* words of known type, ascending, with their texts' numbers */
+    const uint32_t *word_texts;
+    const range *mapped; /* all readable memory is in these; sorted, disjoint */
+    uint32_t mapped_count;
+    uint32_t word_count, string; /* string: the number of "std::string" */
+    bool typed; /* types are a filter, or printed */
+    /* NULL: not available yet; or CHARACTERS bytes, 0 unprintable, else 1 + columns */
+    const uint8_t *characters;
+    const uint8_t *text;
+    const uint64_t *ends; /* of each text; the first nine: states and kinds */
+} row_rules;
+
 /* Write the text hint of a block with these first bytes as JSON ("null": none); its length, or -1
- * if characters unknown here decide. `characters`: NULL or CHARACTERS bytes, 0 unprintable, else 1
- * + columns. As ../block_types/text.py. */
-int hint_json(const uint8_t *data, uint32_t count, const uint8_t *characters, uint8_t *out);
+ * if characters unknown here decide. As ../block_types/text.py. */
+int hint_json(const uint8_t *data, uint32_t count, const row_rules *r, uint8_t *out);
 
 #endif

@@ -8,7 +8,7 @@ enum { LEFT, RIGHT, PARENT, COLOURED, WORDS, COLOUR_BYTES, LAYOUT };
 #define AHEAD 16u
 #define RED_ABOVE 1u /* set in a parent: it is red */
 
-typedef struct {
+typedef struct tree_walk {
     uint64_t layout[LAYOUT], most;
     words queue, parents; /* nodes to visit, from `at` on */
     words nodes;

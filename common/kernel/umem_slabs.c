@@ -26,6 +26,19 @@ typedef struct {
     uint64_t unclaimed;   /* bytes of memory less chunks: bounds the number of chunks */
 } lister;
 
+/* The first seven words of a slab: cache, base, next, prev, head, refcnt, chunks. */
+#define SLAB_WORDS 7u
+#define NEXT_SLAB 2u /* index of next */
+
+static bool read_slab(const piece *pieces, uint64_t count, uint64_t address, uint64_t *fields) {
+    uint8_t record[SLAB_WORDS * WORD];
+    if (!copy_out(pieces, count, address, sizeof record, record))
+        return false;
+    for (unsigned at = 0; at < SLAB_WORDS; at++)
+        fields[at] = load(record + at * WORD);
+    return true;
+}
+
 static int add_slab(lister *l, const cache *c, uint64_t number, uint64_t address, const uint64_t *raw) {
     if (raw[0] != c->address || !raw[1] || !raw[6] || raw[6] > c->slabsize / c->chunksize || raw[6] > l->unclaimed)
         return push_problem(l->wrong, CORRUPT, number, 0, address, 0, 0);
@@ -61,21 +74,18 @@ static void ring_look(const lister *l, ring *r, const cache *c) {
 }
 
 static int ring_step(const lister *l, ring *r, const cache *c) {
-    uint64_t items[8] = {r->address};
-    uint8_t record[7 * WORD];
-    if (!copy_out(r->now, 1, r->address, sizeof record, record)) {
+    uint64_t items[1 + SLAB_WORDS] = {r->address};
+    if (!read_slab(r->now, 1, r->address, items + 1)) {
         r->open = false;
         return DONE;
     }
-    for (unsigned at = 0; at < 7; at++)
-        items[at + 1] = load(record + at * WORD);
-    if (words_append(&r->found, items, 8))
+    if (words_append(&r->found, items, 1 + SLAB_WORDS))
         return NO_MEMORY;
     if (++r->steps == r->turn) {
         r->noted = r->address;
         r->turn *= 2;
     }
-    r->address = items[3];
+    r->address = items[1 + NEXT_SLAB];
     ring_look(l, r, c);
     return DONE;
 }
@@ -99,18 +109,18 @@ static int walk_rings(const lister *l, ring *rings, const cache *caches, uint64_
 
 static int list_slabs(lister *l, const ring *r, const cache *c, uint64_t number) {
     int failed = DONE;
-    for (uint64_t at = 0; !failed && r->sound && at < r->found.count; at += 8)
+    for (uint64_t at = 0; !failed && r->sound && at < r->found.count; at += 1 + SLAB_WORDS)
         failed = add_slab(l, c, number, r->found.items[at], r->found.items + at + 1);
     if (r->sound)
         return failed;
-    uint64_t head = c->first, raw[7];
+    uint64_t head = c->first, raw[SLAB_WORDS];
     words nodes = {NULL, 0, 0};
-    int why = follow_list(l->pieces, l->count, &head, 2 * WORD, false, MAX_SLABS, &nodes);
+    int why = follow_list(l->pieces, l->count, &head, NEXT_SLAB * WORD, false, MAX_SLABS, &nodes);
     failed = why < 0 ? why : DONE;
     if (!failed && (!nodes.count || nodes.items[nodes.count - 1] != c->nullslab))
         failed = push_problem(l->wrong, LIST, number, 0, head, (uint64_t)why, nodes.count);
     for (uint64_t at = 0; !failed && at < nodes.count; at++) {
-        if (!copy_out(l->pieces, l->count, nodes.items[at], sizeof raw, (uint8_t *)raw))
+        if (!read_slab(l->pieces, l->count, nodes.items[at], raw))
             raw[0] = ~c->address;
         if (nodes.items[at] != c->nullslab)
             failed = add_slab(l, c, number, nodes.items[at], raw);

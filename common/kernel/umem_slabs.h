@@ -4,15 +4,15 @@
 
 #include "kernel.h"
 
-typedef struct {
+typedef struct cache {
     uint64_t address, nullslab, first, chunksize, slabsize, bufctl, flags, bufsize, tag, least, buftag;
 } cache;
 
-typedef struct {
+typedef struct slab {
     uint64_t address, base, cache, chunks, refcnt, prev, first;
 } slab;
 
-typedef struct {
+typedef struct user {
     uint64_t base, end, number;
 } user;
 

@@ -9,12 +9,13 @@ arch/*/kernel/signal.c. Thread pointers: glibc 2.36, sysdeps/*/nptl/tls.h."""
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, Optional, Union
+
+from findleaks.target.encoded_numbers import numbers
 
 Words = Union["memoryview", "array[int]"]
 
@@ -144,12 +145,11 @@ class Arch:
 
     def words(self, data: Union[bytes, bytearray, memoryview]) -> Words:
         """All whole words of `data`; no copy if their byte order is this machine's."""
-        whole, code = memoryview(data)[: len(data) // self.word * self.word], "Q" if self.word == 8 else "I"
-        if self.byteorder == sys.byteorder:
-            return whole.cast("Q") if self.word == 8 else whole.cast("I")
-        swapped = array(code, bytes(whole))
-        swapped.byteswap()
-        return swapped
+        return numbers(data, self.word, self.byteorder)
+
+    def words32(self, data: Union[bytes, bytearray, memoryview]) -> Words:
+        """All whole numbers of four bytes in `data`, as `words`."""
+        return numbers(data, 4, self.byteorder)
 
     def unpack(self, data: bytes) -> tuple[int, ...]:
         """All whole words of `data`."""

@@ -1,6 +1,10 @@
-"""Decoders of DWARF's and processors' encodings of numbers: LEB128, two's complement."""
+"""Decoders of DWARF's and processors' encodings of numbers: LEB128, two's complement, byte orders."""
 
 from __future__ import annotations
+
+import sys
+from array import array
+from typing import Union
 
 LONGEST = 10  # most bytes of a LEB128 number of 64 bits (DWARF 5, section 7.6)
 
@@ -34,3 +38,13 @@ def sleb128_bytes(value: int) -> bytes:
         made.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*made, value & 0x7F])
+
+
+def numbers(data: Union[bytes, bytearray, memoryview], size: int, byteorder: str) -> Union[memoryview, array[int]]:
+    """All whole numbers of `size` bytes, 4 or 8, in `data`; no copy in this machine's byte order."""
+    whole = memoryview(data)[: len(data) // size * size]
+    if byteorder == sys.byteorder:
+        return whole.cast("Q") if size == 8 else whole.cast("I")
+    swapped = array("Q" if size == 8 else "I", bytes(whole))
+    swapped.byteswap()
+    return swapped

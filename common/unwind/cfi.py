@@ -360,8 +360,19 @@ class _Program:
         elif code == 0x2E:  # GNU_args_size
             self._data.uleb()
         else:
-            return code in (0x00, 0x2D)  # nop, GNU_window_save
+            return self._signs_address(code)
         return True
+
+    def _signs_address(self, code: int) -> bool:
+        """Instructions that change no rule; False for others. Apart from nop they say whether the
+        return address is signed (DWARF for the Arm 64-bit Architecture, "Call frame instructions"):
+        AARCH64_set_ra_state, which has two operands, AARCH64_negate_ra_state_with_pc, and
+        AARCH64_negate_ra_state, which is GNU_window_save elsewhere. `Unwinder` removes signatures
+        from all of them."""
+        if code == 0x2B:
+            self._data.uleb()
+            self._data.sleb()
+        return code in (0x00, 0x2B, 0x2C, 0x2D)
 
     def _restore(self, register: int) -> None:
         if register in self._initial.rules:

@@ -1,8 +1,8 @@
-/* The kernel's loops over memory that may hold anything, for libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer:
- * `python tests/fuzz/kernel.py`. The first byte chooses a loop, the second how memory is cut into pieces; the rest is memory from BASE on,
- * so that words of it are likely to point into it. Each piece has exactly its own bytes. What callers promise (common/allocators/X/engine.py)
+/* The C engine's loops over memory that may hold anything, for libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer:
+ * `python tests/fuzz/kernel.py` builds and runs it for each size and byte order of words. The first byte chooses a loop, the second how memory
+ * is cut into pieces; the rest is memory from BASE on, so that words of it are likely to point into it. Each piece has exactly its own bytes. What callers promise (common/allocators/X/engine.py)
  * is kept: sizes of chunks are not 0, outputs have space. */
-#include "../../common/kernel/kernel.h"
+#include "../../common/kernel/rows.h"
 #include "../../common/kernel/umem_slabs.h"
 
 #include <stdlib.h>
@@ -12,44 +12,66 @@
 #define MOST 4096
 
 typedef struct blocks blocks;
-blocks *fl_blocks_new(unsigned);
-void fl_blocks_free(blocks *);
-void fl_seal(blocks *);
-uint32_t fl_count(const blocks *);
-int fl_walk_chunks(blocks *, const piece *, uint64_t *, uint64_t, uint64_t *, bool *);
-int fl_sound_chunks(const piece *, uint64_t *, uint64_t, uint64_t, uint64_t *, uint64_t *, words *);
-int fl_follow(const piece *, uint64_t, uint64_t *, int64_t, bool, uint64_t, words *);
-int fl_follow_all(const piece *, uint64_t, const uint64_t *, uint64_t, int64_t, uint64_t, const range *, words *, uint64_t *, words *);
-int fl_gather(const piece *, uint64_t, const uint64_t *, uint64_t, uint64_t, uint8_t *, words *);
-int fl_self_pointers(const piece *, int64_t, words *);
-int fl_search(const piece *, uint64_t, uint64_t, words *);
-int fl_search_any(const piece *, const uint64_t *, uint64_t, words *);
-int fl_walk_tags(const piece *, uint64_t *, uint64_t *, uint64_t, uint64_t, uint64_t *, uint64_t *, uint8_t *, uint64_t *);
-int fl_read_groups(const piece *, uint64_t, const uint64_t *, uint64_t, const uint64_t *, uint64_t, const range *, uint32_t, uint64_t, uint64_t,
-                   words *, words *, words *, uint64_t *);
-int fl_read_slots(const piece *, uint64_t, const uint64_t *, uint64_t, uint64_t, uint64_t, uint64_t *, uint64_t *, uint8_t *, uint64_t *,
-                  uint64_t *, words *);
-int fl_read_slabs(const piece *, uint64_t, const cache *, uint64_t, const range *, uint32_t, words *, uint64_t *, uint8_t **, uint64_t *,
-                  words *, words *);
-int fl_read_buffers(blocks *, const piece *, uint64_t, const cache *, const slab *, const user *, uint64_t *, uint64_t, const uint8_t *,
-                    uint64_t, uint64_t *, words *);
-int fl_objects(const blocks *, const piece *, const uint64_t *, const uint8_t *, const uint8_t *, const uint8_t *, uint64_t, const range *,
-               uint32_t *, uint32_t *, uint64_t *, words *);
+typedef struct graph graph;
+typedef struct grouping grouping;
 typedef struct tree_walk tree_walk;
-tree_walk *fl_tree_new(uint64_t, uint64_t, const uint64_t *, uint64_t);
-int fl_tree_walk(tree_walk *, const piece *, uint64_t, int64_t);
-void fl_tree_free(tree_walk *);
 typedef struct link_walk link_walk;
-link_walk *fl_links_new(const uint64_t *, uint64_t, const uint64_t *, uint64_t, uint64_t, uint64_t);
-int fl_links_walk(link_walk *, const piece *, uint64_t, int64_t);
-void fl_links_free(link_walk *);
 
 static uint64_t word_of(const uint8_t *data, size_t size, size_t number) {
     return size >= (number + 1) * WORD ? load(data + number * WORD) : BASE + number * 64;
 }
 
+/* Rows of the classified graph: texts and strings are recognised in what blocks hold. */
+static void rows(const graph *g, const piece *p, uint64_t count, uint32_t made) {
+    static uint8_t characters[CHARACTERS];
+    uint64_t ends[10], limit = MOST, written, sum = 0, type = BASE + 40;
+    uint8_t *out = malloc(4096);
+    uint32_t *indices = calloc(made + 1, 4), at = 0, text = 9;
+    range mapped[2], table = {BASE + 32, BASE + 256};
+    characters[0xe9] = 2;
+    for (uint64_t number = 0; number < 10; number++)
+        ends[number] = 3 * number + 3;
+    for (uint64_t number = 0; number < count; number++)
+        mapped[number] = (range){p[number].address, p[number].address + p[number].length};
+    row_rules r = {.states = 15, .kinds = 31, .high = UINT64_MAX, .no_owner = 8, .tables = &table, .table_count = 1, .words = &type,
+                   .word_texts = &text, .word_count = 1, .mapped = mapped, .mapped_count = (uint32_t)count, .string = 9, .typed = true,
+                   .characters = characters, .text = (const uint8_t *)"012345678901234567890123456789", .ends = ends};
+    while (at < made && fl_rows(g, &r, p, count, NULL, &at, made, 64, &limit, out, 4096, NULL, &written, &sum) >= 0 && limit)
+        at++; /* as if Python had made the row */
+    at = 0;
+    limit = UINT64_MAX;
+    fl_rows(g, &r, p, count, NULL, &at, made, made, &limit, NULL, 0, indices, &written, &sum);
+    free_all((void *const[]){out, indices}, 2);
+}
+
+/* The graph of these blocks: marked, classified, grouped. */
+static void heap(blocks *b, const piece *p, uint64_t count) {
+    uint32_t made = fl_count(b);
+    uint8_t *kinds = calloc(made + 1, 1);
+    graph *g = fl_graph_new(b, kinds);
+    range types = {BASE + 32, BASE + 256};
+    words found = {NULL, 0, 0};
+    for (uint64_t at = 0; at < count; at++)
+        fl_scan_blocks(g, &p[at]);
+    fl_scan_roots(g, &p[0]);
+    while (fl_mark(g, 100) > 0) {
+    }
+    while (fl_classify(g, 100) > 0) {
+    }
+    grouping *s = fl_groups_new(g, &types, 1, false);
+    for (uint64_t at = 0; at < count; at++)
+        fl_groups_feed(s, &p[at]);
+    fl_groups_finish(s, &found);
+    rows(g, p, count, made);
+    for (uint32_t index = 0; index < made && index < 50; index++)
+        fl_path(g, index, &found);
+    fl_groups_free(s);
+    fl_graph_free(g);
+    free_all((void *const[]){kinds, found.items}, 2);
+}
+
 static void chunks(const piece *p, uint64_t count) {
-    blocks *b = fl_blocks_new(4);
+    blocks *b = fl_blocks_new(WORD == 8 ? 4 : 3, 1);
     uint64_t chunk = BASE, end = p[count - 1].address + p[count - 1].length, size;
     bool done = false;
     for (uint64_t at = 0; at < count && !done; at++)
@@ -66,6 +88,7 @@ static void chunks(const piece *p, uint64_t count) {
     uint64_t previous = 0, seen = 0;
     chunk = BASE;
     fl_sound_chunks(p, &chunk, end, 1, &previous, &seen, &sound);
+    heap(b, p, count);
     free_all((void *const[]){found, merged, cut.items, sound.items}, 4);
     fl_blocks_free(b);
 }
@@ -119,7 +142,7 @@ static void groups(const piece *p, uint64_t count) {
     if (!fl_read_groups(p, count, areas, count, classes, 24, regions, (uint32_t)count, 4096, 1 << 16, &records, &batches, &wrong, sums)) {
         uint64_t *starts = calloc(MOST, 8), *sizes = calloc(MOST, 8);
         uint8_t *states = calloc(MOST, 1);
-        fl_read_slots(p, count, records.items, 0, records.count / 8, MOST, starts, sizes, states, &made, sums, &wrong);
+        fl_read_slots(p, count, (const struct slot_group *)records.items, 0, records.count / 8, MOST, starts, sizes, states, &made, sums, &wrong);
         free_all((void *const[]){starts, sizes, states}, 3);
     }
     free_all((void *const[]){records.items, batches.items, wrong.items}, 3);
@@ -138,7 +161,7 @@ static void slabs(const piece *p, uint64_t count, const uint8_t *data, size_t si
     uint64_t ends[2] = {0}, made = 0, sums[12] = {0}, next = 0;
     uint8_t *states = NULL;
     if (!fl_read_slabs(p, count, caches, 2, regions, (uint32_t)count, &records, ends, &states, &made, &users, &wrong)) {
-        blocks *b = fl_blocks_new(3);
+        blocks *b = fl_blocks_new(3, 1);
         fl_read_buffers(b, p, count, caches, (slab *)records.items, (user *)users.items, &next, users.count / 3, states, 1 << 20, sums, &troubles);
         fl_blocks_free(b);
     }

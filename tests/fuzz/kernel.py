@@ -1,4 +1,7 @@
-"""Coverage-guided: the C kernel's loops over memory, by libFuzzer under sanitizers. usage: python tests/fuzz/kernel.py [SECONDS [RUNS]]"""
+"""Coverage-guided: the C engine's loops over memory, by libFuzzer under sanitizers, for each size and byte order of words.
+
+usage: python tests/fuzz/kernel.py [SECONDS [RUNS]]     SECONDS: for all four together; RUNS: of each
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,41 @@ import subprocess
 import sys
 from pathlib import Path
 
+from findleaks.engine.kernel.sources import VARIANTS
+
 ROOT = Path(__file__).resolve().parents[2]
 CLANG = "clang-19"
+FLAGS = ("-std=c11", "-g", "-O1", "-DFL_SOURCES=0", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all")
+LIMITS = ("-max_len=20000", "-timeout=20", "-rss_limit_mb=2000", "-use_value_profile=1", "-seed=1")
+
+
+def build(folder: Path) -> list[Path]:
+    """The harness for each kind of words, in `folder`."""
+    sources = [*map(str, sorted(ROOT.glob("common/kernel/*.c"))), str(ROOT / "tests/fuzz/kernel.c")]
+    warnings = ("-Wall", "-Wextra", "-Werror")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for (word, order), name in VARIANTS.items():
+        program = folder / f"fuzz{name}"
+        words = (f"-DWORD={word}u", f"-DBIG={int(order == 'big')}")
+        made.append((program, subprocess.Popen([CLANG, *FLAGS, *warnings, *words, "-o", str(program), *sources])))
+    if sum(abs(process.wait()) for _, process in made):  # of all, so that none is left running
+        raise SystemExit("the harness does not compile")
+    return [program for program, _ in made]
+
+
+def run(program: Path, seconds: int, runs: int) -> int:
+    """The exit status of libFuzzer; what fails is kept beside the program."""
+    corpus = program.with_name(f"corpus-{program.name}")
+    corpus.mkdir(exist_ok=True)
+    limits = [*LIMITS, f"-max_total_time={seconds}", f"-runs={runs}", f"-artifact_prefix={program.parent}/{program.name}-"]
+    return subprocess.run([str(program), *limits, str(corpus)], check=False).returncode
 
 
 def main() -> int:
-    seconds, runs = [*sys.argv[1:], "60", "-1"][:1] + [*sys.argv[2:], "-1"][:1]
-    folder = ROOT / "build" / "fuzz" / "kernel"
-    (folder / "corpus").mkdir(parents=True, exist_ok=True)
-    program = folder / "fuzz"
-    sources = [*map(str, sorted(ROOT.glob("common/kernel/*.c"))), str(ROOT / "tests/fuzz/kernel.c")]
-    flags = ["-std=c11", "-g", "-O1", "-DFL_SOURCES=0", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run([CLANG, *flags, "-o", str(program), *sources], check=True)
-    limits = ["-max_len=20000", "-timeout=20", "-rss_limit_mb=2000", "-use_value_profile=1", "-seed=1"]
-    command = [str(program), *limits, f"-max_total_time={seconds}", f"-runs={runs}", f"-artifact_prefix={folder}/", str(folder / "corpus")]
-    return subprocess.run(command, check=False).returncode
+    seconds, runs = map(int, [*sys.argv[1:], *("60", "-1")[len(sys.argv) - 1 :]])
+    programs = build(ROOT / "build" / "fuzz" / "kernel")
+    return max([run(program, max(1, seconds // len(programs)), runs) for program in programs])
 
 
 if __name__ == "__main__":

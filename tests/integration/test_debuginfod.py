@@ -18,6 +18,7 @@ import pytest
 from debuggers import PATIENCE, environment, findleaks, gdb, gdb_terminal, lldb, lldb_terminal, objects
 from inlined import PROGRAM, Stopped, build_id, check, frames, split, stopped
 
+from findleaks.debuginfo import debuginfod
 from findleaks.debuginfo.debuginfod import Client
 
 ID = "5e0ba98d" * 5
@@ -131,6 +132,21 @@ def test_a_server_that_fails_is_given_up(how: str, tmp_path: Path) -> None:
     (warning,) = client.warnings
     assert warning.startswith(f"debuginfod: {server.url} ") and why in warning
     assert warning.endswith(": it is not asked again, and libthing.so may lack names and lines")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_without_a_thread_nothing_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the limit of processes is reached: no file stays open, and the server is given up."""
+
+    def refuse(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(debuginfod, "start_new_thread", refuse)
+    client = Client(variables(tmp_path, "http://127.0.0.1:9"))
+    before = os.listdir("/proc/self/fd")
+    assert not client.debug_file(ID, "libthing.so", never, quiet)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert "no thread can be started" in client.warnings[0]
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

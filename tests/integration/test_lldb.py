@@ -217,6 +217,18 @@ def test_completion(program: Path) -> None:
         terminal.until("error: leaks: no process or core", start)
 
 
+def test_completion_of_what_a_command_takes(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Symbols of functions for count, files for others. LLDB writes what is missing behind what was typed, and a space."""
+    (tmp_path / "only.snapshot").touch()
+    monkeypatch.chdir(tmp_path)
+    with lldb_terminal(str(program)) as terminal:
+        for typed, rest in (("leaks count mai", "n "), ("leaks diff on", r"ly\.snapshot ")):
+            start = len(terminal.text)
+            terminal.press(typed + "\t")
+            terminal.until(f"{typed}.*{rest}", start)
+            terminal.press("\x15")  # Ctrl-U: an empty line again
+
+
 def test_a_process_behind_a_server(program: Path, tmp_path: Path) -> None:
     """A process that another debug server holds is read through LLDB's own API, as one on another machine would be."""
     server = shutil.which("lldb-server-19")

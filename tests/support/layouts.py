@@ -16,7 +16,7 @@ import tree
 
 ROOT = Path(__file__).parents[2]
 BASE = os.path.realpath(sys.executable)
-"""The Python that the tests' virtual environment was made of, for which nothing of ours is installed."""
+"""The Python that the tests' virtual environment was made of. It may have any packages, those that findleaks needs too."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def installed(name: str, wheel: Path, folder: Path, package: Path | None = None,
 
 
 def bare(source: Path) -> Layout:
-    """Nothing installed: the bootstrap file is run by path, by a Python that knows nothing of us."""
+    """Nothing installed: the bootstrap file is run by path, by a Python that has the standard library only (-S), whatever its users have
+    installed there."""
     package = source / "common"
     bootstrap = str(package / "bootstrap.py")
-    return Layout("bare", (BASE, "-I", bootstrap), package, (BASE,), f"import runpy; runpy.run_path({bootstrap!r})['install']()")
+    return Layout("bare", (BASE, "-I", "-S", bootstrap), package, (BASE, "-S"), f"import runpy; runpy.run_path({bootstrap!r})['install']()")

@@ -32,7 +32,7 @@ kernel() {
         [ "$compiler" = gcc ] || made=-fsyntax-only
         for source in common/kernel/*.c; do
             for words in "-DWORD=8u -DBIG=0" "-DWORD=4u -DBIG=1"; do
-                "$compiler" @common/kernel/flags $words -Werror -Wshadow -Wconversion -Wno-sign-conversion -fPIC $made "$source" || return 1
+                "$compiler" @common/kernel/flags $words -Werror -Wshadow -Wconversion -Wno-sign-conversion -Wmissing-prototypes -fPIC $made "$source" || return 1
             done
         done
     done

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
-import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import fake
@@ -12,15 +13,17 @@ import graphs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ptmalloc import Image
+from ptmalloc import BITS_32, NARROW, WIDE, Image, Places
 
 from findleaks.allocators.glibc import layout
 from findleaks.commands import Invocation, blocks_rows, parse, parser
 from findleaks.commands.blocks import Listing, blocks
 from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.escaping import json_line
 from findleaks.session import Session
+from findleaks.target.arch import X86_64, Arch
 from findleaks.target.core import open_core
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
@@ -43,41 +46,60 @@ OPTIONS = (
 )
 
 
-def row(table: Sequence[object]) -> object:
-    return next(one for one in table if one.word == 8 and one.since <= (2, 36) <= one.until)  # type: ignore[attr-defined]
+VARIANTS = tuple(replace(arch, byteorder=order) for arch in (X86_64, BITS_32) for order in ("little", "big"))
+LOW = Places(0x404000, 0x414000, 0x900000, 0x800000, 0x1000000)
+PLACES = {8: (WIDE, WIDE._replace(heap=0x555555564000), LOW), 4: (NARROW, LOW)}
+"""By word size, where an image lies. Pointers into a heap at the second place, which is usual without ASLR, are "@@VUUU" and the like."""
 
 
-def content(rng: random.Random, size: int, addresses: Sequence[int], own: int) -> bytes:
+class Somewhere(Image):
+    """An image elsewhere."""
+
+    where = WIDE
+
+    @property
+    def places(self) -> Places:
+        return self.where
+
+
+def row(table: Sequence[object], arch: Arch) -> object:
+    return next(one for one in table if one.word == arch.word and one.since <= (2, 36) <= one.until)  # type: ignore[attr-defined]
+
+
+def content(rng: random.Random, size: int, addresses: Sequence[int], own: int, arch: Arch = X86_64) -> bytes:
     """Something of the sort that is in blocks, at the edges of what is called text."""
     text = "".join(rng.choice(rng.choice(ALPHABETS)) for _ in range(rng.randrange(30))).encode("utf-8", "surrogatepass")
-    way = rng.randrange(8)
+    way, words, head = rng.randrange(8), arch.pack, 2 * arch.word
     if way == 0:
         made = rng.randbytes(size)
     elif way == 1:
         made = text + b"\0" * rng.randrange(3)
     elif way == 2:
-        made = struct.pack("<Q", rng.choice(addresses)) + text + b"\0"
+        made = words((rng.choice(addresses) + rng.choice((0, 0, 8, 1)),)) + text + b"\0" * rng.randrange(2)
     elif way == 3:
         made = text[: rng.randrange(len(text) + 1)] + b"\0" + rng.randbytes(20)
     elif way == 4:  # a std::string of its own, sound or nearly so
         body = text[:15]
-        made = struct.pack("<QQ", own + rng.choice((16, 16, 16, 8)), len(body) + rng.choice((0, 0, 1))) + body.ljust(16, b"\0")
+        made = words((own + rng.choice((head, head, head, 8)), len(body) + rng.choice((0, 0, 1)))) + body.ljust(16, b"\0")
     elif way == 5:  # one whose text is elsewhere
-        made = struct.pack("<QQQ", rng.choice((*addresses, 5)), rng.randrange(40), rng.choice((20, 60, 1 << 33)))
+        made = words((rng.choice((*addresses, 5)), rng.randrange(40), rng.choice((20, 60, arch.mask >> 1))))
     elif way == 6:
-        made = struct.pack("<QQ", rng.randrange(4), rng.randrange(20)) + text
+        made = words((rng.randrange(4), rng.randrange(20))) + text
     else:
         made = rng.choice((b"", b"\xfb\xad"[::-1].rjust(4, b"\0"), b"\xf4\x90\x80\x80abcd", b"\xed\xa0\x80abcde", b"\xe0\x80\x80abcd"))
     return made[:size].ljust(size, b"\0")
 
 
-def session(rng: random.Random, engine: Engine) -> Session:
-    image = Image(*(row(table) for table in (layout.STATES, layout.PARS, layout.TCACHES, layout.HEAP_INFOS)), mangled=True)  # type: ignore[arg-type]
+def session(rng: random.Random, engine: Engine, where: Places = WIDE) -> Session:
+    arch = engine.arch
+    tables = (row(table, arch) for table in (layout.STATES, layout.PARS, layout.TCACHES, layout.HEAP_INFOS))
+    image = Somewhere(*tables, mangled=True, arch=arch)  # type: ignore[arg-type]
+    image.where = where
     image.chunks = [*image.chunks, *((rng.choice((0x20, 0x30, 0x30, 0x40, 0x70, 0x100)), "used") for _ in range(60))]
     target = image.build()
     for block in image.blocks["used"]:
-        size = (target.word(block - 8) & ~7) - 8
-        target.write(block, content(rng, size, image.blocks["used"], block))
+        size = (target.word(block - arch.word) & ~7) - arch.word
+        target.write(block, content(rng, size, image.blocks["used"], block, arch))
     return Session(target, engine)
 
 
@@ -104,11 +126,12 @@ def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 60 > 2 * len(asked) > 0
 
 
-@settings(max_examples=graphs.share(60), deadline=None)
-@given(SEEDS, st.sampled_from([1, 500]))
-def test_all_contents(seed: int, many: int) -> None:
+@settings(max_examples=graphs.share(100), deadline=None)
+@given(SEEDS, st.sampled_from([1, 500]), st.sampled_from(VARIANTS), st.integers(0, 2))
+def test_all_contents(seed: int, many: int, arch: Arch, where: int) -> None:
     """`many`: the kernel knows all characters from the first rare row on, or never."""
-    made = session(random.Random(seed), graphs.kernel())
+    places = PLACES[arch.word][where % len(PLACES[arch.word])]
+    made = session(random.Random(seed), graphs.kernel(arch), places)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks_rows, "MANY_ODD", many)
         agree(made)
@@ -122,6 +145,19 @@ def test_all_options_with_and_without_the_kernel(words: list[str]) -> None:
         text = next(iter(listing(made, *words).text(80, Invocation())), "")
         found.append((agree(made, *words), text))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("make", [graphs.kernel, graphs.pure])
+def test_a_pointer_of_printable_bytes_is_no_text(make: Callable[[], Engine]) -> None:
+    """A list node's link, where nothing is at random places: its bytes look like "@@VUUU". Text that no address equals stays text."""
+    made = session(random.Random(1), make(), PLACES[8][1])
+    target, blocks = made.target, made.directory.blocks
+    assert isinstance(target, fake.FakeTarget)
+    node, text = (blocks.address(index) for index in [i for i in range(len(blocks)) if blocks.state(i) == State.IN_USE][:2])
+    target.write(node, (0x555555564040).to_bytes(8, "little") + bytes(16))
+    target.write(text, (0x555555564040 + (1 << 40)).to_bytes(8, "little") + bytes(16))
+    hints = {item["address"]: item["hint"] for item in map(json.loads, agree(made).splitlines())}
+    assert (hints[hex(node)], hints[hex(text)]) == (None, '"@@VUUV"')
 
 
 def test_memory_that_is_copied_comes_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:

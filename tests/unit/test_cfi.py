@@ -67,3 +67,58 @@ def test_every_row_as_pyelftools_reads_it(name: str) -> None:
                 assert by_us(found) == by_pyelftools(row), hex(pc)
             compared += len(rows)
     assert compared > LEAST[name]
+
+
+SIGNED = """
+.text
+.globl plain, signed
+.macro function name, sign:vararg
+\\name:
+    .cfi_startproc
+    \\sign
+    push %rbx
+    .cfi_def_cfa_offset 16
+    .cfi_offset %rbx, -16
+    \\sign
+    nop
+    pop %rbx
+    .cfi_def_cfa_offset 8
+    .cfi_restore %rbx
+    ret
+    .cfi_endproc
+.endm
+function plain
+function signed, .cfi_escape 0x2e, 0x55, 0x00
+"""
+"""GNU_args_size of 0x55 and a nop stand for the instruction until the file is linked: ld refuses what it does not know."""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [b"\x2c\0\0", b"\x2d\0\0", b"\x2b\2\x7c"],
+    ids=["AARCH64_negate_ra_state_with_pc", "AARCH64_negate_ra_state", "AARCH64_set_ra_state"],
+)
+def test_a_signed_return_address_leaves_the_rules_as_they_are(code: bytes, tmp_path: Path) -> None:
+    """Rows are those of the same function without the instruction."""
+    source, path = tmp_path / "signed.s", tmp_path / "signed.so"
+    source.write_text(SIGNED)
+    subprocess.run(["gcc", "-shared", "-nostdlib", "-o", path, source], check=True)
+    linked = path.read_bytes()
+    assert linked.count(b"\x2e\x55\0") == 2
+    path.write_bytes(linked.replace(b"\x2e\x55\0", code))
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        loads = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
+        where = {symbol.name: symbol["st_value"] for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
+        end = max(segment["p_vaddr"] + segment["p_memsz"] for segment in loads)
+        pages = {BIAS + segment["p_vaddr"] // 0x1000 * 0x1000: segment for segment in loads}
+        target = fake.FakeTarget(
+            {at: (bytes(segment["p_vaddr"] % 0x1000) + segment.data()).ljust(0x1000, b"\0") for at, segment in pages.items()}
+        )
+    table = FrameTable(target, Module(str(path), BIAS, BIAS, BIAS + end))
+    offsets = {0: 8, 1: 16, 2: 16, 3: 8}  # by byte of the function: of the canonical frame address from the stack pointer
+    for at, offset in offsets.items():
+        plain, signed = (table.row(BIAS + where[name] + at) for name in ("plain", "signed"))
+        assert plain is not None
+        assert plain == signed
+        assert plain.offset == offset, at

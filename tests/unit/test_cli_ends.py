@@ -55,8 +55,19 @@ def test_messages_are_cut_before_they_fill_the_terminal() -> None:
 
 
 def test_the_examples_of_help_can_be_typed_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
+    """tests/integration/test_help_examples.py runs them all."""
     assert cli.main(["find", "--help"]) == 0
     assert capsys.readouterr().out.endswith("Example:\n  findleaks find --kind definite --limit 5 core\n")
+
+
+@pytest.mark.parametrize("words", [["watch"], ["track"], ["count", "malloc"]], ids=lambda words: words[0])
+def test_commands_of_live_processes_offer_no_core(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([words[0], "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.endswith("--pid 4711\n")
+    assert not [option for option in ("the core", "--exe", "--sysroot") if option in text]
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == f"findleaks: {words[0]} needs a running process: --pid PID\n"
 
 
 HEAP = 0x10000

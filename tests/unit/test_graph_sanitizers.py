@@ -155,7 +155,9 @@ FILES = {
         "test_graph_runs.py",
         "test_graph_sum_by_value.py",
         "test_graph_trees.py",
+        "test_graph_variants.py",
         "test_graph_words.py",
+        "test_handles.py",
         "test_pointer_runs.py",
     ),
     "holders": (

@@ -155,9 +155,9 @@ def test_init_names_the_environment_that_a_checkout_cannot_know(tmp_path: Path) 
     site.mkdir()
     copy(site)
     done = run(sys.executable, "-c", CODE, env={**os.environ, "PYTHONPATH": str(site)})
-    python, load, script, load_lldb = done.stdout.splitlines()
+    load, python, load_lldb, script = done.stdout.splitlines()
     assert (load.split()[0], load_lldb.split()[:3]) == ("source", ["command", "script", "import"])
     assert python.startswith("python ") and script.startswith("script ") and "`" not in script
     assert python.partition(" ")[2] == script.partition(" ")[2]
-    done = run(layouts.BASE, "-I", "-c", f"{python.partition(' ')[2]}\nimport capstone; print(capstone.__file__)")
+    done = run(layouts.BASE, "-I", "-S", "-c", f"{python.partition(' ')[2]}\nimport capstone; print(capstone.__file__)")
     assert (done.stderr, done.stdout) == ("", f"{site / 'capstone' / '__init__.py'}\n")

@@ -21,6 +21,7 @@ from findleaks.allocators.umem.layout import (
     read_structure,
 )
 from findleaks.engine.contract import Engine
+from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged
 
@@ -191,9 +192,9 @@ def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: lis
     return found
 
 
-def seg_records(engine: Engine, pieces: Sequence[Piece], arena: Vmem) -> tuple[array[int], memoryview, str]:
+def seg_records(engine: Engine, pieces: Sequence[Piece], arena: Vmem) -> tuple[array[int], Words, str]:
     """Addresses of the segments from vm_seg0 on, their first seven words, why the list ended."""
     word = arena.layout.word
     nodes, why = engine.follow(pieces, arena.seg0, 4 * word, False, MAX_SEGMENTS)
     records, _ = engine.gather(pieces, nodes, 7 * word)
-    return nodes, memoryview(records).cast("Q" if word == 8 else "I"), why
+    return nodes, engine.arch.words(records), why

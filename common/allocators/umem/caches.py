@@ -253,7 +253,7 @@ def read_magazines(
     found, mask = [], (1 << 8 * word) - 1
     for count, magazines in wanted.items():
         records, missing = engine.gather(pieces, [magazine + word & mask for _, magazine, _ in magazines], count * word)
-        values, absent = memoryview(records).cast("Q" if word == 8 else "I"), set(missing)
+        values, absent = engine.arch.words(records), set(missing)
         for number, (cache, magazine, depot) in enumerate(magazines):
             if number in absent:
                 what = f"libumem: magazine {magazine:#x} of {cache.name} cannot be read: its blocks count as in use"

@@ -14,6 +14,7 @@ from findleaks.allocators.umem.layout import FREED_STAT, MALLOC_MAGIC, SECOND_AL
 from findleaks.engine.contract import Blocks
 from findleaks.engine.python.engine import PureEngine
 from findleaks.engine.terms import State
+from findleaks.target.arch import Arch, Words
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import inside
 
@@ -52,7 +53,7 @@ def read_slabs(engine: PureEngine, pieces: Sequence[Piece], caches: array[int], 
         if not nodes or nodes[-1] != cache.nullslab:
             read.wrong.append(SlabWrong(s.LIST, number, 0, 0, why))
         raw, _ = engine.gather(pieces, nodes, 7 * word)
-        values = memoryview(raw).cast("Q" if word == 8 else "I").tolist()
+        values = engine.arch.words(raw).tolist()
         for at, address in enumerate(nodes):
             if address == cache.nullslab:
                 continue
@@ -82,7 +83,7 @@ def _free(engine: PureEngine, pieces: Sequence[Piece], read: SlabRead, kinds: Se
         read.wrong.append(SlabWrong(s.FREE_LIST, kind, number, 0, why))
     if cache.flags & HASHED:
         raw, _ = engine.gather(pieces, [node + word for node in nodes], word)
-        buffers, offset = memoryview(raw).cast("Q" if word == 8 else "I").tolist(), 0
+        buffers, offset = engine.arch.words(raw).tolist(), 0
     for buffer in buffers:
         index, rest = divmod(buffer - base - offset, cache.chunksize)
         if rest or not 0 <= index < chunks:
@@ -126,7 +127,7 @@ def mark_cached(engine: PureEngine, slabs: SlabRead, cache: int, buffers: Sequen
 def read_buffers(
     engine: PureEngine, blocks: Blocks, pieces: Sequence[Piece], slabs: SlabRead, first: int, last: int, enough: int
 ) -> BufferRead:
-    reader = _Buffers(pieces, slabs)
+    reader = _Buffers(engine.arch, pieces, slabs)
     at, last = first, min(last, len(slabs.users) // USER)
     while at < last and len(reader.states) < enough:
         reader.slab(slabs.users[at * USER + 2])
@@ -136,8 +137,8 @@ def read_buffers(
 
 
 class _Buffers:
-    def __init__(self, pieces: Sequence[Piece], slabs: SlabRead) -> None:
-        self._pieces = pieces
+    def __init__(self, arch: Arch, pieces: Sequence[Piece], slabs: SlabRead) -> None:
+        self._arch, self._pieces = arch, pieces
         self._places = [piece.address for piece in pieces]
         self._slabs = slabs
         self._caches = _caches(slabs.caches)
@@ -162,7 +163,7 @@ class _Buffers:
             self._slabs.sums[kind * s.SUMS + 2 * state] += 1
             self._slabs.sums[kind * s.SUMS + 2 * state + 1] += size
 
-    def _data(self, start: int, size: int) -> Optional[memoryview]:
+    def _data(self, start: int, size: int) -> Optional[Words]:
         """Memory as numbers of four bytes; None unless all of it can be read."""
         at, found = bisect_right(self._places, start) - 1, b""
         while 0 <= at < len(self._pieces) and len(found) < size:
@@ -171,7 +172,7 @@ class _Buffers:
                 return None
             found += self._pieces[at].data[offset : offset + size - len(found)]
             at += 1
-        return memoryview(found).cast("I") if len(found) == size else None
+        return self._arch.words32(found) if len(found) == size else None
 
     def _table(self, cache: _Cache) -> dict[tuple[int, int], int]:
         """The tags that malloc may write in this class, and the usable size that each states."""
@@ -181,7 +182,7 @@ class _Buffers:
             table = self._tables[cache.address] = {(size, (_magic(cache) - size) % WRAP): size - cache.tag for size in stated}
         return table
 
-    def _tagged(self, cache: _Cache, number: int, base: int, states: bytearray, data: memoryview) -> tuple[Sequence[int], Sequence[int]]:
+    def _tagged(self, cache: _Cache, number: int, base: int, states: bytearray, data: Words) -> tuple[Sequence[int], Sequence[int]]:
         """Starts and sizes of the buffers of a slab whose cache has tags."""
         step, at, default = cache.chunksize // 4, (cache.tag - TAG) // 4, cache.bufsize - cache.tag
         known = self._table(cache).get
@@ -193,7 +194,7 @@ class _Buffers:
         return starts, [default if state else size for state, size in zip(states, sizes)]
 
     def _partly_tagged(
-        self, cache: _Cache, number: int, base: int, states: bytearray, sizes: list[int], data: memoryview
+        self, cache: _Cache, number: int, base: int, states: bytearray, sizes: list[int], data: Words
     ) -> tuple[Sequence[int], Sequence[int]]:
         """The same where not exactly the buffers in use have a tag (-1 in `sizes`: it has none)."""
         tag, step = cache.tag, cache.chunksize // 4
@@ -210,7 +211,7 @@ class _Buffers:
                 starts[i], sizes[i] = start, size
         return starts, sizes
 
-    def _untagged(self, cache: _Cache, number: int, index: int, buffer: int, chunk: memoryview) -> tuple[int, int]:
+    def _untagged(self, cache: _Cache, number: int, index: int, buffer: int, chunk: Words) -> tuple[int, int]:
         """(start, size) of a buffer in use without malloc's tag: from umem_alloc(), or damaged."""
         if cache.tag > TAG and (chunk[0] + chunk[1]) % WRAP == MALLOC_MAGIC and TAG <= chunk[0] <= SECOND_ALIGN:
             return buffer + TAG, chunk[0] - TAG

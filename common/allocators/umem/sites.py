@@ -77,7 +77,7 @@ def _bufctls(umem: UmemView, batch: Sequence[tuple[Slab, int]]) -> list[int]:
     tagged = [i for i, (slab, _) in enumerate(batch) if slab.cache.flags & constants.BUFTAG]
     found = [0] * len(batch)
     data, missing = umem.engine.gather(umem.pieces, [batch[i][1] + batch[i][0].cache.buftag + 8 for i in tagged], word)
-    absent, values = set(missing), _words(data, word)
+    absent, values = set(missing), umem.memory.arch.words(data)
     for number, i in enumerate(tagged):
         found[i] = 0 if number in absent else values[number]
     for i, (slab, buffer) in enumerate(batch):
@@ -91,7 +91,7 @@ def _audits(umem: UmemView, batch: Sequence[tuple[Slab, int]], bufctls: Sequence
     contents, depth (an int), frames}; None where one is damaged."""
     word, size = umem.memory.size, umem.memory.size * (8 + 8 // umem.memory.size)
     data, missing = umem.engine.gather(umem.pieces, bufctls, size)
-    heads, absent = _words(data, word), set(missing)
+    heads, absent = umem.memory.arch.words(data), set(missing)
     found: list[Stack | None] = [None] * len(batch)
     by_depth: dict[int, list[int]] = {}
     for i, (slab, buffer) in enumerate(batch):
@@ -102,12 +102,8 @@ def _audits(umem: UmemView, batch: Sequence[tuple[Slab, int]], bufctls: Sequence
     for depth, members in by_depth.items():
         # A record of an empty stack is its head.
         data, missing = umem.engine.gather(umem.pieces, [bufctls[i] + size for i in members], depth * word) if depth else (bytearray(), [])
-        frames, absent = _words(data, word), set(missing)
+        frames, absent = umem.memory.arch.words(data), set(missing)
         for number, i in enumerate(members):
             if number not in absent:
                 found[i] = tuple(frames[number * depth : (number + 1) * depth])
     return found
-
-
-def _words(data: bytearray, word: int) -> memoryview:
-    return memoryview(data).cast("Q" if word == 8 else "I")

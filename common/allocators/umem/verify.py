@@ -93,7 +93,7 @@ def _lists(umem: UmemView, cache: UmemCache) -> Iterator[Problem]:
         bucket = cache.hash_table + number * word
         yield Problem(bucket, f"libumem: the hash table of {cache.name}, bucket {bucket:#x}: {why}")
     records, _ = umem.engine.gather(umem.pieces, lists.nodes, 3 * word)
-    known = set(memoryview(records).cast("Q" if word == 8 else "I")[1::3].tolist())
+    known = set(umem.memory.arch.words(records)[1::3].tolist())
     for slab in map(umem.slabs.slab, umem.slabs.of(cache)):
         for index, state in enumerate(slab.states):
             buffer = slab.base + index * cache.chunksize
@@ -194,7 +194,7 @@ def _bufctls(umem: UmemView, slab: Slab, bufctls: Sequence[int]) -> Iterator[Pro
     word, cache = umem.memory.size, slab.cache
     mask = umem.memory.arch.mask
     records, missing = umem.engine.gather(umem.pieces, [bufctl + word & mask for bufctl in bufctls], 2 * word)
-    values = memoryview(records).cast("Q" if word == 8 else "I")
+    values = umem.memory.arch.words(records)
     absent = set(missing)
     for index, bufctl in enumerate(bufctls):
         buffer = slab.base + index * cache.chunksize

@@ -29,7 +29,7 @@ class Large(NamedTuple):
 
 def large_blocks(engine: Engine, pieces: Sequence[Piece], arena: Vmem, found: Sequence[Segment], word: int) -> list[Large]:
     records, _ = engine.gather(pieces, [segment.start for segment in found], 2 * TAG)
-    tags = memoryview(records).cast("I").tolist()
+    tags = engine.arch.words32(records).tolist()
     blocks = []
     for number, segment in enumerate(found):
         start, size = segment.start, segment.end - segment.start

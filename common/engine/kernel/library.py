@@ -251,7 +251,10 @@ class Kernel(ctypes.CDLL):
 
 
 class Handle(c_void_p):
-    """A structure of the kernel's own, freed with this."""
+    """A structure of the C engine's own, freed with this.
+
+    In a reference cycle a structure may be freed before another that refers to it: no function that
+    frees one reads another."""
 
     def __init__(self, address: Optional[int], free: Callable[[Handle], None], purpose: str) -> None:
         """MemoryError, with the purpose, if there is no structure."""
@@ -263,6 +266,7 @@ class Handle(c_void_p):
     def __del__(self) -> None:
         if self:
             self._free(self)
+            self.value = None
 
 
 def library(path: str = "", word: int = 8, byteorder: str = "little") -> Kernel:
