@@ -21,6 +21,7 @@ struct records;
 struct block_total;
 struct cache;
 struct chain;
+struct exclusion;
 struct row_rules;
 struct run;
 struct run_search;
@@ -88,7 +89,7 @@ API void fl_graph_free(struct graph *g);
 API struct graph *fl_graph_new(struct blocks *b, uint8_t *kinds);
 
 /* scan.c */
-API void fl_graph_leave_out(struct graph *g, const uint8_t *links);
+API void fl_graph_exclude_words(struct graph *g, const uint8_t *patterns, const struct exclusion *exclusions);
 API int fl_scan_blocks(struct graph *g, const piece *p);
 API int fl_scan_roots(struct graph *g, const piece *p);
 API int fl_root_words(struct graph *g, const uint8_t *data, uint64_t count);
@@ -234,6 +235,14 @@ API void fl_asan_chunks(const piece *p, uint64_t chunk, uint64_t *blocks, uint64
 
 /* cpython_objects.c */
 API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, const
-                   uint8_t *leaves, uint64_t count, const range *program, uint32_t *found, uint32_t *merged, uint64_t *sums, words *cut);
+                   uint8_t *leaves, const uint8_t *lives, uint64_t count, const range *program, uint32_t *found, uint32_t *merged, uint8_t
+                   *patterns, uint64_t *sums, words *cut);
+
+/* object_counts.c */
+API void fl_lost_references(const struct graph *g, uint32_t *counts);
+API int fl_compare_counts(const struct graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint8_t *flags, uint32_t
+                          *counts, words *cut);
+API int fl_judge_counts(const struct graph *g, const uint32_t *found, const uint8_t *flags, uint32_t *counts, uint8_t *verdicts, uint64_t
+                        *sums, uint64_t *totals);
 
 #endif

@@ -79,17 +79,18 @@ static void chunks(const piece *p, uint64_t count) {
             code = fl_walk_chunks(b, &p[at], &chunk, end & ~UINT64_C(15), &size, &done);
     fl_seal(b);
     uint32_t made = fl_count(b), *found = calloc(made + 1, 4), *merged = calloc(made + 1, 4);
+    uint8_t *patterns = calloc(made + 1, 1);
     uint64_t types[2] = {BASE + 64, BASE + 128}, sums[12] = {0};
-    uint8_t offsets[2] = {0, 16}, marks[2] = {0, 33}, leaves[2] = {1, 0x40};
+    uint8_t offsets[2] = {0, 16}, marks[2] = {0, 33}, leaves[2] = {1, 0x40}, lives[2] = {2, 3};
     range program = {BASE + 32, BASE + 256};
     words cut = {NULL, 0, 0}, sound = {NULL, 0, 0};
     for (uint64_t at = 0; at < count; at++)
-        fl_objects(b, &p[at], types, offsets, marks, leaves, 2, &program, found, merged, sums, &cut);
+        fl_objects(b, &p[at], types, offsets, marks, leaves, lives, 2, &program, found, merged, patterns, sums, &cut);
     uint64_t previous = 0, seen = 0;
     chunk = BASE;
     fl_sound_chunks(p, &chunk, end, 1, &previous, &seen, &sound);
     heap(b, p, count);
-    free_all((void *const[]){found, merged, cut.items, sound.items}, 4);
+    free_all((void *const[]){found, merged, patterns, cut.items, sound.items}, 5);
     fl_blocks_free(b);
 }
 
