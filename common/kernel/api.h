@@ -125,6 +125,12 @@ API int fl_path(const struct graph *g, uint32_t index, words *found);
 API void fl_kind_totals(const struct graph *g, struct block_total *totals);
 API bool fl_has_kind(const struct graph *g, uint8_t kind, uint32_t number);
 
+/* kind_bytes.c */
+API void fl_kind_bytes(const struct graph *g, const range *ranges, uint64_t count, uint64_t *sums);
+API void fl_kind_bytes_of(const struct graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count,
+                          uint64_t *sums);
+API int fl_kind_sizes(const struct graph *g, uint8_t kind, words *found);
+
 /* classify.c */
 API int fl_classify(struct graph *g, int64_t budget);
 API uint32_t fl_leader(const struct graph *g, uint32_t index);
