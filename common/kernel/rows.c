@@ -28,6 +28,8 @@ typedef struct {
     const range *mapped; /* all readable memory is in these; sorted, disjoint */
     uint32_t mapped_count;
     uint32_t word_count, string; /* string: the number of "std::string" */
+    uint32_t label_count; /* of label_texts: the graph's labels' texts, with UNWANTED; 0: none */
+    const uint32_t *label_texts;
     bool typed; /* types are a filter, or printed */
     const uint8_t *characters; /* NULL: not available yet */
     const uint8_t *text;
@@ -190,8 +192,13 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
         uint32_t type = NO_TEXT_AT_ALL | r->untyped, count = (uint32_t)(size < HINT_BYTES ? size : HINT_BYTES);
         const uint8_t *data = NULL;
         if (used && r->typed) {
-            data = bytes_at(&l, start, count);
-            type = data ? type_of(&l, data, start, size) : NONE;
+            uint32_t label = label_of(g, index);
+            if (label < r->label_count)
+                type = r->label_texts[label];
+            else {
+                data = bytes_at(&l, start, count);
+                type = data ? type_of(&l, data, start, size) : NONE;
+            }
             if (type == NONE) {
                 code = RARE;
                 break;
