@@ -70,6 +70,8 @@ class ReferenceGraphs:
             graph = session.engine.graph(session.directory.blocks, heuristics | customary, vtables, types)
             if self._no_references is not None:
                 graph.exclude_links(self._no_references)
+            if session.object_types is not None:
+                graph.set_labels(session.object_types.types, session.object_types.ranks)
             for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
                 graph.scan_blocks(piece)
             for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):

@@ -21,6 +21,7 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Holders, ObjectTypes, Part, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.engine import NO_OBJECT, SUMS, ObjectTally, count_objects
+from findleaks.runtimes.cpython.ranks import type_ranks
 from findleaks.runtimes.cpython.types import HAVE_GC, SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
@@ -143,7 +144,7 @@ class CPython(Runtime):
 
     def object_types(self) -> Optional[ObjectTypes]:
         """See Runtime: every live object, by its block."""
-        return ObjectTypes(self.tally.found, self._names)
+        return ObjectTypes(self.tally.found, self._names, type_ranks(self.known, self._names), self.name, "Python object")
 
     def _with_keys(self, made: bytearray) -> bytearray:
         if self.traced is not None:
