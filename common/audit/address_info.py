@@ -29,8 +29,8 @@ _TLS_GUESS = 0x1000  # assumed bytes of thread-local variables below a thread po
 @dataclass(frozen=True)
 class BlockInfo:
     """A block as commands print it. `kind`: "" if it is not in use; `site`: number of the stack
-    that allocated it, 0 if that was not recorded. `object`: what it is if its type is that of a
-    managed object ("Python object"), else ""."""
+    that allocated it, 0 if that was not recorded. `managed`: "Python object" if its
+    type is the class of one, else ""."""
 
     index: int
     address: int
@@ -42,7 +42,7 @@ class BlockInfo:
     type: str
     hint: str
     site: int = 0
-    object: str = ""
+    managed: str = ""
 
     def json(self) -> dict[str, object]:
         return {
@@ -58,10 +58,10 @@ class BlockInfo:
         }
 
     def phrase(self) -> str:
-        """ "definite 48-byte block, osgeo::Ellipsoid", "definite 64-byte block, Python object: dict" """
+        """ "definite 48-byte block, osgeo::Ellipsoid", "… 64-byte block, Python object: dict" """
         what = self.kind or self.state
         words = f"{what} {self.size:,}-byte block"
-        detail = f"{self.object}: {self.type}" if self.object else self.type or self.hint
+        detail = f"{self.managed}: {self.type}" if self.managed else self.type or self.hint
         return f"{words}, {detail}" if detail else words
 
 
@@ -171,14 +171,14 @@ class Describer:
             type_name,
             "" if type_name or not used else hint_of(self.session, address, size),
             self.session.sites.of(address) if used else 0,
-            self._object(index) if used else "",
+            self._phrase(index) if used else "",
         )
 
     def type(self, index: int) -> str:
         """The type of a block in use; "" if it is not in use or the type is unknown."""
         return block_type(self.session, index)
 
-    def _object(self, index: int) -> str:
+    def _phrase(self, index: int) -> str:
         known = self.session.object_types
         return known.phrase if known is not None and object_type(self.session, index) is not None else ""
 
@@ -210,7 +210,7 @@ class Describer:
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
         owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
-        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.object else self._managed(address)}"
+        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
         holds = holder(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
         sites = [one.number for one in self.session.sites.all_of(block.address)]

@@ -41,7 +41,7 @@ class Leak:
     type: str
     hint: str
     smallest: int  # usable size
-    largest: int  # differs from `smallest` only in groups of several sizes: merged, or of managed objects
+    largest: int  # differs only in merged groups and those of managed objects
     cycle: int  # blocks in the leader's cycle; 1: no cycle; 0: the leaders differ
     blocks: int
     bytes: int

@@ -23,7 +23,7 @@ class TypeHoldings(NamedTuple):
     type: Type
     native: Optional[Totals]  # None: not known
     reported: Optional[int]  # see Runtime.reported_bytes
-    leaked: Optional[Totals]  # the definitely and indirectly lost ones of the objects; None: not known
+    leaked: Optional[Totals]  # objects definitely or indirectly lost; None: not known
 
     @property
     def held(self) -> Totals:
@@ -126,7 +126,8 @@ def runtime_holdings(
     session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str
 ) -> list[Holdings]:
     """Each runtime's objects by type. Without `native` no graph is made: what objects hold, and
-    which of them are leaked, is unknown. Types with one `group` name count as one, also for what only they hold together."""
+    which of them are leaked, is unknown. Types with one `group` name count as one, also for what
+    only they hold together."""
     holders = [_grouped(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
     totals = held_by_types(session, [one for one in holders if one is not None]) if any(holders) else []
     found, which = [], iter(totals)

@@ -24,7 +24,9 @@ PARTS = 20  # least bound on the parts printed below a part, for a smaller --lim
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=known(), help="only this runtime")
-    parser.add_argument("--no-native", action="store_true", help="do not look for leaked objects and the native memory that objects hold: faster")
+    parser.add_argument(
+        "--no-native", action="store_true", help="do not look for leaked objects and the native memory that objects hold: faster"
+    )
     parser.add_argument("--by", choices=("type", "package"), default="type", help="sum objects by type, or by what their types belong to")
     add_limit(parser, "types and sites", ROWS)
 

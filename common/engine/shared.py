@@ -62,7 +62,9 @@ class RangeSet:
 
 def ordered(groups: Iterable[Group]) -> list[Group]:
     """Most bytes (direct + indirect) first; a total order, so that both engines agree."""
-    return sorted(groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0, g.label))
+    return sorted(
+        groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0, g.label)
+    )
 
 
 def check_labels(labels: int, ranks: Sequence[int], blocks: int) -> None:

@@ -176,7 +176,7 @@ static int lead(graph *g, lost *l, int64_t *budget) {
                 if (PUSH(l->cycles, (cycle){(uint32_t)l->leaders.count - 1, l->at, 0}))
                     return NO_MEMORY;
             }
-            if (PUSH(l->members, (member){l->at, own->members}))
+            if (PUSH(l->members, (cycle_member){l->at, own->members}))
                 return NO_MEMORY;
         }
         own->flags |= LED; /* its other blocks do not lead */

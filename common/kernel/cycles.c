@@ -31,7 +31,7 @@ API int fl_cycle_ranges(const graph *g, uint64_t gap, words *found) {
 /* A block of a type represents its cycle before one without; then the largest; then the one of the
  * lowest type word; then the lowest. Two objects that refer to each other are so the same cycle
  * whichever was allocated first. */
-static void consider(graph *g, const member *one, uint64_t type_word) {
+static void consider(graph *g, const cycle_member *one, uint64_t type_word) {
     lost *l = g->lost;
     cycle *of = &l->cycles.items[one->cycle];
     uint64_t size = size_of(g->b, l->indices[one->place]), before = size_of(g->b, l->indices[of->shown]);
@@ -42,11 +42,12 @@ static void consider(graph *g, const member *one, uint64_t type_word) {
     }
 }
 
-/* Consider the cycles' blocks that start in this piece, and those before in none. Pieces ascend. */
+/* Consider the cycles' blocks that start in this piece, and those before, in none. Pieces
+ * ascend. */
 API void fl_cycles_feed(graph *g, const piece *p, const range *types, uint32_t type_count) {
     lost *l = g->lost;
     for (; l->considered < l->members.count; l->considered++) {
-        const member *one = &l->members.items[l->considered];
+        const cycle_member *one = &l->members.items[l->considered];
         uint32_t index = l->indices[one->place];
         uint64_t start = block_address(g->b, index);
         if (start >= p->address && start - p->address >= p->length)
@@ -70,7 +71,7 @@ API uint32_t fl_representative(const graph *g, uint32_t index) {
     return of ? l->indices[of->shown] : index;
 }
 
-/* Blocks and bytes of each label below `count`, of the blocks in use of these kinds (a bit each). */
+/* Blocks and bytes of each label below `count`: blocks in use of these kinds (a bit each). */
 API void fl_label_totals(const graph *g, uint32_t kinds, uint32_t count, uint64_t *totals) {
     for (uint32_t index = 0; index < g->count; index++) {
         uint32_t label = label_of(g, index);

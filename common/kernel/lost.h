@@ -14,7 +14,8 @@ typedef struct {
 } call;
 
 typedef struct {
-    uint32_t members, flags; /* REFERRED, LED; of a component that is LED, `members` is its cycle's number */
+    uint32_t members; /* if LED: the number of its cycle */
+    uint32_t flags;   /* REFERRED, LED */
 } component;
 
 /* The best labelled block of a component; rank 0: none. */
@@ -31,7 +32,7 @@ typedef struct {
 
 typedef struct {
     uint32_t place, cycle; /* the cycle's number */
-} member;
+} cycle_member;
 
 struct lost {
     unsigned phase;
@@ -49,7 +50,7 @@ struct lost {
     uint32_t next_order, at;
     LIST(leader) leaders;
     LIST(cycle) cycles; /* ascending by leader */
-    LIST(member) members; /* of all cycles, ascending by place */
+    LIST(cycle_member) members; /* of all cycles, ascending by place */
     uint64_t considered; /* members up to here; see cycles.c */
     bool represented;    /* cycles have their representatives */
 };

@@ -56,7 +56,7 @@ def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterato
         for count, start in enumerate(starts):
             if count % 256 == 0:
                 session.report_progress("comparing the lost", 0.0)
-            index = graph.leader(blocks.find(start))  # of a group's example, which represents a cycle
+            index = graph.leader(blocks.find(start))  # an example represents a cycle
             chief = head(graph, blocks, index) if group.cycle > 1 and group.label == NO_LABEL else index
             size = blocks.size(chief)
             shape = shapes.of(blocks.address(chief), size, group.cycle > 1, group.indirect_blocks > 0)
@@ -92,14 +92,14 @@ def _members(session: Session, graph: Graph, groups: Sequence[Group]) -> list[li
         index = match.start()
         start = blocks.address(index)
         if labels is not None and labels[index] != NO_LABEL:
-            at = at_label.get(labels[index])
+            mine = at_label.get(labels[index])
         else:
             shown = graph.representative(index)
             size = blocks.size(shown)
             key = size, graph.cycle(index), graph.indirect_totals(index).blocks > 0
-            at = at_key.get((key, _type_word(memory, types, blocks.address(shown), size)))
-        if at is not None and (len(found[at]) < EACH or groups[at].blocks <= EACH):
-            found[at].append(start)
+            mine = at_key.get((key, _type_word(memory, types, blocks.address(shown), size)))
+        if mine is not None and (len(found[mine]) < EACH or groups[mine].blocks <= EACH):
+            found[mine].append(start)
     return [starts or list(group.examples) for group, starts in zip(groups, found)]
 
 

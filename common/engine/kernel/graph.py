@@ -1,4 +1,4 @@
-"""The reference graph in the C kernel ({scan,mark,classify,cycles,groups,heuristics,interiors}.c)."""
+"""The reference graph in the C kernel (scan.c, mark.c, classify.c, cycles.c, groups.c …)."""
 
 from __future__ import annotations
 

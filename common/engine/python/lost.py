@@ -55,7 +55,7 @@ class Lost:
                     referred.add(component[target])
             yield
         best = self._best_labelled(lost)
-        first: dict[int, int] = {}  # of components without labelled blocks that lead: the lowest block
+        first: dict[int, int] = {}  # lowest blocks of leading components without labelled blocks
         for index in lost:  # ascending, so the first of a component is its lowest
             number = component[index]
             kinds[index] = Kind.INDIRECT
@@ -221,7 +221,21 @@ class Lost:
         for index, type_word in self._type_words(used, pieces, shared.RangeSet(types)).items():
             found.setdefault((self._kinds[index], type_word, blocks.sizes[index]), []).append(index)
         return shared.ordered(
-            Group(Kind(kind), word, size, 1, len(of), size * len(of), 0, 0, 0, 0, tuple(blocks.starts[index] for index in sorted(of)[:3]), size, NO_LABEL)
+            Group(
+                Kind(kind),
+                word,
+                size,
+                1,
+                len(of),
+                size * len(of),
+                0,
+                0,
+                0,
+                0,
+                tuple(blocks.starts[index] for index in sorted(of)[:3]),
+                size,
+                NO_LABEL,
+            )
             for (kind, word, size), of in found.items()
         )
 

@@ -12,7 +12,8 @@ SUPPORT = (
     *("builtin_function_or_method", "getset_descriptor", "member_descriptor", "wrapper_descriptor", "method_descriptor"),
     *("classmethod", "staticmethod", "property", "method", "function", "frame"),
 )
-"""The interpreter's types whose objects are mostly parts of other objects, the least telling first."""
+"""The interpreter's types whose objects are mostly parts of other objects. The later in this list,
+the better a name for the whole."""
 
 _PLACE = {name: place for place, name in enumerate(SUPPORT)}
 
