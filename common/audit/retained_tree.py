@@ -8,11 +8,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from findleaks.audit.block_type import block_type
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import begun_at
 from findleaks.audit.fields import NOTHING, Field, Fields, about, fields_of, group_fields, retained_by
-from findleaks.audit.block_type import block_type
 from findleaks.audit.leak_groups import hint_of
 from findleaks.audit.origins import Origin, agreed
 from findleaks.audit.owner import Owner, Sort

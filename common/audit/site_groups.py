@@ -14,7 +14,6 @@ from findleaks.audit.site_stacks import SiteNames
 from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import printable
 from findleaks.session import Session
 
 _LEADS = (Kind.POSSIBLE, Kind.DEFINITE)

@@ -1,0 +1,117 @@
+"""Leaked Python objects have their class in every command, and each leak is one group, held against what the program says it leaked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import debuggers
+import mallocs_python
+import pytest
+import stopwatch
+import truth
+from mallocs_python import SUITES
+
+import cores
+
+COUNT = 1000
+LEAST = 0.97
+"""Share of the leaked objects that is found: stale words (in dead frames, freed lists) hold some."""
+
+VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES]
+LOST = ("definite", "indirect")
+
+
+class Leaked(NamedTuple):
+    """Two cores of one process, the second with twice as many objects; addresses of some by class."""
+
+    before: Path
+    after: Path
+    places: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def leaked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaked]:
+    folder = tmp_path_factory.mktemp("leaked")
+    python = mallocs_python.get(request.param)
+    program = str(truth.PROGRAMS / "python_leaked.py")
+    with cores.Running(python.command(program, str(COUNT)), folder, python.environment()) as one:
+        places = {line.split()[0]: line.split()[1:] for line in one.output.splitlines()[:-1]}
+        before = one.gcore().rename(folder / "before")
+        os.kill(one.pid, signal.SIGUSR1)
+        stopwatch.wait_until(lambda: (folder / "stdout").read_text().endswith("more\n"))
+        yield Leaked(before, one.gcore(), places)
+
+
+def asked(core: Path, *words: str, **environment: str) -> Any:
+    return json.loads(debuggers.findleaks(*words, "--json", str(core), **environment))
+
+
+def test_find_has_one_group_for_each_leak(leaked: Leaked) -> None:
+    groups = [group for group in asked(leaked.before, "find")["groups"] if group["kind"] == "definite" and group["blocks"] > COUNT / 20]
+    assert sorted(group["type"] for group in groups) == sorted(leaked.places)
+    for group in groups:
+        assert group["runtime"] == "CPython"
+        assert LEAST * COUNT <= group["blocks"] <= COUNT
+
+
+def test_blocks_are_filtered_by_class(leaked: Leaked) -> None:
+    lines = debuggers.findleaks("blocks", "--json", "--type", "__main__.*", str(leaked.before)).splitlines()
+    rows = [row for row in map(json.loads, lines) if "address" in row]
+    assert {row["type"] for row in rows} == {"__main__.Session", "__main__.Owner", "__main__.Part"}
+    for name in ("__main__.Session", "__main__.Owner"):
+        mine = [row for row in rows if row["type"] == name]
+        assert len(mine) == COUNT
+        assert LEAST * COUNT <= sum(row["kind"] == "definite" for row in mine)
+
+
+def test_each_object_is_what_the_program_says(leaked: Leaked) -> None:
+    for name, places in leaked.places.items():
+        for answer in asked(leaked.before, "whatis", *places)["answers"]:
+            assert answer["block"]["type"] == name
+            assert f"block, Python object: {name} at " in answer["text"]
+    owner = leaked.places["__main__.Owner"][0]
+    text = debuggers.findleaks("path", owner, str(leaked.before))
+    assert "definite" in text
+    assert "Python object: __main__.Owner" in text
+
+
+def test_roots_lost_and_runtime(leaked: Leaked) -> None:
+    roots = debuggers.findleaks("roots", "--lost", "--limit", "0", str(leaked.before))
+    for name in leaked.places:
+        assert LEAST * COUNT <= roots.count(f"definite: {name} at ")
+    (runtime,) = asked(leaked.before, "runtime", "--limit", "0")["runtimes"]
+    counts = {row["name"]: row["leaked"]["blocks"] for row in runtime["types"]}
+    for name in ("__main__.Session", "__main__.Owner"):
+        assert LEAST * COUNT <= counts[name] <= COUNT
+    assert "LEAKED" in debuggers.findleaks("runtime", str(leaked.before))
+    (quick,) = asked(leaked.before, "runtime", "--no-native")["runtimes"]
+    assert {row["leaked"] for row in quick["types"]} == {None}
+
+
+def test_what_grew_is_one_row_for_each_class(leaked: Leaked) -> None:
+    found = json.loads(debuggers.findleaks("diff", "--json", "--by", "lost", "--limit", "0", str(leaked.before), str(leaked.after)))
+    grown = [row for row in found["lost"] if row["count"][-1] - row["count"][0] > COUNT / 2]
+    assert sorted(row["name"] for row in grown) == sorted(leaked.places)
+
+
+def test_the_signature_is_the_class(leaked: Leaked) -> None:
+    lines = debuggers.findleaks("triage", "--json", str(leaked.before), str(leaked.after)).splitlines()
+    (groups,) = (line["groups"] for line in map(json.loads, lines) if "groups" in line)
+    both = {group["what"] for group in groups if group["cores"] == 2 and group["blocks"] > COUNT}
+    assert set(leaked.places) <= {what.removeprefix("cycle of ").partition(" (")[0] for what in both}
+
+
+def test_all_front_ends_and_both_engines_say_the_same(leaked: Leaked) -> None:
+    core = str(leaked.before)
+    for line in ("find --json", "blocks --type *Owner --json"):
+        (here, *_) = shown = debuggers.objects(debuggers.findleaks(*line.split(), core))
+        assert debuggers.objects(debuggers.gdb([f"leaks {line}"], "-c", core)) == shown
+        assert debuggers.objects(debuggers.lldb([f"leaks {line}"], "-c", core)) == shown
+        pure = debuggers.objects(debuggers.findleaks(*line.split(), core, FINDLEAKS_PURE="1"))
+        assert json.loads(pure[0]).get("groups") == json.loads(here).get("groups")
+        assert len(pure) == len(shown)
