@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.audit.block_type import block_type, label_names, object_type
+from findleaks.audit.block_type import block_type, label_names
 from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
@@ -144,13 +144,13 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     `hints` by hint (else the first's)."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
-    kinds = graph.kinds()
+    kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
     for count, match in enumerate(LEADING.finditer(kinds)):
         if count % 1024 == 0:
             session.report_progress("looking at the lost", match.start() / len(kinds))
         index = match.start()
-        if object_type(session, index) is not None:
+        if labels and labels[index] != NO_LABEL:
             continue
         own, leads = blocks.size(index), kinds[index] == Kind.DEFINITE
         shown = graph.representative(index) if leads else index

@@ -143,8 +143,13 @@ class CPython(Runtime):
         return self._with_keys(made)
 
     def object_types(self) -> Optional[ObjectTypes]:
-        """See Runtime: every live object, by its block."""
-        return ObjectTypes(self.tally.found, self._names, type_ranks(self.known, self._names), self.name, "Python object")
+        """See Runtime: every live object, by its block. Types without objects have no names."""
+        names = []
+        for number, objects in enumerate(self.tally.sums[::SUMS]):
+            if self._target.interrupted():
+                raise Interrupted
+            names.append(self.known.name(number) if objects else "")
+        return ObjectTypes(self.tally.found, names, type_ranks(self.known, names), self.name, "Python object")
 
     def _with_keys(self, made: bytearray) -> bytearray:
         if self.traced is not None:
