@@ -19,7 +19,7 @@ increment.restype = None
 
 class Session:
     def __init__(self, number):
-        self.token = "token of session %d" % number * (1 + number % 3)
+        self.token = f"token of session {number}" * (1 + number % 3)
         self.data = bytearray(100)
 
 
