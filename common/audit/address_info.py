@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
 
+from findleaks.audit.block_type import block_type, object_type
 from findleaks.audit.in_flight import holder
 from findleaks.audit.leak_groups import hint_of
 from findleaks.engine.terms import Kind, State
@@ -28,7 +29,8 @@ _TLS_GUESS = 0x1000  # assumed bytes of thread-local variables below a thread po
 @dataclass(frozen=True)
 class BlockInfo:
     """A block as commands print it. `kind`: "" if it is not in use; `site`: number of the stack
-    that allocated it, 0 if that was not recorded."""
+    that allocated it, 0 if that was not recorded. `managed`: "Python object" if its
+    type is the class of one, else ""."""
 
     index: int
     address: int
@@ -40,6 +42,7 @@ class BlockInfo:
     type: str
     hint: str
     site: int = 0
+    managed: str = ""
 
     def json(self) -> dict[str, object]:
         return {
@@ -55,10 +58,10 @@ class BlockInfo:
         }
 
     def phrase(self) -> str:
-        """ "definite 48-byte block, osgeo::Ellipsoid" """
+        """ "definite 48-byte block, osgeo::Ellipsoid", "… 64-byte block, Python object: dict" """
         what = self.kind or self.state
         words = f"{what} {self.size:,}-byte block"
-        detail = self.type or self.hint
+        detail = f"{self.managed}: {self.type}" if self.managed else self.type or self.hint
         return f"{words}, {detail}" if detail else words
 
 
@@ -168,13 +171,16 @@ class Describer:
             type_name,
             "" if type_name or not used else hint_of(self.session, address, size),
             self.session.sites.of(address) if used else 0,
+            self._phrase(index) if used else "",
         )
 
     def type(self, index: int) -> str:
         """The type of a block in use; "" if it is not in use or the type is unknown."""
-        blocks = self.session.directory.blocks
-        used = blocks.state(index) == State.IN_USE
-        return printable(self.session.types.of_block(blocks.address(index), blocks.size(index))) if used else ""
+        return block_type(self.session, index)
+
+    def _phrase(self, index: int) -> str:
+        known = self.session.object_types
+        return known.phrase if known is not None and object_type(self.session, index) is not None else ""
 
     def answer(self, address: int) -> Answer:
         """Everything known of `address`."""
@@ -204,7 +210,7 @@ class Describer:
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
         owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
-        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){self._managed(address)}"
+        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
         holds = holder(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
         sites = [one.number for one in self.session.sites.all_of(block.address)]

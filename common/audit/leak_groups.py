@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.audit.block_type import block_type, label_names
 from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Group, Kind, Totals
+from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.formatting import number, printable
 from findleaks.session import Session
@@ -40,8 +41,8 @@ class Leak:
     type: str
     hint: str
     smallest: int  # usable size
-    largest: int  # differs from `smallest` only where groups of several sizes were merged
-    cycle: int  # blocks in the leader's cycle; 1: no cycle; 0: merged groups differ
+    largest: int  # differs only in merged groups and those of managed objects
+    cycle: int  # blocks in the leader's cycle; 1: no cycle; 0: the leaders differ
     blocks: int
     bytes: int
     indirect_blocks: int
@@ -51,6 +52,7 @@ class Leak:
     examples: tuple[int, ...]
     site: int = 0  # number of the allocation site, where grouped by it; 0: unknown
     estimated: Optional[Totals] = None  # what sampled blocks represent
+    runtime: str = ""  # whose objects the leaders are ("CPython"); "": none's
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -67,6 +69,7 @@ class Leak:
         return {
             "kind": self.kind.name.lower(),
             "type": self.type or None,
+            "runtime": self.runtime or None,
             "hint": self.hint or None,
             "site": self.site or None,
             "size": self.smallest if self.smallest == self.largest else None,
@@ -86,12 +89,12 @@ def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -
     """Groups of DEFINITE and POSSIBLE blocks, unordered, without suppressed ones, which
     `suppressions` counts.
 
-    The engine groups blocks by their first word if it is a type. Others (arrays with a cookie,
-    strings, plain structures) are examined one by one: a rule must not suppress a block because
-    another of its size matches."""
+    The engine groups managed objects by class, and other blocks by their first word if it is a
+    type. The rest (arrays with a cookie, strings, plain structures) are examined one by one: a rule
+    must not suppress a block because another of its size matches."""
     groups = lost_groups(session, graph)
-    typed = [_typed(session, group) for group in groups if group.type_word]
-    plain = [group for group in groups if not group.type_word]
+    typed = [_typed(session, group) for group in groups if group.type_word or group.label != NO_LABEL]
+    plain = [group for group in groups if not group.type_word and group.label == NO_LABEL]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
     leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
     every = [*typed, *((leak, "") for leak in leaks)]
@@ -102,6 +105,9 @@ def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
     """The engine's groups of DEFINITE and POSSIBLE blocks."""
 
     def grouped() -> Sequence[Group]:
+        if graph.has_cycles():
+            words = session.pieces(graph.cycle_ranges(), "reading the lost", whole=True)
+            graph.represent_cycles(words, session.types.ranges())
         return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
 
     return session.once((lost_groups, graph), grouped)
@@ -118,6 +124,9 @@ def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions)
 
 
 def _typed(session: Session, group: Group) -> tuple[Leak, str]:
+    known = session.object_types
+    if known is not None and group.label != NO_LABEL:
+        return _leak(group, label_names(session)[group.label], "", known.runtime), ""
     module = holding(session.target.modules(), group.type_word)
     return _leak(group, printable(session.types.name(group.type_word)), ""), module.path if module is not None else ""
 
@@ -125,34 +134,39 @@ def _typed(session: Session, group: Group) -> tuple[Leak, str]:
 def _by_example(session: Session, group: Group) -> Leak:
     """A group of many blocks: the content of its first block is a hint, not the type of all."""
     start = group.examples[0]
-    return _leak(group, "", printable(session.types.of_block(start, group.size)) or hint_of(session, start, group.size))
+    name = block_type(session, session.directory.blocks.find(start))
+    return _leak(group, "", name or hint_of(session, start, group.size))
 
 
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
-    """DEFINITE and POSSIBLE blocks whose first word is no type, examined one by one; grouped by
-    kind, type, size, cycle, having indirect blocks, and with `hints` by hint (else the first's)."""
+    """DEFINITE and POSSIBLE blocks that are no managed objects and whose first word is no type,
+    examined one by one; grouped by kind, type, size, cycle, having indirect blocks, and with
+    `hints` by hint (else the first's)."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
-    kinds = graph.kinds()
-    members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, Totals]]] = {}
+    kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
+    members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
     for count, match in enumerate(LEADING.finditer(kinds)):
         if count % 1024 == 0:
             session.report_progress("looking at the lost", match.start() / len(kinds))
         index = match.start()
-        start, size = blocks.address(index), blocks.size(index)
+        if labels and labels[index] != NO_LABEL:
+            continue
+        own, leads = blocks.size(index), kinds[index] == Kind.DEFINITE
+        shown = graph.representative(index) if leads else index
+        start, size = blocks.address(shown), blocks.size(shown)
         # The first word as the engine reads it: only a whole, aligned one.
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
         if first is not None and inside(ranges, first):
             continue
         name = printable(types.of_block(start, size))
         hint = hint_of(session, start, size) if hints and not name else ""
-        leads = kinds[index] == Kind.DEFINITE
         hanging = graph.indirect_totals(index) if leads else Totals(0, 0)
         key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
-        members.setdefault(key, []).append((start, hanging))
+        members.setdefault(key, []).append((start, own, hanging))
     for (kind, name, hint, size, cycle, _), alike in members.items():
-        counts = [totals.blocks for _, totals in alike]
-        starts = [start for start, _ in alike]
+        counts = [totals.blocks for _, _, totals in alike]
+        starts = sorted(start for start, _, _ in alike)
         yield Leak(
             kind=Kind(kind),
             type=name,
@@ -161,9 +175,9 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             largest=size,
             cycle=cycle,
             blocks=len(alike),
-            bytes=size * len(alike),
+            bytes=sum(own for _, own, _ in alike),
             indirect_blocks=sum(counts),
-            indirect_bytes=sum(totals.bytes for _, totals in alike),
+            indirect_bytes=sum(totals.bytes for _, _, totals in alike),
             least_indirect=min(counts),
             most_indirect=max(counts),
             examples=tuple(starts[:EXAMPLES]),
@@ -178,23 +192,24 @@ def hint_of(session: Session, start: int, size: int) -> str:
         return ""
 
 
-def _leak(group: Group, name: str, hint: str) -> Leak:
-    """The engine's group; from `cycle` on, both have the same fields."""
-    return Leak(group.kind, name, hint, group.size, group.size, *group[3:])
+def _leak(group: Group, name: str, hint: str, runtime: str = "") -> Leak:
+    """The engine's group; from `cycle` to `examples`, both have the same fields."""
+    return Leak(group.kind, name, hint, group.size, group.largest, *group[3:11], runtime=runtime)
 
 
 def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
     """Merge groups; the largest first. `by` None keeps apart kind, type, size, cycle, and whether
-    there are indirect blocks; "type" merges sizes, "size" merges types, "kind" all of a kind."""
+    there are indirect blocks, but of managed objects only kind and type; "type" merges sizes,
+    "size" merges types, "kind" all of a kind."""
     merged: dict[tuple[object, ...], Leak] = {}
     for leak in leaks:
         key: tuple[object, ...]
         if by == "kind":
             key = (leak.kind,)
         elif by == "size":
-            key = (leak.kind, leak.smallest)
-        elif by == "type":
-            key = (leak.kind, leak.type)
+            key = (leak.kind, leak.smallest, leak.largest)
+        elif by == "type" or leak.runtime:
+            key = (leak.kind, leak.type, leak.runtime)
         else:
             key = (leak.kind, leak.type, leak.smallest, leak.cycle, leak.most_indirect > 0)
         merged[key] = add(merged[key], leak) if key in merged else leak
@@ -217,6 +232,7 @@ def add(a: Leak, b: Leak) -> Leak:
         least_indirect=min(a.least_indirect, b.least_indirect),
         most_indirect=max(a.most_indirect, b.most_indirect),
         examples=tuple(sorted({*a.examples, *b.examples})[:EXAMPLES]),
+        runtime=a.runtime if a.runtime == b.runtime else "",
     )
 
 

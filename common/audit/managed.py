@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import NamedTuple, Optional
 
 from findleaks.engine.dominators import IGNORED, NO_ROOT
-from findleaks.engine.terms import Totals
+from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, number, printable, size
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import Session
@@ -23,6 +23,7 @@ class TypeHoldings(NamedTuple):
     type: Type
     native: Optional[Totals]  # None: not known
     reported: Optional[int]  # see Runtime.reported_bytes
+    leaked: Optional[Totals]  # objects definitely or indirectly lost; None: not known
 
     @property
     def held(self) -> Totals:
@@ -124,8 +125,9 @@ def _objects(count: int) -> str:
 def runtime_holdings(
     session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str
 ) -> list[Holdings]:
-    """Each runtime's objects by type. Without `native` no graph is made, and what objects hold is
-    unknown. Types with one `group` name count as one, also for what only they hold together."""
+    """Each runtime's objects by type. Without `native` no graph is made: what objects hold, and
+    which of them are leaked, is unknown. Types with one `group` name count as one, also for what
+    only they hold together."""
     holders = [_grouped(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
     totals = held_by_types(session, [one for one in holders if one is not None]) if any(holders) else []
     found, which = [], iter(totals)
@@ -134,12 +136,33 @@ def runtime_holdings(
         mine: dict[str, Totals] = {}
         for name, total in zip(one.names, next(which)) if one is not None else ():
             mine[name] = Totals.sum_of((mine.get(name, Totals(0, 0)), total))
+        leaked = _leaked_objects(session, runtime, group) if native else None
+        nothing = Totals(0, 0)
         rows = [
-            TypeHoldings(kind, mine.get(kind.name, Totals(0, 0)) if one else None, reported) for kind, reported in _types(runtime, group)
+            TypeHoldings(
+                kind,
+                mine.get(kind.name, nothing) if one else None,
+                reported,
+                leaked.get(kind.name, nothing) if leaked is not None else None,
+            )
+            for kind, reported in _types(runtime, group)
         ]
         rows.sort(key=lambda row: (-row.bytes, -row.type.objects, row.type.name))
         summed = Totals.sum_of(mine.values()) if one else None
         found.append(Holdings(runtime, rows, summed))
+    return found
+
+
+def _leaked_objects(session: Session, runtime: Runtime, group: Callable[[str], str]) -> Optional[dict[str, Totals]]:
+    """By type, the runtime's objects that are definitely or indirectly lost; None if unknown."""
+    known = session.object_types
+    if known is None or known.runtime != runtime.name:
+        return None
+    found: dict[str, Totals] = {}
+    for name, total in zip(known.names, session.latest.label_totals((Kind.DEFINITE, Kind.INDIRECT))):
+        if total.blocks:
+            key = group(name)
+            found[key] = Totals.sum_of((found.get(key, Totals(0, 0)), total))
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from findleaks.audit.block_type import block_type
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.containers.recognise import begun_at
@@ -142,7 +143,7 @@ class TreeBuilder:
     def name(self, index: int, type_: Optional[Type] = None) -> str:
         """A block's name in rows: its type or size. `type_`: what a pointer's type says it is."""
         block = self.reader.block(index)
-        type_name = printable(self.session.types.of_block(block.start, block.size))
+        type_name = block_type(self.session, index)
         if not type_name and type_ is not None and type_.is_structure and type_.size <= block.size:
             type_name = printable(type_.name)
         return type_name or f"block of {size(block.size)}"

@@ -8,12 +8,12 @@ from itertools import chain
 from typing import Optional
 
 from findleaks.allocators.sites import STEP
+from findleaks.audit.block_type import block_type
 from findleaks.audit.leak_groups import EXAMPLES, LEADING, Leak, hint_of
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import printable
 from findleaks.session import Session
 
 _LEADS = (Kind.POSSIBLE, Kind.DEFINITE)
@@ -106,7 +106,7 @@ def _unsited(session: Session, rest: bytearray) -> Iterator[_Lost]:
 def _suppressed(
     session: Session, suppressions: Suppressions, names: SiteNames, start: int, size: int, number: int, hanging: Totals
 ) -> bool:
-    name = printable(session.types.of_block(start, size))
+    name = block_type(session, session.directory.blocks.find(start))
     hint = "" if name else hint_of(session, start, size)
     rule = suppressions.match(name, size, hint, "", names.searched(number) if number else "")
     if rule is not None:
@@ -118,7 +118,7 @@ def _leak(session: Session, kind: Kind, number: int, group: _Group) -> Leak:
     """The type is what all examples have in common; the hint is the first one's."""
     blocks = session.directory.blocks
     sizes = [blocks.size(blocks.find(start)) for start in group.examples]
-    types = {printable(session.types.of_block(start, size)) for start, size in zip(group.examples, sizes)}
+    types = {block_type(session, blocks.find(start)) for start in group.examples}
     type_name = types.pop() if len(types) == 1 else ""
     return Leak(
         kind=kind,

@@ -15,6 +15,7 @@ from itertools import chain, islice
 
 from findleaks.arg_types import SizeRange
 from findleaks.audit.address_info import STATES, Describer
+from findleaks.audit.block_type import label_names
 from findleaks.block_types.text import known_characters
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowRules, Rows
 from findleaks.engine.terms import Kind, State, Totals
@@ -172,6 +173,8 @@ class BlockRows:
         rules.mapped = merged(Range(region.start, region.end) for region in self.session.target.regions())
         rules.untyped = 0 if self._name_passes("") else UNWANTED
         rules.string = self._type_text(rules, "std::string")
+        if typed:
+            rules.label_texts = array("I", [self._type_text(rules, name) for name in label_names(self.session).values()])
         return self.graph.rows(rules)
 
     def _learn_types(self, rows: Rows, index: int) -> None:

@@ -13,6 +13,7 @@ from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
+from findleaks.quoting import shell_quoted
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
@@ -39,7 +40,8 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
         return ["verdict"]
     first = rows[0]
     at = f"{first.examples[0]:#x}"
-    found = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} --size {first.size_words}"]
+    chosen = f"--type {shell_quoted(first.type)}" if first.runtime else f"--size {first.size_words}"
+    found = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} {chosen}"]
     # Who allocated them, if that was recorded, and who allocates such blocks from now on.
     return [*found, *(["find --by site"] if session.recorded else []), *track_words(session, first)]
 

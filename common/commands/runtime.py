@@ -24,7 +24,9 @@ PARTS = 20  # least bound on the parts printed below a part, for a smaller --lim
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=known(), help="only this runtime")
-    parser.add_argument("--no-native", action="store_true", help="do not look for the native memory that objects hold: faster")
+    parser.add_argument(
+        "--no-native", action="store_true", help="do not look for leaked objects and the native memory that objects hold: faster"
+    )
     parser.add_argument("--by", choices=("type", "package"), default="type", help="sum objects by type, or by what their types belong to")
     add_limit(parser, "types and sites", ROWS)
 
@@ -36,7 +38,8 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     objects of that type hold, with how much of these was reported to the runtime: memory it does
     not know of is no reason for it to collect. What objects of several types hold together is no
     type's: --by package counts the types of a package as one. Where the runtime keeps where memory
-    was asked for (tracemalloc, NMT), these sites too."""
+    was asked for (tracemalloc, NMT), these sites too. LEAKED counts the objects of OBJECTS that no
+    root reaches, where each object is an allocator's block (CPython)."""
     only = [args.only] if args.only else []
     runtimes = find(session.target, session.engine, session.directory, only) if only else session.runtimes
     found = runtime_holdings(session, runtimes, not args.no_native, package if args.by == "package" else str)
@@ -62,6 +65,7 @@ def _json(one: Holdings, sites: Sequence[Site], limit: Optional[int]) -> Mapping
                 "native_blocks": row.native.blocks if row.native is not None else None,
                 "native_bytes": row.native.bytes if row.native is not None else None,
                 "reported_bytes": row.reported,
+                "leaked": fields(row.leaked, "blocks", "bytes") if row.leaked is not None else None,
                 "own": dict(row.type.own),
             }
             for row in first(one.types, limit)
@@ -132,7 +136,9 @@ def _types(one: Holdings, limit: int, width: int) -> Iterator[str]:
         head += ["NATIVE", "BLOCKS"]
     if any(row.reported is not None for row in shown):
         head.append("REPORTED")
-    rows = [[*_row(row)[: len(head)], printable(row.type.name)] for row in shown]
+    leaked = any(row.leaked is not None and row.leaked.blocks for row in one.types)
+    rows = [[*_row(row)[: len(head)], *([_leaked(row)] if leaked else []), printable(row.type.name)] for row in shown]
+    head += ["LEAKED"] if leaked else []
     yield from table([*head, "TYPE"], rows, range(len(head)), width, cut=len(head))
     yield from _more(len(one.types), limit, "type")
 
@@ -140,6 +146,10 @@ def _types(one: Holdings, limit: int, width: int) -> Iterator[str]:
 def _row(row: TypeHoldings) -> list[str]:
     native = [size(row.native.bytes) if row.native.bytes else NONE, number(row.native.blocks)] if row.native is not None else []
     return [number(row.type.objects), size(row.type.bytes), *native, size(row.reported) if row.reported is not None else NONE]
+
+
+def _leaked(row: TypeHoldings) -> str:
+    return number(row.leaked.blocks) if row.leaked is not None and row.leaked.blocks else NONE
 
 
 def _more(count: int, limit: int, what: str) -> Iterator[str]:

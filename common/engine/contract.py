@@ -140,6 +140,12 @@ class Graph(Protocol):
         first excludes none. ValueError unless there is a pattern a block, and each exists."""
         ...
 
+    def set_labels(self, labels: array[int], ranks: array[int]) -> None:
+        """Before marking. Number of each block's type in a managed runtime, or NO_LABEL, and the
+        rank of each number, at least 1 (both "I"): a cycle's leader is its labelled block of the
+        highest rank."""
+        ...
+
     def scan_blocks(self, piece: Piece) -> None:
         """Record the references in this piece's blocks. Pieces ascend, each byte comes once
         (ValueError otherwise); a block may span several."""
@@ -178,7 +184,8 @@ class Graph(Protocol):
 
     def classify(self, budget: int) -> bool:
         """Classify the other blocks as definite or indirect by strongly connected components; a
-        cycle's leader is its lowest address. True when done."""
+        cycle's leader is its labelled block of the highest rank, if any; of several, or else of all
+        its blocks, the lowest. True when done."""
         ...
 
     def kind(self, index: int) -> Kind: ...
@@ -203,8 +210,31 @@ class Graph(Protocol):
         ...
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """POSSIBLE and DEFINITE blocks by kind, type_word (0 if it is in no piece), size, cycle,
-        and whether indirect blocks are counted under them; most bytes (direct + indirect) first."""
+        """POSSIBLE and DEFINITE blocks by kind and label; unlabelled ones by kind, type_word (0 if
+        it is in no piece), size, cycle, and whether indirect blocks are counted under them; most
+        bytes (direct + indirect) first."""
+        ...
+
+    def has_cycles(self) -> bool:
+        """Whether DEFINITE blocks without a label lead cycles without labelled blocks."""
+        ...
+
+    def cycle_ranges(self) -> list[Range]:
+        """Memory with the first words of the blocks of these cycles: sorted, disjoint."""
+        ...
+
+    def represent_cycles(self, pieces: Iterable[Piece], types: Sequence[Range]) -> None:
+        """Choose the block that represents each of these cycles in `groups`, whatever the order of
+        addresses: one with a type_word before one without, then the largest, then the one of the
+        lowest type_word, then the lowest. `pieces` of `cycle_ranges`. Kinds do not change."""
+        ...
+
+    def representative(self, index: int) -> int:
+        """The block that represents the cycle that this block leads; else the block itself."""
+        ...
+
+    def label_totals(self, kinds: Iterable[Kind]) -> list[Totals]:
+        """By label, the blocks in use of these kinds."""
         ...
 
     def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:

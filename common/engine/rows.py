@@ -37,8 +37,10 @@ class RowRules:
     sizes. `owners`: sorted, disjoint ranges, with `owner_texts` (numbers of texts; UNWANTED: none
     of its blocks); `no_owner`: the text of other blocks. Words that point into `tables` may
     identify a type. `mapped`: sorted, disjoint ranges of all readable memory. `untyped`: UNWANTED,
-    or 0. `string`: the text for "std::string". `characters`: of the first 65,536, 0 if unprintable,
-    else 1 + columns; empty: none known, non-ASCII text is left to the caller."""
+    or 0. `string`: the text for "std::string". `label_texts`: numbers of texts, with UNWANTED, by
+    label of the graph (see Graph.set_labels); empty: blocks with labels have types as others.
+    `characters`: of the first 65,536, 0 if unprintable, else 1 + columns; empty: none known,
+    non-ASCII text is left to the caller."""
 
     def __init__(self, states: int, kinds: int, sizes: tuple[int, int], tables: Sequence[Range], typed: bool) -> None:
         self.states, self.kinds, self.tables, self.typed = states, kinds, tables, typed
@@ -47,6 +49,7 @@ class RowRules:
         self.owners: list[Range] = []
         self.owner_texts: array[int] = array("I")
         self.mapped: Sequence[Range] = []
+        self.label_texts: array[int] = array("I")
         self.characters = bytearray()
         self.no_owner = self.untyped = self.string = 0
         self.words: array[int] = array("Q")

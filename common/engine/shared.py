@@ -13,6 +13,8 @@ from findleaks.target.ranges import merged as merged
 MAX_BLOCKS = 1 << 30  # block indices fit 30 bits: an edge is an index and two bits
 MAX_EDGES = (1 << 31) - 1
 
+CYCLE_GAP = 1 << 16  # ranges of memory less than this apart are read as one
+
 # glibc's usable size exceeds the requested one by fewer words (alignment to two, minimum chunk).
 SLACK_WORDS = 3
 
@@ -60,7 +62,17 @@ class RangeSet:
 
 def ordered(groups: Iterable[Group]) -> list[Group]:
     """Most bytes (direct + indirect) first; a total order, so that both engines agree."""
-    return sorted(groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0))
+    return sorted(
+        groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0, g.label)
+    )
+
+
+def check_labels(labels: int, ranks: Sequence[int], blocks: int) -> None:
+    """ValueError unless there is a label for each block, and no rank is 0."""
+    if labels != blocks:
+        raise ValueError(f"{labels} labels, {blocks} blocks")
+    if 0 in ranks:
+        raise ValueError("a label of rank 0")
 
 
 def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:

@@ -59,7 +59,12 @@ class Totals(NamedTuple):
 class Group(NamedTuple):
     """Lost blocks with the same key. `type_word`: the first word, if in a range of `types`, else 0.
     Of leaders (DEFINITE), `indirect_*` sum the indirect blocks under them; `cycle`: blocks in the
-    leader's cycle (1: none). `examples`: up to 3 lowest addresses."""
+    leader's cycle (1: none; 0: they differ). `examples`: up to 3 lowest addresses.
+
+    A cycle's `type_word`, `size` and example are those of the block that represents it (see
+    Graph.represent_cycles); `bytes` are its leader's, so that the sums of all groups are the kinds'
+    totals. `label`: of all blocks (see Graph.set_labels), or NO_LABEL; only of labelled blocks,
+    `largest` may differ from `size`, the smallest."""
 
     kind: Kind
     type_word: int
@@ -72,6 +77,8 @@ class Group(NamedTuple):
     least_indirect: int  # indirect blocks of the leader with the fewest, the most
     most_indirect: int
     examples: tuple[int, ...]
+    largest: int
+    label: int
 
 
 class Size(NamedTuple):
@@ -104,6 +111,7 @@ class Lists(NamedTuple):
 
 
 NO_BLOCK = 0xFFFFFFFF  # in place of a block's index, in `Blocks.find_all`
+NO_LABEL = 0xFFFFFFFF  # in `Graph.set_labels`
 
 LAST_WORD = 63
 """In masks of `Graph.exclude_words`, bit i is word i of a block, this bit all further words."""

@@ -89,6 +89,8 @@ def _find(answer: Answer) -> Iterator[Figure]:
 
 
 def _group_name(group: Answer) -> str:
+    if group.get("runtime"):  # their sizes and cycles may differ: objects of a class are one leak
+        return str(group["type"])
     what = f"{group['size']} B" if group["size"] is not None else "several sizes"
     if group["cycle"] > 1:
         what += f", cycle of {group['cycle']}"

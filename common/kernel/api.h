@@ -125,6 +125,15 @@ API int fl_path(const struct graph *g, uint32_t index, words *found);
 API void fl_kind_totals(const struct graph *g, struct block_total *totals);
 API bool fl_has_kind(const struct graph *g, uint8_t kind, uint32_t number);
 
+/* cycles.c */
+API void fl_graph_set_labels(struct graph *g, const uint32_t *labels, const uint32_t *ranks);
+API bool fl_has_cycles(const struct graph *g);
+API int fl_cycle_ranges(const struct graph *g, uint64_t gap, words *found);
+API void fl_cycles_feed(struct graph *g, const piece *p, const range *types, uint32_t type_count);
+API void fl_cycles_finish(struct graph *g);
+API uint32_t fl_representative(const struct graph *g, uint32_t index);
+API void fl_label_totals(const struct graph *g, uint32_t kinds, uint32_t count, uint64_t *totals);
+
 /* kind_bytes.c */
 API void fl_kind_bytes(const struct graph *g, const range *ranges, uint64_t count, uint64_t *sums);
 API void fl_kind_bytes_of(const struct graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count,

@@ -1,6 +1,7 @@
 /* Definite and indirect blocks, by strongly connected components of the lost ones (Tarjan, with a
- * stack). A component's lowest block is a leader if no other component refers to it; other blocks
- * are counted under the lowest leader that reaches them. */
+ * stack). One block of a component is a leader if no other component refers to it: the labelled one
+ * of the highest rank, else the lowest. Other blocks are counted under the lowest leader that
+ * reaches them. */
 #include "lost.h"
 
 #include "threads.h"
@@ -9,12 +10,13 @@
 
 #define COMPONENT 0x80000000u
 enum { REFERRED = 1, LED = 2 };
-enum { COLLECT, CONNECT, LEAD, HANG, FINISHED };
+enum { COLLECT, CONNECT, RANK, LEAD, HANG, FINISHED };
 
 void lost_free(lost *l) {
     if (!l)
         return;
-    FREE_ALL(l->indices, l->bits, l->ranks, l->order, l->low, l->stack, l->calls.items, l->components.items, l->leaders.items, l);
+    FREE_ALL(l->indices, l->bits, l->ranks, l->order, l->low, l->stack, l->calls.items, l->components.items, l->candidates, l->leaders.items,
+             l->cycles.items, l->members.items, l);
 }
 
 /* A bit for each of 64 blocks: lost. Of eight at a time, whose bytes are all below 0x80. */
@@ -139,16 +141,44 @@ static int connect(graph *g, lost *l, int64_t *budget) {
     }
 }
 
+/* Find the labelled block of each component with the highest rank, the lowest of several. */
+static int rank(graph *g, lost *l, int64_t *budget) {
+    if (!g->labels)
+        return DONE;
+    if (!l->candidates && !(l->candidates = calloc(l->components.count + 1, sizeof *l->candidates)))
+        return NO_MEMORY;
+    for (; l->at < l->count; l->at++) {
+        if (--*budget < 0)
+            return 1;
+        uint32_t label = g->labels[l->indices[l->at]];
+        candidate *best = &l->candidates[l->order[l->at] & ~COMPONENT];
+        if (label != NONE && g->label_ranks[label] > best->rank)
+            *best = (candidate){l->at, g->label_ranks[label]};
+    }
+    return DONE;
+}
+
 /* Find the leaders: places ascend, so the first of a component is its lowest. */
 static int lead(graph *g, lost *l, int64_t *budget) {
     for (; l->at < l->count; l->at++) {
         if (--*budget < 0)
             return 1;
-        component *own = &l->components.items[l->order[l->at] & ~COMPONENT];
-        bool leads = !own->flags;
+        uint32_t number = l->order[l->at] & ~COMPONENT;
+        component *own = &l->components.items[number];
+        bool labelled = l->candidates && l->candidates[number].rank, heads = !(own->flags & REFERRED);
+        bool leads = heads && (labelled ? l->candidates[number].place == l->at : !(own->flags & LED));
         l->low[l->at] = leads ? (uint32_t)l->leaders.count : NONE;
         if (leads && PUSH(l->leaders, (leader){l->at, own->members, 0, 0}))
             return NO_MEMORY;
+        if (heads && !labelled && (leads ? own->members > 1 : true)) {
+            if (leads) {
+                own->members = (uint32_t)l->cycles.count;
+                if (PUSH(l->cycles, (cycle){(uint32_t)l->leaders.count - 1, l->at, 0}))
+                    return NO_MEMORY;
+            }
+            if (PUSH(l->members, (cycle_member){l->at, own->members}))
+                return NO_MEMORY;
+        }
         own->flags |= LED; /* its other blocks do not lead */
         g->kinds[l->indices[l->at]] = leads ? DEFINITE : INDIRECT;
     }
@@ -185,6 +215,7 @@ INLINE int classify(graph *g, int64_t budget) {
     for (; l->phase < FINISHED; l->phase++, l->at = 0) {
         int more = l->phase == COLLECT   ? collect(g, l)
                    : l->phase == CONNECT ? connect(g, l, &budget)
+                   : l->phase == RANK    ? rank(g, l, &budget)
                    : l->phase == LEAD    ? lead(g, l, &budget)
                                          : hang(g, l, &budget);
         if (more)
@@ -193,6 +224,7 @@ INLINE int classify(graph *g, int64_t budget) {
     DROP(l->stack);
     DROP(l->calls.items);
     DROP(l->components.items);
+    DROP(l->candidates);
     return 0;
 }
 

@@ -70,6 +70,7 @@ typedef struct graph {
     heuristics *heuristics;
     const uint8_t *patterns; /* the caller's, as are the exclusions: see fl_graph_exclude_words */
     const exclusion *exclusions;
+    const uint32_t *labels, *label_ranks; /* the caller's: see fl_graph_set_labels; NULL: none */
     bool noting; /* interior references */
     inners inners;
     uint64_t *promoted; /* see interiors.c: start references from reachable blocks lead here */
@@ -92,6 +93,9 @@ int interiors_reserve(inners *list, uint64_t more); /* make space for `more` ite
 
 INLINE bool bit(const uint64_t *bits, uint32_t index) { return bits[index >> 6] >> (index & 63) & 1; }
 INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64_C(1) << (index & 63); }
+
+/* The number of the block's type in a managed runtime; NONE. */
+INLINE uint32_t label_of(const graph *g, uint32_t index) { return g->labels ? g->labels[index] : NONE; }
 
 INLINE uint8_t *node_of(const graph *g, uint32_t index) { return &g->groups[index / GROUP].nodes[index % GROUP]; }
 INLINE bool is_used(const graph *g, uint32_t index) { return *node_of(g, index) >> KIND_SHIFT != OFF_LIMITS; }

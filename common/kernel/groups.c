@@ -1,5 +1,7 @@
-/* Groups of lost blocks: by kind, first word (where it identifies the type), size, cycle length,
- * and whether indirect blocks are counted under them. Or of all blocks in use of a known type. */
+/* Groups of lost blocks: by kind and label; those without a label by kind, first word (where it
+ * identifies the type), size, cycle length, and whether indirect blocks are counted under them. A
+ * cycle has the word and size of the block that represents it. Or of all blocks in use of a known
+ * type. */
 #include "lost.h"
 
 #include "threads.h"
@@ -12,7 +14,7 @@
 
 /* ../engine/terms.py: Group. */
 typedef struct {
-    uint64_t kind, type_word, size, cycle, blocks, bytes, indirect_blocks, indirect_bytes, least, most, examples[EXAMPLES];
+    uint64_t kind, type_word, size, cycle, blocks, bytes, indirect_blocks, indirect_bytes, least, most, examples[EXAMPLES], largest, label;
 } group;
 
 /* Groups that one thread counts. */
@@ -56,6 +58,8 @@ API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_co
 }
 
 static uint64_t hash(const group *key) {
+    if (key->label != NONE)
+        return (key->label << 3 | key->kind) * UINT64_C(0xD6E8FEB86659FD93) >> 20;
     uint64_t h = key->type_word * UINT64_C(0x9E3779B97F4A7C15) ^ key->size * UINT64_C(0xC2B2AE3D27D4EB4F);
     h ^= (key->cycle << 4 | (uint64_t)(key->most > 0) << 3 | key->kind) * UINT64_C(0x165667B19E3779F9);
     h ^= h >> 32;
@@ -80,6 +84,13 @@ static int grow_table(counted *c) {
     return DONE;
 }
 
+static bool same_key(const group *one, const group *other) {
+    if (one->kind != other->kind || one->label != other->label)
+        return false;
+    return one->label != NONE ||
+           (one->type_word == other->type_word && one->size == other->size && one->cycle == other->cycle && (one->most > 0) == (other->most > 0));
+}
+
 /* The group of this key, created if need be; NULL without memory. */
 static group *group_of(counted *c, const group *key) {
     if ((!c->places || c->items.count > c->place_mask / 2) && grow_table(c))
@@ -87,8 +98,7 @@ static group *group_of(counted *c, const group *key) {
     uint64_t place = hash(key) & c->place_mask;
     for (; c->places[place]; place = (place + 1) & c->place_mask) {
         group *found = &c->items.items[c->places[place] - 1];
-        if (found->type_word == key->type_word && found->size == key->size && found->cycle == key->cycle && found->kind == key->kind &&
-            (found->most > 0) == (key->most > 0))
+        if (same_key(found, key))
             return found;
     }
     if (PUSH(c->items, *key))
@@ -97,30 +107,60 @@ static group *group_of(counted *c, const group *key) {
     return &c->items.items[c->items.count - 1];
 }
 
+/* Keep the lowest addresses, ascending. */
+static void add_example(group *to, uint64_t start) {
+    uint64_t count = to->blocks < EXAMPLES ? to->blocks : EXAMPLES;
+    if (count == EXAMPLES && start > to->examples[EXAMPLES - 1])
+        return;
+    uint64_t at = count < EXAMPLES ? count : EXAMPLES - 1;
+    for (; at && to->examples[at - 1] > start; at--)
+        to->examples[at] = to->examples[at - 1];
+    to->examples[at] = start;
+}
+
+/* Make `to`, of one key, as wide as both. */
+static void widen(group *to, const group *from) {
+    to->size = from->size < to->size ? from->size : to->size;
+    to->largest = from->largest > to->largest ? from->largest : to->largest;
+    to->cycle = from->cycle == to->cycle ? to->cycle : 0;
+    to->least = from->least < to->least ? from->least : to->least;
+    to->most = from->most > to->most ? from->most : to->most;
+}
+
 static int add(const grouping *s, counted *c, uint32_t index, uint64_t start, uint64_t type_word) {
     const graph *g = s->g;
-    group key = {.type_word = type_word, .size = size_of(g->b, index), .kind = g->kinds[index], .cycle = 1, .least = NONE};
-    uint64_t hanging = 0, bytes = 0;
+    group key = {.type_word = type_word, .size = size_of(g->b, index), .kind = g->kinds[index], .cycle = 1, .label = NONE};
+    uint64_t own = key.size, hanging = 0, bytes = 0;
     if (s->typed && !type_word)
         return DONE;
     if (key.kind == DEFINITE && !s->typed) {
-        const leader *leads = &g->lost->leaders.items[g->lost->low[place_of(g->lost, index)]];
+        uint32_t number = g->lost->low[place_of(g->lost, index)];
+        const leader *leads = &g->lost->leaders.items[number];
+        const cycle *of = leads->cycle > 1 && g->lost->represented ? cycle_of(g->lost, number) : NULL;
+        if (of) {
+            key.size = size_of(g->b, g->lost->indices[of->shown]);
+            key.type_word = of->type_word;
+            start = block_address(g->b, g->lost->indices[of->shown]);
+        }
         key.cycle = leads->cycle;
         hanging = leads->hanging;
         bytes = leads->bytes;
     }
-    key.most = hanging;
+    if (!s->typed && label_of(g, index) != NONE) {
+        key.label = label_of(g, index);
+        key.type_word = 0;
+    }
+    key.largest = key.size;
+    key.least = key.most = hanging;
     group *of = group_of(c, &key);
     if (!of)
         return NO_MEMORY;
-    if (of->blocks < EXAMPLES)
-        of->examples[of->blocks] = start;
+    add_example(of, start);
+    widen(of, &key);
     of->blocks++;
-    of->bytes += key.size;
+    of->bytes += own;
     of->indirect_blocks += hanging;
     of->indirect_bytes += bytes;
-    of->least = hanging < of->least ? hanging : of->least;
-    of->most = hanging > of->most ? hanging : of->most;
     return DONE;
 }
 
@@ -137,17 +177,17 @@ static void join_examples(group *to, const group *from) {
 static int join_groups(counted *to, const counted *from) {
     for (uint64_t at = 0; at < from->items.count; at++) {
         const group *one = &from->items.items[at];
-        group key = {.kind = one->kind, .type_word = one->type_word, .size = one->size, .cycle = one->cycle, .least = NONE, .most = one->most};
+        group key = *one;
+        key.blocks = key.bytes = key.indirect_blocks = key.indirect_bytes = 0;
         group *of = group_of(to, &key);
         if (!of)
             return NO_MEMORY;
         join_examples(of, one);
+        widen(of, one);
         of->blocks += one->blocks;
         of->bytes += one->bytes;
         of->indirect_blocks += one->indirect_blocks;
         of->indirect_bytes += one->indirect_bytes;
-        of->least = one->least < of->least ? one->least : of->least;
-        of->most = one->most > of->most ? one->most : of->most;
     }
     return DONE;
 }
@@ -165,15 +205,6 @@ INLINE uint32_t next_counted(const grouping *s, uint32_t index, uint32_t end) {
     return index;
 }
 
-/* The word that may say what type the block is of; 0 if there is none. */
-static uint64_t type_word_of(const grouping *s, uint32_t index, uint64_t start) {
-    const piece *p = s->piece;
-    if (!p || start < p->address || start % WORD || p->length - (start - p->address) < WORD || size_of(s->g->b, index) < WORD)
-        return 0;
-    uint64_t word = load(p->data + (start - p->address));
-    return word && in_ranges(s->types, s->type_count, word) ? word : 0;
-}
-
 static void count_some(void *context, unsigned thread, uint64_t first, uint64_t end) {
     grouping *s = context;
     counted *c = &s->threads[thread];
@@ -182,7 +213,7 @@ static void count_some(void *context, unsigned thread, uint64_t first, uint64_t 
         bool follows = c->known_start && c->known + 1 == index;
         c->known_start = follows ? start_after(s->g->b, c->known_start, index) : block_address(s->g->b, index);
         c->known = index;
-        if (add(s, c, index, c->known_start, type_word_of(s, index, c->known_start)))
+        if (add(s, c, index, c->known_start, type_word_at(s->g->b, s->piece, s->types, s->type_count, index, c->known_start)))
             s->failed = NO_MEMORY;
     }
 }

@@ -14,8 +14,25 @@ typedef struct {
 } call;
 
 typedef struct {
-    uint32_t members, flags; /* REFERRED, LED */
+    uint32_t members; /* if LED: the number of its cycle */
+    uint32_t flags;   /* REFERRED, LED */
 } component;
+
+/* The best labelled block of a component; rank 0: none. */
+typedef struct {
+    uint32_t place, rank;
+} candidate;
+
+/* A leading cycle without labelled blocks: its leader (a number), the place of the block that
+ * represents it in groups, and that block's type word. */
+typedef struct {
+    uint32_t leader, shown;
+    uint64_t type_word;
+} cycle;
+
+typedef struct {
+    uint32_t place, cycle; /* the cycle's number */
+} cycle_member;
 
 struct lost {
     unsigned phase;
@@ -29,14 +46,34 @@ struct lost {
     uint32_t stacked;
     LIST(call) calls;
     LIST(component) components;
+    candidate *candidates; /* of each component; NULL without labels */
     uint32_t next_order, at;
     LIST(leader) leaders;
+    LIST(cycle) cycles; /* ascending by leader */
+    LIST(cycle_member) members; /* of all cycles, ascending by place */
+    uint64_t considered; /* members up to here; see cycles.c */
+    bool represented;    /* cycles have their representatives */
 };
+
+/* The first word of a block that starts in `p` (NULL: none), if it is in `types`; else 0. */
+INLINE uint64_t type_word_at(const blocks *b, const piece *p, const range *types, uint32_t type_count, uint32_t index, uint64_t start) {
+    if (!p || start < p->address || start - p->address >= p->length || start % WORD || p->length - (start - p->address) < WORD || size_of(b, index) < WORD)
+        return 0;
+    uint64_t word = load(p->data + (start - p->address));
+    return word && in_ranges(types, type_count, word) ? word : 0;
+}
 
 /* NONE if it is not lost. */
 INLINE uint32_t place_of(const lost *l, uint32_t index) {
     uint64_t bits = l->bits[index >> 6], mask = UINT64_C(1) << (index & 63);
     return bits & mask ? l->ranks[index >> 6] + (uint32_t)__builtin_popcountll(bits & (mask - 1)) : NONE;
+}
+
+/* The cycle that this leader leads, if it has no labelled block; else NULL. */
+INLINE const cycle *cycle_of(const lost *l, uint32_t number) {
+    uint32_t at = 0;
+    BISECT(at, (uint32_t)l->cycles.count, middle, l->cycles.items[middle].leader < number)
+    return at < l->cycles.count && l->cycles.items[at].leader == number ? &l->cycles.items[at] : NULL;
 }
 
 #endif

@@ -171,8 +171,13 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
         uint32_t type = NO_TEXT_AT_ALL | r->untyped, count = (uint32_t)(size < HINT_BYTES ? size : HINT_BYTES);
         const uint8_t *data = NULL;
         if (used && r->typed) {
-            data = bytes_at(&l, start, count);
-            type = data ? type_of(&l, data, start, size) : NONE;
+            uint32_t label = label_of(g, index);
+            if (label < r->label_count)
+                type = r->label_texts[label];
+            else {
+                data = bytes_at(&l, start, count);
+                type = data ? type_of(&l, data, start, size) : NONE;
+            }
             if (type == NONE) {
                 code = RARE;
                 break;

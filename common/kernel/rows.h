@@ -21,6 +21,8 @@ typedef struct row_rules {
     const range *mapped; /* all readable memory is in these; sorted, disjoint */
     uint32_t mapped_count;
     uint32_t word_count, string; /* string: the number of "std::string" */
+    uint32_t label_count; /* of label_texts: the graph's labels' texts, with UNWANTED; 0: none */
+    const uint32_t *label_texts;
     bool typed; /* types are a filter, or printed */
     /* NULL: not available yet; or CHARACTERS bytes, 0 unprintable, else 1 + columns */
     const uint8_t *characters;

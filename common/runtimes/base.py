@@ -100,10 +100,15 @@ class Exclusions(NamedTuple):
 
 
 class ObjectTypes(NamedTuple):
-    """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT."""
+    """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT.
+    `ranks`, by type number: of a cycle's objects, the one of the highest rank names the cycle; at
+    least 1. `runtime`: its name; `phrase`: what an object is in a sentence ("Python object")."""
 
     types: array[int]  # "I", by block
     names: Sequence[str]
+    ranks: array[int]  # "I"
+    runtime: str
+    phrase: str
 
 
 class CountVerdict(IntEnum):

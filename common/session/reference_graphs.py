@@ -96,6 +96,8 @@ class ReferenceGraphs:
             excluded = excluded or self._excluded
             if excluded is not None:
                 graph.exclude_words(*excluded)
+            if session.object_types is not None:
+                graph.set_labels(session.object_types.types, session.object_types.ranks)
             for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
                 graph.scan_blocks(piece)
             for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.audit.block_type import object_type
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number
@@ -60,7 +61,7 @@ class Shapes:
     """Shapes of the blocks of one core."""
 
     def __init__(self, session: Session, graph: Graph) -> None:
-        self._types, self._memory = session.types, Memory(session.target)
+        self._session, self._types, self._memory = session, session.types, Memory(session.target)
         self._target, self._graph, self._blocks = session.target, graph, session.directory.blocks
         self._tables = session.types.ranges()
         self._modules = sorted(session.target.modules(), key=lambda module: module.start)
@@ -69,6 +70,9 @@ class Shapes:
 
     def of(self, start: int, size: int, ring: bool, leads: bool) -> Shape:
         """The shape of the lost block at `start`. `leads`: other lost blocks hang from it."""
+        managed = object_type(self._session, self._blocks.find(start))
+        if managed is not None:
+            return Shape(managed, True, ring, ())
         name = stable_name(self._types.of_block(start, size))
         if name and not name.startswith(_WEAK):
             return Shape(name, True, ring, ())
@@ -136,6 +140,9 @@ class Shapes:
 
     def _child(self, start: int, size: int) -> str:
         """What a lost block is that another points to: its type, "text", or its size."""
+        managed = object_type(self._session, self._blocks.find(start))
+        if managed is not None:
+            return managed
         words = self._memory.words(start, 1) if size >= self._memory.size else None
         name = stable_name(self._types.name(words[0])) if words and inside(self._tables, words[0]) else ""
         if name:

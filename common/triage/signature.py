@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from findleaks.allocators.memory import Memory
 from findleaks.audit.leak_groups import hint_of, lost_groups
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Group, Kind
+from findleaks.engine.terms import NO_LABEL, Group, Kind
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside
@@ -56,13 +56,13 @@ def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterato
         for count, start in enumerate(starts):
             if count % 256 == 0:
                 session.report_progress("comparing the lost", 0.0)
-            index = blocks.find(start)
-            chief = head(graph, blocks, index) if group.cycle > 1 else index
+            index = graph.leader(blocks.find(start))  # an example represents a cycle
+            chief = head(graph, blocks, index) if group.cycle > 1 and group.label == NO_LABEL else index
             size = blocks.size(chief)
             shape = shapes.of(blocks.address(chief), size, group.cycle > 1, group.indirect_blocks > 0)
             if whole:
                 hanging = graph.indirect_totals(index)
-                yield Leader(shape, size, start, 1, 1 + hanging.blocks, group.size + hanging.bytes)
+                yield Leader(shape, size, start, 1, 1 + hanging.blocks, blocks.size(index) + hanging.bytes)
             else:
                 every = group.blocks + group.indirect_blocks, group.bytes + group.indirect_bytes
                 yield Leader(shape, size, start, part * group.blocks, part * every[0], part * every[1])
@@ -71,7 +71,14 @@ def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterato
 def _members(session: Session, graph: Graph, groups: Sequence[Group]) -> list[list[int]]:
     """Addresses of the blocks of each group: all of up to EACH, else a sample; the group's
     examples at least."""
-    at_key = {(_key(group), group.type_word): at for at, group in enumerate(groups)}
+    at_key: dict[tuple[_Key, int], int] = {}
+    at_label: dict[int, int] = {}
+    for at, group in enumerate(groups):
+        if group.label == NO_LABEL:
+            at_key[_key(group), group.type_word] = at
+        else:
+            at_label[group.label] = at
+    labels = session.object_types.types if session.object_types is not None else None
     found: list[list[int]] = [[] for _ in groups]
     blocks, types = session.directory.blocks, session.types.ranges()
     memory = Memory(session.target)
@@ -83,11 +90,16 @@ def _members(session: Session, graph: Graph, groups: Sequence[Group]) -> list[li
         if count % step:
             continue
         index = match.start()
-        start, size = blocks.address(index), blocks.size(index)
-        key = size, graph.cycle(index), graph.indirect_totals(index).blocks > 0
-        at = at_key.get((key, _type_word(memory, types, start, size)))
-        if at is not None and (len(found[at]) < EACH or groups[at].blocks <= EACH):
-            found[at].append(start)
+        start = blocks.address(index)
+        if labels is not None and labels[index] != NO_LABEL:
+            mine = at_label.get(labels[index])
+        else:
+            shown = graph.representative(index)
+            size = blocks.size(shown)
+            key = size, graph.cycle(index), graph.indirect_totals(index).blocks > 0
+            mine = at_key.get((key, _type_word(memory, types, blocks.address(shown), size)))
+        if mine is not None and (len(found[mine]) < EACH or groups[mine].blocks <= EACH):
+            found[mine].append(start)
     return [starts or list(group.examples) for group, starts in zip(groups, found)]
 
 

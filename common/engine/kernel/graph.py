@@ -1,4 +1,4 @@
-"""The reference graph in the C kernel ({scan,mark,classify,groups,heuristics,interiors}.c)."""
+"""The reference graph in the C kernel (scan.c, mark.c, classify.c, cycles.c, groups.c …)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class KernelGraph:
         self._held = c_array(self._kinds)  # neither moves nor goes while the kernel uses it
         self._marking = self._marked = self._classified = False
         self._totals: list[Totals] = []  # by kind, once classified
+        self._label_count = 0
         made = library.fl_graph_new(blocks.handle, self._held)
         self._handle = Handle(made, library.fl_graph_free, "for the heap's graph")
         if heuristics & Heuristic.AUTO:
@@ -51,6 +52,15 @@ class KernelGraph:
         checked = shared.checked_exclusions(patterns, exclusions, len(self.blocks))
         self._excluded = c_array(patterns or bytearray(1)), c_array(array("Q", (word for one in checked for word in one)))
         self._library.fl_graph_exclude_words(self._handle, *self._excluded)
+
+    def set_labels(self, labels: array[int], ranks: array[int]) -> None:
+        self._before_marking()
+        shared.check_labels(len(labels), ranks, len(self.blocks))
+        if not self._library.fl_labels_below(c_array(labels), len(labels), len(ranks)):
+            raise ValueError(f"a label is not below {len(ranks)}")
+        self._label_count = len(ranks)
+        self._labels = c_array(labels or array("I", [0])), c_array(ranks or array("I", [0]))
+        self._library.fl_graph_set_labels(self._handle, *self._labels)
 
     def scan_blocks(self, piece: Piece) -> None:
         self._before_marking()
@@ -131,6 +141,31 @@ class KernelGraph:
         self._library.fl_kind_totals(self._handle, found)
         return list(map(Totals, found[::2], found[1::2]))
 
+    def label_totals(self, kinds: Iterable[Kind]) -> list[Totals]:
+        self._after_classifying()
+        found = (c_uint64 * (2 * self._label_count))()
+        self._library.fl_label_totals(self._handle, sum(1 << kind for kind in set(kinds)), self._label_count, found)
+        return list(map(Totals, found[::2], found[1::2]))
+
+    def has_cycles(self) -> bool:
+        self._after_classifying()
+        return bool(self._library.fl_has_cycles(self._handle))
+
+    def cycle_ranges(self) -> list[Range]:
+        self._after_classifying()
+        return [Range(*pair) for pair in self._library.rows(2, self._library.fl_cycle_ranges, self._handle, shared.CYCLE_GAP)]
+
+    def represent_cycles(self, pieces: Iterable[Piece], types: Sequence[Range]) -> None:
+        self._after_classifying()
+        ranges = c_ranges(shared.merged(types))
+        for piece in pieces:
+            self._library.fl_cycles_feed(self._handle, c_piece(piece), *ranges)
+        self._library.fl_cycles_finish(self._handle)
+
+    def representative(self, index: int) -> int:
+        self._after_classifying()
+        return int(self._library.fl_representative(self._handle, self._index(index)))
+
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         return self._grouped(pieces, types, False)
 
@@ -145,7 +180,7 @@ class KernelGraph:
         for piece in pieces if types else ():
             if library.fl_groups_feed(grouping, c_piece(piece)) == DISORDER:
                 raise ValueError(f"piece {piece.address:#x} lies below the one before it")
-        return shared.ordered(map(_group, library.rows(13, library.fl_groups_finish, grouping)))
+        return shared.ordered(map(_group, library.rows(15, library.fl_groups_finish, grouping)))
 
     def leader(self, index: int) -> int:
         self._after_classifying()
@@ -205,5 +240,6 @@ class KernelGraph:
 
 def _group(row: Sequence[int]) -> Group:
     kind, type_word, size, cycle, blocks, total, indirect_blocks, indirect_bytes, least, most = row[:10]
+    largest, label = row[13:]
     examples = tuple(row[10 : 10 + min(3, blocks)])
-    return Group(Kind(kind), type_word, size, cycle, blocks, total, indirect_blocks, indirect_bytes, least, most, examples)
+    return Group(Kind(kind), type_word, size, cycle, blocks, total, indirect_blocks, indirect_bytes, least, most, examples, largest, label)

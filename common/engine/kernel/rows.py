@@ -73,6 +73,8 @@ class KernelRows:
             len(rules.mapped),
             len(rules.words),
             rules.string,
+            len(rules.label_texts),
+            c_array(rules.label_texts),
             rules.typed,
             c_array(rules.characters) if rules.characters else None,
             c_array(rules.texts.data),

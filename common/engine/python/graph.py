@@ -20,7 +20,7 @@ from findleaks.engine.python.lost import Lost
 from findleaks.engine.python.words import words_of
 from findleaks.engine.python.work import run
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import LAST_WORD, Exclusion, Group, Heuristic, Kind, State, Totals
+from findleaks.engine.terms import LAST_WORD, NO_LABEL, Exclusion, Group, Heuristic, Kind, State, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -62,6 +62,13 @@ class PureGraph:
         self._before_marking()
         self._exclusions = shared.checked_exclusions(patterns, exclusions, len(self.blocks))
         self._patterns = patterns
+
+    def set_labels(self, labels: array[int], ranks: array[int]) -> None:
+        self._before_marking()
+        shared.check_labels(len(labels), ranks, len(self.blocks))
+        if any(label >= len(ranks) for label in set(labels) - {NO_LABEL}):
+            raise ValueError(f"a label is not below {len(ranks)}")
+        self.lost.set_labels(labels, ranks)
 
     def scan_blocks(self, piece: Piece) -> None:
         if piece.address < self._scanned:
@@ -214,6 +221,26 @@ class PureGraph:
 
     def has_kind(self, kind: Kind, number: int) -> bool:
         return self._kinds.count(int(kind)) >= number
+
+    def label_totals(self, kinds: Iterable[Kind]) -> list[Totals]:
+        self._after_classifying()
+        return self.lost.label_totals(frozenset(kinds))
+
+    def has_cycles(self) -> bool:
+        self._after_classifying()
+        return bool(self.lost.members)
+
+    def cycle_ranges(self) -> list[Range]:
+        self._after_classifying()
+        return self.lost.cycle_ranges()
+
+    def represent_cycles(self, pieces: Iterable[Piece], types: Sequence[Range]) -> None:
+        self._after_classifying()
+        self.lost.represent_cycles(pieces, types)
+
+    def representative(self, index: int) -> int:
+        self._after_classifying()
+        return self.lost.representative(self.index(index))
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         self._after_classifying()

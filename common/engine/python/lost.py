@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from findleaks.engine import shared
 from findleaks.engine.python.blocks import PureBlocks
 from findleaks.engine.python.words import words_of
-from findleaks.engine.terms import Group, Kind, State, Totals
+from findleaks.engine.terms import NO_LABEL, Group, Kind, State, Totals
 from findleaks.target.base import Piece, Range
 
 _UNKNOWN = re.compile(b"\\x%02x" % Kind.UNKNOWN)
@@ -27,6 +27,16 @@ class Lost:
         self._leaders: dict[int, int] = {}
         self._cycles: dict[int, int] = {}  # leader: blocks in its cycle
         self._hanging: dict[int, tuple[int, int]] = {}
+        self._labels: array[int] = array("I")  # empty: none
+        self._ranks: array[int] = array("I")
+        self.members: dict[int, int] = {}  # of cycles without labelled blocks, ascending: leader
+        self._shown: dict[int, tuple[int, int]] = {}  # leader: representative, its type word
+
+    def set_labels(self, labels: array[int], ranks: array[int]) -> None:
+        self._labels, self._ranks = labels, ranks
+
+    def _label(self, index: int) -> int:
+        return self._labels[index] if self._labels else NO_LABEL
 
     def classify(self) -> Iterator[None]:
         """Classify as definite or indirect; about one step a block."""
@@ -44,15 +54,19 @@ class Lost:
                 if target in component and component[target] != component[index]:
                     referred.add(component[target])
             yield
-        leads = set()
+        best = self._best_labelled(lost)
+        first: dict[int, int] = {}  # lowest blocks of leading components without labelled blocks
         for index in lost:  # ascending, so the first of a component is its lowest
             number = component[index]
-            if number in referred or number in leads:
-                kinds[index] = Kind.INDIRECT
-            else:
+            kinds[index] = Kind.INDIRECT
+            if number in referred:
+                continue
+            leader = best[number] if number in best else first.setdefault(number, index)
+            if leader == index:
                 kinds[index] = Kind.DEFINITE
-                leads.add(number)
                 self._cycles[index] = members[number]
+            if number in first and members[number] > 1:
+                self.members[index] = leader
         yield
         for leader in self._cycles:
             self._leaders[leader] = leader
@@ -68,6 +82,19 @@ class Lost:
                         work.append(target)
                 yield
             self._hanging[leader] = (count, total)
+
+    def _best_labelled(self, lost: list[int]) -> dict[int, int]:
+        """By component, its labelled block of the highest rank, the lowest of several."""
+        best: dict[int, int] = {}
+        if not self._labels:
+            return best
+        for index in lost:
+            label, number = self._labels[index], self._component[index]
+            if label == NO_LABEL:
+                continue
+            if number not in best or self._ranks[label] > self._ranks[self._labels[best[number]]]:
+                best[number] = index
+        return best
 
     def _components(self, lost: list[int]) -> Iterator[None]:
         """A strongly connected component's number for each lost block (Tarjan, with a stack)."""
@@ -124,32 +151,72 @@ class Lost:
     def indirect_totals(self, index: int) -> Totals:
         return Totals(*self._hanging.get(index, (0, 0)))
 
+    def label_totals(self, kinds: frozenset[Kind]) -> list[Totals]:
+        blocks = self._blocks
+        counts, sums = [0] * len(self._ranks), [0] * len(self._ranks)
+        for index, label in enumerate(self._labels):
+            if label != NO_LABEL and self._kinds[index] in kinds and blocks.states[index] == State.IN_USE:
+                counts[label] += 1
+                sums[label] += blocks.sizes[index]
+        return list(map(Totals, counts, sums))
+
+    def cycle_ranges(self) -> list[Range]:
+        word, ranges = self._blocks.arch.word, list[Range]()
+        for index in self.members:
+            start = self._blocks.starts[index]
+            if ranges and start - ranges[-1].end <= shared.CYCLE_GAP:
+                ranges[-1] = Range(ranges[-1].start, start + word)
+            else:
+                ranges.append(Range(start, start + word))
+        return ranges
+
+    def represent_cycles(self, pieces: Iterable[Piece], types: Sequence[Range]) -> None:
+        sizes = self._blocks.sizes
+        words = self._type_words(list(self.members), pieces, shared.RangeSet(types))
+
+        def key(index: int) -> tuple[bool, int, int, int]:
+            return not words.get(index), -sizes[index], words.get(index, 0), index
+
+        best: dict[int, int] = {}
+        for index, leader in self.members.items():
+            best[leader] = min(best.get(leader, index), index, key=key)
+        self._shown = {leader: (index, words.get(index, 0)) for leader, index in best.items()}
+
+    def representative(self, index: int) -> int:
+        return self._shown[index][0] if index in self._shown else index
+
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         blocks = self._blocks
         lost = [match.start() for match in _POSSIBLE_OR_DEFINITE.finditer(self._kinds)]
         type_words = self._type_words(lost, pieces, shared.RangeSet(types))
-        found: dict[tuple[int, int, int, int, bool], list[int]] = {}
+        found: dict[tuple[int, int, int, int, int, bool], list[int]] = {}
         for index in lost:
-            kind = self._kinds[index]
-            key = (kind, type_words.get(index, 0), blocks.sizes[index], self._cycles.get(index, 1), self.indirect_totals(index).blocks > 0)
+            kind, label = self._kinds[index], self._label(index)
+            shown, type_word = self._shown.get(index, (index, type_words.get(index, 0)))
+            plain = (type_word, blocks.sizes[shown], self._cycles.get(index, 1), self.indirect_totals(index).blocks > 0)
+            key = (kind, label, *plain) if label == NO_LABEL else (kind, label, 0, 0, 0, False)
             found.setdefault(key, []).append(index)
         groups = []
-        for (kind, type_word, size, cycle, _), members in found.items():
+        for (kind, label, type_word, _, _, _), members in found.items():
+            shown_sizes = [blocks.sizes[self.representative(index)] for index in members]
+            cycles = {self._cycles.get(index, 1) for index in members}
             hanging = [self._hanging.get(index, (0, 0)) for index in members]
             counts = [count for count, _ in hanging]
             groups.append(
                 Group(
                     kind=Kind(kind),
                     type_word=type_word,
-                    size=size,
-                    cycle=cycle,
+                    size=min(shown_sizes),
+                    cycle=cycles.pop() if len(cycles) == 1 else 0,
                     blocks=len(members),
-                    bytes=size * len(members),
+                    bytes=sum(blocks.sizes[index] for index in members),
                     indirect_blocks=sum(counts),
                     indirect_bytes=sum(total for _, total in hanging),
                     least_indirect=min(counts),
                     most_indirect=max(counts),
-                    examples=tuple(blocks.starts[index] for index in members[:3]),
+                    examples=tuple(sorted(blocks.starts[self.representative(index)] for index in members)[:3]),
+                    largest=max(shown_sizes),
+                    label=label,
                 )
             )
         return shared.ordered(groups)
@@ -161,7 +228,21 @@ class Lost:
         for index, type_word in self._type_words(used, pieces, shared.RangeSet(types)).items():
             found.setdefault((self._kinds[index], type_word, blocks.sizes[index]), []).append(index)
         return shared.ordered(
-            Group(Kind(kind), word, size, 1, len(of), size * len(of), 0, 0, 0, 0, tuple(blocks.starts[index] for index in sorted(of)[:3]))
+            Group(
+                Kind(kind),
+                word,
+                size,
+                1,
+                len(of),
+                size * len(of),
+                0,
+                0,
+                0,
+                0,
+                tuple(blocks.starts[index] for index in sorted(of)[:3]),
+                size,
+                NO_LABEL,
+            )
             for (kind, word, size), of in found.items()
         )
 

@@ -23,6 +23,7 @@ from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects
 from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, read_interpreter_memory
+from findleaks.runtimes.cpython.ranks import type_ranks
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
@@ -181,8 +182,13 @@ class CPython(Runtime):
         return read_interpreter_memory(self._target, self._image, self._directory.blocks, self.known, self.tally.found)
 
     def object_types(self) -> Optional[ObjectTypes]:
-        """See Runtime: every live object, by its block."""
-        return ObjectTypes(self.tally.found, self._names)
+        """See Runtime: every live object, by its block. Types without objects have no names."""
+        names = []
+        for number, objects in enumerate(self.tally.sums[::SUMS]):
+            if self._target.interrupted():
+                raise Interrupted
+            names.append(self.known.name(number) if objects else "")
+        return ObjectTypes(self.tally.found, names, type_ranks(self.known, names), self.name, "Python object")
 
     def variables(self) -> Sequence[Variable]:
         """Variables of modules, except those whose values are modules themselves. An object with

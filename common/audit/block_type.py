@@ -1,0 +1,34 @@
+"""The type of a block, the same in every command: of a managed object the class, else what the
+block's contents say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Optional
+
+from findleaks.engine.terms import NO_LABEL, State
+from findleaks.formatting import printable
+from findleaks.session import Session
+
+
+def block_type(session: Session, index: int) -> str:
+    """The type of the block in use of this index, safe to print: the class of the managed object in
+    it; else as Types.of_block. "" if unknown, or if the block is not in use."""
+    blocks = session.directory.blocks
+    if blocks.state(index) != State.IN_USE:
+        return ""
+    managed = object_type(session, index)
+    return managed if managed is not None else printable(session.types.of_block(blocks.address(index), blocks.size(index)))
+
+
+def object_type(session: Session, index: int) -> Optional[str]:
+    """The class of the managed object in this block, safe to print; None if there is none."""
+    known = session.object_types
+    label = known.types[index] if known is not None else NO_LABEL
+    return printable(known.names[label]) if known is not None and label != NO_LABEL else None
+
+
+def label_names(session: Session) -> Mapping[int, str]:
+    """The names of the graph's labels (Graph.set_labels), safe to print."""
+    known = session.object_types
+    return {} if known is None else session.once(label_names, lambda: dict(enumerate(map(printable, known.names))))

@@ -1,0 +1,83 @@
+/* Blocks that represent leading cycles without labelled blocks in groups, whatever the order of
+ * their addresses; and totals of labels. The kinds of a cycle's blocks do not depend on this. */
+#include "lost.h"
+
+/* Labels, by block (NONE: none), and each label's rank, at least 1. Both must outlive the graph. */
+API void fl_graph_set_labels(graph *g, const uint32_t *labels, const uint32_t *ranks) {
+    g->labels = labels;
+    g->label_ranks = ranks;
+}
+
+API bool fl_has_cycles(const graph *g) { return g->lost->members.count > 0; }
+
+/* Append start and end, in turn, of the ranges with the first words of all cycles' blocks. Ranges
+ * less than `gap` apart are one. */
+API int fl_cycle_ranges(const graph *g, uint64_t gap, words *found) {
+    const lost *l = g->lost;
+    uint64_t start = 0, end = 0;
+    for (uint64_t at = 0; at < l->members.count; at++) {
+        uint64_t address = block_address(g->b, l->indices[l->members.items[at].place]);
+        if (end && address - end > gap) {
+            if (PUSH_ALL(found, start, end))
+                return NO_MEMORY;
+            end = 0;
+        }
+        start = end ? start : address;
+        end = address + WORD;
+    }
+    return end ? PUSH_ALL(found, start, end) : DONE;
+}
+
+/* A block of a type represents its cycle before one without; then the largest; then the one of the
+ * lowest type word; then the lowest. Two objects that refer to each other are so the same cycle
+ * whichever was allocated first. */
+static void consider(graph *g, const cycle_member *one, uint64_t type_word) {
+    lost *l = g->lost;
+    cycle *of = &l->cycles.items[one->cycle];
+    uint64_t size = size_of(g->b, l->indices[one->place]), before = size_of(g->b, l->indices[of->shown]);
+    bool better = !type_word != !of->type_word ? type_word != 0 : size != before ? size > before : type_word < of->type_word;
+    if (better) {
+        of->shown = one->place;
+        of->type_word = type_word;
+    }
+}
+
+/* Consider the cycles' blocks that start in this piece, and those before, in none. Pieces
+ * ascend. */
+API void fl_cycles_feed(graph *g, const piece *p, const range *types, uint32_t type_count) {
+    lost *l = g->lost;
+    for (; l->considered < l->members.count; l->considered++) {
+        const cycle_member *one = &l->members.items[l->considered];
+        uint32_t index = l->indices[one->place];
+        uint64_t start = block_address(g->b, index);
+        if (start >= p->address && start - p->address >= p->length)
+            break;
+        consider(g, one, type_word_at(g->b, p, types, type_count, index, start));
+    }
+}
+
+API void fl_cycles_finish(graph *g) {
+    lost *l = g->lost;
+    for (; l->considered < l->members.count; l->considered++)
+        consider(g, &l->members.items[l->considered], 0);
+    l->represented = true;
+}
+
+/* The block that represents the cycle that this leader leads; else the block itself. */
+API uint32_t fl_representative(const graph *g, uint32_t index) {
+    const lost *l = g->lost;
+    uint32_t place = place_of(l, index), number = place == NONE ? NONE : l->low[place];
+    const cycle *of = number != NONE && l->leaders.items[number].place == place ? cycle_of(l, number) : NULL;
+    return of ? l->indices[of->shown] : index;
+}
+
+/* Blocks and bytes of each label below `count`: blocks in use of these kinds (a bit each). */
+API void fl_label_totals(const graph *g, uint32_t kinds, uint32_t count, uint64_t *totals) {
+    for (uint32_t index = 0; index < g->count; index++) {
+        uint32_t label = label_of(g, index);
+        if (label < count && kinds >> g->kinds[index] & 1 && g->b->states[index] == IN_USE) {
+            totals[2 * (uint64_t)label]++;
+            totals[2 * (uint64_t)label + 1] += size_of(g->b, index);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+"""Leaked Python objects have their class in every command, and each leak is one group, held against what the program says it leaked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import debuggers
+import mallocs_python
+import pytest
+import truth
+from mallocs_python import SUITES
+
+import cores
+
+COUNT = 1000
+PATIENCE = 60  # seconds that the program may take to leak once more
+LEAST = 0.9
+"""Share of the leaked objects that is definitely lost: stale words hold some, in free lists of the interpreter's and in the parts of
+lists and dictionaries that are not in use."""
+
+VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES if v != "3.14"]
+"""All but 3.14, whose package has no ctypes, by which the program takes the references that nothing gives back."""
+
+
+class Leaked(NamedTuple):
+    """Two cores of one process, the second with twice as many objects; addresses of some by class."""
+
+    before: Path
+    after: Path
+    places: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def leaked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaked]:
+    folder = tmp_path_factory.mktemp("leaked")
+    python = mallocs_python.get(request.param)
+    program = str(truth.PROGRAMS / "python_leaked.py")
+    with cores.Running(python.command(program, str(COUNT)), folder, python.environment()) as one:
+        places = {line.split()[0]: line.split()[1:] for line in one.output.splitlines()[:-1]}
+        before = one.gcore().rename(folder / "before")
+        os.kill(one.pid, signal.SIGUSR1)
+        limit = time.monotonic() + PATIENCE
+        while not (folder / "stdout").read_text().endswith("more\n"):
+            assert time.monotonic() < limit, "no answer to SIGUSR1"
+            time.sleep(0.05)
+        yield Leaked(before, one.gcore(), places)
+
+
+def asked(core: Path, *words: str, **environment: str) -> Any:
+    return json.loads(debuggers.findleaks(*words, "--json", str(core), **environment))
+
+
+def test_find_has_one_group_for_each_leak(leaked: Leaked) -> None:
+    groups = [group for group in asked(leaked.before, "find")["groups"] if group["kind"] == "definite" and group["blocks"] > COUNT / 20]
+    assert sorted(group["type"] for group in groups) == sorted(leaked.places)
+    for group in groups:
+        assert group["runtime"] == "CPython"
+        assert LEAST * COUNT <= group["blocks"] <= COUNT
+
+
+def test_blocks_are_filtered_by_class(leaked: Leaked) -> None:
+    lines = debuggers.findleaks("blocks", "--json", "--type", "__main__.*", str(leaked.before)).splitlines()
+    rows = [row for row in map(json.loads, lines) if "address" in row]
+    assert {row["type"] for row in rows} == {"__main__.Session", "__main__.Owner", "__main__.Part"}
+    for name in ("__main__.Session", "__main__.Owner"):
+        mine = [row for row in rows if row["type"] == name]
+        assert len(mine) == COUNT
+        assert sum(row["kind"] == "definite" for row in mine) >= LEAST * COUNT
+
+
+def test_each_object_is_what_the_program_says(leaked: Leaked) -> None:
+    for name, places in leaked.places.items():
+        for answer in asked(leaked.before, "whatis", *places)["answers"]:
+            assert answer["block"]["type"] == name
+            assert f"block, Python object: {name} at " in answer["text"]
+    owner = leaked.places["__main__.Owner"][0]
+    text = debuggers.findleaks("path", owner, str(leaked.before))
+    assert "definite" in text
+    assert "Python object: __main__.Owner" in text
+
+
+def test_roots_lost_and_runtime(leaked: Leaked) -> None:
+    rows = re.findall("definite: (.*) at 0x", debuggers.findleaks("roots", "--lost", "--limit", "20", "--depth", "1", str(leaked.before)))
+    assert len(rows) == 20
+    assert {*rows} <= {*leaked.places}
+    (runtime,) = asked(leaked.before, "runtime", "--limit", "0")["runtimes"]
+    counts = {row["name"]: row["leaked"]["blocks"] for row in runtime["types"]}
+    for name in ("__main__.Session", "__main__.Owner"):
+        assert LEAST * COUNT <= counts[name] <= COUNT
+    assert "LEAKED" in debuggers.findleaks("runtime", str(leaked.before))
+    (quick,) = asked(leaked.before, "runtime", "--no-native")["runtimes"]
+    assert {row["leaked"] for row in quick["types"]} == {None}
+
+
+def test_what_grew_is_one_row_for_each_class(leaked: Leaked) -> None:
+    found = json.loads(debuggers.findleaks("diff", "--json", "--by", "lost", "--limit", "0", str(leaked.before), str(leaked.after)))
+    grown = [row for row in found["grown"] if row["within"] == "definite" and row["counts"][-1] - row["counts"][0] > COUNT / 2]
+    assert sorted(row["name"] for row in grown) == sorted(leaked.places)
+
+
+def test_the_signature_is_the_class(leaked: Leaked) -> None:
+    lines = debuggers.findleaks("triage", "--json", str(leaked.before), str(leaked.after)).splitlines()
+    (groups,) = (line["groups"] for line in map(json.loads, lines) if "groups" in line)
+    both = {group["what"] for group in groups if group["cores"] == 2 and group["blocks"] > COUNT}
+    assert set(leaked.places) <= {what.removeprefix("cycle of ").partition(" (")[0] for what in both}
+
+
+LINES = ["find --json", "blocks --type *Owner --json"]
+
+
+def test_all_front_ends_say_the_same(leaked: Leaked) -> None:
+    core = str(leaked.before)
+    shown = [line for words in LINES for line in debuggers.objects(debuggers.findleaks(*words.split(), core))]
+    assert debuggers.objects(debuggers.gdb([f"leaks {words}" for words in LINES], "-c", core)) == shown
+    assert debuggers.objects(debuggers.lldb([f"leaks {words}" for words in LINES], "-c", core)) == shown
+
+
+@pytest.mark.matrix
+def test_the_engine_in_python_says_the_same(leaked: Leaked) -> None:
+    core = str(leaked.before)
+    found, *blocks = (debuggers.objects(debuggers.findleaks(*words.split(), core)) for words in LINES)
+    pure, *same = (debuggers.objects(debuggers.findleaks(*words.split(), core, FINDLEAKS_PURE="1")) for words in LINES)
+    assert same == blocks
+    assert json.loads(pure[0])["groups"] == json.loads(found[0])["groups"]
