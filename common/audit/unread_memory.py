@@ -102,7 +102,9 @@ def unread_memory(session: Session) -> UnreadMemory:
 
 
 def _computed(session: Session) -> UnreadMemory:
-    writable = [region for region in session.target.regions() if region.readable and region.writable]
+    # Pages of mapped files are left out: whoever reads them makes them resident.
+    regions = [region for region in session.target.regions() if region.readable and region.writable]
+    writable = [region for region in regions if not region.name.startswith("/") or region.name.startswith(SHARED)]
     known = session.presence is not None or all(
         session.target.resident(region.start, region.end) is not None for region in writable if region.private
     )

@@ -115,7 +115,7 @@ def excluded(answer: Any) -> Any:
         for finding in one.get("findings", ()):
             if finding.get("evidence", {}).get("trusted"):
                 finding["evidence"]["trusted"] = False
-                finding["text"] += " Memory is missing or corrupt: what is called lost may be held there."
+                finding["text"] += " Memory is missing or corrupt: what is called leaked may be referenced from there."
     return made
 
 

@@ -45,8 +45,12 @@ cargo cargo
 go golang-go
 '
 
-# Of which cores of other machines are made, by `sh install.sh machines`.
+# For `make test-matrix`, by `sh install.sh machines`: interpreters, and what cores of other machines are made of.
 machines='
+php php-cli
+erl erlang-base
+ocaml ocaml-nox
+lua5.4 lua5.4
 aarch64-linux-gnu-g++ g++-aarch64-linux-gnu
 riscv64-linux-gnu-g++ g++-riscv64-linux-gnu
 /usr/riscv64-linux-gnu/include/stdlib.h libc6-dev-riscv64-cross

@@ -5,6 +5,7 @@ At most one of them is made, about the same blocks that no other finding has."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.accounting import Accounting
@@ -38,14 +39,11 @@ def held_memory(session: Session, accounting: Accounting, figures: BlockFigures,
     """One finding at most. `scopes`: findings about blocks that are held, too; nothing that they
     may be a quarter of is reported again."""
     grown = _top_retainer(session, accounting)
-    found = [
-        *_objects(accounting, figures, grown),
-        *_one_root(session, accounting, figures, grown),
-        *_many(session, accounting, figures, grown),
-    ]
     reported = sum(one.bytes for one in scopes)
-    found = [one for one in found if 4 * reported < one.bytes]
-    yield from found[:1]
+    found = chain(
+        _objects(accounting, figures, grown), _one_root(session, accounting, figures, grown), _many(session, accounting, figures, grown)
+    )
+    yield from islice((one for one in found if 4 * reported < one.bytes), 1)
 
 
 def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetainer]:
@@ -70,6 +68,8 @@ def _objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopR
         if one.bytes < HELD or one.bytes < GROWN * without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
         one = _without_leaked(one, figures)
+        if one.bytes < HELD:
+            continue
         if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
             continue
         named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= PART * one.bytes]
