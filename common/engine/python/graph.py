@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, compress
 from operator import and_
 from typing import Optional
@@ -17,10 +17,11 @@ from findleaks.engine.python.dominators import PureDominators
 from findleaks.engine.python.heuristics import HeuristicFacts
 from findleaks.engine.python.interiors import Noted, PureInteriors
 from findleaks.engine.python.lost import Lost
+from findleaks.engine.python.lost_blocks import LostBlocks
 from findleaks.engine.python.words import words_of
 from findleaks.engine.python.work import run
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import LAST_WORD, NO_LABEL, Exclusion, Group, Heuristic, Kind, State, Totals
+from findleaks.engine.terms import LAST_WORD, NO_LABEL, Exclusion, Heuristic, Kind, State, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -30,7 +31,7 @@ _IS_0 = _IS[0]
 SEGMENT_GAP = 1 << 20  # address ranges further apart than this are searched apart
 
 
-class PureGraph:
+class PureGraph(LostBlocks):
     """See contract.Graph. Edges are numbers: index of the block referred to << 1 | interior."""
 
     def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()) -> None:
@@ -221,46 +222,6 @@ class PureGraph:
 
     def has_kind(self, kind: Kind, number: int) -> bool:
         return self._kinds.count(int(kind)) >= number
-
-    def label_totals(self, kinds: Iterable[Kind]) -> list[Totals]:
-        self._after_classifying()
-        return self.lost.label_totals(frozenset(kinds))
-
-    def has_cycles(self) -> bool:
-        self._after_classifying()
-        return bool(self.lost.members)
-
-    def cycle_ranges(self) -> list[Range]:
-        self._after_classifying()
-        return self.lost.cycle_ranges()
-
-    def represent_cycles(self, pieces: Iterable[Piece], types: Sequence[Range]) -> None:
-        self._after_classifying()
-        self.lost.represent_cycles(pieces, types)
-
-    def representative(self, index: int) -> int:
-        self._after_classifying()
-        return self.lost.representative(self.index(index))
-
-    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        self._after_classifying()
-        return self.lost.groups(pieces, types)
-
-    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        self._after_classifying()
-        return self.lost.typed(pieces, types)
-
-    def leader(self, index: int) -> int:
-        self._after_classifying()
-        return self.lost.leader(self.index(index))
-
-    def cycle(self, index: int) -> int:
-        self._after_classifying()
-        return self.lost.cycle(self.index(index))
-
-    def indirect_totals(self, index: int) -> Totals:
-        self._after_classifying()
-        return self.lost.indirect_totals(self.index(index))
 
     def referrers(self, index: int) -> list[int]:
         self._after_scanning()
