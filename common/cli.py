@@ -7,9 +7,7 @@ import atexit
 import errno
 import io
 import os
-import resource
 import shutil
-import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
@@ -24,6 +22,7 @@ from findleaks.escaping import visible
 from findleaks.quoting import shell_quoted
 from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import HANDLER, install
+from findleaks.startup import press_again, restore_process
 
 if TYPE_CHECKING:
     from findleaks.commands import Command, Invocation, Result
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 TROUBLE = 2
 INTERRUPTED = 130  # exit status after Ctrl-C; TROUBLE: after an error
 FRONT = ("init", "gdb", "lldb")  # words that are no commands in a debugger
-ENOUGH_FILES = 1024  # open files: a lower limit is raised to this one
 DEFAULT = "verdict"  # the command if none is named: `findleaks core`, `findleaks --pid 4711`
 
 FRONT_HELP = """
@@ -59,25 +57,12 @@ def run() -> NoReturn:
         os._exit(status)
 
 
-def restore_process() -> None:
-    """Undo what the parent process may have set: blocked signals, for which GDB waits forever;
-    SIGCHLD ignored, which hides how children ended; a low limit of open files, if the hard limit
-    allows more. Ignored SIGINT, SIGTERM and SIGHUP stay ignored: nohup sets them on purpose."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(ENOUGH_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command. Exit status 0, 1 (--fail-over, corruption), 2 (error), 130 (Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
     closed = _open_standard_streams()
     install()
-    sys.unraisablehook = _unraisable
+    sys.unraisablehook = press_again
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
@@ -104,20 +89,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         from findleaks.debugger_session import unexpected
 
         return _print_error(unexpected("findleaks", words, error))
-
-
-def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Press Ctrl-C again where Python dropped it, as in callbacks of weak references, which run
-    during imports, too: findleaks would go on, after a traceback."""
-    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(unraisable)
-        return
-    import _thread
-    import threading
-
-    again = threading.Timer(0.01, _thread.interrupt_main)  # not in this hook
-    again.daemon = True
-    again.start()
 
 
 def _open_standard_streams() -> bool:

@@ -29,6 +29,6 @@ def run(words: Sequence[str], descriptor: int, width: int, target: str) -> None:
             else:
                 out.write(f"\0{error}\n")
         gdb.execute("detach", to_string=True) if gdb.selected_inferior().pid else None
-    # GDB 13's `quit` inside of a Python command frees Python objects without the interpreter's lock:
-    # on a busy machine, where a timer's thread has not ended yet, that is a segmentation fault.
+    # GDB 13's `quit` inside a Python command frees Python objects without the interpreter's lock:
+    # if a timer's thread has not ended yet, as on a busy machine, that is a segmentation fault.
     os._exit(status)

@@ -42,7 +42,7 @@ def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
 
 
 def _is_pointer(first: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> bool:
-    """Whether the first word is a mapped address (common/kernel/readable_text.c has the same rule)."""
+    """Whether the first word is a mapped address (as common/kernel/readable_text.c)."""
     return len(first) == arch.word and 0 in first and is_mapped(int.from_bytes(first, arch.byteorder))
 
 

@@ -148,8 +148,8 @@ class _Request:
         self.error = ""
 
     def start(self) -> None:
-        """Start the thread, which closes the descriptor in the end. If none can be started, that is the
-        request's error."""
+        """Start the thread, which closes the descriptor in the end. If none can be started, that
+        is the request's error."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             start_new_thread(self._run, ())

@@ -1,6 +1,6 @@
 /* All functions that the library exports. kernel.h includes this file, so that the compiler checks
- * every definition against it. tests/fuzz/kernel.c calls what it declares, and a unit test compares
- * it with SIGNATURES in ../engine/kernel/library.py. Comments are where the functions are defined. */
+ * every definition against it. tests/fuzz/kernel.c calls what it declares; a unit test compares it
+ * with SIGNATURES in ../engine/kernel/library.py. Comments are where the functions are defined. */
 #ifndef FINDLEAKS_API_H
 #define FINDLEAKS_API_H
 

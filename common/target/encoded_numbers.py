@@ -1,4 +1,4 @@
-"""Decoders of DWARF's and processors' encodings of numbers: LEB128, two's complement, byte orders."""
+"""Decoders of DWARF's and processors' encodings: LEB128, two's complement, byte order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sleb128_bytes(value: int) -> bytes:
 
 
 def numbers(data: Union[bytes, bytearray, memoryview], size: int, byteorder: str) -> Union[memoryview, array[int]]:
-    """All whole numbers of `size` bytes, 4 or 8, in `data`; no copy in this machine's byte order."""
+    """All whole numbers of `size` bytes, 4 or 8; no copy in this machine's byte order."""
     whole = memoryview(data)[: len(data) // size * size]
     if byteorder == sys.byteorder:
         return whole.cast("Q") if size == 8 else whole.cast("I")

@@ -13,7 +13,7 @@ from sources import Source
 
 LAYERS = (
     ("bootstrap", "catalogue", "escaping", "libraries"),
-    ("formatting", "progress", "demangle", "quoting"),
+    ("formatting", "progress", "demangle", "quoting", "startup"),
     ("errors",),
     ("arg_types", "wildcards"),
     ("target",),

@@ -1,11 +1,11 @@
 """Layouts of glibc's malloc structures by release, newest first; offsets and sizes in bytes.
 
-The content of memory decides which row fits (locate.py, tcache.py), never the version number that a
-library states. `since` and `until` say which releases have a row: to report them, and for two rules
-that are no offsets, once the row is known (of 2.43, in locate.py and verify.py). From malloc/malloc.c and
-malloc/arena.c of the releases named. For x86-64, rows of 2.31, 2.36, 2.41 and 2.43 were compared
-with DWARF of Debian's packages; for 32 bits, those of 2.31 to 2.43 with i386's and arm's. Rows that
-end before 2.31 are read from the source only."""
+The content of memory decides which row fits (locate.py, tcache.py), never the version number
+that a library states. `since` and `until` name the releases that a row is of: for reports, and
+for two rules of 2.43 that are no offsets (locate.py, verify.py), once the row is known. From
+malloc/malloc.c and malloc/arena.c of the releases named. For x86-64, rows of 2.31, 2.36, 2.41 and
+2.43 were compared with DWARF of Debian's packages; for 32 bits, those of 2.31 to 2.43 with i386's
+and arm's. Rows that end before 2.31 are read from the source only."""
 
 from __future__ import annotations
 
