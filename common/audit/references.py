@@ -65,7 +65,7 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
 
 def is_live(session: Session, address: int) -> bool:
     """Whether a word can keep something alive: in a root or used block, not dead managed memory."""
-    if inside(session.dead, address) is not None:
+    if inside(session.no_references, address) is not None:
         return False
     blocks = session.directory.blocks
     index = blocks.find(address)

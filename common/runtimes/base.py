@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import NO_ROOT
 from findleaks.target.base import Range, Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.allocators.sites import Recording
+
+NO_OBJECT = NO_ROOT  # in ObjectTypes.types
 
 
 class Count(NamedTuple):
@@ -85,6 +88,13 @@ class Holders(NamedTuple):
     owning: int = 0
     pages: Sequence[Range] = ()
     owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
+
+
+class ObjectTypes(NamedTuple):
+    """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT."""
+
+    types: array[int]  # "I", by block
+    names: Sequence[str]
 
 
 class Objects(NamedTuple):
@@ -237,15 +247,20 @@ class Runtime:
         return None
 
     def links(self) -> Optional[bytearray]:
-        """For each block, where the runtime's links between objects end, in bytes into the block.
-        Only for runtimes whose objects each are a block: objects chained through two words seem to
-        hold one another. 0: no links; engine.terms.NO_POINTERS: an object without pointers, in
-        which only leftover data may look like one. None without such chains."""
+        """For each block, words that are no references in any graph: the two words before this many
+        bytes into the block, in which a runtime whose objects are blocks chains them, or keeps
+        addresses of blocks to know of them. 0: none; engine.terms.NO_POINTERS: an object without
+        pointers, in which only leftover data may look like one. None without such blocks."""
         return None
 
-    def records(self) -> Optional[bytearray]:
-        """In the form of `links`: blocks in which the runtime keeps addresses of others to know of
-        them, not to use them. These are no references in any graph. None without such blocks."""
+    def bookkeeping(self) -> Sequence[Range]:
+        """Other memory in which it keeps addresses of its objects to find them, not to use them:
+        heads of its lists of all objects, weak references. Not references in any graph; any
+        order."""
+        return []
+
+    def object_types(self) -> Optional[ObjectTypes]:
+        """The types of its objects, if each is an allocator's block; else None."""
         return None
 
     def describe(self, address: int) -> str:

@@ -18,7 +18,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED
 from findleaks.engine.terms import NO_POINTERS, State
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import Count, Holders, Part, Runtime, Site, Type, Variable
+from findleaks.runtimes.base import Count, Holders, ObjectTypes, Part, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.engine import NO_OBJECT, SUMS, ObjectTally, count_objects
 from findleaks.runtimes.cpython.types import HAVE_GC, SUBCLASSES, Types
@@ -141,9 +141,9 @@ class CPython(Runtime):
                 made[index] = NO_POINTERS if root == IGNORED else heads[number]
         return self._with_keys(made)
 
-    def records(self) -> Optional[bytearray]:
-        """See Runtime: the entries of tracemalloc's table, whose keys are the traced blocks."""
-        return self._with_keys(bytearray(len(self._directory.blocks))) if self.traced is not None else None
+    def object_types(self) -> Optional[ObjectTypes]:
+        """See Runtime: every live object, by its block."""
+        return ObjectTypes(self.tally.found, self._names)
 
     def _with_keys(self, made: bytearray) -> bytearray:
         if self.traced is not None:

@@ -13,15 +13,16 @@ from findleaks.allocators.in_flight import Inside, held, threads_inside
 from findleaks.block_types import Types
 from findleaks.engine import load as engines
 from findleaks.engine.contract import Engine, Graph
-from findleaks.engine.terms import Heuristic, Kind, Totals
+from findleaks.engine.terms import Heuristic
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
+from findleaks.graph.conventions import Learned
 from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import library_words, register_words, root_ranges, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
+from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.target.base import BEGINNING, Piece, Range, Target
-from findleaks.target.ranges import blanked, inside, intersection, nonzero_pieces, subtract
+from findleaks.target.ranges import blanked, merged, nonzero_pieces, subtract
 from findleaks.target.residency.presence import Presence
 from findleaks.target.tags import untagged
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from findleaks.debuginfo.members import Members
     from findleaks.debuginfo.sources import Sources
     from findleaks.engine.dominators import Dominators
-    from findleaks.runtimes.base import Runtime
+    from findleaks.runtimes.base import ObjectTypes, Runtime
 
 Result = TypeVar("Result")
 
@@ -68,14 +69,12 @@ class Session:
         self.wait: Callable[[float], None] = lambda seconds: time.sleep(seconds)  # between reads
         self.presence: Optional[Presence] = None  # once a command has asked: audit/residency.py
         self._results: dict[Hashable, object] = {}
-        self._graphs: dict[Heuristic, Graph] = {}
-        self._learned: dict[Heuristic, Learned] = {}
-        self._classified_graphs: list[Graph] = []  # graphs that are also marked
+        self.graphs = ReferenceGraphs(self)
 
     @cached_property
     def directory(self) -> Directory:
         """Every allocator and every block."""
-        with self._timed("walk"):
+        with self.timed("walk"):
             while True:
                 self.report_progress("finding the heaps", 0.0)
                 made = build(self.target, self.engine)
@@ -91,7 +90,7 @@ class Session:
         return cast(Result, self._results[key])
 
     @contextmanager
-    def _timed(self, work: str) -> Iterator[None]:
+    def timed(self, work: str) -> Iterator[None]:
         """Time `work`, less what was timed within it."""
         began, before = time.perf_counter(), self._timed_seconds
         yield
@@ -113,9 +112,7 @@ class Session:
             if isinstance(attribute, cached_property):
                 self.__dict__.pop(name, None)
         self._results.clear()
-        self._graphs.clear()
-        self._learned.clear()
-        self._classified_graphs.clear()
+        self.graphs = ReferenceGraphs(self)
 
     @cached_property
     def in_flight(self) -> dict[int, Inside]:
@@ -160,7 +157,7 @@ class Session:
     @cached_property
     def unread(self) -> Unread:
         """What threads have in registers and below their stack pointers but will not read again."""
-        with self._timed("unread"):
+        with self.timed("unread"):
             suspects = self.doubtful
             self.report_progress("reading what threads do next", 0.0)
             return unread(self.target, self.directory.blocks, suspects)
@@ -168,26 +165,16 @@ class Session:
     @cached_property
     def doubtful(self) -> Doubtful:
         """Words of which only code shows whether threads will read them again."""
-        with self._timed("doubtful"):
+        with self.timed("doubtful"):
             return doubtful(self.target, self.engine, self.directory.blocks)
 
     def register_words(self) -> list[int]:
         """Register words that are roots, and other root words that are not in memory."""
-        return register_words(self.target, self.unread, self._library_words)
+        return register_words(self.target, self.unread, self.library_words)
 
     @cached_property
-    def _library_words(self) -> list[int]:
+    def library_words(self) -> list[int]:
         return library_words(self.target)
-
-    @cached_property
-    def customary(self) -> tuple[Heuristic, list[int]]:
-        """Heuristics for interior pointers that allocators found always need (references to
-        Python's objects), and type addresses; see Allocator.heuristics."""
-        asked = [allocator.heuristics(self.heap_ranges()) for allocator in self.directory.allocators]
-        heuristics = Heuristic.NONE
-        for one, _ in asked:
-            heuristics |= one
-        return heuristics, sorted({address for _, types in asked for address in types})
 
     @cached_property
     def runtimes(self) -> Sequence[Runtime]:
@@ -197,11 +184,16 @@ class Session:
         return find(self.target, self.engine, self.directory)
 
     @cached_property
+    def object_types(self) -> Optional[ObjectTypes]:
+        """The types of managed objects that are allocators' blocks; None without such a runtime."""
+        return next((made for made in (runtime.object_types() for runtime in self.runtimes) if made is not None), None)
+
+    @cached_property
     def sites(self) -> Sites:
         """The allocation stacks that were recorded in the process, those of runtimes first."""
         from findleaks.allocators.sites import Sites  # few commands need it
 
-        with self._timed("sites"):
+        with self.timed("sites"):
             blocks = self.directory.blocks
             found = [one for runtime in self.runtimes for one in runtime.recordings()]
             return Sites([*found, *(one for allocator in self.directory.allocators for one in allocator.recordings(blocks))])
@@ -217,6 +209,12 @@ class Session:
         if self.runtimes:
             self.report_progress("reading managed heaps", 0.0)
         return sorted(part for runtime in self.runtimes for part in runtime.dead())
+
+    @cached_property
+    def no_references(self) -> Sequence[Range]:
+        """Memory whose words are references in no command, sorted and disjoint: `dead`, and what
+        runtimes keep to find their own objects. Words inside blocks: see Runtime.links."""
+        return merged([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
 
     @cached_property
     def types(self) -> Types:
@@ -245,39 +243,38 @@ class Session:
 
     def graph(self, heuristics: Heuristic = Heuristic.AUTO) -> Graph:
         """The reference graph of all blocks, marked and classified."""
-        made = self._graphs.pop(heuristics, None) or self._scanned(heuristics)
-        # The last key of the dictionary is the one of `latest`.
-        self._graphs[heuristics] = made
-        return self._classified(made)
+        return self.graphs.graph(heuristics)
 
     @property
     def latest(self) -> Graph:
         """The graph asked for last, with any heuristics: commands agree with what `find` showed."""
-        return self._classified(self.references)
+        return self.graphs.latest
 
     @property
     def references(self) -> Graph:
         """`latest`, but perhaps not marked and classified yet: for references and ownership."""
-        if not self._graphs:
-            self._graphs[Heuristic.AUTO] = self._scanned(Heuristic.AUTO)
-        return next(reversed(self._graphs.values()))
+        return self.graphs.references
 
     @property
     def learned(self) -> Learned:
         """The conventions for interior pointers that `latest` learned from the program."""
-        _ = self.latest
-        return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
+        return self.graphs.learned
+
+    def path(self, index: int) -> list[int]:
+        """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
+        see Graph.path."""
+        return self.graphs.path(index)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """Memory of these ranges, pointers without tags. Dead parts of managed heaps are zeros
-        unless `dead`. Long runs of zeros are left out unless `whole`. Ctrl-C is checked for."""
+        """Memory of these ranges, pointers without tags. `no_references` are zeros unless `dead`.
+        Long runs of zeros are left out unless `whole`. Ctrl-C is checked for."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
                 self.report_progress(phase, (done + piece.address - start) / total)
                 piece = untagged(piece) if self.target.tagged else piece
-                yield piece if dead else blanked(piece, self.dead)
+                yield piece if dead else blanked(piece, self.no_references)
             done += end - start
 
     @property
@@ -304,113 +301,6 @@ class Session:
         first session until the last."""
         self.target.close()
         self._drop_computed()
-
-    @property
-    def ownership(self) -> Graph:
-        """Graph of who holds what, not marked: `references`, or one without the links of a runtime
-        that chains its objects in lists of its own (CPython's collector)."""
-        return self._without_links or self.references
-
-    @cached_property
-    def _without_links(self) -> Optional[Graph]:
-        links = [made for made in (runtime.links() for runtime in self.runtimes) if made is not None]
-        return self._scanned(Heuristic.NONE, links[0]) if links else None
-
-    @cached_property
-    def _records(self) -> Optional[bytearray]:
-        return next((made for made in (runtime.records() for runtime in self.runtimes) if made is not None), None)
-
-    def _scanned(self, heuristics: Heuristic, links: Optional[bytearray] = None) -> Graph:
-        blocks, unread = self.directory.blocks, self.doubtful.all_dead or self.unread
-        with self._timed("scan"):
-            vtables = self.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
-            customary, types = self.customary
-            graph = self.engine.graph(blocks, heuristics | customary, vtables, types)
-            excluded = links if links is not None else self._records
-            if excluded is not None:
-                graph.exclude_links(excluded)
-            for piece in self.pieces(self.heap_ranges(), "reading the heaps"):
-                graph.scan_blocks(piece)
-            for piece in self.pieces(subtract(self.root_memory, unread.ranges()), "reading the roots"):
-                graph.scan_roots(piece)
-            graph.root_words([*register_words(self.target, unread, self._library_words), *self._thread_blocks(), *self.in_flight])
-            graph.settle()
-        return graph
-
-    def _with_doubtful(self, graph: Graph) -> Graph:
-        """`graph` with all roots: also those doubtful words that threads will read again."""
-        if self.doubtful.all_dead is not None:
-            for piece in self.pieces(intersection(self.roots, self.doubtful.all_dead.ranges()), "reading the roots"):
-                graph.scan_roots(piece)
-            graph.root_words(self.register_words())
-        return graph
-
-    def path(self, index: int) -> list[int]:
-        """A shortest chain of block indices from one a root refers to, [] if none reaches it; see
-        Graph.path. Where one exists in `ownership`, it is of that graph."""
-        return self._with_doubtful(self.ownership).path(index) or self._with_doubtful(self.latest).path(index)
-
-    def _classified(self, graph: Graph) -> Graph:
-        if graph in self._classified_graphs:
-            return graph
-        with self._timed("mark"):
-            graph = self._marked(graph)
-            while not graph.classify(self.budget):
-                self.report_progress("sorting the lost", 0.0)
-        self._classified_graphs.append(graph)
-        return graph
-
-    def _marked(self, graph: Graph) -> Graph:
-        """The marked graph; if a heuristic explains most interior pointers, a new one with that."""
-        self._mark(graph)
-        asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
-        if not asked & Heuristic.AUTO:
-            return graph
-        learned = self._learn_conventions(graph)
-        if learned.heuristics:
-            before = graph.totals(Kind.POSSIBLE)
-            graph = self._graphs[asked] = self._scanned(asked | learned.heuristics)
-            self._mark(graph)
-            again = self._learn_conventions(graph)
-            after = graph.totals(Kind.POSSIBLE)
-            held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
-            learned = again._replace(heuristics=learned.heuristics, held=held)
-        self._learned[asked] = learned
-        return graph
-
-    def _mark(self, graph: Graph) -> None:
-        while not graph.mark_starts(self.budget):
-            self.report_progress("following pointers", 0.0)
-        if not graph.holds(self.doubtful.words):
-            self._with_doubtful(graph)
-        while not graph.mark(self.budget):
-            self.report_progress("following pointers", 0.0)
-
-    def _learn_conventions(self, graph: Graph) -> Learned:
-        return learn_conventions(graph, self.directory.blocks, self.engine, self._heuristic_matcher, self.budget, self.report_progress)
-
-    @cached_property
-    def _heuristic_matcher(self) -> HeuristicMatcher:
-        """Tests which of memcheck's heuristics fit a block, by its contents."""
-        target = self.target
-        vtables = self.types.vtables()
-
-        def read(address: int, length: int) -> Optional[int]:
-            try:
-                return int.from_bytes(target.read(address, length), target.arch.byteorder)
-            except UnreadableMemory:
-                return None
-
-        return heuristic_matcher(target.arch.word, read, lambda value: inside(vtables, value) is not None)
-
-    def _thread_blocks(self) -> list[int]:
-        """Starts of the blocks that threads run on: stacks of coroutines, alternate signal stacks,
-        control blocks (musl's ld.so allocates the main thread's with malloc if it has much
-        thread-local storage). They are in use, but perhaps only an interior stack or thread pointer
-        refers to them."""
-        blocks = self.directory.blocks
-        found = (blocks.find(address) for thread in self.target.threads() for address in (thread.sp, thread.thread_pointer))
-        return [blocks.address(index) for index in found if index >= 0]
 
     def report_progress(self, phase: str, part: float) -> None:
         """Report progress (part 0: unknown). Raises Interrupted if the user asked to stop."""

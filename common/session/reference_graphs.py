@@ -1,0 +1,186 @@
+"""ReferenceGraphs: the reference graphs of a session, scanned, marked and classified on demand."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import NO_POINTERS, Heuristic, Kind, Totals
+from findleaks.errors import UnreadableMemory
+from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
+from findleaks.graph.roots import register_words
+from findleaks.target.ranges import inside, intersection, subtract
+
+if TYPE_CHECKING:
+    from findleaks.session import Session
+
+
+class ReferenceGraphs:
+    """The graphs that were made of one moment of a process, by the heuristics asked for.
+
+    Every command uses the same references: what a runtime keeps to find its own objects (the lists
+    of CPython's collector, tracemalloc's table) is in none of these graphs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._graphs: dict[Heuristic, Graph] = {}  # the last key is the one of `latest`
+        self._learned: dict[Heuristic, Learned] = {}
+        self._classified: list[Graph] = []  # graphs that are also marked
+
+    def graph(self, heuristics: Heuristic) -> Graph:
+        """The reference graph of all blocks, marked and classified."""
+        made = self._graphs.pop(heuristics, None) or self._scan(heuristics)
+        self._graphs[heuristics] = made
+        return self._classify(made)
+
+    @property
+    def latest(self) -> Graph:
+        """The graph asked for last, marked and classified."""
+        return self._classify(self.references)
+
+    @property
+    def references(self) -> Graph:
+        """The graph asked for last, perhaps not marked and classified yet."""
+        if not self._graphs:
+            self._graphs[Heuristic.AUTO] = self._scan(Heuristic.AUTO)
+        return next(reversed(self._graphs.values()))
+
+    @property
+    def learned(self) -> Learned:
+        """The conventions for interior pointers that `latest` learned from the program."""
+        _ = self.latest
+        return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
+
+    def path(self, index: int) -> list[int]:
+        """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
+        see Graph.path."""
+        return self._add_doubtful(self.latest).path(index)
+
+    # -- scanning
+
+    def _scan(self, heuristics: Heuristic) -> Graph:
+        """A graph with all references, not marked. Words of threads that may be dead are left out
+        where `_mark` can add them."""
+        session = self._session
+        unread = session.doubtful.all_dead or session.unread
+        with session.timed("scan"):
+            vtables = session.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
+            customary, types = self._customary
+            graph = session.engine.graph(session.directory.blocks, heuristics | customary, vtables, types)
+            if self._no_references is not None:
+                graph.exclude_links(self._no_references)
+            for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
+                graph.scan_blocks(piece)
+            for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):
+                graph.scan_roots(piece)
+            graph.root_words([*register_words(session.target, unread, session.library_words), *self._thread_blocks(), *session.in_flight])
+            graph.settle()
+        return graph
+
+    @cached_property
+    def _customary(self) -> tuple[Heuristic, list[int]]:
+        """Heuristics for interior pointers that the allocators always need (references to Python's
+        objects), and type addresses; see Allocator.heuristics."""
+        session = self._session
+        asked = [allocator.heuristics(session.heap_ranges()) for allocator in session.directory.allocators]
+        heuristics = Heuristic.NONE
+        for one, _ in asked:
+            heuristics |= one
+        return heuristics, sorted({address for _, types in asked for address in types})
+
+    @cached_property
+    def _no_references(self) -> Optional[bytearray]:
+        """By block, words that are no references because a runtime keeps them for itself; see
+        Runtime.links. None if there are none."""
+        made = [links for links in (runtime.links() for runtime in self._session.runtimes) if links is not None]
+        if len(made) < 2:
+            return made[0] if made else None
+        # Two runtimes in one process.
+        return bytearray(map(_stricter, *made[:2]))
+
+    def _thread_blocks(self) -> list[int]:
+        """Starts of the blocks that threads run on: stacks of coroutines, alternate signal stacks,
+        control blocks. They are in use, but perhaps only an interior stack or thread pointer refers
+        to them. (musl's ld.so allocates the main thread's control block with malloc if it has much
+        thread-local storage.)"""
+        blocks = self._session.directory.blocks
+        threads = self._session.target.threads()
+        found = (blocks.find(address) for thread in threads for address in (thread.sp, thread.thread_pointer))
+        return [blocks.address(index) for index in found if index >= 0]
+
+    # -- marking
+
+    def _classify(self, graph: Graph) -> Graph:
+        """The graph, marked and classified; a new one if marking found that it needs other
+        heuristics."""
+        session = self._session
+        if graph in self._classified:
+            return graph
+        with session.timed("mark"):
+            graph = self._mark_by_conventions(graph)
+            while not graph.classify(session.budget):
+                session.report_progress("sorting the lost", 0.0)
+        self._classified.append(graph)
+        return graph
+
+    def _mark_by_conventions(self, graph: Graph) -> Graph:
+        """The marked graph; if a heuristic explains most interior pointers, a new one with that."""
+        self._mark(graph)
+        asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
+        if not asked & Heuristic.AUTO:
+            return graph
+        learned = self._learn_conventions(graph)
+        if learned.heuristics:
+            before = graph.totals(Kind.POSSIBLE)
+            graph = self._graphs[asked] = self._scan(asked | learned.heuristics)
+            self._mark(graph)
+            again = self._learn_conventions(graph)
+            after = graph.totals(Kind.POSSIBLE)
+            held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
+            learned = again._replace(heuristics=learned.heuristics, held=held)
+        self._learned[asked] = learned
+        return graph
+
+    def _mark(self, graph: Graph) -> None:
+        session = self._session
+        while not graph.mark_starts(session.budget):
+            session.report_progress("following pointers", 0.0)
+        if not graph.holds(session.doubtful.words):
+            self._add_doubtful(graph)
+        while not graph.mark(session.budget):
+            session.report_progress("following pointers", 0.0)
+
+    def _add_doubtful(self, graph: Graph) -> Graph:
+        """`graph` with all roots: also those doubtful words that threads will read again."""
+        session = self._session
+        if session.doubtful.all_dead is not None:
+            for piece in session.pieces(intersection(session.roots, session.doubtful.all_dead.ranges()), "reading the roots"):
+                graph.scan_roots(piece)
+            graph.root_words(session.register_words())
+        return graph
+
+    def _learn_conventions(self, graph: Graph) -> Learned:
+        session = self._session
+        return learn_conventions(
+            graph, session.directory.blocks, session.engine, self._heuristic_matcher, session.budget, session.report_progress
+        )
+
+    @cached_property
+    def _heuristic_matcher(self) -> HeuristicMatcher:
+        """Tests which of memcheck's heuristics fit a block, by its contents."""
+        target = self._session.target
+        vtables = self._session.types.vtables()
+
+        def read(address: int, length: int) -> Optional[int]:
+            try:
+                return int.from_bytes(target.read(address, length), target.arch.byteorder)
+            except UnreadableMemory:
+                return None
+
+        return heuristic_matcher(target.arch.word, read, lambda value: inside(vtables, value) is not None)
+
+
+def _stricter(first: int, second: int) -> int:
+    """Of two exclusions of one block's words, the one of NO_POINTERS, else the one that is set."""
+    return max(first, second) if NO_POINTERS in (first, second) or not min(first, second) else first
