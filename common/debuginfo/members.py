@@ -51,6 +51,18 @@ class Type:
         """The type that a pointer or reference points to; None for other types."""
         return _type_of(self.file, self.die) if self.die.tag in _POINTERS else None
 
+    def member_names(self) -> set[str]:
+        """Names of a structure's members, and of its direct bases' members."""
+        found: set[str] = set()
+        for child in self.file.children(self.die):
+            if child.tag == "DW_TAG_member":
+                found.add(text(child, "DW_AT_name"))
+            elif child.tag == "DW_TAG_inheritance":
+                base = _type_of(self.file, child)
+                below = self.file.children(base.die) if base is not None else []
+                found.update(text(one, "DW_AT_name") for one in below if one.tag == "DW_TAG_member")
+        return found
+
     def element(self) -> Optional[Type]:
         """The first type argument of a template: a std::vector's elements. None without one."""
         arguments = (child for child in self.file.children(self.die) if child.tag == "DW_TAG_template_type_param")
