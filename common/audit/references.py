@@ -40,7 +40,7 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
             at = address - piece.address
             value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
             live = is_live(session, address)
-            yield Reference(address, value, live, why="" if live else session.unread.what(address))
+            yield Reference(address, value, live, why="" if live else _why_dead(session, address))
 
 
 def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
@@ -63,9 +63,14 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
             yield Reference(address, int.from_bytes(piece.data[at : at + word], order), True)
 
 
+def _why_dead(session: Session, address: int) -> str:
+    """Why a word keeps nothing alive; "" if its place says it."""
+    return "a slot beyond its container's length" if inside(session.stale_slots, address) is not None else session.unread.what(address)
+
+
 def is_live(session: Session, address: int) -> bool:
     """Whether a word can keep something alive: in a root or used block, not dead managed memory."""
-    if inside(session.no_references, address) is not None:
+    if inside(session.no_references, address) is not None or inside(session.stale_slots, address) is not None:
         return False
     blocks = session.directory.blocks
     index = blocks.find(address)

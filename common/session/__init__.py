@@ -223,10 +223,8 @@ class Session:
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            self.report_progress("finding containers", 0.0)
-            return find_stale_slots(
-                self.target, self.engine, self.directory.blocks, lambda: self.report_progress("finding containers", 0.0)
-            )
+            blocks, roots = self.directory.blocks, self.root_memory
+            return find_stale_slots(self.target, self.engine, blocks, roots, lambda: self.report_progress("finding containers", 0.0))
 
     @cached_property
     def types(self) -> Types:

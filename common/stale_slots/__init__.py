@@ -9,19 +9,45 @@ by mistake would report a block in use as leaked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
+from findleaks.allocators.bulk import pointing
 from findleaks.debuginfo.members import Members
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.stale_slots import rust_channels, vectors
-from findleaks.stale_slots.heap_memory import HeapMemory
+from findleaks.stale_slots import rust_btrees, rust_channels, vectors
+from findleaks.stale_slots.heap_memory import HeapMemory, Words
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merged, nonzero_pieces
+
+MAX_RANGE = 1 << 22  # bytes of a range of root memory that are searched for heads of containers
+MAX_BYTES = 1 << 25  # of all
+MAX_POINTERS = 100_000  # pointers in it that are examined
 
 
-def find_stale_slots(target: Target, engine: Engine, blocks: Blocks, poll: Callable[[], None]) -> list[Range]:
-    """The stale slots, sorted and disjoint. `poll` raises Interrupted if the user asked to stop.
-    Debug information is read only where a variable looks like a vector with stale pointers."""
+def find_stale_slots(target: Target, engine: Engine, blocks: Blocks, roots: Sequence[Range], poll: Callable[[], None]) -> list[Range]:
+    """The stale slots, sorted and disjoint. Heads of vectors and of Rust's BTreeMaps are looked for
+    in root memory, `roots`; channels everywhere. `poll` raises Interrupted if the user asked to
+    stop. Debug information is read only where a variable looks like a vector with stale slots."""
+    if not len(blocks):
+        return []
     memory, members = HeapMemory(target, engine, blocks, poll), Members(target)
-    found = [*rust_channels.stale_slots(memory), *vectors.stale_slots(memory, members.variable)]
-    return merged(Range(start + -start % memory.size, end) for start, end in found)
+    found = list(rust_channels.stale_slots(memory))
+    for words in _root_words(memory, roots):
+        found += vectors.stale_slots(memory, words, members.variable)
+        found += rust_btrees.stale_slots(memory, words)
+    size = memory.size
+    return merged(Range(start + -start % size, end) for start, end in found)
+
+
+def _root_words(memory: HeapMemory, roots: Sequence[Range]) -> Iterator[Words]:
+    """The words of root memory that point into the heaps, a piece at a time."""
+    left, pointers = MAX_BYTES, MAX_POINTERS
+    for start, end in roots:
+        for piece in nonzero_pieces(memory.target, start, min(end, start + MAX_RANGE, start + left)):
+            memory.poll()
+            left -= len(piece.data)
+            words = Words(piece, *pointing(memory.engine, piece, memory.low, memory.high))
+            pointers -= len(words.addresses)
+            if pointers < 0:
+                return
+            yield words

@@ -2,8 +2,9 @@
 
 Sources: std 1.95 library/std/src/sync/mpmc/list.rs, array.rs and utils.rs (std has these since
 1.67); crossbeam-channel 0.5 src/flavors/list.rs and array.rs are their origin. A channel is a block
-of its own (counter.rs), aligned to 128 bytes, as head and tail are on lines of 128 bytes each (CachePadded
-on x86-64, AArch64 and PowerPC64). Fields that rustc may reorder are found by their contents.
+of its own (counter.rs). Head and tail are padded to 128 bytes each (CachePadded on x86-64, AArch64
+and PowerPC64), to which the block is aligned. Fields that rustc may reorder are found by their
+contents.
 
 A channel is recognised only if the state or stamp of every slot that is looked at is the one that
 head and tail imply. One that a thread is about to change is not."""
