@@ -10,14 +10,17 @@ by mistake would report a block in use as leaked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.bulk import pointing
-from findleaks.debuginfo.members import Members
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.stale_slots import rust_btrees, rust_channels, vectors
 from findleaks.stale_slots.heap_memory import HeapMemory, Words
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces
+
+if TYPE_CHECKING:
+    from findleaks.debuginfo.members import Members, Type
 
 MAX_RANGE = 1 << 22  # bytes of a range of root memory that are searched for heads of containers
 MAX_BYTES = 1 << 25  # of all
@@ -30,13 +33,28 @@ def find_stale_slots(target: Target, engine: Engine, blocks: Blocks, roots: Sequ
     stop. Debug information is read only where a variable looks like a vector with stale slots."""
     if not len(blocks):
         return []
-    memory, members = HeapMemory(target, engine, blocks, poll), Members(target)
+    memory, types = HeapMemory(target, engine, blocks, poll), VariableTypes(target)
     found = list(rust_channels.stale_slots(memory))
     for words in _root_words(memory, roots):
-        found += vectors.stale_slots(memory, words, members.variable)
+        found += vectors.stale_slots(memory, words, types)
         found += rust_btrees.stale_slots(memory, words)
     size = memory.size
     return merged(Range(start + -start % size, end) for start, end in found)
+
+
+class VariableTypes:
+    """The type of the variable that begins at an address, from debug information on first use."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._members: Optional[Members] = None
+
+    def __call__(self, address: int) -> Optional[Type]:
+        if self._members is None:
+            from findleaks.debuginfo.members import Members
+
+            self._members = Members(self._target)
+        return self._members.variable(address)
 
 
 def _root_words(memory: HeapMemory, roots: Sequence[Range]) -> Iterator[Words]:

@@ -8,18 +8,18 @@ vector with pointers to blocks behind its end."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from findleaks.debuginfo.members import Type
 from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, Words
 from findleaks.target.base import Range
 
 MAX_ASKED = 1_000  # variables of a piece of memory whose types are looked up
 
-TypeAt = Callable[[int], Optional[Type]]
+if TYPE_CHECKING:
+    from findleaks.debuginfo.members import Type
 
 
-def stale_slots(memory: HeapMemory, words: Words, type_of: TypeAt) -> Iterator[Range]:
+def stale_slots(memory: HeapMemory, words: Words, type_of: Callable[[int], Optional[Type]]) -> Iterator[Range]:
     """Bytes behind the ends of vectors with heads among these words of variables. `type_of` gives
     the type of the variable that begins at an address."""
     for _, (head, stale) in zip(range(MAX_ASKED), _suspects(memory, words)):
@@ -45,7 +45,7 @@ def _has_pointers(memory: HeapMemory, where: Range) -> bool:
     return any(memory.engine.search(piece, memory.low, memory.high) for piece in memory.target.pieces(*where))
 
 
-def _is_vector(memory: HeapMemory, head: int, type_of: TypeAt) -> bool:
+def _is_vector(memory: HeapMemory, head: int, type_of: Callable[[int], Optional[Type]]) -> bool:
     """Whether debug information has a std::vector at this address."""
     symbol = memory.target.symbolize(head)
     if symbol is None or not symbol.address <= head < symbol.address + max(symbol.size, 1):
