@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, Optional
 
 from findleaks.audit.containers import Container
@@ -28,13 +29,18 @@ class Origin(NamedTuple):
         return (f"{self.name}{many}{printable(path)}" if path or whole else f"{self.name}+{offset:#x}"), below
 
 
+NEXT = re.compile(r"next|link|chain|hh|succ|sibling|fwd|forward|nxt", re.IGNORECASE)
+"""Names of members that link the nodes of a hash table's chain."""
+PADDING = 24  # bytes by which a block is larger than an array of structures, at most; or an eighth
+
+
 def agreed(found: Container, type_: Optional[Type], place: Optional[Place]) -> Optional[Container]:
-    """A container recognised by its structure, corrected by the type of its head. None if that is a
-    pointer to a single structure, which only looks like an array or table. `place`: what the head's
-    first word points to.
+    """A container recognised by its structure, corrected by the type of its head. None if the type
+    contradicts it. `place`: what the head's first word points to.
 
     "std::map or set" becomes std::map where debug information says so. Three pointers in a
-    program's own structure are no std::vector, though used as one."""
+    program's own structure are no std::vector, though used as one. A pointer to structures does not
+    lead to an array of pointers or a hash table, though each structure may begin with a pointer."""
     if type_ is None:
         return found
     kind = type_.name.split("<")[0]
@@ -42,9 +48,40 @@ def agreed(found: Container, type_: Optional[Type], place: Optional[Place]) -> O
         found.what = f"std::{kind}"
     pointee = type_.pointee()
     if pointee is None:
-        return found
+        return _counted_elements(found, type_) if kind == "vector" and found.bytes else found
     if found.what.startswith("std::vector"):
         found.what = found.what[len("std::") :]
-    whole = found.what in ("array of pointers", "hash table") and place is not None and place.start in found.tables
-    single = pointee.is_structure and place is not None and type_.size < pointee.size <= place.size < 2 * pointee.size
-    return None if whole and single else found
+    if found.what not in ("array of pointers", "hash table"):
+        return found
+    if place is not None and place.start in found.tables and pointee.is_structure and pointee.size > type_.size:
+        return _array_of(found, pointee, place) if pointee.size <= place.size else found
+    node = pointee.pointee() if found.tables else pointee
+    if found.what == "hash table" and node is not None and node.is_structure and not _is_link(node, found.link):
+        found.what, found.unit, found.length = "array of pointers", "pointers", found.heads
+        del found.nodes[:]
+    return found
+
+
+def _counted_elements(found: Container, vector: Type) -> Container:
+    """A std::vector with its elements counted, where these are structures."""
+    element = vector.element()
+    if found.unit != "vectors" and element is not None and element.is_structure and element.size and found.bytes % element.size == 0:
+        name = "std::string" if element.name.startswith("basic_string<char,") else printable(element.name)
+        found.what, found.unit = f"std::vector of {name}", "elements"
+        found.length = found.bytes // element.size
+    return found
+
+
+def _array_of(found: Container, element: Type, place: Place) -> Optional[Container]:
+    """An array of structures that fills its block; None for a single one, or another content."""
+    count, rest = divmod(place.size, element.size)
+    if count < 2 or rest > max(PADDING, place.size // 8) or not element.name:
+        return None
+    return Container(f"array of {printable(element.name)}", found.start, found.end, count, "elements", tables=found.tables)
+
+
+def _is_link(node: Type, offset: int) -> bool:
+    """Whether the member at `offset` may link a chain, by its name; true if it has none."""
+    path, below = node.at(offset)
+    name = path.rsplit(".", 1)[-1]
+    return not name or below is None or NEXT.search(name) is not None

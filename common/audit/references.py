@@ -40,7 +40,7 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
             at = address - piece.address
             value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
             live = is_live(session, address, value)
-            yield Reference(address, value, live, why="" if live else session.unread.what(address))
+            yield Reference(address, value, live, why="" if live else _why_dead(session, address))
 
 
 def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
@@ -63,10 +63,16 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
             yield Reference(address, int.from_bytes(piece.data[at : at + word], order), True)
 
 
+def _why_dead(session: Session, address: int) -> str:
+    """Why a word keeps nothing alive; "" if its place says it."""
+    return "a slot beyond its container's length" if inside(session.stale_slots, address) is not None else session.unread.what(address)
+
+
 def is_live(session: Session, address: int, value: int) -> bool:
     """Whether the word at `address` is a reference: in a root or a block in use, not in a dead part
-    of a managed heap, and not kept by a runtime for its own use."""
-    if inside(session.no_references, address) is not None:
+    of a managed heap or a slot beyond its container's length, and not kept by a runtime for its own
+    use."""
+    if inside(session.no_references, address) is not None or inside(session.stale_slots, address) is not None:
         return False
     blocks = session.directory.blocks
     index = blocks.find(address)

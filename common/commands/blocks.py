@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from findleaks.arg_types import count_word, one_of, size_range
+from findleaks.arg_types import SizeRange, count_word, one_of, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.commands import SCHEMA, Invocation, command
 from findleaks.commands.blocks_rows import BlockRows, Filters
@@ -17,7 +17,7 @@ from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
 from findleaks.formatting import blocks as blocks_of
-from findleaks.formatting import counted, number, size, table
+from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.session import Session
 
 KINDS: dict[str, set[int]] = {kind.name.lower(): {kind} for kind in Kind if kind}
@@ -103,6 +103,8 @@ class Listing:
             yield ""
         more = f", {number(count - len(rows))} not shown (--limit 0)" if count > len(rows) else ""
         yield f"  {blocks_of(count)}, {size(held)}{more}"
+        if not count and self.filters.sizes is not None:
+            yield from wrapped(_requested(self.session, self.filters.sizes), width)
         if rows:
             yield from invocation.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
         yield from written_lines(self.written, width)
@@ -130,6 +132,15 @@ def allocator_named(session: Session, name: str | None) -> str | None:
     if name is not None and name not in found:
         raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(found) or 'none'}")
     return name
+
+
+def _requested(session: Session, sizes: SizeRange) -> str:
+    """A sentence on the usable size that blocks have which were requested with this size."""
+    directory = session.directory
+    classes = (row.size for one in directory.allocators for row in one.caches(directory.blocks) if row.in_use)
+    usable = min((one for one in classes if one >= sizes.low), default=0)
+    about = "Sizes are usable ones, which are at least those that the program requested"
+    return f"  {about}: blocks requested with {sizes.low} bytes have {usable} (--size {usable})." if usable else f"  {about}."
 
 
 def _site(session: Session, number: int | None) -> int:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import partial
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from findleaks.arg_types import SizeRange, seconds_word, size_range, size_word
 from findleaks.audit.holders import holders
@@ -25,16 +25,21 @@ from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost
 from findleaks.target.live import LiveTarget
+from findleaks.tracking.merging import Entry, merge_stacks
 from findleaks.tracking.record_table import MOST_BYTES, Sampling
 from findleaks.tracking.sites import Recorded, Site, name_holders, read_records, sites
 from findleaks.tracking.tracker import Span, Tracker
+from findleaks.tracking.unseen import Reason, reasons
 
+TALLIES = ("allocated", "freed", "held", "possible", "lost")
 EXAMPLES = 3  # lost blocks whose addresses are printed
 SLACK = 16  # bytes by which a block may be larger than was asked for, at least; or a quarter of it
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", metavar="A-B", default="", help="only blocks of this size, as `find` and `caches` say it: 48, 16-64, 1k-")
+    parser.add_argument(
+        "--size", metavar="A-B", default="", help="only blocks of this size, requested or usable (as `find` shows it): 48, 16-64, 1k-"
+    )
     parser.add_argument("--sample", metavar="BYTES", default="", help="record one in so many bytes, at random; figures are estimates (≈)")
     parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
     parser.add_argument("--until-full", action="store_true", help="end when no more blocks can be recorded")
@@ -73,9 +78,12 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
             holding = [site for site in found if site.blocks]
             if holding:
                 name_holders(moment, holding, holders(moment))
+            modules = {hook.module for hook in tracker.hooks}
+            why = [] if found else reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules)
             moment.done()
             tracker.remove()
-            result = _result(moment, args, found, recorded, span, [*notes, *tracker.notes, *tracker.names.warnings], host.pid)
+            all_notes = [*notes, *tracker.notes, *tracker.names.warnings]
+            result = _result(moment, args, Found(found, merge_stacks(found), why), recorded, span, all_notes, host.pid)
             if form:
                 from findleaks.commands.track_file import write
 
@@ -88,7 +96,7 @@ def _of(span: Span) -> str:
 
 
 def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
-    """Which blocks to record. Sizes are usable ones, which are at least what is asked for."""
+    """Which blocks to record. Sizes may be usable ones, which are at least those requested."""
     mean = size_word(sample) if sample else 0
     if sample and not 1 <= mean <= 1 << 30:
         raise UsageError(f"--sample {sample}: write 1 to 1G")
@@ -128,23 +136,32 @@ def _moment(session: Session, host: InjectionHost) -> Session:
     return reopen()
 
 
-def _result(
-    moment: Session, args: argparse.Namespace, found: list[Site], recorded: Recorded, span: Span, notes: list[str], pid: int
-) -> Plain:
+class Found(NamedTuple):
+    """Stacks, also merged to entries; without any, the reasons."""
+
+    sites: list[Site]
+    entries: list[Entry]
+    reasons: list[Reason]
+
+
+def _result(moment: Session, args: argparse.Namespace, found: Found, recorded: Recorded, span: Span, notes: list[str], pid: int) -> Plain:
     estimated = any(record.mean for record in recorded.records)
+    numbers = {id(site): number for number, entry in enumerate(found.entries, 1) for site in entry.sites}
     body = {
         "pid": pid,
         "seconds": round(span.seconds, 3),
         "end": span.outcome.why,
-        "recorded": len(recorded.records),
+        "recorded": sum(site.records for site in found.sites),
         "not_recorded": recorded.missed,
         "estimated": estimated,
-        "totals": {name: _total(found, name) for name in ("allocated", "freed", "held", "possible", "lost")},
-        "stacks": [_json(site) for site in first(found, args.limit)],
+        "totals": {name: _total(found.sites, name) for name in TALLIES},
+        "entries": [_entry_json(entry) for entry in first(found.entries, args.limit)],
+        "stacks": [{"entry": numbers[id(site)], **_json(site)} for site in first(found.sites, args.limit)],
+        "reasons": [reason.json() for reason in found.reasons],
     }
     if recorded.missed:
         notes.append(f"{number(recorded.missed)} further blocks were not recorded, as the table was full: --size or --sample records fewer")
-    write = partial(folded, found) if args.folded else partial(text, found, body, args)
+    write = partial(folded, found.sites) if args.folded else partial(text, found.entries, found.reasons, body, args)
     return Plain(moment, "track", body, write, further=[printable(note, 600) for note in notes])
 
 
@@ -153,11 +170,22 @@ def _total(found: list[Site], name: str) -> dict[str, int]:
     return {"blocks": round(sum(one.blocks for one in tallies)), "bytes": round(sum(one.bytes for one in tallies))}
 
 
+def _entry_json(entry: Entry) -> dict[str, object]:
+    """An entry's sums; `function` allocates, and `frames` are those that all of its stacks have."""
+    return {
+        "function": entry.key.function or None if entry.key is not None else None,
+        "module": entry.key.module or None if entry.key is not None else None,
+        "stacks": len(entry.sites),
+        "frames": [frame_json(frame) for frame in entry.frames],
+        **{name: getattr(entry.total, name).json() for name in TALLIES},
+    }
+
+
 def _json(site: Site) -> dict[str, object]:
     return {
         "frames": [frame_json(frame) for frame in site.frames],
         "complete": not site.end,
-        **{name: getattr(site, name).json() for name in ("allocated", "freed", "held", "possible", "lost")},
+        **{name: getattr(site, name).json() for name in TALLIES},
         "holders": [{"name": label, "blocks": count} for label, count in site.holders],
         "examples": [hex(address) for address in site.examples[:EXAMPLES]],
     }

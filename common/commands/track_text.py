@@ -9,44 +9,95 @@ from typing import Any
 from findleaks.commands import Invocation
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.stacks import line
-from findleaks.formatting import counted, number, printable, size
-from findleaks.tracking.sites import Site, Tally
+from findleaks.formatting import counted, hanging, number, printable, size, wrapped
+from findleaks.tracking.merging import Entry, Variant
+from findleaks.tracking.sites import Site, Tally, add_tallies
+from findleaks.tracking.unseen import Reason
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
-STACKS = 10  # stacks printed as text without --limit
+STACKS = 10  # entries printed as text without --limit
+VARIANTS = 5  # variants of an entry that are printed
+FATES = ("lost", "held", "freed")
 
 
-def text(found: Sequence[Site], body: Mapping[str, Any], args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
-    """Stacks, the one that most is lost of first; then the summary."""
-    about = "≈ " if body["estimated"] else ""
+def text(
+    found: Sequence[Entry], why: Sequence[Reason], body: Mapping[str, Any], args: argparse.Namespace, width: int, invocation: Invocation
+) -> Iterator[str]:
+    """Entries, the one with the most lost bytes first; then the summary."""
+    about = "≈ " if body["estimated"] and found else ""
     shown = first(found, in_text(args.limit, STACKS))
-    for site in shown:
-        yield from _site(site, about, args.frames, width)
+    for entry in shown:
+        yield from _entry(entry, about, args.frames, width)
         yield ""
     if len(shown) < len(found):
-        yield f"  {counted(len(found) - len(shown), 'more stack')} (--limit 0)"
+        yield f"  {counted(sum(len(entry.sites) for entry in found[len(shown) :]), 'more stack')} (--limit 0)"
         yield ""
-    totals = {name: Tally(**tally) for name, tally in body["totals"].items()}
-    parts = ", ".join(f"{_amount(totals[name], about)} {name}" for name in ("lost", "held", "freed"))
-    yield f"{_amount(totals['allocated'], about)} allocated in {body['seconds']:.1f} s by {counted(len(found), 'stack')}: {parts}"
-    runs = f"{body['pid']} runs on" if invocation.target else "the process is stopped, as before"
-    yield f"  {counted(body['recorded'], 'block')} recorded; {runs}."
-    example = next((address for site in found for address in site.examples), None)
+    if found:
+        yield from _summary(found, body, about)
+    else:
+        yield from _nothing(why, body, args, width)
+    yield f"  {counted(body['recorded'], 'block')} recorded; {_afterwards(why, body, invocation)}."
+    example = next((address for entry in found for address in entry.total.examples), None)
     if example is not None:
         yield from invocation.next(width, f"whatis {example:#x}", f"path {example:#x}")
 
 
-def _site(site: Site, about: str, most: int, width: int) -> Iterator[str]:
-    fates = [(site.lost, "lost"), (site.held, "held"), (site.freed, "freed")]
-    yield "  " + ", ".join(f"{_amount(tally, about)} {word}" for tally, word in fates if tally.blocks)
+def _summary(found: Sequence[Entry], body: Mapping[str, Any], about: str) -> Iterator[str]:
+    totals = {name: Tally(**tally) for name, tally in body["totals"].items()}
+    parts = ", ".join(f"{_amount(totals[name], about)} {name}" for name in FATES)
+    stacks = counted(sum(len(entry.sites) for entry in found), "stack")
+    yield f"{_amount(totals['allocated'], about)} allocated in {body['seconds']:.1f} s by {stacks}: {parts}"
+    if not round(totals["lost"].blocks) and not round(totals["held"].blocks):
+        yield "  All of them have been freed again."
+
+
+def _nothing(why: Sequence[Reason], body: Mapping[str, Any], args: argparse.Namespace, width: int) -> Iterator[str]:
+    of = f" of {args.size} bytes (requested or usable)" if args.size else ""
+    yield from wrapped(f"No block{printable(of)} was allocated in {body['seconds']:.1f} s.", width)
+    for reason in why:
+        yield from hanging("  - ", f"{reason.text}.", width)
+
+
+def _afterwards(why: Sequence[Reason], body: Mapping[str, Any], invocation: Invocation) -> str:
+    if not invocation.target:
+        return "the process is stopped, as before"
+    return f"{body['pid']} is stopped, as before" if any(one.what == "stopped" for one in why) else f"{body['pid']} runs on"
+
+
+def _entry(entry: Entry, about: str, most: int, width: int) -> Iterator[str]:
+    site = entry.total
+    fates = ", ".join(_fates(site, about))
+    if len(entry.sites) > 1 and entry.key is not None:
+        label = without_parameters(entry.key.function) or entry.key.label()
+        fates = f"{printable(label, 200)}: {fates}, by {counted(len(entry.sites), 'stack')}"
+    yield f"  {fates}"
     for label, count in site.holders:
         yield f"    held by {printable(label, width - 16)}: {counted(count, 'recorded block')}"
-    frames = first(site.frames, most)
+    frames = first(entry.frames, most)
     yield from (f"      {line(frame, width - 6)}" for frame in frames)
-    if len(frames) < len(site.frames):
-        yield f"      … {number(len(site.frames) - len(frames))} more (--frames 0)"
+    if len(frames) < len(entry.frames):
+        yield f"      … {number(len(entry.frames) - len(frames))} more (--frames 0)"
     if site.end:
         yield f"      (not whole: {site.end})"
+    yield from _variants(entry.variants, about, width)
+
+
+def _variants(variants: Sequence[Variant], about: str, width: int) -> Iterator[str]:
+    for variant in variants[:VARIANTS]:
+        labels = [printable(without_parameters(frame._replace(offset=0).label()), 100) for frame in variant.frames]
+        callers = " ← ".join(labels) or "(the stack ends there)"
+        stacks = f" ({counted(variant.stacks, 'stack')})" if variant.stacks > 1 else ""
+        yield f"      ← {', '.join(_fates(variant.total, about))}: {callers}{stacks}"[:width]
+    rest = variants[VARIANTS:]
+    if rest:
+        total = Site()
+        for variant in rest:
+            add_tallies(total, variant.total)
+        yield f"      ← {', '.join(_fates(total, about))}: {counted(len(rest), 'more variant')} (--json)"
+
+
+def _fates(site: Site, about: str) -> list[str]:
+    return [f"{_amount(getattr(site, word), about)} {word}" for word in FATES if getattr(site, word).blocks]
 
 
 def _amount(tally: Tally, about: str) -> str:

@@ -51,6 +51,24 @@ class Type:
         """The type that a pointer or reference points to; None for other types."""
         return _type_of(self.file, self.die) if self.die.tag in _POINTERS else None
 
+    def member_names(self) -> set[str]:
+        """Names of a structure's members, and of its direct bases' members."""
+        found: set[str] = set()
+        for child in self.file.children(self.die):
+            if child.tag == "DW_TAG_member":
+                found.add(text(child, "DW_AT_name"))
+            elif child.tag == "DW_TAG_inheritance":
+                base = _type_of(self.file, child)
+                below = self.file.children(base.die) if base is not None else []
+                found.update(text(one, "DW_AT_name") for one in below if one.tag == "DW_TAG_member")
+        return found
+
+    def element(self) -> Optional[Type]:
+        """The first type argument of a template: a std::vector's elements. None without one."""
+        arguments = (child for child in self.file.children(self.die) if child.tag == "DW_TAG_template_type_param")
+        found = next(arguments, None)
+        return _type_of(self.file, found) if found is not None else None
+
     def at(self, offset: int) -> tuple[str, Optional[Type]]:
         """The member at `offset`, as an expression like ".jobs.next" or "[3]", and its type.
         The expression is "" for the beginning of a type without members. Members of the standard

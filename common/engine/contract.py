@@ -98,6 +98,11 @@ class Blocks(Protocol):
         """The blocks that start in [start, end), counted by size and state; ascending by both."""
         ...
 
+    def of_sizes(self, least: int, greatest: int, most: int) -> array[int]:
+        """Indices of the blocks in use of `least` to `greatest` bytes, ascending, "Q"; the first
+        `most` of them. 1 ns a block."""
+        ...
+
     def sample(self, most: int, first: int = 0, last: Optional[int] = None, before: Sample = NO_SAMPLE) -> Sample:
         """A sample of the blocks in use of indices [first, last), and of those in `before`, a
         sample of blocks below: the rows that have the lowest level, not below that of `before`, at

@@ -61,3 +61,13 @@ API int fl_by_size(const blocks *b, uint32_t first, uint32_t last, words *found)
         failed = count_size(&c, size_of(b, index), b->states[index]);
     return size_counts_end(&c, failed, found);
 }
+
+/* Indices of the blocks in use of at least `least` bytes and at most `greatest`, ascending; the
+ * first `most` of them. */
+API int fl_of_sizes(const blocks *b, uint64_t least, uint64_t greatest, uint64_t most, words *found) {
+    int failed = DONE;
+    for (uint32_t index = 0; index < b->count && found->count < most && !failed; index++)
+        if (b->states[index] == IN_USE && size_of(b, index) >= least && size_of(b, index) <= greatest)
+            failed = words_push(found, index);
+    return failed;
+}

@@ -231,6 +231,16 @@ class Session:
         return merged([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
 
     @cached_property
+    def stale_slots(self) -> Sequence[Range]:
+        """Slots of containers beyond their length, sorted and disjoint: no references in any graph;
+        see stale_slots/."""
+        from findleaks.stale_slots import find_stale_slots
+
+        with self.timed("stale slots"):
+            blocks, roots = self.directory.blocks, self.root_memory
+            return find_stale_slots(self.target, self.engine, blocks, roots, lambda: self.report_progress("finding containers", 0.0))
+
+    @cached_property
     def types(self) -> Types:
         return Types(self.target)
 

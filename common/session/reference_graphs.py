@@ -10,7 +10,7 @@ from findleaks.engine.terms import LAST_WORD, Heuristic, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.roots import register_words
-from findleaks.target.ranges import inside, intersection, subtract
+from findleaks.target.ranges import around, inside, intersection, subtract
 
 if TYPE_CHECKING:
     from findleaks.runtimes.base import Exclusions
@@ -88,7 +88,7 @@ class ReferenceGraphs:
         """A graph with all references, not marked, without those `excluded` (default: `_excluded`).
         Words of threads that may be dead are left out where `_mark` can add them."""
         session = self._session
-        unread = session.doubtful.all_dead or session.unread
+        unread, stale = session.doubtful.all_dead or session.unread, session.stale_slots
         with session.timed("scan"):
             vtables = session.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
             customary, types = self._customary
@@ -99,7 +99,8 @@ class ReferenceGraphs:
             if session.object_types is not None:
                 graph.set_labels(session.object_types.types, session.object_types.ranks)
             for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
-                graph.scan_blocks(piece)
+                for part in around(piece, stale):
+                    graph.scan_blocks(part)
             for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):
                 graph.scan_roots(piece)
             graph.root_words([*register_words(session.target, unread, session.library_words), *self._thread_blocks(), *session.in_flight])

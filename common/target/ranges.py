@@ -118,6 +118,14 @@ def region_index(regions: Sequence[Ranged], address: int) -> int:
     return low - 1 if low and address < regions[low - 1].end else -1
 
 
+def around(piece: Piece, holes: Sequence[Range]) -> Iterator[Piece]:
+    """The parts of a piece outside sorted, disjoint holes; the piece itself if none lies in it."""
+    low, high = piece.address, piece.address + len(piece.data)
+    near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
+    for start, end in subtract([Range(low, high)], near) if near else [Range(low, high)]:
+        yield piece if end - start == len(piece.data) else Piece(start, piece.data[start - low : end - low])
+
+
 def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:
     """The piece with zeros in place of sorted, disjoint holes; itself if none lies in it."""
     low, high = piece.address, piece.address + len(piece.data)

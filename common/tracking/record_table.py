@@ -20,7 +20,8 @@ from typing import NamedTuple
 from findleaks.counting.table import EVENTS, GOLDEN, PATIENCE, Layout, private_pages
 from findleaks.tracking import trackcode
 
-MEAN = 0x50  # offset of the setting that may change while the stubs work
+MEAN = 0x50  # offset of a setting that may change while the stubs work
+LEAST = 0x1018  # offset of the least size that is recorded, and, behind it, of how many more bytes
 TAKEN = EVENTS  # records made, and those for which there was no space
 LIVE, FREED, UNSEEN, UNPLACED = 1, 2, 3, 4  # states; UNSEEN: freed, but by no function with a stub
 DRAWS, FILTERS = 1 << 12, 1 << 17  # as track.S hashes
@@ -49,6 +50,11 @@ class Sampling(NamedTuple):
     most: int = MOST_BYTES
     mean: int = 0
     by_bytes: bool = False
+
+    @property
+    def selects(self) -> bool:
+        """Whether some sizes are not wanted."""
+        return self.least > 0 or self.most < MOST_BYTES
 
     def weight(self, record: Record) -> float:
         """How many blocks a record represents. A block of s bytes is in a Poisson sample of mean m

@@ -54,6 +54,12 @@ class Site:
     examples: list[int] = field(default_factory=list)  # addresses of lost blocks, else of held ones
     holders: list[tuple[str, int]] = field(default_factory=list)  # with recorded blocks, most first
     blocks: list[int] = field(default_factory=list)  # indices of held ones
+    records: int = 0  # blocks recorded; fewer than `allocated` if only some were
+
+    @property
+    def fate(self) -> str:
+        """What its blocks show best: "lost" if any are, else "held", else "freed"."""
+        return "lost" if self.lost.blocks else "held" if self.held.blocks else "freed"
 
     @property
     def order(self) -> tuple[float, ...]:
@@ -97,11 +103,12 @@ def sites(session: Session, recorded: Recorded, sampling: Sampling, sizes: Optio
     for number, (one, index, size, lives) in enumerate(zip(recorded.records, indices, usable, live)):
         if number % 65536 == 0:
             session.report_progress("joining records with blocks", number / len(recorded.records))
-        if not (wanted.usable(size) if lives else wanted.asked(one.size)):
+        if not wanted(one.size, size if lives else None):
             continue
         site = found.setdefault(one.stack, Site())
         weight = sampling.weight(one)
         site.allocated.add(weight, one.size)
+        site.records += 1
         kind = Kind(kinds[index]) if lives else None
         if kind is None:
             site.freed.add(weight, one.size)
@@ -117,22 +124,28 @@ def sites(session: Session, recorded: Recorded, sampling: Sampling, sizes: Optio
 
 
 class _Wanted:
-    """Whether blocks are of the wanted sizes: `find` shows usable sizes, and only of a live block
-    is that known. A freed one's is what a live one has that was asked for with the same size."""
+    """Whether blocks are of the wanted sizes: either those that the program requested, or usable
+    ones, as `find` shows them. The usable size of a freed block is that of a live one for which the
+    same size was requested, or the next larger one."""
 
     def __init__(self, sizes: Optional[SizeRange], pairs: Iterable[tuple[int, int]]) -> None:
         self._sizes = sizes
         self._usable = dict(pairs) if sizes is not None else {}
 
-    def usable(self, size: int) -> bool:
-        return self._sizes is None or self._sizes.low <= size <= self._sizes.high
+    def __call__(self, requested: int, usable: Optional[int]) -> bool:
+        """`usable`: None for a block that was freed."""
+        return self._sizes is None or self._in(requested) or self._in(self._inferred(requested) if usable is None else usable)
 
-    def asked(self, size: int) -> bool:
-        known = self._usable.get(size)
-        if known is None and self._sizes is not None:
-            known = min((usable for asked, usable in self._usable.items() if asked >= size), default=size)
-            self._usable[size] = known
-        return known is None or self.usable(known)
+    def _in(self, size: int) -> bool:
+        assert self._sizes is not None
+        return self._sizes.low <= size <= self._sizes.high
+
+    def _inferred(self, requested: int) -> int:
+        known = self._usable.get(requested)
+        if known is None:
+            known = min((usable for size, usable in self._usable.items() if size >= requested), default=requested)
+            self._usable[requested] = known
+        return known
 
 
 def _named(found: Mapping[int, Site], nodes: Mapping[int, Node], names: StackNames) -> list[Site]:
@@ -142,7 +155,7 @@ def _named(found: Mapping[int, Site], nodes: Mapping[int, Node], names: StackNam
         keys = _keys(stack & ~1, nodes)
         key = names.followed(keys, bool(stack & 1)) if keys else ((), FULL)
         if key in made:
-            _merge(made[key], site)
+            add_tallies(made[key], site)
             continue
         made[key] = site
         site.frames, site.end = names.named(key[0]), key[1]
@@ -161,13 +174,15 @@ def _keys(address: int, nodes: Mapping[int, Node]) -> tuple[int, ...]:
     return tuple(reversed(keys))
 
 
-def _merge(into: Site, other: Site) -> None:
+def add_tallies(into: Site, other: Site) -> None:
+    """Add the blocks of one site to another's."""
     for name in ("allocated", "freed", "held", "possible", "lost"):
         one, more = getattr(into, name), getattr(other, name)
         one.blocks += more.blocks
         one.bytes += more.bytes
     into.examples += other.examples
     into.blocks += other.blocks
+    into.records += other.records
 
 
 def name_holders(session: Session, found: Sequence[Site], holders: Holders) -> None:

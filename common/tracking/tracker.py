@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from typing import NamedTuple, Optional
 
@@ -17,8 +18,10 @@ from findleaks.injection.own_memory import PAGE
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
+from findleaks.target.ptrace import state
 from findleaks.tracking.hooks import Hook, TrackingCode, hooks
-from findleaks.tracking.record_table import MEAN, TAKEN, RecordTable, Sampling, draws
+from findleaks.tracking.probe import Probe
+from findleaks.tracking.record_table import LEAST, MEAN, MOST_BYTES, TAKEN, RecordTable, Sampling, draws
 from findleaks.tracking.thinning import Thinning
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import Namer
@@ -40,6 +43,7 @@ class Tracker:
         self.hooks: list[Hook] = []
         self.notes: list[str] = []
         self.names: Optional[StackNames] = None
+        self.probe: Optional[Probe] = None
         self._running: Optional[RunningStub[RecordTable]] = None
         self._began = 0.0
         self._outcome = Outcome("stop")
@@ -67,7 +71,9 @@ class Tracker:
         code = TrackingCode(found)
 
         def settings(layout: RecordTable) -> bytes:
-            return layout.recording(self.sampling, layout.address - (code.size + PAGE - 1 & -PAGE))
+            # All sizes, until the probe leaves the wanted ones.
+            every_size = self.sampling._replace(least=0, most=MOST_BYTES)
+            return layout.recording(every_size, layout.address - (code.size + PAGE - 1 & -PAGE))
 
         def seeds(stub: Stub) -> dict[int, int]:
             running.write(running.layout.draws_at, draws())
@@ -81,8 +87,23 @@ class Tracker:
         layout = RecordTable(0)
         thinning = Thinning(lambda: running.counter(TAKEN), layout.records, thin, seconds)
         exact = until_full or bool(self.sampling.mean)
-        running.start(code, layout, settings, seeds, layout.records if until_full else 0, (lambda: None) if exact else thinning)
+        self.probe = self._probe(running)
+        watched = (self.probe,) if exact else (self.probe, thinning)
+
+        def watch() -> None:
+            for one in watched:
+                one()
+
+        running.start(code, layout, settings, seeds, layout.records if until_full else 0, watch)
         self._began = time.monotonic()
+
+    def _probe(self, running: RunningStub[RecordTable]) -> Probe:
+        def close() -> None:
+            wanted = struct.pack("<2Q", self.sampling.least, self.sampling.most - self.sampling.least)
+            running.memory.write(running.layout.address + LEAST, wanted)
+
+        pid = self.host.pid
+        return Probe(lambda: running.counter(TAKEN), close if self.sampling.selects else None, lambda: state(pid, pid))
 
     def _patch(self, address: int, name: str) -> Patch:
         return self.running.patch(address, name)
@@ -90,6 +111,8 @@ class Tracker:
     def wait(self, seconds: float) -> Span:
         """Let the process run for so many seconds (0: no limit), until it is full, or Ctrl-C."""
         self._outcome = self.running.run(seconds or None)
+        if self.probe is not None:
+            self.probe.end()
         return Span(time.monotonic() - self._began, self._outcome)
 
     def remove(self) -> None:

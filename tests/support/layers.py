@@ -21,7 +21,7 @@ LAYERS = (
     ("libc", "unwind"),
     ("graph",),
     ("allocators",),
-    ("runtimes", "block_types"),
+    ("runtimes", "block_types", "stale_slots"),
     ("session",),
     ("audit", "history"),
     ("triage",),

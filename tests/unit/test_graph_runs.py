@@ -110,6 +110,9 @@ def test_counts_by_size(seed: int, granule: int) -> None:
         blocks.seal()
         assert sum(n for _, _, n in blocks.by_size()) == len(heap.blocks)
         counts = Counter((b.size, State(b.state)) for b in inside)
+        fitting = [i for i, b in enumerate(heap.blocks) if b.state == State.IN_USE and 24 <= b.size <= 64]
+        assert list(blocks.of_sizes(24, 64, 1 << 32)) == fitting
+        assert list(blocks.of_sizes(24, 64, 3)) == fitting[:3]
         assert blocks.by_size(low, high) == [Size(*key, n) for key, n in sorted(counts.items())]
 
 

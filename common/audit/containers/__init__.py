@@ -29,6 +29,9 @@ class Container:
     recorded: Optional[int] = None  # number of elements by its own header
     nodes: array[int] = field(default_factory=lambda: array("Q"), repr=False)  # addresses
     tables: Sequence[int] = ()  # its blocks beside nodes: buckets, a vector's array
+    bytes: int = 0  # of a vector's elements
+    heads: int = 0  # of a hash table: chains
+    link: int = 0  # of a hash table: offset of the next node's pointer in a node
     problem: str = ""  # "" or what is damaged, with the address
     words: list[Range] = field(default_factory=list)
     """Other words of the owner that lead into it, such as a list's tail."""

@@ -14,6 +14,7 @@ allocators round up by an eighth."""
 
 
 SURE = 16  # a block of this many pointers and nothing else is an array, whatever they point to
+COUNTERS = ("std::make_shared<", "counters of std::shared_ptr<")  # types of shared_ptr's blocks
 SAMPLE = 64  # elements examined to find their type
 
 
@@ -36,6 +37,18 @@ def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Contai
         return None
     if plain:
         return Container("std::vector", address, address + 3 * size, end - begin, "bytes", tables=(table.start,))
+    made = _vector(reader, address, table, begin, end)
+    if made is not None:
+        made.bytes = end - begin
+    return made
+
+
+def _vector(reader: Reader, address: int, table: Place, begin: int, end: int) -> Optional[Container]:
+    """A vector, by what its elements are."""
+    size = reader.size
+    if _are_shared(reader, begin, end):
+        count = (end - begin) // (2 * size)
+        return Container("std::vector of shared_ptr or weak_ptr", address, address + 3 * size, count, "elements", tables=(table.start,))
     inner = _count_vectors(reader, begin, end)
     if inner:
         return Container("std::vector of vectors", address, address + 3 * size, inner, "vectors", tables=(table.start,))
@@ -54,6 +67,30 @@ def _count_vectors(reader: Reader, start: int, last: int) -> int:
         return 0
     sample = range(0, count, max(count // SAMPLE, 1))
     return count if all(_is_vector_or_empty(reader, start + number * each) for number in sample) else 0
+
+
+def _are_shared(reader: Reader, start: int, last: int) -> bool:
+    """Whether the elements in [start, last) are std::shared_ptr or weak_ptr, by a sample:
+    {object, counters} (GCC 12 bits/shared_ptr_base.h, __shared_ptr; libc++ has the same), null or
+    with counters that are a block of their own or in front of the object."""
+    count, odd = divmod(last - start, 2 * reader.size)
+    if odd or count < LEAST:
+        return False
+    seen = 0
+    for number in range(0, count, max(count // SAMPLE, 1)):
+        words = reader.words(start + number * 2 * reader.size, 2)
+        if words is None:
+            return False
+        place = reader.place(words[1]) if words[1] else None
+        if place is None or place.offset:
+            if words != (0, 0):
+                return False
+            continue
+        first = reader.word(place.start)
+        if not reader.session.types.name(first or 0).startswith(COUNTERS):
+            return False
+        seen += 1
+    return seen > 0
 
 
 def _holds_vector(reader: Reader, table: Place) -> bool:

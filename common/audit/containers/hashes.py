@@ -116,7 +116,9 @@ def chained(reader: Reader, start: int, end: int, head: tuple[int, int], whole: 
     if len(nodes) == len(found.heads) or (whole and problem):
         return None  # no chain has two nodes: an array of pointers
     tables = () if head == (start, end) else (start,)
-    return Container("hash table", head[0], head[1], len(nodes), nodes=nodes, tables=tables, problem=problem)
+    made = Container("hash table", head[0], head[1], len(nodes), nodes=nodes, tables=tables, problem=problem)
+    made.heads, made.link = len(found.heads), link
+    return made
 
 
 def _find_link(reader: Reader, first: Place, sample: Sequence[int]) -> Optional[int]:

@@ -151,6 +151,10 @@ class KernelBlocks:
         found = self.library.words(self.library.fl_by_size, self.handle, *self._between(start, end))
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
 
+    def of_sizes(self, least: int, greatest: int, most: int) -> array[int]:
+        self._ready()
+        return self.library.words(self.library.fl_of_sizes, self.handle, max(least, 0), greatest, most)
+
     def sample(self, most: int, first: int = 0, last: Optional[int] = None, before: Sample = NO_SAMPLE) -> Sample:
         self._ready()
         first, last = max(first, 0), min(len(self) if last is None else last, len(self))

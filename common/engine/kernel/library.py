@@ -70,6 +70,7 @@ SIGNATURES = {
     "fl_append_runs": (c_int, [_HANDLE, _U64S, c_uint64, c_char_p, c_uint64]),
     "fl_append_blocks": (c_int, [_HANDLE, _HANDLE, c_uint32, c_uint32]),
     "fl_by_size": (c_int, [_HANDLE, c_uint32, c_uint32, _WORDS]),
+    "fl_of_sizes": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
     "fl_sample": (c_int, [_HANDLE, c_uint64, c_uint32, c_uint32, c_uint, _U64S, c_uint64, _WORDS]),
     "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
     "fl_rows": (

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import compress
+from itertools import compress, islice
 from typing import Optional
 
 from findleaks.engine import shared
@@ -165,6 +165,11 @@ class PureBlocks:
         high = len(self.starts) if end is None else bisect_left(self.starts, end)
         counts = Counter(zip(self.sizes[low:high], self.states[low:high]))
         return [Size(size, State(state), blocks) for (size, state), blocks in sorted(counts.items())]
+
+    def of_sizes(self, least: int, greatest: int, most: int) -> array[int]:
+        self._ready()
+        wanted = (i for i, size in enumerate(self.sizes) if least <= size <= greatest and self.states[i] == State.IN_USE)
+        return array("Q", islice(wanted, most))
 
     def sample(self, most: int, first: int = 0, last: Optional[int] = None, before: Sample = NO_SAMPLE) -> Sample:
         self._ready()

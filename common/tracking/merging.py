@@ -1,0 +1,135 @@
+"""Merges the stacks of one leak: those that allocate by the same function, with the same fate.
+
+A function that is called from many places, or that recurses, allocates by many stacks. Their common
+frames are those from the function on that all of them have; where they differ, they are variants.
+Functions that allocate for whoever calls them (malloc, strdup, xmalloc, std::vector) do not count
+as the function: unrelated leaks have these in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from findleaks.tracking.sites import Site, add_tallies
+from findleaks.unwind.stacks import NamedFrame, without_parameters
+
+_RUNTIME = re.compile(r"(?:libc|libstdc\+\+|libc\+\+|ld-musl-[\w-]+|libjemalloc|libtcmalloc\w*|libmimalloc)[.-]")
+"""Modules whose functions allocate for their callers."""
+_ALLOCATES = re.compile(
+    r".*(?:alloc|memalign|strn?dup|memdup|asprintf)(?:0|_n|_array|array|_aligned|_or_die)*"
+    r"|operator new(?:\[\])?|mallocx|rallocx",
+    re.IGNORECASE,
+)
+"""Last parts of names of functions that allocate for their callers: xmalloc, g_malloc0_n."""
+_LIBRARIES = re.compile(r"[<&*]*(?:std|core|alloc|hashbrown|__gnu_cxx|void std|decltype)\b.*::")
+"""Names in the standard libraries of C++ and Rust."""
+CALLERS = 4  # frames that identify a variant, at most
+
+
+@dataclass
+class Variant:
+    """Stacks of an entry that have further frames in common. `frames`: the first that differ from
+    those of other variants, innermost first; () for a stack that ends where the others go on."""
+
+    frames: tuple[NamedFrame, ...]
+    total: Site
+    stacks: int
+
+
+@dataclass
+class Entry:
+    """Stacks merged. `frames` are common to all; those whose code differs have no offset and line.
+    `key`: the one of the function that allocates. `total` sums the `sites`."""
+
+    key: NamedFrame | None
+    frames: tuple[NamedFrame, ...]
+    total: Site
+    sites: list[Site]
+    variants: list[Variant] = field(default_factory=list)
+
+
+def merge_stacks(found: Sequence[Site]) -> list[Entry]:
+    """The sites as entries, in the order of their sums."""
+    groups: dict[tuple[str, object], list[Site]] = {}
+    for site in found:
+        at = allocating_frame(site.frames)
+        what = _identity(site.frames[at]) if site.frames else id(site)
+        groups.setdefault((site.fate, what), []).append(site)
+    return sorted(map(_entry, groups.values()), key=lambda entry: entry.total.order)
+
+
+def allocating_frame(frames: Sequence[NamedFrame]) -> int:
+    """Index of the innermost frame whose function does not allocate for its callers; 0 if none."""
+    return next((at for at, frame in enumerate(frames) if not _serves_callers(frame)), 0)
+
+
+def _serves_callers(frame: NamedFrame) -> bool:
+    if _RUNTIME.match(frame.module):
+        return True
+    name = without_parameters(frame.function)
+    return bool(_LIBRARIES.match(frame.function) or _ALLOCATES.fullmatch(name.rsplit("::", 1)[-1]))
+
+
+def _identity(frame: NamedFrame) -> object:
+    """The function of a frame; of code without a symbol, the place."""
+    return (frame.function, frame.module) if frame.function else frame.address
+
+
+def _entry(sites: list[Site]) -> Entry:
+    first = sites[0].frames
+    if len(sites) == 1:
+        return Entry(first[allocating_frame(first)] if first else None, first, sites[0], sites)
+    own = [site.frames[allocating_frame(site.frames) :] for site in sites]
+    shared = _shared(own)
+    lead = [site.frames[: allocating_frame(site.frames)] for site in sites]
+    before = _merged_frames(lead) if len({tuple(map(_identity, frames)) for frames in lead}) == 1 else ()
+    frames = _merged_frames([stack[:shared] for stack in own])
+    return Entry(frames[0], (*before, *frames), _sum(sites), sites, _variants(sites, own, shared))
+
+
+def _shared(stacks: Sequence[Sequence[NamedFrame]]) -> int:
+    """Number of frames from the innermost on whose functions are those of all stacks."""
+    least = min(map(len, stacks))
+    return next((at for at in range(least) if len({_identity(stack[at]) for stack in stacks}) > 1), least)
+
+
+def _merged_frames(stacks: Sequence[Sequence[NamedFrame]]) -> tuple[NamedFrame, ...]:
+    """Frames of equal functions as one stack."""
+    return tuple(
+        frames[0] if len(set(frames)) == 1 else frames[0]._replace(offset=0, line=0, file="", address=min(one.address for one in frames))
+        for frames in zip(*stacks)
+    )
+
+
+def _variants(sites: Sequence[Site], own: Sequence[Sequence[NamedFrame]], shared: int) -> list[Variant]:
+    """Variants by the first frame outside the common ones, or by places within these."""
+    groups: dict[object, list[tuple[Site, Sequence[NamedFrame]]]] = {}
+    apart = any(len(stack) > shared for stack in own)
+    for site, stack in zip(sites, own):
+        outer = stack[shared:] if apart else _differing(stack, own)
+        groups.setdefault((_identity(outer[0]) if apart else outer[0].address) if outer else None, []).append((site, outer))
+    made = []
+    for group in groups.values():
+        outers = [outer for _, outer in group]
+        made.append(
+            Variant(_merged_frames([outer[: _shared(outers)] for outer in outers])[:CALLERS], _sum([s for s, _ in group]), len(group))
+        )
+    return sorted(made, key=lambda variant: variant.total.order)
+
+
+def _differing(stack: Sequence[NamedFrame], stacks: Sequence[Sequence[NamedFrame]]) -> Sequence[NamedFrame]:
+    """The frames of a stack from the first on whose place is not that of all stacks."""
+    return next((stack[at:] for at in range(len(stack)) if len({one[at].address for one in stacks}) > 1), stack[:1])
+
+
+def _sum(sites: Sequence[Site]) -> Site:
+    """One site with the tallies, examples and holders of several."""
+    made = Site(sites[0].frames, sites[0].end)
+    counts: dict[str, int] = {}
+    for site in sites:
+        add_tallies(made, site)
+        for label, count in site.holders:
+            counts[label] = counts.get(label, 0) + count
+    made.holders = sorted(counts.items(), key=lambda pair: -pair[1])
+    return made
