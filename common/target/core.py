@@ -11,7 +11,7 @@ from typing import Optional
 
 from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target import elf, notes, snapshot_note
+from findleaks.target import elf, missing, notes, snapshot_note
 from findleaks.target.base import Module, Range, Region, Thread, excluded_warning
 from findleaks.target.files import FORMATS, MINIDUMP
 from findleaks.target.image_target import ImageTarget
@@ -81,6 +81,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         named = [m for m in self._files if m.path] if self._process.files else []
         self._set_regions(self._mapped() or regions_of(loads, named, self._stack(), self._places.is_code))
         self.unread = self._find_unread()
+        self.uncertain = sorted(self._find_uncertain())
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
         self.called = self._process.called
         self.description = self._describe()
@@ -231,8 +232,8 @@ class CoreTarget(ExtentReader, ImageTarget):
 
     def _find_unread(self) -> list[Range]:
         """Writable memory that the core lacks. Not private memory (anonymous, or a module's data)
-        without a byte in a core that has other such memory: the kernel omits what was never
-        written to (fs/coredump.c, vma_dump_size), and it can hold no pointer."""
+        without a byte in a core that has other such memory, which is `uncertain`: the kernel omits
+        what was never written to, and what the process excluded from dumps."""
         unread: list[Range] = []
         shared: dict[str, int] = {}
         writable = [d for d in self._loads if d.flags & elf.PF_W]
@@ -244,10 +245,13 @@ class CoreTarget(ExtentReader, ImageTarget):
             start, reached = max(d.start + d.there, reached), max(d.end, reached)
             if start >= d.end or (not d.filesz and private and anonymous):
                 continue
-            for gap in gaps(start, d.end, self._extents, self._starts):
+            for gap in self._lacking(start, d.end):
                 unread.append(gap)
                 if not d.filesz and name:
                     shared[name] = shared.get(name, 0) + gap.end - gap.start
+        for gap, name in missing.missing_files(self._process.files, self._loads, self._modules):
+            unread.append(gap)
+            shared[name] = shared.get(name, 0) + gap.end - gap.start
         if self.truncated:
             self.warnings.insert(0, self._truncation_warning())
         elif not anonymous:
@@ -257,6 +261,18 @@ class CoreTarget(ExtentReader, ImageTarget):
             self.warnings.append(f"{size} of writable files are not in the core ({files}): pointers in them are not seen.")
         return merged([*unread, *self._unread_when_written()])
 
+    def _find_uncertain(self) -> Iterator[missing.Uncertain]:
+        """See Target.uncertain. findleaks' own cores list what they lack."""
+        if self._snapshot is None:
+            yield from missing.uncertain_loads(self._loads, self._file_name, self._lacking)
+            if not self._of_kernel:
+                main = self._main.module if self._main is not None else Module("", 0, 0, 0)
+                yield from missing.uncertain_gaps(self._regions, Range(main.start, main.end), self.arch.word)
+
+    def _lacking(self, start: int, end: int) -> Iterator[Range]:
+        """The parts of [start, end) that cannot be read."""
+        return gaps(start, end, self._extents, self._starts)
+
     def _unread_when_written(self) -> Sequence[Range]:
         """Memory with pages that findleaks did not write into the core, by its own note."""
         found = self._snapshot.unread if self._snapshot is not None else ()
@@ -264,6 +280,11 @@ class CoreTarget(ExtentReader, ImageTarget):
         if self.excluded:
             self.warnings.append(excluded_warning(self.excluded))
         return found
+
+    @cached_property
+    def closed(self) -> Sequence[Range]:
+        closed = (region for region in self._regions if region.may_hold_data)
+        return [part for region in closed for part in self.nonzero(region.start, region.end, 0)]
 
     def _truncation_warning(self) -> str:
         threads = self._process.threads

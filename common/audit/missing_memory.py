@@ -1,0 +1,152 @@
+"""Which memory of the process is missing, and whether that makes leaked blocks doubtful.
+
+Of some ranges a core does not show whether they held data (`Target.uncertain`): memory that the
+process never wrote to looks like memory that it excluded from dumps. Healthy processes have the
+former, and stale pointers to memory that they have unmapped. So such a range counts as missing only
+if a block is leaked, and a live word refers to the range as a program does that goes on to use it:
+
+- to a range that was mapped: any word;
+- to one that is perhaps not mapped: a word that is a multiple of the page size, as what mmap
+  returns, or MANY words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.audit.references import is_live
+from findleaks.engine.terms import Kind, State
+from findleaks.formatting import number, size
+from findleaks.libc.stacks import thread_stacks
+from findleaks.session import Session
+from findleaks.target.base import Range
+from findleaks.target.layout import STACK
+from findleaks.target.missing import CLOSED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
+from findleaks.target.ranges import holding, inside, merged, subtract
+
+MANY = 16  # words into memory of no segment that show that it is missing
+_MOST_WORDS = 1 << 12  # into a range that are looked at
+_MOST_RANGES = 16  # ranges of a kind whose words are looked at, the smallest first
+_MOST_HEAP = 256 << 20  # bytes of heaps up to which words in blocks are looked at, for UNNAMED
+_LARGEST_GUARD = 64 << 10  # bytes
+_C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
+"""Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
+
+
+class Missing(NamedTuple):
+    """An uncertain range that live words refer to."""
+
+    start: int
+    end: int
+    what: str
+    words: int  # that refer to it, at most _MOST_WORDS
+
+    def sentence(self) -> str:
+        """The warning, with its consequence."""
+        amount = f"{size(self.end - self.start)} of memory" if self.what != UNNAMED else "memory"
+        words = "1 word refers" if self.words == 1 else f"{number(self.words)} words refer"
+        file = "minidump" if self.what in (UNDUMPED, READ_ONLY) else "core"
+        return f"{amount} is not in the {file} ({where([self[:2]])}: {self.what}), but {words} to it: pointers in it are not seen"
+
+
+def missing_memory(session: Session) -> Sequence[Missing]:
+    """The uncertain ranges that count as missing, ascending; none unless blocks are leaked, or
+    before a command has asked for that."""
+    if not session.target.uncertain or not session.has_kinds or not session.latest.totals(Kind.DEFINITE).blocks:
+        return ()
+    return session.once("missing memory", lambda: sorted(_missing(session)))
+
+
+def _missing(session: Session) -> Iterator[Missing]:
+    left = list(_plausible(session))
+    for unnamed in (False, True):
+        asked = [one for one in left if (one.what == UNNAMED) == unnamed]
+        heaps = session.heap_ranges()
+        if unnamed and sum(end - start for start, end in heaps) > _MOST_HEAP:
+            heaps = []
+        searched = merged([*session.root_memory, *heaps])
+        found = _referred(session, asked, searched)
+        for one in sorted(found, key=lambda one: one.end - one.start)[:_MOST_RANGES]:
+            words = _words(session, one, searched)
+            if words:
+                yield Missing(*one, words)
+
+
+def _plausible(session: Session) -> Iterator[Uncertain]:
+    """The uncertain ranges without what is known to hold no data: what allocators and runtimes
+    reserved, guards, the rest of modules."""
+    target = session.target
+    known = [part for one in session.reserved for part in one.ranges]
+    known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
+    known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
+    holes = merged(known)
+    closed = not session.runtimes  # a runtime's reservations are many, and not all are known
+    for one in target.uncertain:
+        if one.what in (CLOSED, UNDUMPED, READ_ONLY) and (not closed or _is_guard(session, one)):
+            continue
+        if one.what == UNWRITTEN and _is_reserved(session, one):
+            continue
+        yield from (Uncertain(*part, one.what) for part in subtract([Range(one.start, one.end)], holes))
+
+
+def _is_guard(session: Session, closed: Uncertain) -> bool:
+    """Whether memory without access lies right below memory with data: a guard below a stack, or
+    space into which a heap grows."""
+    region = holding(session.target.regions(), closed.end)
+    return region is not None and region.writable and any(True for _ in session.target.pieces(closed.end, closed.end + 1))
+
+
+def _is_reserved(session: Session, unwritten: Uncertain) -> bool:
+    """Whether this is the opened beginning of a larger reservation, which is too large for a guard."""
+    closed = [one for one in session.target.uncertain if one.what == CLOSED]
+    above, below = holding(closed, unwritten.end), holding(closed, unwritten.start - 1)
+    least = max(_LARGEST_GUARD, unwritten.end - unwritten.start)
+    return above is not None and below is None and above.end - above.start > least
+
+
+def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
+    """The ranges that any word of the searched memory, or a register, refers to. The engine's look-up
+    of blocks serves: one pass over memory for any number of ranges."""
+    if not ranges:
+        return []
+    page = session.target.arch.page
+    whole = [one for one in ranges if not (one.start | one.end) % page]
+    blocks = session.engine.blocks(session.target.arch, page)
+    blocks.append([one.start for one in whole], [one.end - one.start for one in whole], [State.IN_USE] * len(whole))
+    blocks.seal()
+    graph = session.engine.graph(blocks)
+    for piece in session.pieces(searched, "looking for missing memory"):
+        graph.scan_roots(piece)
+    graph.root_words(session.register_words())
+    graph.settle()
+    return [one for index, one in enumerate(whole) if graph.is_rooted(index)]
+
+
+def _words(session: Session, one: Uncertain, searched: Sequence[Range]) -> int:
+    """How many live words refer to a range, 0 unless they are such as show that it is missing. A
+    runtime that maps and unmaps its heap leaves stale words in frames and blocks: those do not
+    count."""
+    target, order, word = session.target, session.target.arch.byteorder, session.target.arch.word
+    stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in session.runtimes) else []
+    values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
+    for piece in session.pieces(searched, "looking for missing memory"):
+        for address in session.engine.search(piece, one.start, one.end):
+            if len(values) >= _MOST_WORDS or not is_live(session, address) or inside(stale, address):
+                continue
+            if one.what != UNNAMED or not _in_c_library(session, address):
+                at = address - piece.address
+                values.append(int.from_bytes(piece.data[at : at + word], order))
+    if one.what != UNNAMED or len(values) >= MANY or any(not value % target.arch.page for value in values):
+        return len(values)
+    return 0
+
+
+def _stale(session: Session) -> list[Range]:
+    """Memory with stale words of a runtime: stacks, and heaps."""
+    main = (Range(region.start, region.end) for region in session.target.regions() if region.name == STACK)
+    return merged([*thread_stacks(session.target).values(), *main, *session.heap_ranges()])
+
+
+def _in_c_library(session: Session, address: int) -> bool:
+    module = holding(session.target.modules(), address)
+    return module is not None and module.path.rsplit("/", 1)[-1].startswith(_C_LIBRARY)
