@@ -256,11 +256,6 @@ class Session:
         return self._classified(self.references)
 
     @property
-    def has_kinds(self) -> bool:
-        """Whether `latest` was asked for, so that the blocks' kinds are known."""
-        return bool(self._graphs and self._classified_graphs)
-
-    @property
     def references(self) -> Graph:
         """`latest`, but perhaps not marked and classified yet: for references and ownership."""
         if not self._graphs:

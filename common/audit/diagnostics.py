@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.directory import known
-from findleaks.engine.terms import State
 from findleaks.audit.missing_memory import missing_memory
+from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
 from findleaks.libc.stacks import thread_stacks
 from findleaks.runtimes.base import Part

@@ -7,11 +7,13 @@ if a block is leaked, and a live word refers to the range as a program does that
 
 - to a range that was mapped: any word;
 - to one that is perhaps not mapped: a word that is a multiple of the page size, as what mmap
-  returns, or MANY words."""
+  returns, or words to MANY places in it that are multiples of a word's size. Fewer are as likely
+  stale: a Python process has six such words to one gap."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from findleaks.audit.references import is_live
@@ -19,16 +21,16 @@ from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number, size
 from findleaks.libc.stacks import thread_stacks
 from findleaks.session import Session
-from findleaks.target.base import Range
+from findleaks.target.base import Range, is_shared_memory
 from findleaks.target.layout import STACK
 from findleaks.target.missing import CLOSED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
 from findleaks.target.ranges import holding, inside, merged, subtract
 
-MANY = 16  # words into memory of no segment that show that it is missing
-_MOST_WORDS = 1 << 12  # into a range that are looked at
+MANY = 16  # places in memory of no segment that words refer to, which show that it is missing
+_MOST_WORDS = 1 << 14  # into a range that are looked at
 _MOST_RANGES = 16  # ranges of a kind whose words are looked at, the smallest first
 _MOST_HEAP = 256 << 20  # bytes of heaps up to which words in blocks are looked at, for UNNAMED
-_LARGEST_GUARD = 64 << 10  # bytes
+_LARGEST_GUARD = 32 << 10  # bytes, where pages are not larger
 _C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
 """Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
 
@@ -51,8 +53,8 @@ class Missing(NamedTuple):
 
 def missing_memory(session: Session) -> Sequence[Missing]:
     """The uncertain ranges that count as missing, ascending; none unless blocks are leaked, or
-    before a command has asked for that."""
-    if not session.target.uncertain or not session.has_kinds or not session.latest.totals(Kind.DEFINITE).blocks:
+    before a command has asked for that: then no blocks were marked, which takes its time."""
+    if not session.target.uncertain or "mark" not in session.seconds or not session.latest.totals(Kind.DEFINITE).blocks:
         return ()
     return session.once("missing memory", lambda: sorted(_missing(session)))
 
@@ -67,9 +69,12 @@ def _missing(session: Session) -> Iterator[Missing]:
         searched = merged([*session.root_memory, *heaps])
         found = _referred(session, asked, searched)
         for one in sorted(found, key=lambda one: one.end - one.start)[:_MOST_RANGES]:
-            words = _words(session, one, searched)
-            if words:
-                yield Missing(*one, words)
+            values = _values(session, one, searched)
+            if values and one.what == UNNAMED:  # of a gap, which may be large, the pages
+                page = session.target.arch.page
+                one = Uncertain(min(values) // page * page, max(values) // page * page + page, UNNAMED)
+            if values:
+                yield Missing(*one, len(values))
 
 
 def _plausible(session: Session) -> Iterator[Uncertain]:
@@ -80,33 +85,38 @@ def _plausible(session: Session) -> Iterator[Uncertain]:
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
     holes = merged(known)
-    closed = not session.runtimes  # a runtime's reservations are many, and not all are known
-    for one in target.uncertain:
-        if one.what in (CLOSED, UNDUMPED, READ_ONLY) and (not closed or _is_guard(session, one)):
-            continue
-        if one.what == UNWRITTEN and _is_reserved(session, one):
-            continue
-        yield from (Uncertain(*part, one.what) for part in subtract([Range(one.start, one.end)], holes))
+    protected = [one for one in target.uncertain if one.what == CLOSED]
+    for what in dict.fromkeys(one.what for one in target.uncertain):
+        asked = [one for one in target.uncertain if one.what == what]
+        if what in (CLOSED, UNDUMPED, READ_ONLY):
+            # A runtime's reservations are many, and not all are known.
+            asked = [one for one in asked if not (session.runtimes or _is_guard(session, one))]
+        elif what == UNWRITTEN:
+            asked = [one for one in asked if not _is_reserved(one, protected)]
+        yield from (Uncertain(*part, what) for part in subtract([Range(one.start, one.end) for one in asked], holes))
 
 
 def _is_guard(session: Session, closed: Uncertain) -> bool:
-    """Whether memory without access lies right below memory with data: a guard below a stack, or
-    space into which a heap grows."""
+    """Whether this is as small as a guard, and lies right below private memory with data, such as
+    a stack."""
+    if closed.end - closed.start > max(_LARGEST_GUARD, session.target.arch.page):
+        return False
     region = holding(session.target.regions(), closed.end)
-    return region is not None and region.writable and any(True for _ in session.target.pieces(closed.end, closed.end + 1))
+    own = region is not None and region.writable and region.private and not is_shared_memory(region.name)
+    return own and any(True for _ in session.target.pieces(closed.end, closed.end + 1))
 
 
-def _is_reserved(session: Session, unwritten: Uncertain) -> bool:
-    """Whether this is the opened beginning of a larger reservation, which is too large for a guard."""
-    closed = [one for one in session.target.uncertain if one.what == CLOSED]
-    above, below = holding(closed, unwritten.end), holding(closed, unwritten.start - 1)
+def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
+    """Whether this is the opened beginning of a larger reservation, which is too large for a guard.
+    `protected`: the ranges without access, ascending."""
+    above, below = holding(protected, unwritten.end), holding(protected, unwritten.start - 1)
     least = max(_LARGEST_GUARD, unwritten.end - unwritten.start)
     return above is not None and below is None and above.end - above.start > least
 
 
 def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
-    """The ranges that any word of the searched memory, or a register, refers to. The engine's look-up
-    of blocks serves: one pass over memory for any number of ranges."""
+    """The ranges that any word of the searched memory, or a register, refers to. The ranges are
+    blocks to the engine: it needs one pass over memory for any number of them."""
     if not ranges:
         return []
     page = session.target.arch.page
@@ -122,23 +132,30 @@ def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[
     return [one for index, one in enumerate(whole) if graph.is_rooted(index)]
 
 
-def _words(session: Session, one: Uncertain, searched: Sequence[Range]) -> int:
-    """How many live words refer to a range, 0 unless they are such as show that it is missing. A
+def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list[int]:
+    """The live words that refer to a range; [] unless they are such as show that it is missing. A
     runtime that maps and unmaps its heap leaves stale words in frames and blocks: those do not
     count."""
-    target, order, word = session.target, session.target.arch.byteorder, session.target.arch.word
     stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in session.runtimes) else []
     values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
+    for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
+        if is_live(session, address) and inside(stale, address) is None:
+            if one.what != UNNAMED or not _in_c_library(session, address):
+                values.append(value)
+    if one.what == UNNAMED:
+        values = [value for value in values if not value % session.target.arch.word]
+        if len(set(values)) < MANY and all(value % session.target.arch.page for value in values):
+            return []
+    return values
+
+
+def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:
+    """(address, value) of the words that refer to a range."""
+    order, word = session.target.arch.byteorder, session.target.arch.word
     for piece in session.pieces(searched, "looking for missing memory"):
         for address in session.engine.search(piece, one.start, one.end):
-            if len(values) >= _MOST_WORDS or not is_live(session, address) or inside(stale, address):
-                continue
-            if one.what != UNNAMED or not _in_c_library(session, address):
-                at = address - piece.address
-                values.append(int.from_bytes(piece.data[at : at + word], order))
-    if one.what != UNNAMED or len(values) >= MANY or any(not value % target.arch.page for value in values):
-        return len(values)
-    return 0
+            at = address - piece.address
+            yield address, int.from_bytes(piece.data[at : at + word], order)
 
 
 def _stale(session: Session) -> list[Range]:

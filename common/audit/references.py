@@ -9,7 +9,6 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.graph.roots import writable_ranges
 from findleaks.session import Session
-from findleaks.target.base import Range
 from findleaks.target.ranges import inside
 
 CHUNK = 4096  # references between two checks for Ctrl-C

@@ -24,9 +24,9 @@ _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon
 
 def root_regions(regions: Sequence[Region]) -> list[Region]:
     """Regions in which the program may have stored a pointer: writable ones; anonymous ones and
-    shared memory made read-only since; and a module's RELRO, right below its writable part: relocated, written by
-    ld.so and constructors, then made read-only. What is read-only right below the vDSO is the
-    kernel's, also where a core, which has it on ARM, does not name it."""
+    shared memory made read-only since; and a module's RELRO, right below its writable part:
+    relocated, written by ld.so and constructors, then made read-only. What is read-only right below
+    the vDSO is the kernel's, also where a core, which has it on ARM, does not name it."""
     found = []
     for region, after in zip(regions, [*regions[1:], None]):
         if not region.readable or region.name.startswith(_KERNEL_PAGES):

@@ -231,35 +231,19 @@ class CoreTarget(ExtentReader, ImageTarget):
     # -- what is missing
 
     def _find_unread(self) -> list[Range]:
-        """Writable memory that the core lacks. Not private memory (anonymous, or a module's data)
-        without a byte in a core that has other such memory, which is `uncertain`: the kernel omits
-        what was never written to, and what the process excluded from dumps."""
-        unread: list[Range] = []
-        shared: dict[str, int] = {}
-        writable = [d for d in self._loads if d.flags & elf.PF_W]
-        names = [self._file_name(d.start) for d in writable]
-        anonymous = any(d.there and not name for d, name in zip(writable, names))
-        reached = 0
-        for d, name in zip(writable, names):
-            private = not name or self._places.at(d.start) is not None
-            start, reached = max(d.start + d.there, reached), max(d.end, reached)
-            if start >= d.end or (not d.filesz and private and anonymous):
-                continue
-            for gap in self._lacking(start, d.end):
-                unread.append(gap)
-                if not d.filesz and name:
-                    shared[name] = shared.get(name, 0) + gap.end - gap.start
-        for gap, name in missing.missing_files(self._process.files, self._loads, self._modules):
-            unread.append(gap)
-            shared[name] = shared.get(name, 0) + gap.end - gap.start
+        """Writable memory that the core lacks for sure; see `uncertain` for the rest."""
+        anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
+        found = list(missing.missing_loads(self._loads, self._file_name, self._is_module, self._lacking, anonymous))
+        found += missing.missing_files(self._process.files, self._loads, self._modules)
         if self.truncated:
             self.warnings.insert(0, self._truncation_warning())
         elif not anonymous:
             self.warnings.append(f"{self._name}: the core has no anonymous memory (coredump_filter): heaps and most roots are missing")
-        if shared:
-            size, files = formatting.size(sum(shared.values())), formatting.some(list(shared))
-            self.warnings.append(f"{size} of writable files are not in the core ({files}): pointers in them are not seen.")
-        return merged([*unread, *self._unread_when_written()])
+        self.warnings += missing.file_warning(found)
+        return merged([*(part for part, _ in found), *self._unread_when_written()])
+
+    def _is_module(self, address: int) -> bool:
+        return self._places.at(address) is not None
 
     def _find_uncertain(self) -> Iterator[missing.Uncertain]:
         """See Target.uncertain. findleaks' own cores list what they lack."""

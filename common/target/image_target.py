@@ -53,8 +53,8 @@ class ImageTarget(Target):
         return self._regions[index] if index >= 0 and address < self._regions[index].end else None
 
     def _add_unread(self, start: int, end: int) -> None:
-        """Record that [start, end) cannot be read, if it is writable and not recorded yet. What lies
-        beyond the end of a mapped file holds nothing: the process cannot read it, either."""
+        """Record that [start, end) cannot be read, if it is writable and not recorded yet. Beyond
+        the end of a mapped file is nothing that the process could read, either."""
         region = self._region_at(start)
         if region is None or not region.writable:
             return

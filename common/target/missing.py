@@ -35,6 +35,9 @@ _LOWEST = {4: 1 << 30, 8: 64 << 30}
 _WIDE = 64 << 30  # bytes from which a gap separates the heap of brk, or the program, from mappings
 _NEAR = 1 << 30  # bytes of a wide gap, its last, in which memory may be missing
 
+Lacking = Callable[[int, int], Iterator[Range]]
+"""Gives the parts of [start, end) that cannot be read."""
+
 
 class Uncertain(NamedTuple):
     """A range that may have held data that the core lacks; `what` describes it in a sentence."""
@@ -49,12 +52,45 @@ CLOSED = "which the process cannot write to: without data, or excluded from dump
 UNDUMPED = "without access (PROT_NONE), which the minidump does not have"
 READ_ONLY = "read-only, which the minidump does not have"
 SHARED = "shared memory that the process could only read"
-UNNAMED = "in no segment: unmapped, or excluded from dumps (MADV_DONTDUMP), which GDB's gcore leaves out"
+UNNAMED = "in no segment: excluded from dumps (MADV_DONTDUMP), which gcore leaves out, or unmapped since"
 
 
 def where(ranges: Iterable[tuple[int, int]]) -> str:
     """ "0x7fae7254b000-0x7fae7255b000 and 2 more" """
     return formatting.some([f"{start:#x}-{end:#x}" for start, end in ranges], 2)
+
+
+def missing_loads(
+    loads: Iterable[Load],
+    name: Callable[[int], str],
+    is_module: Callable[[int], bool],
+    lacking: Lacking,
+    anonymous: bool,
+) -> Iterator[tuple[Range, str]]:
+    """What is missing of writable segments, with the name of a file that is missing as a whole.
+    `name` is of the file mapped at an address, or "".
+
+    Not private memory (anonymous, or a module's data) without a byte, if the core has such memory
+    at all (`anonymous`): that is uncertain."""
+    reached = 0
+    for load in loads:
+        if not load.flags & elf.PF_W:
+            continue
+        named = name(load.start)
+        private = not named or is_module(load.start)
+        start, reached = max(load.start + load.there, reached), max(load.end, reached)
+        if start < load.end and (load.filesz or not private or not anonymous):
+            yield from ((gap, "" if load.filesz else named) for gap in lacking(start, load.end))
+
+
+def file_warning(found: Iterable[tuple[Range, str]]) -> list[str]:
+    """A line on the files among what is missing, if there are any."""
+    files: dict[str, int] = {}
+    for (start, end), name in found:
+        if name:
+            files[name] = files.get(name, 0) + end - start
+    amount, names = formatting.size(sum(files.values())), formatting.some(list(files), 8)
+    return [f"{amount} of writable files are not in the core ({names}): pointers in them are not seen."] if files else []
 
 
 def missing_files(files: Sequence[Mapping], loads: Sequence[Load], modules: Sequence[Module]) -> Iterator[tuple[Range, str]]:
@@ -78,23 +114,23 @@ def _is_installed(path: str, folders: set[str]) -> bool:
     return path.startswith(_INSTALLED) or path.endswith(_READ_ONLY) or ".so." in path or os.path.dirname(path) in folders
 
 
-def uncertain_loads(loads: Iterable[Load], name: Callable[[int], str], present: Callable[[int, int], Iterator[Range]]) -> Iterator[Uncertain]:
+def uncertain_loads(loads: Iterable[Load], name: Callable[[int], str], lacking: Lacking) -> Iterator[Uncertain]:
     """Segments without bytes of private memory, or of shared memory that cannot be written to.
-    `name` is of the file mapped at an address, or ""; `present` gives what is missing of a range."""
+    `name` and `lacking`: see missing_loads."""
     for load in loads:
         named = name(load.start)
         if load.filesz or load.flags & elf.PF_X or (named and (load.flags & elf.PF_W or not is_shared_memory(named))):
             continue
         what = SHARED if named else UNWRITTEN if load.flags & elf.PF_W else CLOSED
-        for start, end in present(load.start, load.end):
+        for start, end in lacking(load.start, load.end):
             yield Uncertain(start, end, what)
 
 
 def uncertain_gaps(regions: Sequence[Region], program: Range, word: int) -> Iterator[Uncertain]:
-    """Addresses without a region in a core by GDB, where mmap may have put one: between mappings, and
-    below the lowest of those that it made. `program` is where the program itself lies, with the heap
-    of brk above it; `word` the bytes of a word. mmap goes down from below the stack, so that no
-    memory is missing between the topmost mapping, as a rule ld.so, and the stack."""
+    """Addresses without a region in a core by GDB, where mmap may have put one: between mappings,
+    and below the lowest of those that it made. `program` is where the program itself lies, with
+    the heap of brk above it; `word` the bytes of a word. mmap goes down from below the stack, so
+    that no memory is missing between the topmost mapping, as a rule ld.so, and the stack."""
     stack = next((region.start for region in regions if region.name == STACK), regions[-1].start if regions else 0)
     mapped = [region for region in regions if region.end <= stack]
     for after, region in zip(mapped[::-1], mapped[-2::-1]):

@@ -104,8 +104,8 @@ def untracked(answer: Any) -> Any:
 def excluded(answer: Any, at: int) -> Any:
     """An answer of the copy as it must be of the core, which lacks what the process excluded from dumps at an address: not trusted, and
     why."""
-    where = f"{at:#x}-{at + 16 * PAGE:#x}"
-    why = f"64 KiB of memory is not in the core ({where}), as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen."
+    where, excluding = f"{at:#x}-{at + 16 * PAGE:#x}", "as the process excluded it from dumps (MADV_DONTDUMP)"
+    why = f"64 KiB of memory is not in the core ({where}), {excluding}: pointers in it are not seen."
     made = untracked(answer)
     if len(made) > 1 and "command" not in made[-1]:
         made.append({"schema": "findleaks/1", "command": "blocks", "warnings": [why]})
@@ -222,7 +222,8 @@ def test_gdb(pictures: Pictures) -> None:
     assert '"written"' in said
     assert '"mapped"' in said
     assert "0x0000000000000000" in said
-    assert [plain(json.loads(line)) for line in debuggers.objects(said)] == excluded(pictures.answers["blocks --state all"], at["excluded"][0])
+    wanted = excluded(pictures.answers["blocks --state all"], at["excluded"][0])
+    assert [plain(json.loads(line)) for line in debuggers.objects(said)] == wanted
 
 
 def test_lldb(pictures: Pictures) -> None:
@@ -234,7 +235,8 @@ def test_lldb(pictures: Pictures) -> None:
     assert all(f"0x{0x123400000000 + 16 * number:016x}" in said for number in range(THREADS))
     assert '"written"' in said
     assert '"mapped"' in said
-    assert [plain(json.loads(line)) for line in debuggers.objects(said)] == excluded(pictures.answers["blocks --state all"], at["excluded"][0])
+    wanted = excluded(pictures.answers["blocks --state all"], at["excluded"][0])
+    assert [plain(json.loads(line)) for line in debuggers.objects(said)] == wanted
 
 
 def test_block_by_block(tmp_path: Path) -> None:

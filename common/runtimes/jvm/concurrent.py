@@ -20,7 +20,7 @@ from findleaks.target.ranges import merged
 
 _FILE = "java_heap"
 _MOST_NODES = 1024  # NUMA nodes, with a partition of the heap each
-_NODE_STRIDE = 4096  # bytes between the values of two nodes (zValue.inline.hpp, ZValueStorage::offset)
+_NODE_STRIDE = 4096  # bytes between two nodes' values (zValue.inline.hpp, ZValueStorage::offset)
 _MOST_OFFSET = 1 << 48  # bytes of a plausible range of addresses
 
 
@@ -59,8 +59,8 @@ def concurrent_heap(tables: Tables) -> Optional[ConcurrentHeap]:
 
 
 def _shenandoah(tables: Tables, heap: int, whole: Range) -> Optional[ConcurrentHeap]:
-    """Other collectors have fields of the same names at other offsets: the regions' number and size
-    must be those of the reserved addresses, and each region must say where it is."""
+    """Also where another collector is in use, the tables have Shenandoah's fields: so the regions'
+    number and size must be those of the reserved addresses, and the first must begin there."""
     count = tables.word("ShenandoahHeap", "_num_regions", heap) or 0
     size = tables.word("ShenandoahHeapRegion", "RegionSizeBytes") or 0
     array = tables.word("ShenandoahHeap", "_regions", heap) or 0
@@ -77,7 +77,8 @@ def _shenandoah(tables: Tables, heap: int, whole: Range) -> Optional[ConcurrentH
 
 
 def _zgc(tables: Tables, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
-    """`prefix` is that of the names. Of two ZGCs in one libjvm only the one in use has its masks."""
+    """The heap of ZGC, whose names begin with `prefix`. Of two in one libjvm only the one in use
+    has its masks."""
     offsets = _mask(tables, prefix, "AddressOffsetMask")
     if not offsets or offsets & (offsets + 1) or offsets >= _MOST_OFFSET:
         return None

@@ -26,8 +26,8 @@ PAGE = 4096
 
 
 def parts(tables: Tables, spaces: Sequence[Space], concurrent: Optional[ConcurrentHeap]) -> list[Part]:
-    """The parts that exist, in reading order. `spaces` are the Java heap's, `concurrent` that of ZGC
-    or Shenandoah."""
+    """The parts that exist, in reading order. `spaces` are the Java heap's; `concurrent` is the
+    heap of ZGC or Shenandoah."""
     heap = _concurrent_heap(tables, concurrent) if concurrent is not None else [_java_heap(tables, spaces)]
     made = (*heap, _code_cache(tables), _metaspace(tables), _archive(tables), _stacks(tables))
     return [part for part in made if part is not None]
