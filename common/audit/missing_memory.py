@@ -60,7 +60,7 @@ def missing_memory(session: Session) -> Sequence[Missing]:
 
 
 def _missing(session: Session) -> Iterator[Missing]:
-    left = list(_plausible(session))
+    left = sorted(_plausible(session))
     for unnamed in (False, True):
         asked = [one for one in left if (one.what == UNNAMED) == unnamed]
         heaps = session.heap_ranges()
