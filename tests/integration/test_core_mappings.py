@@ -6,7 +6,8 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,19 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"]
     subprocess.run(["gcc", *flags, "-o", made, truth.PROGRAMS / "only_pointers.c"], check=True)
     return made
+
+
+@contextmanager
+def started(program: Path, folder: Path, kinds: Sequence[str]) -> Iterator[Program]:
+    """The program with these kinds of mappings; its file of shared memory is removed at the end."""
+    with Running([str(program), *kinds], folder / "run") as run:
+        try:
+            account = told(run)
+            assert set(account.bounds) == set(kinds)
+            yield account
+        finally:
+            for file in Path("/dev/shm").glob(f"only_pointers-{run.pid}-*"):
+                file.unlink()
 
 
 def told(run: Running) -> Program:
@@ -138,9 +152,7 @@ def pictures(program: Program, folder: Path, writers: tuple[str, ...]) -> Iterat
 
 @pytest.mark.parametrize("kinds", [PRIVATE, SHARED], ids=["private", "shared"])
 def test_every_way_to_look(program: Path, tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    with Running([str(program), *kinds], tmp_path / "run") as run:
-        account = told(run)
-        assert set(account.bounds) == set(kinds)
+    with started(program, tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "stopped", "own", "gcore", "full", "modified-memory", "kernel")):
             with target:
                 sound(account, seen(account, target), LACKED[writer])
@@ -149,8 +161,7 @@ def test_every_way_to_look(program: Path, tmp_path: Path, kinds: tuple[str, ...]
 def test_what_is_whole_is_trusted(program: Path, tmp_path: Path) -> None:
     """Mappings of which cores have all, and leaks beside them."""
     kinds = ("private", "read-only", "closed", "shared", "memfd", "memfd-closed", "file-private", "sysv")
-    with Running([str(program), *kinds], tmp_path / "run") as run:
-        account = told(run)
+    with started(program, tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "stopped", "own", "gcore", "kernel")):
             with target:
                 found = seen(account, target)
@@ -169,10 +180,30 @@ FILTERS = {
 @pytest.mark.parametrize("filter_", FILTERS)
 def test_coredump_filter(program: Path, tmp_path: Path, filter_: str) -> None:
     """Of the kernel and of gcore, which obeys it, too."""
-    with Running([str(program), *SHARED], tmp_path / "run") as run:
-        Path(f"/proc/{run.pid}/coredump_filter").write_text(filter_)
-        account = told(run)
+    with started(program, tmp_path, SHARED) as account:
+        Path(f"/proc/{account.run.pid}/coredump_filter").write_text(filter_)
         by_default = ("shared-excluded",) if int(filter_, 16) & 8 else LACKED["kernel"]
         for _, target in pictures(account, tmp_path, ("gcore", "kernel")):
             with target:
                 sound(account, seen(account, target), (*by_default, *FILTERS[filter_]))
+
+
+def test_every_door(program: Path, tmp_path: Path) -> None:
+    """GDB, LLDB and the command line agree on a core that lacks memory, and on a live process with protected memory."""
+    with started(program, tmp_path, ("excluded", "shm", "closed")) as account:
+        pid = str(account.run.pid)
+        live = [debuggers.gdb(["leaks find --json"], "-p", pid), debuggers.lldb(["leaks find --json", "detach"], "-p", pid)]
+        core = str(account.run.gcore())
+        told_apart = debuggers.findleaks("find", "--json", "--pid", pid)
+    cores = [debuggers.gdb(["leaks find --json"], str(program), core), debuggers.lldb(["leaks find --json"], str(program), "-c", core)]
+
+    def answer(output: str) -> tuple[int, bool, list[str]]:
+        found = json.loads(debuggers.objects(output)[0])
+        return found["totals"]["definite"]["blocks"], found["trusted"], found["warnings"]
+
+    lost = len(account.blocks["lost"])
+    assert [answer(output) for output in (*live, told_apart)] == [(lost, True, [])] * 3
+    wanted = answer(debuggers.findleaks("find", "--json", core))
+    assert (wanted[0], wanted[1], len(wanted[2])) == (lost + len(account.blocks["excluded"]) + len(account.blocks["shm"]), False, 2)
+    assert [answer(output) for output in cores] == [wanted] * 2
+    assert any(named(warning, "excluded", account.bounds["excluded"]) for warning in wanted[2])

@@ -80,7 +80,9 @@ def test_zgc_without_generations(good: int) -> None:
     assert found["Java heap, mapped again"].used is None
 
 
-@pytest.mark.parametrize("image", [zgc(used=9 * MIB), zgc(capacity=65 * MIB), zgc(offsets=0), zgc(offsets=VIEW), zgc(offsets=(1 << 60) - 1)])
+@pytest.mark.parametrize(
+    "image", [zgc(used=9 * MIB), zgc(capacity=65 * MIB), zgc(offsets=0), zgc(offsets=VIEW), zgc(offsets=(1 << 60) - 1)]
+)
 def test_zgc_without_sound_figures(image: Image) -> None:
     """Then its file is named, and no figure shown."""
     (heap,) = heaps(image, VIEW).values()
