@@ -27,7 +27,7 @@ from findleaks.target.live import LiveTarget
 PRIVATE = ("private", "read-only", "closed", "excluded", "closed-excluded", "memfd-private", "file-private")
 ANONYMOUS = ("shared", "shared-closed", "shared-excluded", "memfd", "memfd-closed", "shm-deleted", "sysv")
 SHARED = (*ANONYMOUS, "shm", "file-shared", "file-deleted")
-NAMES = {"shared": "/dev/zero", "memfd": "/memfd:only_pointers", "sysv": "/SYSV", "secret": "/secretmem"}
+NAMES = {"shared": "/dev/zero", "huge": "/anon_hugepage", "memfd": "/memfd:only_pointers", "sysv": "/SYSV", "secret": "/secretmem"}
 """What the kernel calls memory of these kinds."""
 
 # Kinds that a core of this writer lacks with the default filter (0x33).
@@ -207,3 +207,29 @@ def test_every_door(program: Path, tmp_path: Path) -> None:
     assert (wanted[0], wanted[1], len(wanted[2])) == (lost + len(account.blocks["excluded"]) + len(account.blocks["shm"]), False, 2)
     assert [answer(output) for output in cores] == [wanted] * 2
     assert any(named(warning, "excluded", account.bounds["excluded"]) for warning in wanted[2])
+
+
+HUGE = {"0x33": ("huge-shared",), "0x13": ("huge", "huge-shared"), "0x53": ("huge",)}
+"""By filter (bits 5 and 6), the kinds that the kernel and gcore leave out."""
+
+
+@pytest.fixture
+def huge_pages() -> Iterator[None]:
+    """Two pages for each mapping of them, reserved by the kernel."""
+    setting = Path("/proc/sys/vm/nr_hugepages")
+    before = setting.read_text()
+    setting.write_text(str(int(before) + 4))
+    yield
+    setting.write_text(before)
+
+
+@pytest.mark.matrix
+@pytest.mark.alone
+@pytest.mark.usefixtures("huge_pages")
+@pytest.mark.parametrize("filter_", HUGE)
+def test_huge_pages(program: Path, tmp_path: Path, filter_: str) -> None:
+    with started(program, tmp_path, ("huge", "huge-shared", "private")) as account:
+        Path(f"/proc/{account.run.pid}/coredump_filter").write_text(filter_)
+        for writer, target in pictures(account, tmp_path, ("live", "own", "gcore", "kernel")):
+            with target:
+                sound(account, seen(account, target), HUGE[filter_] if writer in ("gcore", "kernel") else ())
