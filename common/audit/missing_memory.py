@@ -23,7 +23,7 @@ from findleaks.libc.stacks import thread_stacks
 from findleaks.session import Session
 from findleaks.target.base import Range, is_shared_memory
 from findleaks.target.layout import STACK
-from findleaks.target.missing import CLOSED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
+from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
 from findleaks.target.ranges import holding, inside, merged, subtract
 
 MANY = 16  # places in memory of no segment that words refer to, which show that it is missing
@@ -85,10 +85,10 @@ def _plausible(session: Session) -> Iterator[Uncertain]:
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
     holes = merged(known)
-    protected = [one for one in target.uncertain if one.what == CLOSED]
+    protected = [one for one in target.uncertain if one.what == PROTECTED]
     for what in dict.fromkeys(one.what for one in target.uncertain):
         asked = [one for one in target.uncertain if one.what == what]
-        if what in (CLOSED, UNDUMPED, READ_ONLY):
+        if what in (PROTECTED, UNDUMPED, READ_ONLY):
             # A runtime's reservations are many, and not all are known.
             asked = [one for one in asked if not (session.runtimes or _is_guard(session, one))]
         elif what == UNWRITTEN:
@@ -96,14 +96,14 @@ def _plausible(session: Session) -> Iterator[Uncertain]:
         yield from (Uncertain(*part, what) for part in subtract([Range(one.start, one.end) for one in asked], holes))
 
 
-def _is_guard(session: Session, closed: Uncertain) -> bool:
+def _is_guard(session: Session, protected: Uncertain) -> bool:
     """Whether this is as small as a guard, and lies right below private memory with data, such as
     a stack."""
-    if closed.end - closed.start > max(_LARGEST_GUARD, session.target.arch.page):
+    if protected.end - protected.start > max(_LARGEST_GUARD, session.target.arch.page):
         return False
-    region = holding(session.target.regions(), closed.end)
+    region = holding(session.target.regions(), protected.end)
     own = region is not None and region.writable and region.private and not is_shared_memory(region.name)
-    return own and any(True for _ in session.target.pieces(closed.end, closed.end + 1))
+    return own and any(True for _ in session.target.pieces(protected.end, protected.end + 1))
 
 
 def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:

@@ -45,7 +45,7 @@ def root_regions(regions: Sequence[Region]) -> list[Region]:
 def writable_ranges(target: Target) -> list[Range]:
     """`root_regions`, and what the process wrote to and then protected from itself: sorted,
     disjoint."""
-    return sorted([*(Range(r.start, r.end) for r in root_regions(target.regions())), *target.closed])
+    return sorted([*(Range(r.start, r.end) for r in root_regions(target.regions())), *target.protected])
 
 
 def root_ranges(

@@ -224,7 +224,7 @@ class Target(Mapped, Protocol):
         return None
 
     @property
-    def closed(self) -> Sequence[Range]:
+    def protected(self) -> Sequence[Range]:
         """Parts of `Region.may_hold_data` that have data, ascending and disjoint: memory that the
         process protected (PROT_NONE) after it had written to it."""
         return ()

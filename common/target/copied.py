@@ -18,7 +18,7 @@ from findleaks.target.image_target import ImageTarget
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
-from findleaks.target.moment import Moment, closed_parts, moment
+from findleaks.target.moment import Moment, moment, protected_parts
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
@@ -56,7 +56,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._files: Optional[MappedFiles] = None
         self._presence: Optional[Presence] = None
         self._record: Optional[StopRecord] = None
-        self._closed: Sequence[Range] = ()
+        self._protected: Sequence[Range] = ()
         self.stopped = 0.0  # seconds that the process was stopped
         try:
             self._copy()
@@ -89,7 +89,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._names, self._auxv = super().thread_names(), super().auxv
         assert stop.at is not None
         self._presence = stop.at.presence
-        self._closed = closed_parts(stop.at, stop.regions)
+        self._protected = protected_parts(stop.at, stop.regions)
         self._record = StopRecord(stop.proc, stop.stat, stop.maps, stop.at, registers)
         self.taken_at, self.start_time = stop.taken_at, start_time_of(stop.stat)
         self.set_extents(extents_of(plan, stop, self._files))
@@ -210,9 +210,9 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return self._presence
 
     @property
-    def closed(self) -> Sequence[Range]:
+    def protected(self) -> Sequence[Range]:
         """See Target. The answer is that of the stop."""
-        return self._closed
+        return self._protected
 
     def record(self, progress: Progress) -> Optional[StopRecord]:
         """What a core says of the process besides its memory."""

@@ -266,9 +266,9 @@ class CoreTarget(ExtentReader, ImageTarget):
         return found
 
     @cached_property
-    def closed(self) -> Sequence[Range]:
-        closed = (region for region in self._regions if region.may_hold_data)
-        return [part for region in closed for part in self.nonzero(region.start, region.end, 0)]
+    def protected(self) -> Sequence[Range]:
+        regions = (region for region in self._regions if region.may_hold_data)
+        return [part for region in regions for part in self.nonzero(region.start, region.end, 0)]
 
     def _truncation_warning(self) -> str:
         threads = self._process.threads

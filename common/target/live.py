@@ -14,7 +14,7 @@ from findleaks.target.base import MARGIN, Piece, Range, Region, Thread
 from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.mapped_files import MappedFiles
-from findleaks.target.moment import closed_parts, moment
+from findleaks.target.moment import moment, protected_parts
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.paged import PagedReader
 from findleaks.target.process import LocalProcess, folder_of
@@ -70,7 +70,7 @@ class LiveTarget(PagedReader, LocalProcess):
             raise TargetError(refusal(self._pid, error.errno)) from None
         self._pagemap = PageMap(self._proc, self._page)
         self._files = MappedFiles(self._proc, maps, self._page)
-        self.__dict__.pop("closed", None)
+        self.__dict__.pop("protected", None)
         self._map(maps)
         self._describe(len(tasks(self._pid)))
 
@@ -95,7 +95,7 @@ class LiveTarget(PagedReader, LocalProcess):
             elif region.readable:
                 yield from self._readable_pieces(low, high, PIECE, self._read_piece)
             elif region.may_hold_data:
-                for part in intersection(self.closed, [Range(low, high)]):
+                for part in intersection(self.protected, [Range(low, high)]):
                     yield from self._readable_pieces(*part, PIECE, self._read_piece)
 
     def nonzero(self, start: int, end: int, margin: int = MARGIN) -> Iterator[Range]:
@@ -172,10 +172,10 @@ class LiveTarget(PagedReader, LocalProcess):
         return sum(max(0, min(run.end, end) - max(run.start, start)) for run in runs)
 
     @cached_property
-    def closed(self) -> Sequence[Range]:
+    def protected(self) -> Sequence[Range]:
         regions = [region for region in self._regions if region.may_hold_data]
         at = moment(self._proc, self._page, regions, lambda part: None) if regions else None
-        return closed_parts(at, regions) if at is not None else ()
+        return protected_parts(at, regions) if at is not None else ()
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
         return presence.live(self._proc, self._page, progress)

@@ -48,7 +48,7 @@ class Uncertain(NamedTuple):
 
 
 UNWRITTEN = "never written to, or excluded from dumps (MADV_DONTDUMP)"
-CLOSED = "which the process cannot write to: without data, or excluded from dumps (MADV_DONTDUMP)"
+PROTECTED = "which the process cannot write to: without data, or excluded from dumps (MADV_DONTDUMP)"
 UNDUMPED = "without access (PROT_NONE), which the minidump does not have"
 READ_ONLY = "read-only, which the minidump does not have"
 SHARED = "shared memory that the process could only read"
@@ -121,7 +121,7 @@ def uncertain_loads(loads: Iterable[Load], name: Callable[[int], str], lacking: 
         named = name(load.start)
         if load.filesz or load.flags & elf.PF_X or (named and (load.flags & elf.PF_W or not is_shared_memory(named))):
             continue
-        what = SHARED if named else UNWRITTEN if load.flags & elf.PF_W else CLOSED
+        what = SHARED if named else UNWRITTEN if load.flags & elf.PF_W else PROTECTED
         for start, end in lacking(load.start, load.end):
             yield Uncertain(start, end, what)
 

@@ -28,10 +28,10 @@ class Moment(NamedTuple):
     shared: Runs
 
 
-def closed_parts(at: Moment, regions: Sequence[Region]) -> list[Range]:
-    """The pages in memory that the process cannot access: see Target.closed."""
-    closed = (region for region in regions if region.may_hold_data)
-    return [part for one in closed for part in (at.own if one.private else at.shared).within(one.start, one.end)]
+def protected_parts(at: Moment, regions: Sequence[Region]) -> list[Range]:
+    """Pages that the process cannot access: see Target.protected."""
+    found = (region for region in regions if region.may_hold_data)
+    return [part for one in found for part in (at.own if one.private else at.shared).within(one.start, one.end)]
 
 
 def moment(proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:

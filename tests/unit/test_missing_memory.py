@@ -17,7 +17,7 @@ from findleaks.audit.missing_memory import MANY, missing_memory
 from findleaks.engine.load import load
 from findleaks.target.base import Range
 from findleaks.target.core import open_core
-from findleaks.target.missing import CLOSED, UNNAMED, UNWRITTEN, Uncertain
+from findleaks.target.missing import PROTECTED, UNNAMED, UNWRITTEN, Uncertain
 
 PAGE, HEAP, DATA, STACK, GONE = 4096, 0x555500000000, 0x7F0000000000, 0x7FFC00000000, 0x7EFFFFF00000
 LOST = HEAP + 0x400
@@ -74,14 +74,14 @@ def test_a_gap_takes_what_mmap_returned_or_many_words() -> None:
 
 def test_guards_and_beginnings_of_reservations() -> None:
     """A guard lies below memory with data; a reservation is opened from its beginning."""
-    below = Uncertain(DATA - PAGE, DATA, CLOSED)
+    below = Uncertain(DATA - PAGE, DATA, PROTECTED)
     assert missing(process([below.start], [below])) == []
-    wide = Uncertain(DATA - 16 * PAGE, DATA, CLOSED)
+    wide = Uncertain(DATA - 16 * PAGE, DATA, PROTECTED)
     assert missing(process([wide.start], [wide])) == [(*wide[:2], 1)]
-    opened, rest = Uncertain(GONE, GONE + PAGE, UNWRITTEN), Uncertain(GONE + PAGE, GONE + 64 * PAGE, CLOSED)
+    opened, rest = Uncertain(GONE, GONE + PAGE, UNWRITTEN), Uncertain(GONE + PAGE, GONE + 64 * PAGE, PROTECTED)
     assert missing(process([GONE], [opened, rest])) == []
     assert missing(process([GONE], [opened, rest._replace(end=GONE + 2 * PAGE)])) == [(*opened[:2], 1)]
-    before = Uncertain(GONE - PAGE, GONE, CLOSED)
+    before = Uncertain(GONE - PAGE, GONE, PROTECTED)
     assert missing(process([GONE], [before, opened, rest])) == [(*opened[:2], 1)]
 
 
@@ -131,7 +131,7 @@ def test_what_is_uncertain_of_cores(tmp_path: Path) -> None:
     task = Task(100, {"rsp": STACK})
     (tmp_path / "kernel").write_bytes(elfcore.core(loads, [task]))
     (tmp_path / "gdb").write_bytes(elfcore.core(loads, [task], unaligned=True))
-    segments = [Uncertain(DATA, DATA + PAGE, UNWRITTEN), Uncertain(DATA + 8 * PAGE, DATA + 9 * PAGE, CLOSED)]
+    segments = [Uncertain(DATA, DATA + PAGE, UNWRITTEN), Uncertain(DATA + 8 * PAGE, DATA + 9 * PAGE, PROTECTED)]
     gaps = [Uncertain(DATA - (1 << 30), DATA, UNNAMED), Uncertain(DATA + 2 * PAGE, DATA + 8 * PAGE, UNNAMED)]
     with open_core(str(tmp_path / "kernel")) as kernel, open_core(str(tmp_path / "gdb")) as gdb:
         assert kernel.uncertain == segments
@@ -143,4 +143,4 @@ def test_data_behind_protection_is_read(tmp_path: Path) -> None:
     loads = [Load(HEAP, PAGE, b"h" * PAGE), Load(DATA, 2 * PAGE, b"d" * PAGE, "---"), Load(DATA + 8 * PAGE, PAGE, b"", "---")]
     (tmp_path / "core").write_bytes(elfcore.core(loads, [Task(100, {"rsp": HEAP})]))
     with open_core(str(tmp_path / "core")) as core:
-        assert core.closed == [(DATA, DATA + PAGE)]
+        assert core.protected == [(DATA, DATA + PAGE)]
