@@ -120,7 +120,10 @@ def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[
     if not ranges:
         return []
     page = session.target.arch.page
-    whole = [one for one in ranges if not (one.start | one.end) % page]
+    whole: list[Uncertain] = []
+    for one in ranges:  # those of a damaged file may overlap, or be of no whole pages
+        if not (one.start | one.end) % page and (not whole or one.start >= whole[-1].end):
+            whole.append(one)
     blocks = session.engine.blocks(session.target.arch, page)
     blocks.append([one.start for one in whole], [one.end - one.start for one in whole], [State.IN_USE] * len(whole))
     blocks.seal()

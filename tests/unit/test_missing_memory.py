@@ -54,6 +54,14 @@ def test_a_word_into_a_segment_without_bytes(engine: str) -> None:
     assert missing(process([GONE], [area], lost=False), engine) == [], "nothing is leaked: nothing is in doubt"
 
 
+@pytest.mark.parametrize("engine", ["kernel", "pure"])
+def test_ranges_of_a_damaged_core(engine: str) -> None:
+    """Of any size, overlapping, or of no whole pages."""
+    whole = Uncertain(GONE - (1 << 44), GONE + PAGE, UNWRITTEN)
+    odd = [Uncertain(GONE, GONE + 2 * PAGE, UNWRITTEN), Uncertain(GONE + 3 * PAGE + 1, GONE + 4 * PAGE, UNWRITTEN)]
+    assert missing(process([GONE], [whole, *odd]), engine) == [(*whole[:2], 1)]
+
+
 def test_a_word_below_the_stack_pointer_counts_for_nothing() -> None:
     target = process([], [Uncertain(GONE, GONE + PAGE, UNWRITTEN)])
     target.write_word(STACK + 0x100, GONE)
