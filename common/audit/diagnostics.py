@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.directory import known
+from findleaks.audit.missing_memory import missing_memory
 from findleaks.engine.terms import State
-from findleaks.formatting import printable, size
+from findleaks.formatting import printable, size, some
 from findleaks.libc.stacks import thread_stacks
 from findleaks.runtimes.base import Part
 from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
 from findleaks.target.base import Range, Target, excluded_warning
+from findleaks.target.missing import where
 from findleaks.target.ranges import merged, region_index, subtract
 
 OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "liblsan", "libtsan", "libtbbmalloc")
@@ -33,6 +35,9 @@ def result_warnings(session: Session, unread_reported: bool = False) -> Iterator
     yield from (problem.what for problem in session.directory.problems)
     yield from _blank_stack_warning(session.target)
     yield from _unread_memory(session, unread_reported)
+    yield from (missing.sentence() for missing in missing_memory(session))
+    if session.target.live and session.target.unread:
+        yield _unread_sentence(session.target)
     if session.target.unknown_registers:
         yield f"{session.target.unknown_registers} are not known: blocks that only they point to count as lost"
 
@@ -41,7 +46,7 @@ def trusted(session: Session) -> bool:
     """Whether lost blocks can be trusted to be lost. False if memory that could hold references,
     registers, part of a heap, or every thread is missing, or if no block was found at all."""
     target = session.target
-    missing = subtract(target.unread, target.excluded) or _missed(session, target.excluded)
+    missing = subtract(target.unread, target.excluded) or _missed(session, target.excluded) or missing_memory(session)
     complete = not (missing or target.truncated or session.directory.problems)
     complete = complete and not target.unknown_registers and session.directory.blocks.totals(State.IN_USE).blocks > 0
     return complete and bool(target.threads()) and not blank_stacks(target)
@@ -62,6 +67,14 @@ def target_warnings(session: Session) -> list[str]:
     missed = _missed(session, target.excluded)
     about = [excluded_warning(missed)] if missed else []
     return [other for one in found for other in (about if one == excluded_warning(target.excluded) else [one])]
+
+
+def _unread_sentence(target: Target) -> str:
+    """What a live process's memory could not be read."""
+    regions = target.regions()
+    names = {regions[at].name or where([part]) for part in target.unread for at in [region_index(regions, part.start)] if at >= 0}
+    amount = size(sum(end - start for start, end in target.unread))
+    return f"{amount} of writable memory cannot be read ({some(sorted(names))}): pointers in it are not seen"
 
 
 def blank_stacks(target: Target) -> list[int]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.graph.roots import root_regions
+from findleaks.graph.roots import writable_ranges
 from findleaks.session import Session
-from findleaks.target.base import Range
 from findleaks.target.ranges import inside
 
 CHUNK = 4096  # references between two checks for Ctrl-C
@@ -31,7 +30,7 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
     """Registers, then aligned words of writable memory, with a value in [low, high), ascending."""
     yield from register_references(session, low, high)
     target = session.target
-    ranges = [Range(r.start, r.end) for r in root_regions(target.regions())]
+    ranges = writable_ranges(target)
     word = target.arch.word
     for piece in session.pieces(ranges, "searching memory", dead=True):
         for count, address in enumerate(session.engine.search(piece, low, high)):

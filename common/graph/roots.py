@@ -12,7 +12,7 @@ from findleaks.engine.contract import Engine
 from findleaks.graph.unread import Unread
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks
-from findleaks.target.base import Range, Region, Target
+from findleaks.target.base import Range, Region, Target, is_shared_memory
 from findleaks.target.elf import PF_W, PT_LOAD
 from findleaks.target.modules import module_headers
 from findleaks.target.ranges import merged, region_index, subtract
@@ -23,10 +23,10 @@ _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon
 
 
 def root_regions(regions: Sequence[Region]) -> list[Region]:
-    """Regions in which the program may have stored a pointer: writable ones; anonymous ones made
-    read-only since; and a module's RELRO, right below its writable part: relocated, written by
-    ld.so and constructors, then made read-only. What is read-only right below the vDSO is the
-    kernel's, also where a core, which has it on ARM, does not name it."""
+    """Regions in which the program may have stored a pointer: writable ones; anonymous ones and
+    shared memory made read-only since; and a module's RELRO, right below its writable part:
+    relocated, written by ld.so and constructors, then made read-only. What is read-only right below
+    the vDSO is the kernel's, also where a core, which has it on ARM, does not name it."""
     found = []
     for region, after in zip(regions, [*regions[1:], None]):
         if not region.readable or region.name.startswith(_KERNEL_PAGES):
@@ -36,9 +36,16 @@ def root_regions(regions: Sequence[Region]) -> list[Region]:
         relro = (
             after is not None and after.writable and after.start == region.end and region.name == after.name and region.name.startswith("/")
         )
-        if region.writable or (not region.executable and (relro or not region.name or region.name.startswith(_ANONYMOUS))):
+        anonymous = not region.name or region.name.startswith(_ANONYMOUS) or is_shared_memory(region.name)
+        if region.writable or (not region.executable and (relro or anonymous)):
             found.append(region)
     return found
+
+
+def writable_ranges(target: Target) -> list[Range]:
+    """`root_regions`, and what the process wrote to and then protected from itself: sorted,
+    disjoint."""
+    return sorted([*(Range(r.start, r.end) for r in root_regions(target.regions())), *target.protected])
 
 
 def root_ranges(
@@ -51,7 +58,7 @@ def root_ranges(
     `stack_at`: as for `dead_ranges`."""
     candidates = root_regions(target.regions())
     dead = dead_ranges(target, engine, candidates, stack_at)
-    return subtract([Range(r.start, r.end) for r in candidates], [*claimed, *dead, *page_beginnings(target)])
+    return subtract(writable_ranges(target), [*claimed, *dead, *page_beginnings(target)])
 
 
 def page_beginnings(target: Target) -> list[Range]:

@@ -13,6 +13,7 @@ from findleaks.target.arch import Arch
 if TYPE_CHECKING:
     from findleaks.target.control import BreakpointHost, InjectionHost
     from findleaks.target.elf import Table
+    from findleaks.target.missing import Uncertain
     from findleaks.target.residency.presence import Presence
     from findleaks.target.separate import Alternate
 
@@ -49,8 +50,22 @@ class Region:
         """Whether it is private memory of no file: pages that are not present read as zeros."""
         return self.private and not self.name.startswith("/")
 
+    @property
+    def may_hold_data(self) -> bool:
+        """Whether the process may have written to this memory although it cannot access it now: it
+        is anonymous, or shared memory of no file on a disk."""
+        return not (self.readable or self.executable) and (self.anonymous or is_shared_memory(self.name))
+
     def __contains__(self, address: int) -> bool:
         return self.start <= address < self.end
+
+
+_SHARED_MEMORY = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/run/shm/", "/anon_hugepage", "/secretmem")
+
+
+def is_shared_memory(name: str) -> bool:
+    """Whether a mapping of this name is shared memory, which is in no file on a disk."""
+    return name.startswith(_SHARED_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -129,8 +144,10 @@ class Piece(NamedTuple):
 
 def excluded_warning(ranges: Iterable[Range]) -> str:
     """What a core lacks, though it was in memory (`Target.excluded`)."""
+    parts = list(ranges)
+    where = formatting.some([f"{start:#x}-{end:#x}" for start, end in parts], 2)
     why = "as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen"
-    return f"{formatting.size(sum(end - start for start, end in ranges))} of memory is not in the core, {why}."
+    return f"{formatting.size(sum(end - start for start, end in parts))} of memory is not in the core ({where}), {why}."
 
 
 class Mapped(Protocol):
@@ -165,6 +182,8 @@ class Target(Mapped, Protocol):
     unread: list[Range]  # writable memory that was mapped and cannot be read
     # Of `unread`: what had pages, and the process excluded from dumps (MADV_DONTDUMP).
     excluded: Sequence[Range] = ()
+    # Of a core: ranges that may have held data that it lacks, ascending and disjoint.
+    uncertain: Sequence[Uncertain] = ()
     truncated: bool = False  # the core file ends before its headers say
     unknown_registers: str = ""  # "the vector registers", where the words of threads lack them
     lacks: str = ""  # why nothing can be said of the heap, and what has it; "": it is there
@@ -203,6 +222,12 @@ class Target(Mapped, Protocol):
         by the holes that the kernel leaves for pages never touched, or given back, which copied and
         compressed cores lack."""
         return None
+
+    @property
+    def protected(self) -> Sequence[Range]:
+        """Parts of `Region.may_hold_data` that have data, ascending and disjoint: memory that the
+        process protected (PROT_NONE) after it had written to it."""
+        return ()
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
         """Residency page by page, for every mapping, at one moment; None where it is not known.

@@ -11,14 +11,14 @@ from typing import Optional, Union
 from findleaks.errors import Interrupted, TargetError
 from findleaks.formatting import size as size_text
 from findleaks.target.available_memory import available
-from findleaks.target.base import Piece, Region, Thread
+from findleaks.target.base import Piece, Range, Region, Thread
 from findleaks.target.copying import Copied, CopyBuffer, Layout, Transfer, wanted, windows
 from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
-from findleaks.target.moment import Moment, moment
+from findleaks.target.moment import Moment, moment, protected_parts
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal
@@ -56,6 +56,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._files: Optional[MappedFiles] = None
         self._presence: Optional[Presence] = None
         self._record: Optional[StopRecord] = None
+        self._protected: Sequence[Range] = ()
         self.stopped = 0.0  # seconds that the process was stopped
         try:
             self._copy()
@@ -88,6 +89,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._names, self._auxv = super().thread_names(), super().auxv
         assert stop.at is not None
         self._presence = stop.at.presence
+        self._protected = protected_parts(stop.at, stop.regions)
         self._record = StopRecord(stop.proc, stop.stat, stop.maps, stop.at, registers)
         self.taken_at, self.start_time = stop.taken_at, start_time_of(stop.stat)
         self.set_extents(extents_of(plan, stop, self._files))
@@ -191,6 +193,9 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
     # -- the target
 
+    def _file_end(self, region: Region) -> int:
+        return region.end if region.anonymous or self._files is None else self._files.end(region)
+
     def _sliced(self, extent: Extent, low: int, high: int) -> Iterator[Piece]:
         if isinstance(extent.source, MappedFile):
             return self._readable_pieces(low, high, PIECE, extent.source.some)
@@ -203,6 +208,11 @@ class CopiedProcess(ExtentReader, LocalProcess):
     def presence(self, progress: Progress) -> Optional[Presence]:
         """See Target. The answer is that of the stop."""
         return self._presence
+
+    @property
+    def protected(self) -> Sequence[Range]:
+        """See Target. The answer is that of the stop."""
+        return self._protected
 
     def record(self, progress: Progress) -> Optional[StopRecord]:
         """What a core says of the process besides its memory."""

@@ -62,9 +62,10 @@ class Copied(NamedTuple):
 
 def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
     """The pages to copy, region by region, as start and end of each run in one flat array: the
-    process's own, and writable shared ones. The rest is read later, from the mapped files."""
+    process's own, and shared ones, unless they are read only. The rest is read later, from the
+    mapped files."""
     for region in regions:
-        if not region.name.startswith(KERNELS) and (region.private or region.writable):
+        if not region.name.startswith(KERNELS) and (region.private or region.writable or region.may_hold_data):
             yield region, (at.own if region.private else at.shared).cut(region.start, region.end)
 
 

@@ -11,7 +11,7 @@ from typing import Optional
 
 from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target import elf, notes, snapshot_note
+from findleaks.target import elf, missing, notes, snapshot_note
 from findleaks.target.base import Module, Range, Region, Thread, excluded_warning
 from findleaks.target.files import FORMATS, MINIDUMP
 from findleaks.target.image_target import ImageTarget
@@ -81,6 +81,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         named = [m for m in self._files if m.path] if self._process.files else []
         self._set_regions(self._mapped() or regions_of(loads, named, self._stack(), self._places.is_code))
         self.unread = self._find_unread()
+        self.uncertain = sorted(self._find_uncertain())
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
         self.called = self._process.called
         self.description = self._describe()
@@ -230,32 +231,31 @@ class CoreTarget(ExtentReader, ImageTarget):
     # -- what is missing
 
     def _find_unread(self) -> list[Range]:
-        """Writable memory that the core lacks. Not private memory (anonymous, or a module's data)
-        without a byte in a core that has other such memory: the kernel omits what was never
-        written to (fs/coredump.c, vma_dump_size), and it can hold no pointer."""
-        unread: list[Range] = []
-        shared: dict[str, int] = {}
-        writable = [d for d in self._loads if d.flags & elf.PF_W]
-        names = [self._file_name(d.start) for d in writable]
-        anonymous = any(d.there and not name for d, name in zip(writable, names))
-        reached = 0
-        for d, name in zip(writable, names):
-            private = not name or self._places.at(d.start) is not None
-            start, reached = max(d.start + d.there, reached), max(d.end, reached)
-            if start >= d.end or (not d.filesz and private and anonymous):
-                continue
-            for gap in gaps(start, d.end, self._extents, self._starts):
-                unread.append(gap)
-                if not d.filesz and name:
-                    shared[name] = shared.get(name, 0) + gap.end - gap.start
+        """Writable memory that the core lacks for sure; see `uncertain` for the rest."""
+        anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
+        found = list(missing.missing_loads(self._loads, self._file_name, self._is_module, self._lacking, anonymous))
+        found += missing.missing_files(self._process.files, self._loads, self._modules)
         if self.truncated:
             self.warnings.insert(0, self._truncation_warning())
         elif not anonymous:
             self.warnings.append(f"{self._name}: the core has no anonymous memory (coredump_filter): heaps and most roots are missing")
-        if shared:
-            size, files = formatting.size(sum(shared.values())), formatting.some(list(shared))
-            self.warnings.append(f"{size} of writable files are not in the core ({files}): pointers in them are not seen.")
-        return merged([*unread, *self._unread_when_written()])
+        self.warnings += missing.file_warning(found)
+        return merged([*(part for part, _ in found), *self._unread_when_written()])
+
+    def _is_module(self, address: int) -> bool:
+        return self._places.at(address) is not None
+
+    def _find_uncertain(self) -> Iterator[missing.Uncertain]:
+        """See Target.uncertain. findleaks' own cores list what they lack."""
+        if self._snapshot is None:
+            yield from missing.uncertain_loads(self._loads, self._file_name, self._lacking)
+            if not self._of_kernel:
+                main = self._main.module if self._main is not None else Module("", 0, 0, 0)
+                yield from missing.uncertain_gaps(self._regions, Range(main.start, main.end), self.arch.word)
+
+    def _lacking(self, start: int, end: int) -> Iterator[Range]:
+        """The parts of [start, end) that cannot be read."""
+        return gaps(start, end, self._extents, self._starts)
 
     def _unread_when_written(self) -> Sequence[Range]:
         """Memory with pages that findleaks did not write into the core, by its own note."""
@@ -264,6 +264,11 @@ class CoreTarget(ExtentReader, ImageTarget):
         if self.excluded:
             self.warnings.append(excluded_warning(self.excluded))
         return found
+
+    @cached_property
+    def protected(self) -> Sequence[Range]:
+        regions = (region for region in self._regions if region.may_hold_data)
+        return [part for region in regions for part in self.nonzero(region.start, region.end, 0)]
 
     def _truncation_warning(self) -> str:
         threads = self._process.threads

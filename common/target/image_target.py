@@ -53,9 +53,13 @@ class ImageTarget(Target):
         return self._regions[index] if index >= 0 and address < self._regions[index].end else None
 
     def _add_unread(self, start: int, end: int) -> None:
-        """Record that [start, end) cannot be read, if it is writable and not recorded yet."""
+        """Record that [start, end) cannot be read, if it is writable and not recorded yet. Beyond
+        the end of a mapped file is nothing that the process could read, either."""
         region = self._region_at(start)
         if region is None or not region.writable:
+            return
+        end = min(end, self._file_end(region))
+        if start >= end:
             return
         at = bisect_right(self.unread, (start, 1 << 65))
         before = self.unread[at - 1] if at else Range(-1, -1)
@@ -63,6 +67,10 @@ class ImageTarget(Target):
             self.unread[at - 1 : at] = [Range(before.start, end)]
         elif before.end < start:
             self.unread.insert(at, Range(start, end))
+
+    def _file_end(self, region: Region) -> int:
+        """The address in a region where the mapped file ends, or the region's end."""
+        return region.end
 
     def _readable_pieces(self, low: int, high: int, longest: int, read: Callable[[int, int], memoryview]) -> Iterator[Piece]:
         """What `read` can read of [low, high), at most `longest` bytes at once, without pages that

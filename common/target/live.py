@@ -6,18 +6,20 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Optional
 
 from findleaks.errors import TargetError
 from findleaks.target.base import MARGIN, Piece, Range, Region, Thread
 from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
-from findleaks.target.moment import moment
+from findleaks.target.mapped_files import MappedFiles
+from findleaks.target.moment import moment, protected_parts
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.paged import PagedReader
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, tasks
-from findleaks.target.ranges import overlapping
+from findleaks.target.ranges import intersection, overlapping
 from findleaks.target.reader import Zeros
 from findleaks.target.residency import presence
 from findleaks.target.residency.pagemap import PageMap
@@ -41,6 +43,7 @@ class LiveTarget(PagedReader, LocalProcess):
         self._tracer: Optional[Tracer] = None
         self._memory = -1
         self._pagemap: Optional[PageMap] = None
+        self._files: Optional[MappedFiles] = None
         self._zeros = Zeros(PIECE)
         self._stop_and_open(stopped)
 
@@ -66,10 +69,15 @@ class LiveTarget(PagedReader, LocalProcess):
         except OSError as error:
             raise TargetError(refusal(self._pid, error.errno)) from None
         self._pagemap = PageMap(self._proc, self._page)
+        self._files = MappedFiles(self._proc, maps, self._page)
+        self.__dict__.pop("protected", None)
         self._map(maps)
         self._describe(len(tasks(self._pid)))
 
     # -- bytes
+
+    def _file_end(self, region: Region) -> int:
+        return region.end if region.anonymous or self._files is None else self._files.end(region)
 
     def _read_some(self, address: int, size: int) -> bytes:
         return memory_at(self._memory, address, size)
@@ -86,6 +94,9 @@ class LiveTarget(PagedReader, LocalProcess):
                 yield from self._touched_pieces(self._pagemap, low, high)
             elif region.readable:
                 yield from self._readable_pieces(low, high, PIECE, self._read_piece)
+            elif region.may_hold_data:
+                for part in intersection(self.protected, [Range(low, high)]):
+                    yield from self._readable_pieces(*part, PIECE, self._read_piece)
 
     def nonzero(self, start: int, end: int, margin: int = MARGIN) -> Iterator[Range]:
         """See Target. Very long runs of never-touched anonymous memory are left out."""
@@ -160,6 +171,12 @@ class LiveTarget(PagedReader, LocalProcess):
         runs = self._pagemap.touched(start, end)
         return sum(max(0, min(run.end, end) - max(run.start, start)) for run in runs)
 
+    @cached_property
+    def protected(self) -> Sequence[Range]:
+        regions = [region for region in self._regions if region.may_hold_data]
+        at = moment(self._proc, self._page, regions, lambda part: None) if regions else None
+        return protected_parts(at, regions) if at is not None else ()
+
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
         return presence.live(self._proc, self._page, progress)
 
@@ -227,4 +244,6 @@ class LiveTarget(PagedReader, LocalProcess):
             if self._pagemap is not None:
                 self._pagemap.close()
                 self._pagemap = None
+            if self._files is not None:
+                self._files.close()
             self._pages.clear()

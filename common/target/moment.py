@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.target.base import Region
+from findleaks.target.base import Range, Region
 from findleaks.target.ranges import merged
 from findleaks.target.residency import presence
 from findleaks.target.residency.presence import FILE, RUN, SWAPPED, VECTOR, ZERO, Presence
@@ -26,6 +26,12 @@ class Moment(NamedTuple):
     presence: Presence
     own: Runs
     shared: Runs
+
+
+def protected_parts(at: Moment, regions: Sequence[Region]) -> list[Range]:
+    """Pages that the process cannot access: see Target.protected."""
+    found = (region for region in regions if region.may_hold_data)
+    return [part for one in found for part in (at.own if one.private else at.shared).within(one.start, one.end)]
 
 
 def moment(proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:

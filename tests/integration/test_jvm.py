@@ -159,3 +159,49 @@ def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
     assert len(steady) > 500
     wrong = {frames: (ours.get(frames), counts) for frames, counts in steady.items() if ours.get(frames) != counts}
     assert len(wrong) < 100 and all(our == (0, 0) for our, _ in wrong.values()), wrong  # what jcmd's own question needs each time
+
+
+GENERATIONAL = ("-XX:+UnlockExperimentalVMOptions", "-XX:ShenandoahGCMode=generational")
+CONCURRENT = [
+    (jvms.SYSTEM, "Z", ()),
+    (jvms.SYSTEM, "Shenandoah", ()),
+    *(
+        pytest.param(*row, marks=pytest.mark.matrix)
+        for row in (
+            ("21.0.4", "Z", ()),
+            ("21.0.4", "Z", ("-XX:+ZGenerational",)),
+            ("21.0.4", "Shenandoah", ()),
+            ("25.0.2", "Z", ()),
+            ("25.0.2", "Shenandoah", ()),
+            ("25.0.2", "Shenandoah", GENERATIONAL),
+        )
+    ),
+]
+
+
+def in_bytes(heap: str, what: str) -> int:
+    """A figure of `GC.heap_info`: "used 16M" of ZGC, "13284K used" of Shenandoah."""
+    heap = heap.split("Metaspace")[0]
+    found = re.search(rf"{what} (\d+)([KM])", heap) or re.search(rf"(\d+)([KM]) {what}", heap)
+    assert found is not None, heap
+    return int(found[1]) << {"K": 10, "M": 20}[found[2]]
+
+
+@pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
+@pytest.mark.parametrize(("version", "collector", "options"), CONCURRENT)
+def test_figures_of_collectors_that_move_objects_meanwhile(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
+    """ZGC's heap is where its file is mapped, once if that is so at several addresses. Live, and of the kernel's core."""
+    with java(tmp_path, f"-XX:+Use{collector}GC", *options, version=version) as running:
+        heap = jcmd(running.pid, "GC.heap_info", version=version)
+        maps = Path(f"/proc/{running.pid}/maps").read_text()
+        pages = [page("--pid", str(running.pid)), page(str(running.kernel_core()))]
+    mapped = {int(line.split("-")[0], 16) for line in maps.splitlines() if "java_heap" in line}
+    for found in pages:
+        parts = {part["name"]: part for part in found["parts"]}
+        assert abs(parts["Java heap"]["used"] - in_bytes(heap, "used")) <= 2 << 20  # jcmd itself makes some objects, ZGC pages for them
+        assert parts["Java heap"]["bytes"] == in_bytes(heap, "capacity" if collector == "Z" else "committed")
+        assert parts["Java heap"]["detail"].startswith("ZGC, 64 MiB" if collector == "Z" else "Shenandoah, 64 MiB")
+        again = parts.get("Java heap, mapped again", {"ranges": []})
+        starts = {int(start, 16) for start, _ in [*parts["Java heap"]["ranges"], *again["ranges"]]}
+        assert starts == mapped if collector == "Z" else not again["ranges"]
+        assert ("collections" in found["counters"]) == (collector == "Z")

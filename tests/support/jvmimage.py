@@ -58,8 +58,8 @@ class Image:
         start = max(start for start in self.memory if start <= address)
         struct.pack_into(f"<{len(values)}Q", self.memory[start], address - start, *values)
 
-    def target(self) -> FakeTarget:
-        """The process, its heap full of the addresses of OBJECTS."""
+    def target(self, mapped: Sequence[int] = ()) -> FakeTarget:
+        """The process, its heap full of the addresses of OBJECTS. At each address in `mapped` is a MiB of ZGC's file."""
         names = [(f"gHotSpotVMStructEntry{name}Offset", place) for name, place in PLACES.items()]
         exported = [("gHotSpotVMStructs", TABLE), ("gHotSpotVMStructEntryArrayStride", ENTRY), *names]
         symbols = []
@@ -75,7 +75,9 @@ class Image:
             self.words(TABLE + ENTRY * number, at, at + 128, 0, static, offset, address)
         memory = {start: bytes(data) for start, data in self.memory.items()}
         memory[HEAP] = struct.pack("<Q", OBJECTS) * (HEAP_SIZE // 8)
-        return FakeTarget(memory, modules=[Module("/jdk/lib/libjvm.so", LIBRARY, LIBRARY + 0x40000, LIBRARY)], symbols=symbols)
+        memory.update(dict.fromkeys(mapped, bytes(1 << 20)))
+        modules = [Module("/jdk/lib/libjvm.so", LIBRARY, LIBRARY + 0x40000, LIBRARY)]
+        return FakeTarget(memory, modules=modules, symbols=symbols, names=dict.fromkeys(mapped, "/memfd:java_heap (deleted)"))
 
     def _serial(self, bounds: Sequence[tuple[int, int, int]]) -> None:
         self.fields.update({("GenCollectedHeap", "_young_gen"): 0x60, ("GenCollectedHeap", "_old_gen"): 0x68})

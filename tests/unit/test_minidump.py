@@ -79,7 +79,8 @@ def test_stacks_without_a_guard_may_be_more_than_stacks(tmp_path: Path) -> None:
     """What lies below the stack pointer there is missing memory, not unused stack."""
     target = opened(tmp_path, usual(MAPS.replace("---p", "r--p")))
     assert target.unread == [Range(0x7F00_0000_2000, 0x7F00_0000_3F80)]
-    assert "7.9 KiB of writable memory is not in the minidump: pointers in it are not seen." in target.warnings
+    where = "0x7f0000002000-0x7f0000003f80"
+    assert f"7.9 KiB of writable memory is not in the minidump ({where}): pointers in it are not seen." in target.warnings
 
 
 def test_registers(tmp_path: Path) -> None:

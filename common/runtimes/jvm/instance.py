@@ -15,6 +15,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.runtimes.base import Count, Part, Runtime, Site
 from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking
+from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.spaces import Dead, Space
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
@@ -53,7 +54,11 @@ class HotSpot(Runtime):
 
     @cached_property
     def _parts(self) -> list[Part]:
-        return parts.parts(self._tables, self._spaces)
+        return parts.parts(self._tables, self._spaces, self._concurrent)
+
+    @cached_property
+    def _concurrent(self) -> Optional[ConcurrentHeap]:
+        return concurrent_heap(self._tables)
 
     @cached_property
     def _spaces(self) -> list[Space]:
@@ -72,14 +77,15 @@ class HotSpot(Runtime):
         return self._parts
 
     def reserved(self) -> Sequence[Range]:
-        return parts.reserved(self._tables)
+        return parts.reserved(self._tables, self._concurrent)
 
     def counters(self) -> Mapping[str, Count]:
         """See Runtime: `jcmd PID VM.native_memory scale=b` prints the same, if NMT is on."""
         found: dict[str, Count] = {}
         heap = self._tables.word("Universe", "_collectedHeap")
         collections = self._tables.int32("CollectedHeap", "_total_collections", heap or 0)
-        if collections is not None:
+        # Shenandoah counts its collections elsewhere.
+        if collections is not None and (self._concurrent is None or self._concurrent.collector == "ZGC"):
             found["collections"] = Count(collections)
         active = spaces.collecting(self._tables)
         if active and not self.problems:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.runtimes.base import Part
+from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, mapped_heap
 from findleaks.runtimes.jvm.spaces import REGION, Space, heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
@@ -24,9 +25,11 @@ CONTEXTS = ("_ZN9metaspace16MetaspaceContext23_nonclass_space_contextE", "_ZN9me
 PAGE = 4096
 
 
-def parts(tables: Tables, spaces: Sequence[Space]) -> list[Part]:
-    """The parts that exist, in reading order. `spaces` are the Java heap's."""
-    made = (_java_heap(tables, spaces), _code_cache(tables), _metaspace(tables), _archive(tables), _stacks(tables))
+def parts(tables: Tables, spaces: Sequence[Space], concurrent: Optional[ConcurrentHeap]) -> list[Part]:
+    """The parts that exist, in reading order. `spaces` are the Java heap's; `concurrent` is the
+    heap of ZGC or Shenandoah."""
+    heap = _concurrent_heap(tables, concurrent) if concurrent is not None else [_java_heap(tables, spaces)]
+    made = (*heap, _code_cache(tables), _metaspace(tables), _archive(tables), _stacks(tables))
     return [part for part in made if part is not None]
 
 
@@ -36,21 +39,31 @@ def _committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
     return intersection(merged(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
 
 
-def reserved(tables: Tables) -> list[Range]:
+def reserved(tables: Tables, concurrent: Optional[ConcurrentHeap]) -> list[Range]:
     """All addresses reserved for the Java heap, the code cache and metaspace, sorted and disjoint;
     committed memory is included."""
     heap = heap_addresses(tables)
+    heaps = [concurrent.addresses, *concurrent.again] if concurrent is not None else [heap] if heap is not None else []
     nodes = [Range(base, base + size) for base, size in _nodes(tables)]
-    return merged([*([heap] if heap is not None else []), *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
+    return merged([*heaps, *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
 
 
 def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
     whole = heap_addresses(tables)
-    if whole is None:
-        return None
+    if whole is None or whole.start == whole.end:  # ZGC's lies elsewhere
+        found = mapped_heap(tables.target)
+        return Part("Java heap", found, None, False, "figures not read: all of it is searched") if found else None
     used, detail = _used(spaces)
     reserve = f"{(whole.end - whole.start) >> 20:,} MiB reserved"
     return Part("Java heap", _committed(tables, [whole]), used, False, f"{detail}, {reserve}" if detail else reserve)
+
+
+def _concurrent_heap(tables: Tables, heap: ConcurrentHeap) -> Iterator[Part]:
+    """The heap, and what is the same memory at other addresses."""
+    yield Part("Java heap", _committed(tables, [heap.addresses]), heap.used, False, heap.detail)
+    again = _committed(tables, sorted(heap.again))
+    if again:
+        yield Part("Java heap, mapped again", again, None, False, "the same memory at other addresses, which the kernel counts again")
 
 
 def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Union
 
 from findleaks.target import elf
-from findleaks.target.base import Piece, Range, Region
+from findleaks.target.base import Piece, Range, Region, is_shared_memory
 from findleaks.target.copied import PIECE, CopiedProcess
 from findleaks.target.copying import KERNELS
 from findleaks.target.files import content
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.modules import DELETED
+from findleaks.target.ranges import merged
 from findleaks.target.stop_record import StopRecord
 
 Process = Union[CopiedProcess, LiveTarget]
@@ -42,7 +43,7 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
 
     - all of private memory that the process wrote to, and of readable anonymous memory;
     - all of shared memory that is in no file of a disk, and of writable mappings of a file on disk
-      that are not large;
+      that are not large; also where the process has protected it (PROT_NONE);
     - of unwritten private mappings of ELF files the first page, and the one with the build-id;
     - the vDSO;
     - nothing of the rest: text and constants, other shared files, reserved addresses, and what the
@@ -58,7 +59,8 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
             size = region.size if region.name.startswith("[vdso") else 0
         elif not region.private:
             small = region.writable and region.size <= _MOST_SHARED
-            size = region.size if region.readable and (small or region.start not in disks) else 0
+            held = region.readable or (region.may_hold_data and record.moment.shared.bytes(region.start, region.end))
+            size = region.size if held and (small or region.start not in disks) else 0
         elif record.moment.own.bytes(region.start, region.end):
             size = region.size
         elif region.anonymous:
@@ -173,18 +175,18 @@ class Reader:
         return (self._moment.own if region.private else self._moment.shared).within(region.start, end)
 
     def unread(self, chosen: Sequence[Segment]) -> list[Range]:
-        """Writable memory that the core lacks though it is mapped: what could not be read, what has
-        pages but was excluded, and what lies beyond the end of a mapped file."""
+        """Memory that the core lacks though it is mapped and the process may have written to it:
+        what could not be read, and what has pages but was excluded. A writable file without bytes
+        in the core is seen in its headers."""
         found = list(self._target.unread)
         for region, size in chosen:
-            if not (region.readable and region.writable):
+            if size or region.name.startswith(KERNELS):
                 continue
-            if not size and region.anonymous:
+            if region.anonymous:
                 found += self._moment.own.within(region.start, region.end)
-            elif size and not region.anonymous:
-                end = self._files.end(region)
-                found += [Range(end, region.end)] if end < region.end else []
-        return sorted(found)
+            elif not (region.private or region.writable) and is_shared_memory(region.name):
+                found += self._moment.shared.within(region.start, region.end)
+        return merged(found)
 
     def close(self) -> None:
         self._files.close()

@@ -10,12 +10,14 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.formatting import size as human
+from findleaks.formatting import some
 from findleaks.target import elf
-from findleaks.target.base import Range, Region, Thread
+from findleaks.target.base import Range, Region, Thread, is_shared_memory
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import STACK, loads_of
 from findleaks.target.minidump import records, streams
 from findleaks.target.minidump.modules import found_images
+from findleaks.target.missing import READ_ONLY, UNDUMPED, Uncertain, where
 from findleaks.target.module_files import ModuleFiles
 from findleaks.target.modules import FileSource, Image
 from findleaks.target.notes import AT_ENTRY, AT_PHDR
@@ -63,6 +65,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         main = holding(self._modules, entry) or next(iter(self._modules), None)
         self.exe_path, self.called = main.path if main is not None else dump.name, dump.called
         self.unread = list(self._absent())
+        self.uncertain = list(self._uncertain())
         self.lacks = self._lacks()
         self.warnings += [*self._problems(), *search.warnings()]
         self.set_extents(disjoint([*self._extents, *self._backing()]))
@@ -134,6 +137,14 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         writable = [Range(r.start, r.end) for r in self._regions if r.writable and r.readable]
         yield from subtract(subtract(writable, [Range(e.start, e.end) for e in self._extents]), self._dead_ends())
 
+    def _uncertain(self) -> Iterator[Uncertain]:
+        """See Target: memory that was once writable, perhaps, and is in no minidump of LLDB's."""
+        for region in self._regions:
+            anonymous = not region.name or is_shared_memory(region.name)
+            if region.may_hold_data or (anonymous and not (region.writable or region.executable)):
+                for gap in gaps(region.start, region.end, self._extents, self._starts):
+                    yield Uncertain(*gap, READ_ONLY if region.readable else UNDUMPED)
+
     def _dead_ends(self) -> list[Range]:
         """The parts of stacks that no thread uses, which LLDB leaves out: below the lowest stack
         pointer, in a mapping with a guard below it, or none (the main thread's)."""
@@ -175,7 +186,10 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         if not self._dump.threads:
             yield f"{self._name}: there are no threads: registers and stacks are unknown, so that what only they refer to looks lost"
         if self.unread and not self.lacks:
-            yield f"{human(_bytes(self.unread))} of writable memory is not in the minidump: pointers in it are not seen."
+            named = (self._region_at(part.start) for part in self.unread)
+            names = [region.name if region is not None and region.name else where([part]) for region, part in zip(named, self.unread)]
+            which = some(list(dict.fromkeys(names)))
+            yield f"{human(_bytes(self.unread))} of writable memory is not in the minidump ({which}): pointers in it are not seen."
 
     def _described(self) -> str:
         n = len(self._dump.threads)

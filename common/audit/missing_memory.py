@@ -1,0 +1,172 @@
+"""Which memory of the process is missing, and whether that makes leaked blocks doubtful.
+
+Of some ranges a core does not show whether they held data (`Target.uncertain`): memory that the
+process never wrote to looks like memory that it excluded from dumps. Healthy processes have the
+former, and stale pointers to memory that they have unmapped. So such a range counts as missing only
+if a block is leaked, and a live word refers to the range as a program does that goes on to use it:
+
+- to a range that was mapped: any word;
+- to one that is perhaps not mapped: a word that is a multiple of the page size, as what mmap
+  returns, or words to MANY places in it that are multiples of a word's size. Fewer are as likely
+  stale: a Python process has six such words to one gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from findleaks.audit.references import is_live
+from findleaks.engine.terms import Kind, State
+from findleaks.formatting import number, size
+from findleaks.libc.stacks import thread_stacks
+from findleaks.session import Session
+from findleaks.target.base import Range, is_shared_memory
+from findleaks.target.layout import STACK
+from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
+from findleaks.target.ranges import holding, inside, merged, subtract
+
+MANY = 16  # places in memory of no segment that words refer to, which show that it is missing
+_MOST_WORDS = 1 << 14  # into a range that are looked at
+_MOST_RANGES = 16  # ranges of a kind whose words are looked at, the smallest first
+_MOST_HEAP = 256 << 20  # bytes of heaps up to which words in blocks are looked at, for UNNAMED
+_LARGEST_GUARD = 32 << 10  # bytes, where pages are not larger
+_C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
+"""Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
+
+
+class Missing(NamedTuple):
+    """An uncertain range that live words refer to."""
+
+    start: int
+    end: int
+    what: str
+    words: int  # that refer to it, at most _MOST_WORDS
+
+    def sentence(self) -> str:
+        """The warning, with its consequence."""
+        amount = f"{size(self.end - self.start)} of memory" if self.what != UNNAMED else "memory"
+        words = "1 word refers" if self.words == 1 else f"{number(self.words)} words refer"
+        file = "minidump" if self.what in (UNDUMPED, READ_ONLY) else "core"
+        return f"{amount} is not in the {file} ({where([self[:2]])}: {self.what}), but {words} to it: pointers in it are not seen"
+
+
+def missing_memory(session: Session) -> Sequence[Missing]:
+    """The uncertain ranges that count as missing, ascending; none unless blocks are leaked, or
+    before a command has asked for that: then no blocks were marked, which takes its time."""
+    if not session.target.uncertain or "mark" not in session.seconds or not session.latest.totals(Kind.DEFINITE).blocks:
+        return ()
+    return session.once("missing memory", lambda: sorted(_missing(session)))
+
+
+def _missing(session: Session) -> Iterator[Missing]:
+    left = sorted(_plausible(session))
+    for unnamed in (False, True):
+        asked = [one for one in left if (one.what == UNNAMED) == unnamed]
+        heaps = session.heap_ranges()
+        if unnamed and sum(end - start for start, end in heaps) > _MOST_HEAP:
+            heaps = []
+        searched = merged([*session.root_memory, *heaps])
+        found = _referred(session, asked, searched)
+        for one in sorted(found, key=lambda one: one.end - one.start)[:_MOST_RANGES]:
+            values = _values(session, one, searched)
+            if values and one.what == UNNAMED:  # of a gap, which may be large, the pages
+                page = session.target.arch.page
+                one = Uncertain(min(values) // page * page, max(values) // page * page + page, UNNAMED)
+            if values:
+                yield Missing(*one, len(values))
+
+
+def _plausible(session: Session) -> Iterator[Uncertain]:
+    """The uncertain ranges without what is known to hold no data: what allocators and runtimes
+    reserved, guards, the rest of modules."""
+    target = session.target
+    known = [part for one in session.reserved for part in one.ranges]
+    known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
+    known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
+    holes = merged(known)
+    protected = [one for one in target.uncertain if one.what == PROTECTED]
+    for what in dict.fromkeys(one.what for one in target.uncertain):
+        asked = [one for one in target.uncertain if one.what == what]
+        if what in (PROTECTED, UNDUMPED, READ_ONLY):
+            # A runtime's reservations are many, and not all are known.
+            asked = [one for one in asked if not (session.runtimes or _is_guard(session, one))]
+        elif what == UNWRITTEN:
+            asked = [one for one in asked if not _is_reserved(one, protected)]
+        yield from (Uncertain(*part, what) for part in subtract([Range(one.start, one.end) for one in asked], holes))
+
+
+def _is_guard(session: Session, protected: Uncertain) -> bool:
+    """Whether this is as small as a guard, and lies right below private memory with data, such as
+    a stack."""
+    if protected.end - protected.start > max(_LARGEST_GUARD, session.target.arch.page):
+        return False
+    region = holding(session.target.regions(), protected.end)
+    own = region is not None and region.writable and region.private and not is_shared_memory(region.name)
+    return own and any(True for _ in session.target.pieces(protected.end, protected.end + 1))
+
+
+def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
+    """Whether this is the opened beginning of a larger reservation, which is too large for a guard.
+    `protected`: the ranges without access, ascending."""
+    above, below = holding(protected, unwritten.end), holding(protected, unwritten.start - 1)
+    least = max(_LARGEST_GUARD, unwritten.end - unwritten.start)
+    return above is not None and below is None and above.end - above.start > least
+
+
+def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
+    """The ranges that any word of the searched memory, or a register, refers to. The ranges are
+    blocks to the engine: it needs one pass over memory for any number of them."""
+    if not ranges:
+        return []
+    page = session.target.arch.page
+    whole: list[Uncertain] = []
+    for one in ranges:  # those of a damaged file may overlap, or be of no whole pages
+        if not (one.start | one.end) % page and (not whole or one.start >= whole[-1].end):
+            whole.append(one)
+    blocks = session.engine.blocks(session.target.arch, page)
+    blocks.append([one.start for one in whole], [one.end - one.start for one in whole], [State.IN_USE] * len(whole))
+    blocks.seal()
+    graph = session.engine.graph(blocks)
+    for piece in session.pieces(searched, "looking for missing memory"):
+        graph.scan_roots(piece)
+    graph.root_words(session.register_words())
+    graph.settle()
+    return [one for index, one in enumerate(whole) if graph.is_rooted(index)]
+
+
+def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list[int]:
+    """The live words that refer to a range; [] unless they are such as show that it is missing. A
+    runtime that maps and unmaps its heap leaves stale words in frames and blocks: those do not
+    count."""
+    stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in session.runtimes) else []
+    values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
+    for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
+        if is_live(session, address) and inside(stale, address) is None:
+            if one.what != UNNAMED or not _in_c_library(session, address):
+                values.append(value)
+    if one.what == UNNAMED:
+        values = [value for value in values if not value % session.target.arch.word]
+        if len(set(values)) < MANY and all(value % session.target.arch.page for value in values):
+            return []
+    return values
+
+
+def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:
+    """(address, value) of the words that refer to a range."""
+    order, word = session.target.arch.byteorder, session.target.arch.word
+    for piece in session.pieces(searched, "looking for missing memory"):
+        for address in session.engine.search(piece, one.start, one.end):
+            at = address - piece.address
+            yield address, int.from_bytes(piece.data[at : at + word], order)
+
+
+def _stale(session: Session) -> list[Range]:
+    """Memory with stale words of a runtime: stacks, and heaps."""
+    main = (Range(region.start, region.end) for region in session.target.regions() if region.name == STACK)
+    return merged([*thread_stacks(session.target).values(), *main, *session.heap_ranges()])
+
+
+def _in_c_library(session: Session, address: int) -> bool:
+    module = holding(session.target.modules(), address)
+    return module is not None and module.path.rsplit("/", 1)[-1].startswith(_C_LIBRARY)

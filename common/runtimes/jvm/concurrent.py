@@ -1,0 +1,120 @@
+"""Figures of the heaps of ZGC and Shenandoah, which move objects while the program runs.
+
+Sources: OpenJDK 17, 21 and 25, src/hotspot/share/gc: z/vmStructs_z.hpp, z/zPageAllocator.hpp,
+z/zAddress.hpp, x/vmStructs_x.hpp (21 has ZGC without generations under names with X),
+shenandoah/vmStructs_shenandoah.hpp, shenandoah/shenandoahHeap.hpp.
+
+ZGC keeps its heap in a file of memory ("java_heap"), mapped where the bits of an address say how
+the reference was marked. Without generations that is at three addresses, of which one is in use at
+a time; `_ZAddressGoodMask` is the bit of that one. With generations it is mapped once, at the
+address after the mask of offsets (zAddress.cpp, ZGlobalsPointers::initialize)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import merged
+
+_FILE = "java_heap"
+_MOST_NODES = 1024  # NUMA nodes, with a partition of the heap each
+_NODE_STRIDE = 4096  # bytes between two nodes' values (zValue.inline.hpp, ZValueStorage::offset)
+_MOST_OFFSET = 1 << 48  # bytes of a plausible range of addresses
+
+
+class ConcurrentHeap(NamedTuple):
+    """A heap of one of these collectors; sizes in bytes. `addresses` is where it may lie, `again`
+    where the same memory is mapped once more."""
+
+    collector: str  # "ZGC", "Shenandoah"
+    used: int
+    capacity: int
+    most: int
+    addresses: Range
+    again: Sequence[Range] = ()
+
+    @property
+    def detail(self) -> str:
+        """A phrase on it."""
+        return f"{self.collector}, {self.capacity >> 20:,} MiB of at most {self.most >> 20:,}; objects not read: all of it is searched"
+
+
+def mapped_heap(target: Target) -> list[Range]:
+    """ZGC's file by its name, for a heap whose figures cannot be read."""
+    return merged(Range(region.start, region.end) for region in target.regions() if _FILE in region.name and region.writable)
+
+
+def concurrent_heap(tables: Tables) -> Optional[ConcurrentHeap]:
+    """The heap of ZGC or Shenandoah; None for other collectors, or if the figures contradict."""
+    heap = tables.word("Universe", "_collectedHeap")
+    reserved = tables.place("CollectedHeap", "_reserved", heap or 0)
+    words = tables.memory.words(reserved, 2) if reserved else None
+    if not heap or words is None:
+        return None
+    if words[1]:
+        return _shenandoah(tables, heap, Range(words[0], words[0] + words[1] * tables.memory.size))
+    return next((found for found in (_zgc(tables, heap, prefix) for prefix in "ZX") if found is not None), None)
+
+
+def _shenandoah(tables: Tables, heap: int, whole: Range) -> Optional[ConcurrentHeap]:
+    """Also where another collector is in use, the tables have Shenandoah's fields: so the regions'
+    number and size must be those of the reserved addresses, and the first must begin there."""
+    count = tables.word("ShenandoahHeap", "_num_regions", heap) or 0
+    size = tables.word("ShenandoahHeapRegion", "RegionSizeBytes") or 0
+    array = tables.word("ShenandoahHeap", "_regions", heap) or 0
+    first = tables.memory.word(array) or 0 if array else 0
+    if not size or count * size != whole.end - whole.start or tables.word("ShenandoahHeapRegion", "_bottom", first) != whole.start:
+        return None
+    owner, kind = heap, "ShenandoahHeap"
+    if (kind, "_used") not in tables.fields:  # since 24 each generation counts
+        owner, kind = tables.word(kind, "_global_generation", heap) or 0, "ShenandoahGeneration"
+    used, committed = tables.word(kind, "_used", owner), tables.word("ShenandoahHeap", "_committed", heap)
+    if used is None or committed is None or not used <= committed <= count * size:
+        return None
+    return ConcurrentHeap("Shenandoah", used, committed, count * size, whole)
+
+
+def _zgc(tables: Tables, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
+    """The heap of ZGC, whose names begin with `prefix`. Of two in one libjvm only the one in use
+    has its masks."""
+    offsets = _mask(tables, prefix, "AddressOffsetMask")
+    if not offsets or offsets & (offsets + 1) or offsets >= _MOST_OFFSET:
+        return None
+    allocator = tables.place(f"{prefix}Heap", "_page_allocator", tables.place(f"{prefix}CollectedHeap", "_heap", heap))
+    most = tables.word(f"{prefix}PageAllocator", "_max_capacity", allocator)
+    used, capacity = _totals(tables, prefix, allocator)
+    if not most or not used <= capacity <= most <= offsets + 1:
+        return None
+    view, views = offsets + 1, [offsets + 1]
+    good = _mask(tables, prefix, "AddressGoodMask")
+    if good:
+        bits = _mask(tables, prefix, "AddressMetadataMask")
+        views = [1 << bit for bit in range(offsets.bit_length(), 64) if bits >> bit & 1]
+        view = good if good in views else views[0] if views else good
+    again = [Range(one, one + offsets + 1) for one in views if one != view and good]
+    return ConcurrentHeap("ZGC", used, capacity, most, Range(view, view + offsets + 1), again)
+
+
+def _mask(tables: Tables, prefix: str, name: str) -> int:
+    """One of ZGC's masks, 0 if there is none. The table has pointers to them."""
+    instance = tables.word(f"{prefix}GlobalsForVMStructs", "_instance_p")
+    place = tables.word(f"{prefix}GlobalsForVMStructs", f"_{prefix}{name}", instance or 0)
+    return tables.memory.word(place) or 0 if place else 0
+
+
+def _totals(tables: Tables, prefix: str, allocator: int) -> tuple[int, int]:
+    """Used and committed bytes: of the page allocator, or, since 25, of its partitions, one for
+    each NUMA node."""
+    if (f"{prefix}PageAllocator", "_used") in tables.fields:
+        kind, owners = f"{prefix}PageAllocator", [allocator]
+    else:
+        kind, nodes = "ZPartition", tables.int32("ZNUMA", "_count") or 0
+        array = tables.word("ZPerNUMAZPartition", "_addr", tables.place("ZPageAllocator", "_partitions", allocator)) or 0
+        owners = [array + _NODE_STRIDE * node for node in range(nodes)] if array and 0 < nodes <= _MOST_NODES else []
+    used = [tables.word(kind, "_used", owner) for owner in owners]
+    capacity = [tables.word(kind, "_capacity", owner) for owner in owners]
+    if not owners or None in used or None in capacity:
+        return 1, 0
+    return sum(value or 0 for value in used), sum(value or 0 for value in capacity)

@@ -1,0 +1,154 @@
+"""Which memory counts as missing from a core: known files, and ranges of which only references show that they held data."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import elfcore
+import pytest
+from elfcore import Load, Task
+from fake import FakeTarget, thread
+from heaps import ListAllocator, Listed, session
+
+from findleaks.audit.diagnostics import result_warnings, trusted
+from findleaks.audit.missing_memory import MANY, missing_memory
+from findleaks.engine.load import load
+from findleaks.target.base import Range
+from findleaks.target.core import open_core
+from findleaks.target.missing import PROTECTED, UNNAMED, UNWRITTEN, Uncertain
+
+PAGE, HEAP, DATA, STACK, GONE = 4096, 0x555500000000, 0x7F0000000000, 0x7FFC00000000, 0x7EFFFFF00000
+LOST = HEAP + 0x400
+
+
+def process(words: Sequence[int], uncertain: Sequence[Uncertain], lost: bool = True) -> FakeTarget:
+    """A process with a leaked block, or without, and these words among its data."""
+    data = struct.pack(f"<{len(words)}Q", *words).ljust(PAGE, b"\0")
+    memory = {HEAP: bytes(PAGE), DATA: data, STACK: bytes(PAGE - 8) + b"argument"}
+    target = FakeTarget(memory, names={STACK: "[stack]"}, threads=[thread(1, sp=STACK + 0x800)], pid=7)
+    if not lost:
+        target.write_word(DATA + PAGE - 8, LOST)
+    target.uncertain = sorted(uncertain)
+    return target
+
+
+def missing(target: FakeTarget, engine: str = "kernel") -> list[tuple[int, int, int]]:
+    made = session(target, [ListAllocator(HEAP, HEAP + PAGE, [Listed(LOST, 64)])], load(target.arch, pure=engine == "pure"))
+    assert missing_memory(made) == (), "before anything is marked"
+    _ = made.latest
+    found = [(one.start, one.end, one.words) for one in missing_memory(made)]
+    assert trusted(made) == (not found)
+    assert len([text for text in result_warnings(made) if "pointers in it are not seen" in text]) == len(found)
+    return found
+
+
+@pytest.mark.parametrize("engine", ["kernel", "pure"])
+def test_a_word_into_a_segment_without_bytes(engine: str) -> None:
+    area = Uncertain(GONE, GONE + 16 * PAGE, UNWRITTEN)
+    for word in (GONE, GONE + 24, GONE + 16 * PAGE - 8):
+        assert missing(process([0, word], [area]), engine) == [(*area[:2], 1)]
+    for word in (GONE - 8, GONE + 16 * PAGE):
+        assert missing(process([word], [area]), engine) == []
+    assert missing(process([GONE], [area], lost=False), engine) == [], "nothing is leaked: nothing is in doubt"
+
+
+@pytest.mark.parametrize("engine", ["kernel", "pure"])
+def test_ranges_of_a_damaged_core(engine: str) -> None:
+    """Of any size, overlapping, or of no whole pages."""
+    whole = Uncertain(GONE - (1 << 44), GONE + PAGE, UNWRITTEN)
+    odd = [Uncertain(GONE, GONE + 2 * PAGE, UNWRITTEN), Uncertain(GONE + 3 * PAGE + 1, GONE + 4 * PAGE, UNWRITTEN)]
+    assert missing(process([GONE], [whole, *odd]), engine) == [(*whole[:2], 1)]
+
+
+def test_a_word_below_the_stack_pointer_counts_for_nothing() -> None:
+    target = process([], [Uncertain(GONE, GONE + PAGE, UNWRITTEN)])
+    target.write_word(STACK + 0x100, GONE)
+    assert missing(target) == []
+    target.write_word(STACK + 0x900, GONE)
+    assert missing(target) == [(GONE, GONE + PAGE, 1)]
+
+
+def test_a_gap_takes_what_mmap_returned_or_many_words() -> None:
+    gap = Uncertain(GONE, GONE + 64 * PAGE, UNNAMED)
+    assert missing(process([GONE + PAGE], [gap])) == [(GONE + PAGE, GONE + 2 * PAGE, 1)]
+    inside = [GONE + 0x48 + 16 * at for at in range(MANY)]
+    assert missing(process(inside, [gap])) == [(GONE, GONE + PAGE, MANY)]
+    assert missing(process(inside[:-1], [gap])) == []
+    assert missing(process([inside[0]] * 2 * MANY, [gap])) == [], "one stale pointer, copied"
+    assert missing(process([word + 1 for word in inside], [gap])) == [], "pointers to text"
+
+
+def test_guards_and_beginnings_of_reservations() -> None:
+    """A guard lies below memory with data; a reservation is opened from its beginning."""
+    below = Uncertain(DATA - PAGE, DATA, PROTECTED)
+    assert missing(process([below.start], [below])) == []
+    wide = Uncertain(DATA - 16 * PAGE, DATA, PROTECTED)
+    assert missing(process([wide.start], [wide])) == [(*wide[:2], 1)]
+    opened, rest = Uncertain(GONE, GONE + PAGE, UNWRITTEN), Uncertain(GONE + PAGE, GONE + 64 * PAGE, PROTECTED)
+    assert missing(process([GONE], [opened, rest])) == []
+    assert missing(process([GONE], [opened, rest._replace(end=GONE + 2 * PAGE)])) == [(*opened[:2], 1)]
+    before = Uncertain(GONE - PAGE, GONE, PROTECTED)
+    assert missing(process([GONE], [before, opened, rest])) == [(*opened[:2], 1)]
+
+
+def test_memory_of_a_live_process_that_cannot_be_read() -> None:
+    target = FakeTarget({HEAP: bytes(PAGE)}, absent=[Range(DATA, DATA + PAGE)], names={DATA: "/secretmem (deleted)"}, live=True)
+    made = session(target, [ListAllocator(HEAP, HEAP + PAGE, [Listed(LOST, 64)])])
+    assert not trusted(made)
+    assert "4.0 KiB of writable memory cannot be read (/secretmem (deleted)): pointers in it are not seen" in result_warnings(made)
+
+
+FILES = {
+    "/dev/shm/ring": True,
+    "/home/u/data.db": True,
+    "/tmp/spool": True,
+    "/memfd:tables (deleted)": True,
+    "/usr/share/zoneinfo/UTC": False,
+    "/home/u/app/plugin.so": False,
+    "/home/u/jdk/lib/modules": False,  # beside libjvm.so
+    "/home/u/jdk/lib/libjvm.so": False,
+}
+
+
+def test_files_that_gdb_writes_no_segment_for(tmp_path: Path) -> None:
+    """Named are those that the process may have written to."""
+    at = {name: DATA + 4 * PAGE * number for number, name in enumerate(FILES)}
+    image = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    image += struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, PAGE, PAGE, PAGE)
+    loads = [Load(HEAP, PAGE, b"h" * PAGE), Load(at["/home/u/jdk/lib/libjvm.so"], PAGE, image.ljust(PAGE, b"\0"), "r--")]
+    mapped = [(start, start + 2 * PAGE, 0, name) for name, start in at.items()]
+    (tmp_path / "core").write_bytes(elfcore.core(loads, [Task(100, {"rsp": HEAP})], mapped=mapped, page=1, unaligned=True))
+    with open_core(str(tmp_path / "core")) as core:
+        named = [name for name, missed in FILES.items() if missed]
+        assert core.unread == [(at[name], at[name] + 2 * PAGE) for name in named]
+        assert f"32 KiB of writable files are not in the core ({', '.join(named)}): pointers in them are not seen." in core.warnings
+
+
+def test_what_is_uncertain_of_cores(tmp_path: Path) -> None:
+    """The kernel's: segments without bytes. GDB's: what lies between segments, unless that is no place for a mapping."""
+    loads = [
+        Load(HEAP, PAGE, b"h" * PAGE),
+        Load(DATA, PAGE),
+        Load(DATA + PAGE, PAGE, b"d" * PAGE),
+        Load(DATA + 8 * PAGE, PAGE, b"", "---"),
+        Load(DATA + 9 * PAGE, PAGE, b"", "r-x"),
+        Load(STACK, PAGE, b"s" * PAGE),
+    ]
+    task = Task(100, {"rsp": STACK})
+    (tmp_path / "kernel").write_bytes(elfcore.core(loads, [task]))
+    (tmp_path / "gdb").write_bytes(elfcore.core(loads, [task], unaligned=True))
+    segments = [Uncertain(DATA, DATA + PAGE, UNWRITTEN), Uncertain(DATA + 8 * PAGE, DATA + 9 * PAGE, PROTECTED)]
+    gaps = [Uncertain(DATA - (1 << 30), DATA, UNNAMED), Uncertain(DATA + 2 * PAGE, DATA + 8 * PAGE, UNNAMED)]
+    with open_core(str(tmp_path / "kernel")) as kernel, open_core(str(tmp_path / "gdb")) as gdb:
+        assert kernel.uncertain == segments
+        assert gdb.uncertain == sorted([*segments, *gaps])
+
+
+def test_data_behind_protection_is_read(tmp_path: Path) -> None:
+    """Of a segment without access that has bytes, and of none that has not."""
+    loads = [Load(HEAP, PAGE, b"h" * PAGE), Load(DATA, 2 * PAGE, b"d" * PAGE, "---"), Load(DATA + 8 * PAGE, PAGE, b"", "---")]
+    (tmp_path / "core").write_bytes(elfcore.core(loads, [Task(100, {"rsp": HEAP})]))
+    with open_core(str(tmp_path / "core")) as core:
+        assert core.protected == [(DATA, DATA + PAGE)]
