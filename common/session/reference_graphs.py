@@ -75,6 +75,7 @@ class ReferenceGraphs:
             for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):
                 graph.scan_roots(piece)
             graph.root_words([*register_words(session.target, unread, session.library_words), *self._thread_blocks(), *session.in_flight])
+            graph.root_words([word for word, _ in session.kernel_references])
             graph.settle()
         return graph
 
