@@ -44,7 +44,8 @@ def epoll_waiters(session: Session) -> int:
 
 def kernel_json(session: Session) -> dict[str, object]:
     """`references`: words of the kernel that point into blocks; None where they are not known.
-    `unreadable`: what has pointers that cannot be read. `epoll_waiters`: see there."""
+    `unreadable`: what has pointers that cannot be read. `epoll_waiters`: see there. `signal_stacks`:
+    blocks that look like alternate signal stacks, whose addresses only the kernel has."""
     blocks, words = session.directory.blocks, array("Q", (word for word, _ in session.kernel_references))
     indices, _ = blocks.find_all(words) if words and len(blocks) else (array("I"), array("Q"))
     known = session.target.kernel_state() is not None
@@ -52,6 +53,7 @@ def kernel_json(session: Session) -> dict[str, object]:
         "references": sum(index != NO_BLOCK for index in indices) if known else None,
         "unreadable": [{"what": name, "count": count} for name, count in unreadable(session).items()],
         "epoll_waiters": epoll_waiters(session),
+        "signal_stacks": {"blocks": len(session.signal_stacks), "bytes": sum(map(blocks.size, map(blocks.find, session.signal_stacks)))},
     }
 
 

@@ -12,6 +12,7 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside
 
+SIGNAL_STACK = "alternate signal stack"  # what such a block is, and what the kernel keeps it for
 CHUNK = 4096  # references between two checks for Ctrl-C
 
 
@@ -60,6 +61,9 @@ def kernel_references(session: Session, low: int, high: int) -> Iterator[Referen
     for word, one in session.kernel_references:
         if low <= word < high:
             yield Reference(0, word, True, kernel=one.name)
+    for start in session.signal_stacks:
+        if low <= start < high:
+            yield Reference(0, start, True, kernel=SIGNAL_STACK)
 
 
 def root_references(session: Session, low: int, high: int) -> Iterator[Reference]:

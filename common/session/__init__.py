@@ -17,7 +17,7 @@ from findleaks.engine.terms import Heuristic
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.conventions import Learned
 from findleaks.graph.reserved import Reserved, reserved_by_owner
-from findleaks.graph.roots import kernel_words, library_words, register_words, root_ranges, stack_region
+from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
 from findleaks.session.reference_graphs import ReferenceGraphs
@@ -141,6 +141,10 @@ class Session:
         claimed = sorted([*self.directory.claimed(), *nothing, *self._own_memory()])
         return root_ranges(self.target, self.engine, claimed, self.stack_at)
 
+    def dead_stack(self) -> list[Range]:
+        """Memory of stacks that no live frame uses."""
+        return dead_ranges(self.target, self.engine, root_regions(self.target.regions()), self.stack_at)
+
     def _own_memory(self) -> Iterator[Range]:
         def read(address: int, size: int) -> bytes:
             try:
@@ -256,6 +260,12 @@ class Session:
     def latest(self) -> Graph:
         """The graph asked for last, with any heuristics: commands agree with what `find` showed."""
         return self.graphs.latest
+
+    @property
+    def signal_stacks(self) -> Sequence[int]:
+        """Starts of the blocks that look like alternate signal stacks; see graph/signal_stacks.py."""
+        _ = self.latest
+        return self.graphs.signal_stacks
 
     @property
     def references(self) -> Graph:

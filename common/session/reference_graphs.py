@@ -10,6 +10,7 @@ from findleaks.engine.terms import NO_POINTERS, Heuristic, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.roots import register_words
+from findleaks.graph.signal_stacks import signal_stacks
 from findleaks.target.ranges import inside, intersection, subtract
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class ReferenceGraphs:
         self._graphs: dict[Heuristic, Graph] = {}  # the last key is the one of `latest`
         self._learned: dict[Heuristic, Learned] = {}
         self._classified: list[Graph] = []  # graphs that are also marked
+        self.signal_stacks: list[int] = []  # starts of alternate signal stacks, of the latest graph
 
     def graph(self, heuristics: Heuristic) -> Graph:
         """The reference graph of all blocks, marked and classified."""
@@ -149,6 +151,11 @@ class ReferenceGraphs:
             session.report_progress("following pointers", 0.0)
         if not graph.holds(session.doubtful.words):
             self._add_doubtful(graph)
+        # The words of `_add_doubtful` are followed by the next call.
+        while not graph.mark_starts(session.budget):
+            session.report_progress("following pointers", 0.0)
+        self.signal_stacks = signal_stacks(session.target, session.engine, session.directory.blocks, graph, session.dead_stack)
+        graph.root_words(self.signal_stacks)
         while not graph.mark(session.budget):
             session.report_progress("following pointers", 0.0)
 
