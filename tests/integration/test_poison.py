@@ -37,6 +37,7 @@ def test_a_program_does_not_notice(build, tmp_path: Path, level: str) -> None:
     assert made.dead[0] >= 60, "general registers"
     assert made.dead[1] >= 120, "words of vector registers"
     assert made.dead[2] >= 60 * 16, "bytes of red zones"
+    assert made.slots >= 10, "words of frames"
 
 
 def test_it_would_notice_otherwise(build, tmp_path: Path) -> None:
