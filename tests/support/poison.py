@@ -171,7 +171,7 @@ class Poisoned:
             with open(f"/proc/{self._pid}/mem", "r+b", buffering=0) as memory:
                 for at in words:
                     memory.seek(at)
-                    memory.write((POISON + self._random.randrange(256)).to_bytes(8, "little"))
+                    memory.write((POISON + at % 256).to_bytes(8, "little"))  # no random number: the stops stay the same
             self.slots += len(words)
             self.last += f" slots {' '.join(hex(at - stopped.sp) for at in words)}"
 
