@@ -243,7 +243,8 @@ def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iter
 def _slots(target: Target, blocks: Blocks, thread: Thread, heaps: Range) -> dict[int, int]:
     """The values, by address, of the words right above the stack pointer that point to blocks in
     use. Of x86-64: of others nothing is known of frames. None of a stack in a block."""
-    word, found = target.arch.word, {}
+    word = target.arch.word
+    found: dict[int, int] = {}
     if target.arch.name != X86_64.name or thread.sp % word or blocks.find(thread.sp) >= 0:
         return {}
     for piece in target.pieces(thread.sp, thread.sp + NEAREST):

@@ -23,10 +23,10 @@ def build(tmp_path_factory: pytest.TempPathFactory):
     return build
 
 
-def poisoned(program: Path, folder: Path, stops: int, blind: bool = False) -> tuple[Outcome, bytes]:
+def poisoned(program: Path, folder: Path, stops: int, blind: bool = False, steps: int = 40) -> tuple[Outcome, bytes]:
     """The outcome, and what the program prints when nothing disturbs it."""
     plain = subprocess.run([str(program)], capture_output=True, check=True).stdout
-    return Poisoned([str(program), "trap"], 1, 40, stops, folder / "out", -1, blind).run(), plain
+    return Poisoned([str(program), "trap"], 1, steps, stops, folder / "out", -1, blind).run(), plain
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O2", "-O3"])
@@ -43,7 +43,7 @@ def test_a_program_does_not_notice(build, tmp_path: Path, level: str) -> None:
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
 def test_words_of_frames_are_not_missed(build, tmp_path: Path, level: str) -> None:
     """Arguments on the stack, spilled registers, recursion, arrays, setjmp; functions stopped anywhere."""
-    made, plain = poisoned(build(level, "frames"), tmp_path, 60)
+    made, plain = poisoned(build(level, "frames"), tmp_path, 60, steps=100)
     assert (made.status, made.output) == (0, plain), made.last
     assert made.stops == 60
     assert made.slots >= 5, "words of frames"
