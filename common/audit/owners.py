@@ -2,7 +2,8 @@
 
 Roots have priorities: what a variable leads to is the variable's, even if a frame or register also
 points to it. First come variables of a managed language (a Python module's), then other variables,
-then mappings and what the kernel keeps; stacks and registers own only what nothing else leads to."""
+then mappings and what the kernel keeps. Stacks and registers own only what nothing else leads
+to."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def _ranges(owners: Iterable[Owner]) -> list[Range]:
 
 def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mapping[int, Owner]) -> Iterator[Owner]:
     """Owners of registers, of what the kernel keeps, and of pointers to blocks that hold DTVs or
-    ld.so's table, or that threads run on. `controls`: owners of threads' control blocks, which their DTVs are part of."""
+    ld.so's table, or that threads run on. `controls`: owners of threads' control blocks, which
+    their DTVs are part of."""
     target = session.target
     blocks = session.directory.blocks
     for thread in target.threads():

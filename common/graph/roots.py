@@ -121,8 +121,8 @@ def register_words(target: Target, unread: Unread | None = None, others: Sequenc
 def kernel_words(target: Target, blocks: Blocks, references: Sequence[KernelReference]) -> list[tuple[int, KernelReference]]:
     """The root word of each reference that the kernel keeps.
 
-    A value with flags in its low three bits stands for the block's start if one begins there: nginx
-    keeps such a flag in epoll's data. Values that point into no block stay as they are."""
+    A value with flags in its low three bits is a reference to the block's start if one begins
+    there: nginx keeps such a flag in epoll's data. Other values stay as they are."""
     values = array("Q", (untagged_word(one.value) if target.tagged else one.value for one in references))
     starts = array("Q", (value & ~7 for value in values))
     indices, _ = blocks.find_all(starts) if len(blocks) else (array("I"), array("Q"))

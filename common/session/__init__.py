@@ -277,7 +277,7 @@ class Session:
 
     @property
     def signal_stacks(self) -> Sequence[int]:
-        """Starts of the blocks that look like alternate signal stacks; see graph/signal_stacks.py."""
+        """Starts of blocks that look like alternate signal stacks: graph/signal_stacks.py."""
         _ = self.latest
         return self.graphs.signal_stacks
 

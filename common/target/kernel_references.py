@@ -1,4 +1,4 @@
-"""Pointers of a process that only the kernel keeps, as far as it reports them.
+"""Pointers of a process that only the kernel keeps, where it reports them.
 
 - /proc/PID/fdinfo/FD of an epoll descriptor: the `data` of each registration (Linux 3.8,
   fs/eventpoll.c, ep_show_fdinfo; always 64 bits).
@@ -28,7 +28,7 @@ _SHARED = 1  # PTRACE_PEEKSIGINFO_SHARED: the queue of the process instead of th
 _SIGINFO = 128  # bytes of siginfo_t
 _AT_ONCE = 512  # signals that one request reads
 _MOST = 1 << 20  # references that are kept of a process
-_VALUED = (-1, -2, -3, -4)  # si_code SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO: they have an si_value
+_VALUED = (-1, -2, -3, -4)  # SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO have an si_value
 _LONGEST_LINE = 80  # characters of a line of the text form
 
 _EPOLL, URING, _BPF = "anon_inode:[eventpoll]", "anon_inode:[io_uring]", "anon_inode:bpf-map"

@@ -171,7 +171,8 @@ class FrameSlots:
             if moved == ("rsp", "rsp"):
                 right = after.offset == row.offset - (one.moved or 0) and one.moved is not None
             elif moved == ("rbp", "rbp"):
-                # What is pushed is a register that the function saves: arguments of calls would be at an unknown place.
+                # What is pushed is a register that the function saves: arguments of calls would
+                # be at an unknown place.
                 right = after.offset == row.offset and (one.moved != -8 or len(after.rules) > len(row.rules))
             elif moved == ("rsp", "rbp"):
                 right = after.offset == row.offset and one.writes_rbp
