@@ -45,7 +45,8 @@ def epoll_waiters(session: Session) -> int:
 def kernel_json(session: Session) -> dict[str, object]:
     """`references`: words of the kernel that point into blocks; None: they are not known.
     `unreadable`: what has pointers that cannot be read. `epoll_waiters`: see there.
-    `signal_stacks`: blocks that look like alternate signal stacks, whose addresses only the kernel has."""
+    `signal_stacks`: blocks that look like alternate signal stacks, whose addresses only the kernel
+    has."""
     blocks, words = session.directory.blocks, array("Q", (word for word, _ in session.kernel_references))
     indices, _ = blocks.find_all(words) if words and len(blocks) else (array("I"), array("Q"))
     known = session.target.kernel_state() is not None
