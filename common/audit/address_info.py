@@ -10,6 +10,7 @@ from typing import Optional
 from findleaks.audit.block_type import block_type, object_type
 from findleaks.audit.in_flight import holder
 from findleaks.audit.leak_groups import hint_of
+from findleaks.audit.references import SIGNAL_STACK
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
@@ -160,6 +161,9 @@ class Describer:
         used = state == State.IN_USE
         kind = self.session.latest.kind(index) if used else Kind.UNKNOWN
         type_name = self.type(index)
+        hint = "" if type_name or not used else hint_of(self.session, address, size)
+        if used and address in self._signal_stacks:
+            hint = f"looks like an {SIGNAL_STACK}"
         return BlockInfo(
             index,
             address,
@@ -169,7 +173,7 @@ class Describer:
             owned.allocator.name if owned else "",
             owned.heap.arena if owned else "",
             type_name,
-            "" if type_name or not used else hint_of(self.session, address, size),
+            hint,
             self.session.sites.of(address) if used else 0,
             self._phrase(index) if used else "",
         )
@@ -265,6 +269,10 @@ class Describer:
         """Bytes below a thread pointer that are its variables', or its control block's; None if
         unknown."""
         return pointer - control_block(self.target, pointer).start if self.target.arch.variables_above else self._static_tls
+
+    @cached_property
+    def _signal_stacks(self) -> frozenset[int]:
+        return frozenset(self.session.signal_stacks)
 
     @cached_property
     def _static_tls(self) -> Optional[int]:

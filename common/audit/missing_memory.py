@@ -142,7 +142,7 @@ def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list
     stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in session.runtimes) else []
     values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
     for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
-        if is_live(session, address) and inside(stale, address) is None:
+        if is_live(session, address, value) and inside(stale, address) is None:
             if one.what != UNNAMED or not _in_c_library(session, address):
                 values.append(value)
     if one.what == UNNAMED:

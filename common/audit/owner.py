@@ -20,11 +20,12 @@ class Sort(IntEnum):
     THREAD_LOCAL = 2
     LIBRARY = 3  # of libc and ld.so, with interior pointers to blocks: DTVs
     MAPPING = 4
-    STACK = 5
-    REGISTERS = 6
+    KERNEL = 5  # what the kernel keeps for the process: epoll data, timers
+    STACK = 6
+    REGISTERS = 7
 
 
-WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "stack", "registers")
+WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "kernel", "stack", "registers")
 
 ThreadName = Callable[[int], str]  # tid -> "main thread" or "thread 2"
 

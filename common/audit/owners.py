@@ -2,7 +2,8 @@
 
 Roots have priorities: what a variable leads to is the variable's, even if a frame or register also
 points to it. First come variables of a managed language (a Python module's), then other variables,
-then mappings; stacks and registers own only what nothing else leads to."""
+then mappings and what the kernel keeps. Stacks and registers own only what nothing else leads
+to."""
 
 from __future__ import annotations
 
@@ -91,8 +92,9 @@ def _ranges(owners: Iterable[Owner]) -> list[Range]:
 
 
 def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mapping[int, Owner]) -> Iterator[Owner]:
-    """Owners of registers, and of pointers to blocks that hold DTVs or ld.so's table, or that
-    threads run on. `controls`: owners of threads' control blocks, which their DTVs are part of."""
+    """Owners of registers, of what the kernel keeps, and of pointers to blocks that hold DTVs or
+    ld.so's table, or that threads run on. `controls`: owners of threads' control blocks, which
+    their DTVs are part of."""
     target = session.target
     blocks = session.directory.blocks
     for thread in target.threads():
@@ -112,6 +114,10 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
             yield Owner(Sort.LIBRARY, "thread-local storage", f"libc, {whose(thread.tid)}", thread.tid, [], dtv)
     ended = [("dtv", value) for pointer in cached_thread_pointers(target) for value in dtv_words(target, pointer)]
     yield Owner(Sort.LIBRARY, "thread-local storage of threads that ended", "libc", 0, [], ended)
+    kept: dict[str, list[tuple[str, int]]] = {}
+    for word, one in session.kernel_references:
+        kept.setdefault(one.holder, []).append((one.part or "value", word))
+    yield from (Owner(Sort.KERNEL, printable(holder), "kept by the kernel", 0, [], words) for holder, words in kept.items())
     yield Owner(Sort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
 
 

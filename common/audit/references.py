@@ -11,6 +11,7 @@ from findleaks.graph.roots import writable_ranges
 from findleaks.session import Session
 from findleaks.target.ranges import inside
 
+SIGNAL_STACK = "alternate signal stack"  # what such a block is, and what the kernel keeps it for
 CHUNK = 4096  # references between two checks for Ctrl-C
 
 
@@ -18,17 +19,20 @@ CHUNK = 4096  # references between two checks for Ctrl-C
 class Reference:
     """A word that holds `value`."""
 
-    address: int  # 0: in `register` of thread `tid`
+    address: int  # 0: in `register` of thread `tid`, or kept by the kernel
     value: int
     live: bool  # in root memory, a register or a used block, not in a managed heap's dead part
     register: str = ""
     tid: int = 0
     why: str = ""  # why it is not live, for words that a thread will not read again
+    kernel: str = ""  # "epoll descriptor 5, target 7": the kernel keeps the word
 
 
 def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Registers, then aligned words of writable memory, with a value in [low, high), ascending."""
+    """Registers, words that the kernel keeps, then aligned words of writable memory, ascending,
+    with a value in [low, high)."""
     yield from register_references(session, low, high)
+    yield from kernel_references(session, low, high)
     target = session.target
     ranges = writable_ranges(target)
     word = target.arch.word
@@ -51,9 +55,21 @@ def register_references(session: Session, low: int, high: int) -> Iterator[Refer
             yield Reference(0, value, not unread, name, thread.tid, "not read again" if unread else "")
 
 
+def kernel_references(session: Session, low: int, high: int) -> Iterator[Reference]:
+    """Words with a value in [low, high) that the kernel keeps for the process."""
+    for word, one in session.kernel_references:
+        if low <= word < high:
+            yield Reference(0, word, True, kernel=one.name)
+    for start in session.signal_stacks:
+        if low <= start < high:
+            yield Reference(0, start, True, kernel=SIGNAL_STACK)
+
+
 def root_references(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """As `references_to`, but only live registers and roots: what holds [low, high) directly."""
+    """As `references_to`, but only live registers, roots and the kernel's words: what holds
+    [low, high) directly."""
     yield from (reference for reference in register_references(session, low, high) if reference.live)
+    yield from kernel_references(session, low, high)
     word = session.target.arch.word
     order = session.target.arch.byteorder
     for piece in session.pieces(session.roots, "searching the roots"):

@@ -11,6 +11,7 @@ from findleaks.arg_types import count_word, one_of, size_word
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.in_flight import in_flight_json
+from findleaks.audit.kernel_held import kernel_json, kernel_notes
 from findleaks.audit.leak_groups import lost, merge
 from findleaks.audit.site_groups import lost_by_site
 from findleaks.audit.suppressions import load
@@ -85,7 +86,8 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "heuristics": conventions_json(session, args.heuristics),
         "in_flight": in_flight_json(session),
         "unread": unread_memory(session).json(),
-        "notes": notes(session),
+        "notes": [*notes(session), *kernel_notes(session)],
+        "kernel": kernel_json(session),
         "groups": [leak.json() for leak in first(shown, args.limit)],
         "next": commands(session, shown, in_text(args.limit, GROUPS)),
         "suppressed": [],

@@ -155,6 +155,8 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
     best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
     if best is None:
         return Step("thread control block", 0, low, 0, None)
+    if best.kernel:
+        return Step(f"kept by the kernel: {best.kernel}", 0, best.value, best.value - low, None)
     if not best.address:
         return Step(f"register {best.register} of thread {best.tid}", 0, best.value, best.value - low, None)
     answer = describer.answer(best.address)

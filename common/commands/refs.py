@@ -25,8 +25,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 @command(arguments=_arguments, positional="address")
 def refs(session: Session, args: argparse.Namespace) -> Plain:
     """List every aligned word of the process that points to ADDR, or into the block that holds it:
-    in other blocks, in root memory, in registers. Words in freed blocks, dead stack and dead parts
-    of managed heaps are listed too, and marked: they keep nothing alive."""
+    in other blocks, in root memory, in registers, and kept by the kernel (epoll data, timers,
+    queued signals). Words in freed blocks, dead stack and dead parts of managed heaps are listed
+    too, and marked: they keep nothing alive."""
     address = address_word(args.address)
     describer = Describer(session)
     answer = describer.answer(address)
@@ -59,6 +60,8 @@ def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, ob
     }
     if reference.why:
         made["why"] = reference.why
+    if reference.kernel:
+        return {"kernel": reference.kernel, **made}
     if origin is None:
         return {"register": reference.register, "thread": reference.tid, **made}
     return {"address": hex(reference.address), **made, "from": origin.json()}
@@ -73,6 +76,8 @@ def _text(
     for reference, origin in origins:
         if origin is not None:
             where, what = hex(reference.address), reference.why or origin.phrase
+        elif reference.kernel:
+            where, what = "kept by the kernel", reference.kernel
         else:
             where, what = f"{'dead ' if reference.why else ''}register {reference.register}", f"thread {reference.tid}"
         rows.append((where, hex(reference.value), what if reference.live else f"(keeps nothing alive) {what}"))

@@ -10,6 +10,7 @@ from findleaks.audit.accounting import Accounting, Share, Store, account
 from findleaks.audit.conventions import conventions_json
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.findings import findings
+from findleaks.audit.kernel_held import kernel_json, kernel_notes
 from findleaks.audit.residency import residency
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
@@ -48,7 +49,8 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
         "shares": shares_json(accounting),
         "allocators": [_store(store) for store in accounting.stores],
         "unread": unread_memory(session).json(),
-        "notes": notes(session),
+        "notes": [*notes(session), *kernel_notes(session)],
+        "kernel": kernel_json(session),
         "managed": [one.json() for one in accounting.native],
         "findings": [finding.json() for finding in found],
     }

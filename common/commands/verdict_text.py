@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import notes
+from findleaks.audit.kernel_held import kernel_notes
 from findleaks.audit.leak_groups import typable
 from findleaks.commands import Invocation
 from findleaks.formatting import NO_BREAK, blocks, counted, hanging, number, printable, size, some, wrapped
@@ -32,7 +33,7 @@ def text(session: Session, accounting: Accounting, found: Sequence[Finding], wid
     if accounting.known and absent > accounting.total // 20:
         yield f"  {size(absent)} more of heaps are mapped but not resident"
     yield from wrapped(_reserved(accounting), width)
-    for note in notes(session):
+    for note in [*notes(session), *kernel_notes(session)]:
         yield from wrapped(f"  {note}", width)
     yield ""
     for at, finding in enumerate((finding for finding in found if finding not in unread), 1):

@@ -23,6 +23,7 @@ MAX_FUNCTION_BYTES = 1 << 14  # decoded of a function when all of it is
 _CHUNK = 256
 _NEAR = 1 << 20  # bytes from the stack pointer to the same function's frame pointer, at most
 _MASK = (1 << 64) - 1
+_ENDBR = 4  # bytes of endbr64, with which a stub may begin
 
 
 class Code(Protocol):
@@ -143,6 +144,28 @@ class Liveness:
             self._clobbers[extent.start] = found & ~kept & ~self._machine.callee_saved
         return self._clobbers[extent.start]
 
+    def instructions(self, extent: Range) -> list[Effect] | None:
+        """All instructions of a function in order of address; None if some are not known."""
+        try:
+            effects = list(self._sweep(extent))
+        except _Exhausted:
+            return None
+        whole = bool(effects) and effects[-1].address + effects[-1].size >= extent.end
+        return effects if whole else None
+
+    def destination(self, one: Effect) -> int:
+        """Where a jump or a call goes, behind a stub of the procedure linkage table; 0 if that is
+        not known."""
+        target = one.target or (self._code.pointer(one.slot, one) if one.slot else 0)
+        self._left = MAX_INSTRUCTIONS
+        try:
+            first = self._effect(target) if target else None
+            if first is not None and first.flow == "next" and first.size == _ENDBR and not first.changed:
+                first = self._effect(target + first.size)
+        except _Exhausted:
+            return 0
+        return self._code.pointer(first.slot, first) if first is not None and first.flow == "jump" and first.slot else target
+
     def below(self, pc: int, bp: int | None) -> str:
         """How the function at `pc` uses memory below its stack pointer: "never", "named" (only by
         rsp- or rbp-relative operands) or "pointed to" (its address may have been copied)."""
@@ -150,12 +173,8 @@ class Liveness:
         if extent is None:
             return "pointed to"
         if extent.start not in self._sweeps:
-            try:
-                effects = list(self._sweep(extent))
-            except _Exhausted:
-                effects = []
-            whole = bool(effects) and effects[-1].address + effects[-1].size >= extent.end
-            self._sweeps[extent.start] = [one for one in effects if one.memory or one.copies] if whole else None
+            effects = self.instructions(extent)
+            self._sweeps[extent.start] = None if effects is None else [one for one in effects if one.memory or one.copies]
         key = extent.start, bp
         if key not in self._below:
             self._below[key] = _use_of_zone(self._sweeps[extent.start], bp)

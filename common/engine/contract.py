@@ -179,6 +179,12 @@ class Graph(Protocol):
         they would change no block's kind."""
         ...
 
+    def unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
+        """After `mark_starts`: the blocks in use of usable sizes from `smallest` to `largest` to
+        which no other block and no root refers in any way, ascending. [] where more than `most`
+        blocks of these sizes were not reached."""
+        ...
+
     def mark(self, budget: int) -> bool:
         """Visit about `budget` blocks; True when all reachable and possible blocks are marked."""
         ...

@@ -5,15 +5,18 @@ live thread's stack pointer, or cached after one ended) is none: the next call o
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Optional
 
-from findleaks.engine.contract import Engine
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import NO_BLOCK
 from findleaks.graph.unread import Unread
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks
 from findleaks.target.base import Range, Region, Target, is_shared_memory
 from findleaks.target.elf import PF_W, PT_LOAD
+from findleaks.target.kernel_references import KernelReference
 from findleaks.target.modules import module_headers
 from findleaks.target.ranges import merged, region_index, subtract
 from findleaks.target.tags import untagged_word
@@ -120,6 +123,19 @@ def register_words(target: Target, unread: Unread | None = None, others: Sequenc
     if target.tagged:
         words = list(map(untagged_word, words))
     return [*words, *(library_words(target) if others is None else others)]
+
+
+def kernel_words(target: Target, blocks: Blocks, references: Sequence[KernelReference]) -> list[tuple[int, KernelReference]]:
+    """The root word of each reference that the kernel keeps.
+
+    A value with flags in its low three bits is a reference to the block's start if one begins
+    there: nginx keeps such a flag in epoll's data. Other values stay as they are."""
+    values = array("Q", (untagged_word(one.value) if target.tagged else one.value for one in references))
+    starts = array("Q", (value & ~7 for value in values))
+    indices, _ = blocks.find_all(starts) if len(blocks) else (array("I"), array("Q"))
+    begins = [index != NO_BLOCK and blocks.address(index) == start for index, start in zip(indices, starts)]
+    words = (start if at_start else value for start, value, at_start in zip(starts, values, begins)) if begins else values
+    return list(zip(words, references))
 
 
 def library_words(target: Target) -> list[int]:

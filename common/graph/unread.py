@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,12 +19,15 @@ from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted as Stopped
 from findleaks.errors import UnreadableMemory
 from findleaks.libc.stacks import thread_stacks
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Target, Thread
 from findleaks.target.layout import VDSO
+from findleaks.target.ranges import inside
 from findleaks.target.signal_words import saved_words
 
 DEEPEST = 1 << 20  # bytes of a stack searched for signal frames
 _LONGEST_CHAIN = 4096  # frames
+NEAREST = 512  # bytes above a stack pointer in which dead words of frames are looked for
 
 _CODE = ("libc.", "libc-", "libpthread", "ld-musl")
 
@@ -41,12 +44,21 @@ class Place(NamedTuple):
     what: str  # "below the stack pointer of thread 2, not read again"
 
 
+class Suspects(NamedTuple):
+    """Words of one thread that may be dead and point into blocks in use."""
+
+    values: set[int]  # of registers and the red zone
+    slots: dict[int, int]  # values of words in its innermost frames, by address
+
+
 class Doubtful(NamedTuple):
     """Words that may be dead and point into blocks in use."""
 
     threads: list[tuple[Thread, bool]]  # with such words; whether a signal interrupted a frame
     words: list[int]  # the words, ascending, each once; some may point into no block
     all_dead: Unread | None  # as if all these words were dead; None: only code shows where they are
+    slots: dict[int, dict[int, int]]  # `Suspects.slots` by tid
+    registers: bool  # some of the words are not in frames
 
 
 class Unread:
@@ -99,21 +111,26 @@ class Unread:
 def doubtful(target: Target, engine: Engine, blocks: Blocks) -> Doubtful:
     """Find the threads with words that may be dead, without reading code."""
     if not target.arch.kept_registers or not len(blocks):
-        return Doubtful([], [], Unread())
+        return Doubtful([], [], Unread(), {}, False)
     threads = list(target.threads())
     restorers = _restorers(target)
     found = []
     words: set[int] = set()
+    slots: dict[int, dict[int, int]] = {}
+    registers = False
     for thread, suspects in zip(threads, _suspects(target, blocks, threads)):
         signals = _interrupted(target, engine, thread, restorers)
-        if suspects or signals:
+        if suspects.values or suspects.slots or signals:
             found.append((thread, signals))
-            words |= suspects
+            words |= suspects.values | set(suspects.slots.values())
+            registers = registers or bool(suspects.values) or signals
+            slots[thread.tid] = suspects.slots
     plain = not any(signals for _, signals in found)
-    return Doubtful(found, sorted(words), _all_dead(target, [thread for thread, _ in found]) if plain else None)
+    all_dead = _all_dead(target, [thread for thread, _ in found], slots) if plain else None
+    return Doubtful(found, sorted(words), all_dead, slots, registers)
 
 
-def _all_dead(target: Target, threads: Iterable[Thread]) -> Unread:
+def _all_dead(target: Target, threads: Iterable[Thread], slots: Mapping[int, Mapping[int, int]]) -> Unread:
     """As `unread`, if all words of these threads that may be dead were."""
     found = Unread()
     for thread in threads:
@@ -123,6 +140,7 @@ def _all_dead(target: Target, threads: Iterable[Thread]) -> Unread:
         found.registers[thread.tid] = found.known[key]
         if target.arch.red_zone and thread.sp % target.arch.word == 0:
             found.places.append(Place(*_red_zone(target, thread), "below the stack pointer"))
+        found.places += [Place(address, address + target.arch.word, "in a frame") for address in slots.get(thread.tid, ())]
     found.places.sort()
     return found
 
@@ -136,6 +154,8 @@ def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
     from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 
     capstone = load_capstone()
+    if capstone is None and not doubtful.registers:
+        return found
     if capstone is None:
         found.warning = f"every register counts as still in use, so that leftovers may hold lost blocks: {CAPSTONE_MISSING}"
         return found
@@ -146,7 +166,11 @@ def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
     for thread, signals in doubtful.threads:
         if target.interrupted():
             raise Stopped
-        _judge(found, reader, target, blocks, thread, f"thread {numbers[thread.tid]} (tid {thread.tid})", signals)
+        who = f"thread {numbers[thread.tid]} (tid {thread.tid})"
+        _judge(found, reader, target, blocks, thread, who, signals)
+        slots = doubtful.slots.get(thread.tid)
+        dead = reader.dead_slots(thread) if slots else []
+        found.places += [Place(at, at + target.arch.word, f"in a frame of {who}, not read again") for at in slots or () if inside(dead, at)]
     found.places.sort()
     if reader.exhausted:
         found.warning = "threads run at so many places that not all of their code was read: leftovers in registers may hold lost blocks"
@@ -200,9 +224,9 @@ def _alternate(target: Target, one: Interrupted, thread: Thread) -> Iterator[Ran
         yield Range(stack.start, one.sp - target.arch.red_zone)
 
 
-def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iterator[set[int]]:
+def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iterator[Suspects]:
     """By thread: words of its red zone and possibly dead registers between the lowest and the
-    highest block; none if none points to a block in use."""
+    highest block, none if none points to a block in use; words of its innermost frames that do."""
     low = blocks.address(0)
     high = blocks.address(len(blocks) - 1) + blocks.size(len(blocks) - 1)
     kept = frozenset(target.arch.kept_registers)
@@ -213,7 +237,22 @@ def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iter
             values.update(value for value in target.arch.unpack(bytes(aligned)) if low <= value <= high)
         indices, _ = blocks.find_all(array("Q", values)) if values else ((), ())
         hit = any(index != NO_BLOCK and blocks.state(index) == State.IN_USE for index in indices)
-        yield values if hit else set()
+        yield Suspects(values if hit else set(), _slots(target, blocks, thread, Range(low, high)))
+
+
+def _slots(target: Target, blocks: Blocks, thread: Thread, heaps: Range) -> dict[int, int]:
+    """The values, by address, of the words right above the stack pointer that point to blocks in
+    use. Of x86-64: of others nothing is known of frames. None of a stack in a block."""
+    word = target.arch.word
+    found: dict[int, int] = {}
+    if target.arch.name != X86_64.name or thread.sp % word or blocks.find(thread.sp) >= 0:
+        return {}
+    for piece in target.pieces(thread.sp, thread.sp + NEAREST):
+        values = target.arch.unpack(bytes(piece.data[: len(piece.data) & -word]))
+        found.update((piece.address + word * at, value) for at, value in enumerate(values) if heaps.start <= value <= heaps.end)
+    indices, _ = blocks.find_all(array("Q", found.values())) if found else ((), ())
+    used = [index != NO_BLOCK and blocks.state(index) == State.IN_USE for index in indices]
+    return dict(compress(found.items(), used))
 
 
 def _red_zone(target: Target, thread: Thread) -> Range:

@@ -57,6 +57,7 @@ API int fl_append_blocks(struct blocks *b, const struct blocks *other, uint32_t 
 
 /* size_counts.c */
 API int fl_by_size(const struct blocks *b, uint32_t first, uint32_t last, words *found);
+API int fl_of_sizes(const struct blocks *b, uint64_t least, uint64_t greatest, uint64_t most, words *found);
 
 /* range_overlap.c */
 API void fl_bytes_in(struct blocks *b, const range *ranges, uint64_t count, uint64_t *sums);
@@ -118,6 +119,7 @@ API int fl_mark_starts(struct graph *g, int64_t budget);
 API bool fl_holds(const struct graph *g, const uint64_t *values, uint64_t count);
 API int fl_mark(struct graph *g, int64_t budget);
 API int fl_promote(struct graph *g, int64_t budget);
+API int fl_unreferenced(const struct graph *g, uint64_t smallest, uint64_t largest, uint64_t most, words *found);
 API bool fl_rooted(const struct graph *g, uint32_t index);
 API int fl_references(const struct graph *g, uint32_t index, words *found);
 API int fl_referrers(const struct graph *g, uint32_t index, words *found);

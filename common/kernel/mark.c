@@ -88,6 +88,58 @@ API bool fl_rooted(const graph *g, uint32_t index) {
     return (bit(g->root_starts, index) || bit(g->root_interiors, index)) && is_used(g, index);
 }
 
+/* The place of `index` in ascending `found`, or its count. */
+static uint64_t place_of(const words *found, uint32_t index) {
+    uint64_t low = 0, high = found->count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (found->items[middle] < index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < found->count && found->items[low] == index ? low : found->count;
+}
+
+/* Blocks in use of `smallest` to `largest` bytes to which nothing refers, in any way, ascending.
+ * None if more than `most` blocks of these sizes were not marked by fl_mark_starts. */
+API int fl_unreferenced(const graph *g, uint64_t smallest, uint64_t largest, uint64_t most, words *found) {
+    for (uint32_t index = 0; index < g->count; index++) {
+        if (!is_used(g, index) || *node_of(g, index) >> KIND_SHIFT == REACHABLE || fl_rooted(g, index))
+            continue;
+        uint64_t size = size_of(g->b, index);
+        if (size < smallest || size > largest)
+            continue;
+        if (found->count == most) {
+            found->count = 0;
+            return DONE;
+        }
+        if (words_push(found, index))
+            return NO_MEMORY;
+    }
+    if (!found->count)
+        return DONE;
+    words referred = {NULL, 0, 0};
+    for (uint64_t at = 0; at < found->count; at++)
+        if (words_push(&referred, 0))
+            return free(referred.items), NO_MEMORY;
+    for (uint32_t source = 0; source < g->count; source++) {
+        uint32_t count, first = edges_of(g, source, &count);
+        for (uint32_t at = first; at < first + count; at++) {
+            uint64_t place = place_of(found, g->edges[at] >> INDEX_SHIFT);
+            if (place < found->count)
+                referred.items[place] = 1;
+        }
+    }
+    uint64_t left = 0;
+    for (uint64_t at = 0; at < found->count; at++)
+        if (!referred.items[at])
+            found->items[left++] = found->items[at];
+    found->count = left;
+    free(referred.items);
+    return DONE;
+}
+
 API int fl_references(const graph *g, uint32_t index, words *found) {
     uint32_t count, first = edges_of(g, index, &count);
     int failed = DONE;

@@ -17,7 +17,7 @@ from findleaks.engine.terms import Heuristic, Kind
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.conventions import Learned
 from findleaks.graph.reserved import Reserved, reserved_by_owner
-from findleaks.graph.roots import library_words, register_words, root_ranges, stack_region
+from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
 from findleaks.session.reference_graphs import ReferenceGraphs
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from findleaks.debuginfo.sources import Sources
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import ObjectTypes, ReferenceCounts, Runtime
+    from findleaks.target.kernel_references import KernelReference
 
 Result = TypeVar("Result")
 
@@ -123,6 +124,12 @@ class Session:
         return held(self.inside, blocks)
 
     @cached_property
+    def kernel_references(self) -> list[tuple[int, KernelReference]]:
+        """References that only the kernel keeps, each with the word that counts as a root."""
+        state = self.target.kernel_state()
+        return kernel_words(self.target, self.directory.blocks, state.references) if state is not None else []
+
+    @cached_property
     def roots(self) -> list[Range]:
         """Root memory, sorted and disjoint. Registers are further roots."""
         return subtract(self.root_memory, self.unread.ranges())
@@ -133,6 +140,10 @@ class Session:
         nothing = [part for one in self.reserved for part in one.ranges]
         claimed = sorted([*self.directory.claimed(), *nothing, *self._own_memory()])
         return root_ranges(self.target, self.engine, claimed, self.stack_at)
+
+    def dead_stack(self) -> list[Range]:
+        """Memory of stacks that no live frame uses."""
+        return dead_ranges(self.target, self.engine, root_regions(self.target.regions()), self.stack_at)
 
     def _own_memory(self) -> Iterator[Range]:
         def read(address: int, size: int) -> bytes:
@@ -170,7 +181,7 @@ class Session:
 
     def register_words(self) -> list[int]:
         """Register words that are roots, and other root words that are not in memory."""
-        return register_words(self.target, self.unread, self.library_words)
+        return [*register_words(self.target, self.unread, self.library_words), *(word for word, _ in self.kernel_references)]
 
     @cached_property
     def library_words(self) -> list[int]:
@@ -273,6 +284,12 @@ class Session:
     def latest(self) -> Graph:
         """The graph asked for last, with any heuristics: commands agree with what `find` showed."""
         return self.graphs.latest
+
+    @property
+    def signal_stacks(self) -> Sequence[int]:
+        """Starts of blocks that look like alternate signal stacks: graph/signal_stacks.py."""
+        _ = self.latest
+        return self.graphs.signal_stacks
 
     @property
     def references(self) -> Graph:

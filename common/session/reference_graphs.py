@@ -10,6 +10,7 @@ from findleaks.engine.terms import LAST_WORD, Heuristic, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.roots import register_words
+from findleaks.graph.signal_stacks import signal_stacks
 from findleaks.target.ranges import around, inside, intersection, subtract
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class ReferenceGraphs:
         self._graphs: dict[Heuristic, Graph] = {}  # the last key is the one of `latest`
         self._learned: dict[Heuristic, Learned] = {}
         self._classified: list[Graph] = []  # graphs that are also marked
+        self.signal_stacks: list[int] = []  # starts of alternate signal stacks, of the latest graph
+
+    def __len__(self) -> int:
+        """How many graphs were made."""
+        return len(self._graphs)
 
     def graph(self, heuristics: Heuristic) -> Graph:
         """The reference graph of all blocks, marked and classified."""
@@ -104,6 +110,7 @@ class ReferenceGraphs:
             for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):
                 graph.scan_roots(piece)
             graph.root_words([*register_words(session.target, unread, session.library_words), *self._thread_blocks(), *session.in_flight])
+            graph.root_words([word for word, _ in session.kernel_references])
             graph.settle()
         return graph
 
@@ -173,6 +180,11 @@ class ReferenceGraphs:
             session.report_progress("following pointers", 0.0)
         if not graph.holds(session.doubtful.words):
             self._add_doubtful(graph)
+        # The words of `_add_doubtful` are followed by the next call.
+        while not graph.mark_starts(session.budget):
+            session.report_progress("following pointers", 0.0)
+        self.signal_stacks = signal_stacks(session.target, session.engine, session.directory.blocks, graph, session.dead_stack)
+        graph.root_words(self.signal_stacks)
         while not graph.mark(session.budget):
             session.report_progress("following pointers", 0.0)
 

@@ -13,6 +13,7 @@ from findleaks.target.arch import Arch
 if TYPE_CHECKING:
     from findleaks.target.control import BreakpointHost, InjectionHost
     from findleaks.target.elf import Table
+    from findleaks.target.kernel_references import KernelState
     from findleaks.target.missing import Uncertain
     from findleaks.target.residency.presence import Presence
     from findleaks.target.separate import Alternate
@@ -281,6 +282,11 @@ class Target(Mapped, Protocol):
         """Names by tid (prctl PR_SET_NAME), of this machine's processes, and of cores that
         findleaks wrote: others have none."""
         return {}
+
+    def kernel_state(self) -> Optional[KernelState]:
+        """Pointers that only the kernel keeps: of this machine's processes, and of cores that
+        findleaks wrote. None where nothing is known of them."""
+        return None
 
     def run_on(self, seconds: float) -> bool:
         """Let the process run for so many seconds, and stop it: what was read before is invalid.

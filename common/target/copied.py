@@ -15,13 +15,14 @@ from findleaks.target.base import Piece, Range, Region, Thread
 from findleaks.target.copying import Copied, CopyBuffer, Layout, Transfer, wanted, windows
 from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
+from findleaks.target.kernel_references import KernelState, decode, peek_signals, read_kernel_state
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
 from findleaks.target.moment import Moment, moment, protected_parts
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import LocalProcess, folder_of
-from findleaks.target.ptrace import Tracer, ended, refusal
+from findleaks.target.ptrace import Tracer, ended, refusal, tasks
 from findleaks.target.ranges import overlapping
 from findleaks.target.reader import Extent, ExtentReader
 from findleaks.target.residency.presence import Presence
@@ -57,6 +58,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._presence: Optional[Presence] = None
         self._record: Optional[StopRecord] = None
         self._protected: Sequence[Range] = ()
+        self._kernel_state: Optional[KernelState] = None
         self.stopped = 0.0  # seconds that the process was stopped
         try:
             self._copy()
@@ -90,6 +92,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         assert stop.at is not None
         self._presence = stop.at.presence
         self._protected = protected_parts(stop.at, stop.regions)
+        self._kernel_state = decode(stop.kernel, self.arch) if stop.kernel is not None else None
         self._record = StopRecord(stop.proc, stop.stat, stop.maps, stop.at, registers)
         self.taken_at, self.start_time = stop.taken_at, start_time_of(stop.stat)
         self.set_extents(extents_of(plan, stop, self._files))
@@ -149,6 +152,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             stop.taken_at = time.time()
             stop.maps = content(f"{stop.proc}/maps")
             stop.stat = stat_of(f"/proc/{self._pid}")
+            stop.kernel = read_kernel_state(stop.proc, tasks(self._pid), peek_signals)
             self.exe_path = _link(f"{stop.proc}/exe")
             stop.regions = plan.regions if stop.maps == plan.maps else regions_of(stop.maps)
             stop.at = moment(stop.proc, self._page, stop.regions, lambda part: look())
@@ -239,6 +243,10 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
     def thread_names(self) -> dict[int, str]:
         return self._names
+
+    def kernel_state(self) -> Optional[KernelState]:
+        """See Target. The answer is that of the stop."""
+        return self._kernel_state
 
     @property
     def auxv(self) -> dict[int, int]:

@@ -15,6 +15,7 @@ from findleaks.target import elf, missing, notes, snapshot_note
 from findleaks.target.base import Module, Range, Region, Thread, excluded_warning
 from findleaks.target.files import FORMATS, MINIDUMP
 from findleaks.target.image_target import ImageTarget
+from findleaks.target.kernel_references import KernelState
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
 from findleaks.target.module_files import ModuleFiles
 from findleaks.target.modules import FileSource, Image, Places, bare, images, supported_arch, unnamed
@@ -341,6 +342,9 @@ class CoreTarget(ExtentReader, ImageTarget):
 
     def thread_names(self) -> Mapping[int, str]:
         return self._snapshot.names if self._snapshot is not None else {}
+
+    def kernel_state(self) -> Optional[KernelState]:
+        return self._snapshot.kernel if self._snapshot is not None else None
 
     @property
     def auxv(self) -> dict[int, int]:

@@ -13,6 +13,7 @@ from findleaks.errors import TargetError
 from findleaks.target.base import MARGIN, Piece, Range, Region, Thread
 from findleaks.target.files import content, memory_at
 from findleaks.target.image_target import ImageTarget
+from findleaks.target.kernel_references import KernelState, decode, peek_signals, read_kernel_state
 from findleaks.target.mapped_files import MappedFiles
 from findleaks.target.moment import moment, protected_parts
 from findleaks.target.notes import RegisterNotes
@@ -42,6 +43,7 @@ class LiveTarget(PagedReader, LocalProcess):
         PagedReader.__init__(self, self.arch)
         self._tracer: Optional[Tracer] = None
         self._memory = -1
+        self._kernel_state: Optional[KernelState] = None
         self._pagemap: Optional[PageMap] = None
         self._files: Optional[MappedFiles] = None
         self._zeros = Zeros(PIECE)
@@ -51,7 +53,7 @@ class LiveTarget(PagedReader, LocalProcess):
         try:
             if not stopped:
                 self._tracer = Tracer(self._pid, self.arch)
-                self._tracer.stop()
+                self._tracer.stop(self._read_kernel_state)
                 self.warnings += self._tracer.warnings
             self._open()
         except BaseException:
@@ -73,6 +75,16 @@ class LiveTarget(PagedReader, LocalProcess):
         self.__dict__.pop("protected", None)
         self._map(maps)
         self._describe(len(tasks(self._pid)))
+
+    def _read_kernel_state(self) -> None:
+        """Runs in the thread that traces the process, the only one that may read its signals."""
+        proc = folder_of(self._pid)
+        self._kernel_state = decode(read_kernel_state(proc, tasks(self._pid), peek_signals), self.arch)
+
+    def kernel_state(self) -> Optional[KernelState]:
+        if self._kernel_state is None:
+            self._read_kernel_state()
+        return self._kernel_state
 
     # -- bytes
 

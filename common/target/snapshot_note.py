@@ -17,6 +17,10 @@ Version 1:
     maps    the text of /proc/PID/maps at the stop
     names   of each thread: its id in decimal, a space, its name, a NUL
     version of findleaks, as text
+    u64     number of bytes of the next field; 2^64 - 1: not known, and the field is missing
+    pointers that only the kernel keeps, as text: see kernel_references.encoded
+
+Notes of findleaks before 0.1.0 end with the version.
 
 A later version may append fields; a reader ignores what follows the fields that it knows.
 Everything may be hostile: sizes are checked before they are used, and nothing is decompressed."""
@@ -30,7 +34,9 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.target import kernel_references
 from findleaks.target.base import Range, Region
+from findleaks.target.kernel_references import KernelState
 from findleaks.target.layout import Load
 from findleaks.target.maps import regions_of
 from findleaks.target.ranges import merged
@@ -59,6 +65,7 @@ class SnapshotNote(NamedTuple):
     maps: bytes
     names: Mapping[int, str]
     version: str  # of the findleaks that wrote it
+    kernel: Optional[KernelState] = None  # None: not known
 
 
 def encoded(note: SnapshotNote, page: int) -> bytes:
@@ -69,6 +76,8 @@ def encoded(note: SnapshotNote, page: int) -> bytes:
     rss = _UNKNOWN if found.rss is None else found.rss
     counts = (*(len(words) // 2 for words in lists), *map(len, texts))
     head = _HEAD.pack(VERSION, page, note.taken_at, note.start_time, rss, *counts)
+    kept = b"" if note.kernel is None else kernel_references.encoded(note.kernel)
+    texts += [struct.pack("<Q", _UNKNOWN if note.kernel is None else len(kept)), kept]
     return b"".join([head, *(_little_endian(words).tobytes() for words in lists), *texts])
 
 
@@ -104,7 +113,21 @@ def decoded(desc: memoryview, page: int) -> SnapshotNote:
     known, resident, swapped, unsure, unread = lists
     presence = Presence(SOURCE, known, resident, swapped, None if rss == _UNKNOWN else rss, tuple(unsure))
     said = texts[2].decode("utf-8", "replace")
-    return SnapshotNote(taken, start_time, presence, tuple(unread), texts[0], dict(_names(texts[1])), said)
+    return SnapshotNote(taken, start_time, presence, tuple(unread), texts[0], dict(_names(texts[1])), said, _kernel_state(desc[at:]))
+
+
+def _kernel_state(rest: memoryview) -> Optional[KernelState]:
+    """What follows the version of findleaks."""
+    if not rest:
+        return None
+    if len(rest) < 8:
+        raise Damaged("it is cut off")
+    size = int.from_bytes(rest[:8], "little")
+    if size == _UNKNOWN:
+        return None
+    if size > len(rest) - 8:
+        raise Damaged(f"it has {len(rest) - 8:,} bytes instead of {size:,} at its end")
+    return kernel_references.decoded(rest[8 : 8 + size].tobytes())
 
 
 def warning(name: str, why: str) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.target.base import Range, Region
 from findleaks.target.copying import KERNELS, Copied, CopyBuffer, Window
+from findleaks.target.kernel_references import RawState
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.moment import Moment
 from findleaks.target.ranges import gaps, merged, overlapping
@@ -37,6 +38,7 @@ class Stop:
         self.rest: list[Range] = []  # pages outside the plan's windows
         self.extra: Optional[CopyBuffer] = None  # the buffer of `rest`
         self.absent: list[Range] = []  # pages that could not be read
+        self.kernel: Optional[RawState] = None  # what the kernel keeps for the process
         self.kernels: list[tuple[int, bytes]] = []  # address and bytes of the vDSO
 
 

@@ -127,13 +127,15 @@ class Bytes:
 
 class Common(NamedTuple):
     """A common information entry (CIE). `sized`: its entries have augmentation data, after its
-    length. `start`: the row that its own instructions make."""
+    length. `start`: the row that its own instructions make. `handles`: its entries name tables of
+    exception handlers, to which control may go from any call."""
 
     code_align: int
     data_align: int
     encoding: int
     sized: bool
     start: Row
+    handles: bool
 
 
 class FrameTable:
@@ -169,6 +171,17 @@ class FrameTable:
             return Range(begin, end) if begin <= pc < end else None
         except (UnreadableMemory, Malformed):
             return None
+
+    def handles_exceptions(self, pc: int) -> bool:
+        """Whether the function at `pc` may have exception handlers; true if that is not known."""
+        try:
+            entry = self._entry(pc) if self._count else 0
+            if not entry:
+                return True
+            _, place, distance = self._record(entry)
+            return self._common(place - distance).handles
+        except (UnreadableMemory, Malformed):
+            return True
 
     def _bytes(self, address: int, size: int) -> Bytes:
         return Bytes(self.target.read(address, size), address, self.target.arch.word, self.target.arch.byteorder)
@@ -231,7 +244,7 @@ class FrameTable:
             data.take(2)
         code_align, data_align = data.uleb(), data.sleb()
         returns = data.unsigned(1) if version == 1 else data.uleb()
-        encoding, signal, sized = 0, False, letters[:1] == b"z"
+        encoding, signal, sized, handles = 0, False, letters[:1] == b"z", False
         if sized:
             length = data.uleb()
             end = data.at + length
@@ -241,7 +254,7 @@ class FrameTable:
                 elif letter == "P":
                     data.pointer(data.unsigned(1) & 0x0F)
                 elif letter == "L":
-                    data.unsigned(1)
+                    handles = data.unsigned(1) != ENCODING_OMIT
                 elif letter == "S":
                     signal = True
                 elif letter != "B":
@@ -250,7 +263,7 @@ class FrameTable:
         elif letters:
             raise Malformed
         start = Row(return_register=returns, signal=signal)
-        made = Common(code_align, data_align, encoding, sized, start)
+        made = Common(code_align, data_align, encoding, sized, start, handles)
         _Program(data, made, start, start.copy()).run(0, 0)
         return made
 

@@ -160,6 +160,11 @@ class Unwinder:
         module = self.module(pc)
         return self._table(module).extent(pc) if module is not None else None
 
+    def handles_exceptions(self, pc: int) -> bool:
+        """Whether the function at `pc` may have exception handlers; true if that is not known."""
+        module = self.module(pc)
+        return module is None or self._table(module).handles_exceptions(pc)
+
     def _table(self, module: Module) -> FrameTable:
         if module.start not in self._tables:
             self._tables[module.start] = FrameTable(self.target, module)

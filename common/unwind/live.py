@@ -32,6 +32,7 @@ from findleaks.target.base import Range, Symbol, Target, Thread
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.signal_words import SIGINFO
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
+from findleaks.unwind.slots import MOST_FRAMES, FrameSlots
 
 _MACHINES = {arch.X86_64.name: X86_64, arch.AARCH64.name: AARCH64}
 _STUB_BYTES = 20  # of the longest stub of a procedure linkage table
@@ -157,6 +158,7 @@ class LivenessReader:
         self._code = ProcessCode(target, self._unwinder, self._machine)
         self._liveness = Liveness(self._code, capstone, self._machine)
         self._everything = self._machine.registers | ALL_ZONE
+        self._slots = FrameSlots(target, self._unwinder, self._liveness)
 
     def mask_of(self, name: str) -> int:
         """The mask in LiveWords of a word of a thread, by its name; 0 for other names."""
@@ -186,6 +188,10 @@ class LivenessReader:
                 context = before.sp + (SIGINFO if self._target.arch.signal_returns else 0)
                 found.append(Interrupted(context, trace.frames[index].sp, self._everything if part is None else part))
         return LiveWords(self._everything if live is None else live, tuple(found))
+
+    def dead_slots(self, thread: Thread) -> list[Range]:
+        """Words in the thread's innermost frames that it will not read again, ascending."""
+        return self._slots.dead(self._unwinder.trace_with_registers(thread, [], MOST_FRAMES + 1).frames)
 
     def _registers(self, kept: FrameRegisters) -> dict[str, int]:
         names = self._target.arch.dwarf_registers

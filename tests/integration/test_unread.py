@@ -60,6 +60,21 @@ def test_a_signal_interrupts_a_leaf_function(build, tmp_path: Path, how: str, st
         check(running, picture(running, how))
 
 
+@pytest.mark.platform("x86-64", "dead words of frames")
+@pytest.mark.parametrize(("how", "function"), [("live", "plain"), ("kernel", "plain"), ("live", "address")])
+def test_dead_words_of_frames_hold_nothing(build, tmp_path: Path, how: str, function: str) -> None:
+    """And words that the function reads again do; all words do where it passes on the address of one."""
+    with cores.Running([str(build("slots")), function], tmp_path) as running:
+        lost = [line.split()[1] for line in running.output.splitlines() if line.startswith("lost")]
+        where = picture(running, how)
+        check(running, where)
+        for address in lost[:1]:
+            found = json.loads(ran("refs", "--json", address, *where, check=True).stdout)["references"]
+            assert [(one["live"], one["why"]) for one in found if "address" in one] == [
+                (False, f"in a frame of thread 1 (tid {running.pid}), not read again")
+            ]
+
+
 def test_refs_tell_what_is_not_read_again(build, tmp_path: Path) -> None:
     with cores.Running([str(build("leftovers"))], tmp_path) as running:
         lost = [line.split()[1] for line in running.output.splitlines() if line.startswith("lost")]

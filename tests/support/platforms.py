@@ -55,6 +55,7 @@ ROWS = {
             "tags in pointers",
         ),
         "registers that are not read again",
+        "dead words of frames",
     ),
 }
 """By group."""

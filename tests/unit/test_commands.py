@@ -21,6 +21,7 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UsageError
 from findleaks.formatting import size
 from findleaks.session import Session
+from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.target.base import Module, Symbol
 
 HEAP, DATA, STACK = 0x10000, 0x400000, 0x7F0000
@@ -182,7 +183,7 @@ def test_ctrl_c_ends_long_listings(made: Session) -> None:
     for line in (["blocks", "--size", "48"], ["refs", hex(HELD)], ["find"]):
         run(made, *line)
         made.target._left = 0  # type: ignore[attr-defined]
-        made._graphs.clear()
+        made.graphs = ReferenceGraphs(made)
         with pytest.raises(Interrupted):
             run(made, *line)
         made.target._left = None  # type: ignore[attr-defined]
@@ -197,7 +198,7 @@ def test_the_other_commands_speak_of_what_find_showed(made: Session) -> None:
             run(made, *line)
             assert made.latest is shown
         assert found["totals"]["in_use"]["blocks"] == 8
-    assert len(made._graphs) == 2
+    assert len(made.graphs) == 2
 
 
 def test_nothing_of_the_target_reaches_the_terminal_as_it_is(made: Session) -> None:

@@ -97,6 +97,18 @@ def test_roots_that_come_late(
         while not graph.mark_starts(budget):
             pass
         assert graph.holds(late) == held
+        largest = rng.choice((32, 64, 1 << 20))
+        lone = [
+            index
+            for index in range(len(heap.blocks))
+            if index not in reached
+            and heap.blocks[index].state == State.IN_USE
+            and 16 <= heap.blocks[index].size <= largest
+            and not graph.is_rooted(index)
+        ]
+        few = [index for index in lone if not graph.referrers(index)]
+        assert graph.unreferenced(16, largest, len(lone)) == few
+        assert graph.unreferenced(16, largest, len(lone) - 1) == [] or not lone
         if not held:
             graph.root_words(late[:1])
             graph.scan_roots(graphs.piece(0x700000, arch.pack(late[1:])))

@@ -19,6 +19,7 @@ from findleaks.target.base import Range, Region
 from findleaks.target.core import CoreTarget, open_core
 from findleaks.target.core_writer.contents import Segment
 from findleaks.target.core_writer.headers import laid_out
+from findleaks.target.kernel_references import KernelReference, KernelState
 from findleaks.target.notes import FINDLEAKS, NT_SNAPSHOT
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
@@ -51,11 +52,24 @@ def test_what_was_written_is_read(known: Runs, resident: Runs, swapped: Runs, rs
     assert found._replace(presence=made.presence) == made
 
 
+KERNEL = KernelState([KernelReference(0x7F00, "POSIX timers", "timer 3")], {"io_uring descriptor": 2})
+
+
+@pytest.mark.parametrize("kernel", [None, KernelState([], {}), KERNEL])
+def test_what_the_kernel_keeps_is_read(kernel: Optional[KernelState]) -> None:
+    desc = encoded(WHOLE._replace(kernel=kernel), PAGE)
+    assert decoded(memoryview(desc), PAGE).kernel == decoded(memoryview(desc + b"later"), PAGE).kernel == kernel
+
+
 def test_cut_off_anywhere() -> None:
-    desc = memoryview(encoded(WHOLE, PAGE))
-    for size in range(len(desc)):
+    """But for the end of a note of an earlier version, which has nothing behind the version."""
+    desc = memoryview(encoded(WHOLE._replace(kernel=KERNEL), PAGE))
+    before = len(encoded(WHOLE, PAGE)) - 8
+    for size in set(range(len(desc))) - {before}:
         with pytest.raises(Damaged):
             decoded(desc[:size], PAGE)
+    earlier = decoded(desc[:before], PAGE)
+    assert (earlier.names, earlier.version, earlier.kernel) == (WHOLE.names, WHOLE.version, None)
 
 
 @given(seed=st.integers(0, 1 << 32))

@@ -87,6 +87,10 @@ class KernelGraph:
         values = array("Q", words)
         return bool(self._library.fl_holds(self._handle, c_array(values), len(values)))
 
+    def unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
+        self._after_scanning()
+        return self._library.words(self._library.fl_unreferenced, self._handle, smallest, largest, most).tolist()
+
     def mark(self, budget: int) -> bool:
         self._marking = True
         if not self._marked:

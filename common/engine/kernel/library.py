@@ -115,6 +115,7 @@ SIGNATURES = {
     "fl_root_words": (c_int, [_HANDLE, _U8S, c_uint64]),
     "fl_mark_starts": (c_int, [_HANDLE, c_int64]),
     "fl_holds": (c_bool, [_HANDLE, _U64S, c_uint64]),
+    "fl_unreferenced": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
     "fl_mark": (c_int, [_HANDLE, c_int64]),
     "fl_classify": (c_int, [_HANDLE, c_int64]),
     "fl_rooted": (c_bool, [_HANDLE, c_uint32]),

@@ -164,6 +164,20 @@ class PureGraph(LostBlocks):
         self._after_scanning()
         return all(edge < 0 or self._kinds[edge >> 1] == Kind.REACHABLE for edge in map(self.resolve, words))
 
+    def unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
+        self._after_scanning()
+        blocks = self.blocks
+        found = [
+            index
+            for index, size in enumerate(blocks.sizes)
+            if blocks.states[index] == State.IN_USE
+            and smallest <= size <= largest
+            and self._kinds[index] != Kind.REACHABLE
+            and index not in self._roots
+        ]
+        referred = {edge >> 1 for edge in self.edges} if len(found) <= most else set(found)
+        return [index for index in found if index not in referred]
+
     def mark(self, budget: int) -> bool:
         if not self.mark_starts(budget):
             return False

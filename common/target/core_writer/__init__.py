@@ -97,5 +97,12 @@ def _own(target: Process, record: StopRecord, unread: Sequence[Range]) -> snapsh
 
     taken = target.taken_at or 0.0
     return snapshot_note.SnapshotNote(
-        taken, target.start_time or 0, record.moment.presence, unread, record.maps, target.thread_names(), __version__
+        taken,
+        target.start_time or 0,
+        record.moment.presence,
+        unread,
+        record.maps,
+        target.thread_names(),
+        __version__,
+        target.kernel_state(),
     )

@@ -1,0 +1,235 @@
+"""Pointers of a process that only the kernel keeps, where it reports them.
+
+- /proc/PID/fdinfo/FD of an epoll descriptor: the `data` of each registration (Linux 3.8,
+  fs/eventpoll.c, ep_show_fdinfo; always 64 bits).
+- /proc/PID/fdinfo/FD of an io_uring: its registered buffers, and the entries of its queues that the
+  kernel prints (io_uring/fdinfo.c, 6.x). User data of requests in flight is not printed.
+- /proc/PID/timers: `sigev_value` of POSIX timers (Linux 3.10, fs/proc/base.c, show_timer; only with
+  CONFIG_CHECKPOINT_RESTORE).
+- PTRACE_PEEKSIGINFO: `si_value` of queued signals (Linux 3.10; ptrace(2)).
+
+`read_kernel_state` reads these while the process is stopped. The text form is what findleaks' own
+cores keep."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Optional, Protocol
+
+from findleaks.target.arch import Arch
+from findleaks.target.files import content
+
+PEEKSIGINFO = 0x4209  # PTRACE_PEEKSIGINFO
+_SHARED = 1  # PTRACE_PEEKSIGINFO_SHARED: the queue of the process instead of the thread's
+_SIGINFO = 128  # bytes of siginfo_t
+_AT_ONCE = 512  # signals that one request reads
+_MOST = 1 << 20  # references that are kept of a process
+_VALUED = (-1, -2, -3, -4)  # SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO have an si_value
+_LONGEST_LINE = 80  # characters of a line of the text form
+
+_EPOLL, URING, _BPF = "anon_inode:[eventpoll]", "anon_inode:[io_uring]", "anon_inode:bpf-map"
+AIO_RING = "/[aio]"  # the name of the mapping of a context of io_setup(2)
+URING_NAME, AIO_CONTEXT = "io_uring descriptor", "io_setup context"  # as in `KernelState.hidden`
+
+_EPOLL_LINE = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*[0-9a-f]+\s+data:\s*([0-9a-f]+)", re.MULTILINE)
+_TIMER = re.compile(rb"^ID: (\d+)\nsignal: \d+/([0-9a-f]+)$", re.MULTILINE)
+_BUFFER = re.compile(rb"^\s*\d+: 0x([0-9a-f]+)/\d+$", re.MULTILINE)
+_SUBMITTED = re.compile(rb"^\s*\d+: opcode:.*?addr:0x([0-9a-f]+).*?user_data:(\d+)", re.MULTILINE)
+_COMPLETED = re.compile(rb"^\s*\d*:?\s*user_data[:=](\d+),? *res", re.MULTILINE)
+
+
+TIMERS, SIGNALS = "POSIX timers", "queued signals"  # holders whose parts have a name of their own
+
+
+class KernelReference(NamedTuple):
+    """A word that the kernel keeps for the process. `holder` is what has it, and `part` says where
+    in it: "epoll data of descriptor 5" and "target 7", or TIMERS and "timer 0"."""
+
+    value: int
+    holder: str
+    part: str
+
+    @property
+    def name(self) -> str:
+        """ "epoll data of descriptor 5 (target 7)", "timer 0" """
+        return self.part if self.holder in (TIMERS, SIGNALS) else f"{self.holder} ({self.part})"
+
+
+class KernelState(NamedTuple):
+    """`hidden`: what the process has in which the kernel keeps pointers that cannot be read, by
+    name, singular, with its number: {"io_uring descriptor": 2}."""
+
+    references: Sequence[KernelReference]
+    hidden: Mapping[str, int]
+
+
+class _Queue(Protocol):
+    """Reads `siginfo_t`s: of a thread, from an index on, shared or not; None if refused."""
+
+    def __call__(self, tid: int, first: int, shared: bool) -> Optional[bytes]: ...
+
+
+class RawState(NamedTuple):
+    """What was read while the process was stopped, not yet decoded."""
+
+    infos: Sequence[tuple[str, int, bytes]]  # (kind, descriptor, text of its fdinfo)
+    timers: bytes
+    queued: Sequence[tuple[int, bytes]]  # (thread, 0: the process; siginfo_t)
+    hidden: Mapping[str, int]
+
+
+def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue) -> RawState:
+    """Read what the kernel keeps for a stopped process. `proc` is its folder under /proc, of a
+    thread that is alive; `tids` are all its threads."""
+    infos: list[tuple[str, int, bytes]] = []
+    hidden: dict[str, int] = {}
+    for descriptor, link in _descriptors(f"{proc}/fd"):
+        if link in (_EPOLL, URING):
+            try:
+                infos.append((link, descriptor, content(f"{proc}/fdinfo/{descriptor}")))
+            except OSError:
+                if link == _EPOLL:
+                    _count(hidden, "epoll descriptor")
+        if link in (URING, _BPF):
+            _count(hidden, URING_NAME if link == URING else "BPF map")
+    try:
+        timers = content(f"{proc}/timers")
+    except OSError:
+        timers = b""
+    queued, unread = _queued_signals(proc, tids, read_queue)
+    if unread:
+        hidden["unread signal queue"] = unread
+    return RawState(infos, timers, queued, hidden)
+
+
+def decode(raw: RawState, arch: Arch) -> KernelState:
+    """The references in what was read, at most _MOST, without null pointers."""
+    found: list[KernelReference] = []
+    for one in _references(raw, arch):
+        if len(found) == _MOST:
+            break
+        if one.value:
+            found.append(one)
+    return KernelState(found, raw.hidden)
+
+
+def encoded(state: KernelState) -> bytes:
+    """The text form: a line each, "REFERENCE HEX HOLDER, PART" or "HIDDEN COUNT NAME"."""
+    lines = [f"REFERENCE {one.value:x} {one.holder}, {one.part}\n" for one in state.references]
+    lines += [f"HIDDEN {count:x} {name}\n" for name, count in state.hidden.items()]
+    return "".join(lines).encode()
+
+
+def decoded(text: bytes) -> KernelState:
+    """The state of a text form, which may be hostile: other lines are left out."""
+    references: list[KernelReference] = []
+    hidden: dict[str, int] = {}
+    for match in re.finditer(rb"(REFERENCE|HIDDEN) ([0-9a-f]{1,16}) ([\w ,()/-]{1,%d})\n" % _LONGEST_LINE, text, re.ASCII):
+        value, name = int(match[2], 16), match[3].decode()
+        if match[1] == b"HIDDEN":
+            hidden[name] = min(value, 1 << 31)
+        elif len(references) < _MOST:
+            holder, _, part = name.partition(", ")
+            references.append(KernelReference(value, holder, part))
+    return KernelState(references, hidden)
+
+
+def _references(raw: RawState, arch: Arch) -> Iterator[KernelReference]:
+    for kind, descriptor, text in raw.infos:
+        if kind == _EPOLL:
+            for match in _EPOLL_LINE.finditer(text):
+                yield from _words(arch, int(match[2], 16), f"epoll data of descriptor {descriptor}", f"target {int(match[1])}")
+        else:
+            yield from _uring(descriptor, text)
+    for match in _TIMER.finditer(raw.timers):
+        yield KernelReference(int(match[2], 16), TIMERS, f"timer {int(match[1])}")
+    order, form = arch.byteorder, arch.word
+    at = 24 if form == 8 else 20  # of si_value in siginfo_t, behind si_pid and si_uid
+    for tid, info in raw.queued:
+        number, code = (int.from_bytes(info[start : start + 4], order, signed=True) for start in (0, 8))
+        if code in _VALUED:
+            whose = f"thread {tid}" if tid else "the process"
+            yield KernelReference(int.from_bytes(info[at : at + form], order), SIGNALS, f"signal {number} queued for {whose}")
+
+
+def _uring(descriptor: int, text: bytes) -> Iterator[KernelReference]:
+    holder = f"io_uring descriptor {descriptor}"
+    for match in _BUFFER.finditer(text):
+        yield KernelReference(int(match[1], 16), holder, "registered buffer")
+    for match in _SUBMITTED.finditer(text):
+        yield KernelReference(int(match[1], 16), holder, "address of a submitted entry")
+        yield KernelReference(int(match[2]) & (1 << 64) - 1, holder, "user data of a submitted entry")
+    for match in _COMPLETED.finditer(text):
+        yield KernelReference(int(match[1]) & (1 << 64) - 1, holder, "user data of a completed entry")
+
+
+def _words(arch: Arch, data: int, holder: str, part: str) -> Iterator[KernelReference]:
+    """Epoll's 64 bits of data: one word, or two of a process whose words have 32 bits."""
+    if arch.word == 8:
+        yield KernelReference(data, holder, part)
+        return
+    yield KernelReference(data & arch.mask, holder, part)
+    yield KernelReference(data >> 32, holder, part)
+
+
+def _descriptors(folder: str) -> Iterator[tuple[int, str]]:
+    """(number, what the link names) of each descriptor, ascending."""
+    try:
+        numbers = sorted(int(name) for name in os.listdir(folder))
+    except (OSError, ValueError):
+        return
+    for number in numbers:
+        try:
+            yield number, os.readlink(f"{folder}/{number}")
+        except OSError:
+            continue
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1
+
+
+def _queued_signals(proc: str, tids: Iterable[int], read_queue: _Queue) -> tuple[list[tuple[int, bytes]], int]:
+    """Queued signals with the thread that they are for (0: any thread of the process), and the
+    number of queues with pending signals that could not be read."""
+    found: list[tuple[int, bytes]] = []
+    unread = 0
+    shared_seen = False
+    for tid in tids:
+        own, shared = _pending(f"{proc}/task/{tid}/status")
+        for pending, whole in ((own, False), (shared and not shared_seen, True)):
+            if not pending:
+                continue
+            first = 0
+            while (data := read_queue(tid, first, whole)) and len(found) < _MOST:
+                found += [(0 if whole else tid, data[at : at + _SIGINFO]) for at in range(0, len(data), _SIGINFO)]
+                first += len(data) // _SIGINFO
+            unread += data is None
+        shared_seen = shared_seen or shared
+    return found, unread
+
+
+def _pending(path: str) -> tuple[bool, bool]:
+    """Whether signals are pending for a thread, and for its process, by its `status` file."""
+    try:
+        text = content(path)
+    except OSError:
+        return False, False
+    found = dict(re.findall(rb"^(SigPnd|ShdPnd):\s*([0-9a-f]+)", text, re.MULTILINE))
+    return bool(int(found.get(b"SigPnd", b"0"), 16)), bool(int(found.get(b"ShdPnd", b"0"), 16))
+
+
+def peek_signals(tid: int, first: int, shared: bool) -> Optional[bytes]:
+    """Queued signals of a thread from number `first` on, as `siginfo_t`s, without taking them; b""
+    at the end, None if this thread may not trace it. For the thread that traces it only."""
+    from findleaks.target.ptrace import ptrace_library
+
+    arguments = struct.pack("=QIi", first, _SHARED if shared else 0, _AT_ONCE)
+    buffer = ctypes.create_string_buffer(_AT_ONCE * _SIGINFO)
+    given = ctypes.create_string_buffer(arguments)
+    got = ptrace_library().ptrace(PEEKSIGINFO, tid, ctypes.addressof(given), ctypes.addressof(buffer))
+    return None if got < 0 else buffer.raw[: got * _SIGINFO]

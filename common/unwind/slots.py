@@ -1,0 +1,295 @@
+"""Dead words in the frames of functions that are still running (x86-64).
+
+A word of a frame is dead if its function does not read it again before it overwrites it, or
+returns. Typical ones are padding, which a function reserves for alignment and never uses, and
+registers that it saved around an earlier call. They keep what an earlier, deeper call left there.
+
+Call frame information gives each operand on the stack its offset from the canonical frame address
+(CFA), so that no values have to be followed. All words of a frame count as live where this is not
+certain:
+
+- the function copies its stack pointer, takes the address of a word, or indexes the stack;
+- its code is not decoded as a whole, jumps through a register, or leaves for another part of the
+  function (".cold"), or it has no exact call frame information;
+- it has exception handlers, or calls a function that returns twice (setjmp, vfork).
+
+A word that was ever written also stays live at a call of a function that may take arguments on the
+stack, and where the function saved a register for its caller."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from findleaks.disasm.liveness import Liveness
+from findleaks.disasm.machine import Effect
+from findleaks.disasm.registers import general
+from findleaks.target import arch
+from findleaks.target.base import Range, Target
+from findleaks.unwind.cfi import Row
+from findleaks.unwind.frames import Frame, Unwinder
+
+_LARGEST = 1 << 12  # bytes of a frame that is looked at
+_MOST_INSTRUCTIONS = 1000  # of a function
+MOST_FRAMES = 6  # innermost frames of a thread
+_TAIL_CALLS = 3  # followed one after another
+_RETURN = 8  # bytes of the return address, at the end of a frame
+_TWICE = re.compile(r"_*(sig)?setjmp|_*vfork|getcontext|savectx")
+_LIBC = re.compile(r"(libc|libpthread|ld)[-.].*|ld-linux.*")
+
+
+class _Function(NamedTuple):
+    """A function whose use of its frame is known. Masks have a bit for each byte: bit n is that at
+    the CFA less _LARGEST plus n."""
+
+    instructions: dict[int, Effect]
+    reads: dict[int, int]  # by address
+    writes: dict[int, int]
+    used: int  # all that some instruction reads or writes
+    saved: int  # registers of the caller
+
+
+def _mask(offset: int, size: int) -> int:
+    """The mask of [offset, offset + size), relative to the CFA."""
+    low, high = max(offset + _LARGEST, 0), min(offset + size, 0) + _LARGEST
+    return (1 << high) - (1 << low) if low < high else 0
+
+
+class FrameSlots:
+    """Dead words of frames, cached by code."""
+
+    def __init__(self, target: Target, unwinder: Unwinder, liveness: Liveness) -> None:
+        self._target, self._unwinder, self._liveness = target, unwinder, liveness
+        self._applies = target.arch.name == arch.X86_64.name
+        names = target.arch.dwarf_registers
+        self._bases = {names.index("rsp"): "rsp", names.index("rbp"): "rbp"} if self._applies else {}
+        self._shared_libc = any(_LIBC.fullmatch(module.path.rsplit("/", 1)[-1]) for module in target.modules())
+        self._functions: dict[int, _Function | None] = {}
+        self._arguments: dict[int, bool] = {}
+        self._dead: dict[tuple[int, bool], int] = {}
+
+    def dead(self, frames: Sequence[Frame]) -> list[Range]:
+        """The dead parts of the innermost frames, ascending. `frames`: as Unwinder.trace gives
+        them."""
+        found: list[Range] = []
+        inner = True  # what runs above this frame takes no arguments on the stack
+        for index, (frame, caller) in enumerate(zip(frames, frames[1:])):
+            row = self._unwinder.row(frame.call)
+            if not self._applies or index == MOST_FRAMES or caller.how != "cfi" or row is None or row.signal:
+                break
+            cfa = caller.sp
+            dead = self._dead_at(frame.pc, frame.call, inner)
+            start = max(frame.sp, cfa - _LARGEST)
+            for at in range(start + -start % 8, cfa - _RETURN, 8):
+                part = _mask(at - cfa, 8)
+                if dead & part == part:
+                    if found and found[-1].end == at:
+                        found[-1] = Range(found[-1].start, at + 8)
+                    else:
+                        found.append(Range(at, at + 8))
+            inner = self._takes_none(frame.call, _TAIL_CALLS)
+        return found
+
+    def _dead_at(self, pc: int, call: int, inner: bool) -> int:
+        """The dead bytes of the frame of the function at `call` that continues at `pc`."""
+        key = pc, inner
+        if key not in self._dead:
+            function = self._function(call)
+            if function is None or pc not in function.instructions:
+                self._dead[key] = 0  # or its last instruction was a call that does not return
+            else:
+                unused = ~function.used
+                live = self._live_at(function, pc) if inner else -1
+                self._dead[key] = (unused | ~live) & ~function.saved & (1 << _LARGEST) - 1
+        return self._dead[key]
+
+    def _live_at(self, function: _Function, pc: int) -> int:
+        """The bytes that are read from `pc` on, before they are overwritten."""
+        everything = (1 << _LARGEST) - 1
+        live = dict.fromkeys(function.instructions, 0)
+        order = sorted(live, reverse=True)
+        changed = True
+        while changed:
+            changed = False
+            for address in order:
+                one = function.instructions[address]
+                out = 0
+                for after in _after(one):
+                    out |= live.get(after, 0)
+                if one.flow == "call" and not self._takes_none(self._liveness.destination(one), _TAIL_CALLS):
+                    out = everything
+                now = function.reads[address] | (out & ~function.writes[address])
+                if now != live[address]:
+                    live[address], changed = now, True
+        return live[pc]
+
+    def _function(self, pc: int) -> _Function | None:
+        extent = self._unwinder.extent(pc)
+        if extent is None:
+            return None
+        if extent.start not in self._functions:
+            self._functions[extent.start] = None  # functions that call themselves
+            self._functions[extent.start] = self._examined(extent)
+        return self._functions[extent.start]
+
+    def _examined(self, extent: Range) -> _Function | None:
+        """The function's use of its frame; None if that is not certain."""
+        first = self._unwinder.row(extent.start)
+        if first is None or (self._bases.get(first.register), first.offset) != ("rsp", _RETURN) or first.expression:
+            return None  # not the beginning of a function
+        if self._unwinder.handles_exceptions(extent.start):
+            return None
+        effects = self._liveness.instructions(extent)
+        if effects is None or len(effects) > _MOST_INSTRUCTIONS:
+            return None
+        made = _Function(_reached({one.address: one for one in effects}, extent.start), {}, {}, 0, 0)
+        used = saved = 0
+        for one in made.instructions.values():
+            row = self._unwinder.row(one.address)
+            if row is None or row.expression or row.register not in self._bases:
+                return None
+            masks = self._accessed(one, row, made.instructions)
+            if masks is None or not self._agrees(one, row, made.instructions):
+                return None
+            made.reads[one.address], made.writes[one.address] = masks
+            used |= masks[0] | masks[1]
+            for rule in row.rules.values():
+                if rule.how != "offset":
+                    return None
+                saved |= _mask(rule.value, 8)
+        return made._replace(used=used, saved=saved)
+
+    def _agrees(self, one: Effect, row: Row, known: dict[int, Effect]) -> bool:
+        """Whether the call frame information of what follows agrees with what the instruction does
+        to the stack pointer: not all compilers describe the ends of functions."""
+        for address in _after(one):
+            after = self._unwinder.row(address) if address in known else row
+            if after is None or after.register not in self._bases or after.expression:
+                return False
+            moved = (self._bases[row.register], self._bases[after.register])
+            if moved == ("rsp", "rsp"):
+                right = after.offset == row.offset - (one.moved or 0) and one.moved is not None
+            elif moved == ("rbp", "rbp"):
+                # What is pushed is a register that the function saves: arguments of calls would
+                # be at an unknown place.
+                right = after.offset == row.offset and (one.moved != -8 or len(after.rules) > len(row.rules))
+            elif moved == ("rsp", "rbp"):
+                right = after.offset == row.offset and one.writes_rbp
+            else:
+                right = after.offset == _RETURN and one.writes_rbp
+            if not right:
+                return False
+        return True
+
+    def _accessed(self, one: Effect, row: Row, known: dict[int, Effect]) -> tuple[int, int] | None:
+        """(bytes of the frame that an instruction reads, bytes that it writes); None if that is not
+        certain, or the address of one may get out of sight."""
+        base = self._bases[row.register]
+        if one.flow == "unknown" or "rsp" in one.copies or (base == "rbp" and "rbp" in one.copies):
+            return None
+        if not self._stays(one, row, known) or (one.flow == "call" and self._may_return_twice(one)):
+            return None
+        if one.moved is None and one.from_rbp is None:
+            return None  # the stack pointer is aligned, or moved by what is not known
+        if one.writes_rbp and one.reads & general("rsp") and not one.memory and not self._sets_frame_pointer(one):
+            return None
+        if len(one.memory) > 1:
+            return None  # push and pop of a word on the stack
+        reads = writes = 0
+        for operand in one.memory:
+            if operand.base != base:
+                if operand.base == "rsp":
+                    return None if not (operand.written or operand.read) or not _pushes(one) else (0, 0)
+                continue  # rbp is no frame pointer here
+            if not operand.exact:
+                return None
+            if not (operand.read or operand.written):
+                if one.moved == 0:
+                    return None  # its address is taken
+                continue  # lea of the stack pointer
+            start = operand.offset - row.offset
+            if not operand.size or start < -_RETURN < start + operand.size:
+                return None
+            if start >= -_RETURN:
+                continue  # the return address, or an argument: see _takes_none
+            part = _mask(start, operand.size)
+            writes |= part if operand.written else 0
+            reads |= part if operand.read else 0
+        return reads, writes
+
+    def _stays(self, one: Effect, row: Row, known: dict[int, Effect]) -> bool:
+        """Whether control stays in the function, or leaves it without its frame. The last
+        instruction may be a call, which does not return then."""
+        if one.flow in ("next", "system"):
+            return one.address + one.size in known
+        if one.flow == "branch" and one.address + one.size not in known:
+            return False
+        if one.flow in ("branch", "jump") and one.target not in known:
+            return one.via < 0 and (self._bases[row.register], row.offset) == ("rsp", _RETURN)
+        return True
+
+    def _sets_frame_pointer(self, one: Effect) -> bool:
+        row = self._unwinder.row(one.address + one.size)
+        return row is not None and self._bases.get(row.register) == "rbp" and not row.expression
+
+    def _may_return_twice(self, one: Effect) -> bool:
+        """Whether a call may be one of setjmp or vfork."""
+        target = self._liveness.destination(one)
+        if not target:
+            return True
+        symbol = self._target.symbolize(target)
+        if symbol is not None and symbol.address == target:
+            return _TWICE.match(symbol.name.split("@")[0]) is not None
+        mine, its = self._unwinder.module(one.address), self._unwinder.module(target)
+        # These functions are libc's, and have names there.
+        return not self._shared_libc or mine is None or its is None
+
+    def _takes_none(self, pc: int, depth: int) -> bool:
+        """Whether the function at `pc` certainly takes no arguments on the stack."""
+        function = self._function(pc) if pc else None
+        extent = self._unwinder.extent(pc) if pc else None
+        if function is None or extent is None:
+            return False
+        if extent.start not in self._arguments:
+            self._arguments[extent.start] = False  # functions that call themselves
+            self._arguments[extent.start] = all(self._uses_no_argument(one, function, depth) for one in function.instructions.values())
+        return self._arguments[extent.start]
+
+    def _uses_no_argument(self, one: Effect, function: _Function, depth: int) -> bool:
+        row = self._unwinder.row(one.address)
+        assert row is not None  # see _examined
+        for operand in one.memory:
+            if operand.base == self._bases[row.register] and operand.offset - row.offset + max(operand.size, 1) > 0:
+                return False
+        if one.flow in ("jump", "branch") and one.target not in function.instructions:
+            return depth > 0 and self._takes_none(self._liveness.destination(one), depth - 1)
+        return True
+
+
+def _pushes(one: Effect) -> bool:
+    """Whether the instruction is a push or a pop."""
+    return one.moved in (-8, 8)
+
+
+def _reached(instructions: dict[int, Effect], start: int) -> dict[int, Effect]:
+    """The instructions that control reaches from `start`: not the padding behind a return."""
+    found: dict[int, Effect] = {}
+    todo = [start]
+    while todo:
+        address = todo.pop()
+        one = instructions.get(address)
+        if one is not None and address not in found:
+            found[address] = one
+            todo += _after(one)
+    return found
+
+
+def _after(one: Effect) -> tuple[int, ...]:
+    """Addresses of the instructions that may follow within the function."""
+    after = one.address + one.size
+    if one.flow in ("next", "call", "system"):
+        return (after,)
+    if one.flow == "branch":
+        return after, one.target
+    return (one.target,) if one.flow == "jump" else ()

@@ -1,0 +1,126 @@
+"""Blocks that only the kernel refers to (epoll data, timers, queued signals, an io_uring's buffers) are reachable, and named."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import truth
+from debuggers import gdb, lldb, objects, ran
+
+import cores
+
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread")
+NAMES = {
+    "epoll": r"epoll data of descriptor \d+ \(target \d+\)",
+    "flagged": r"epoll data of descriptor \d+ \(target \d+\)",
+    "timer": r"timer \d",
+    "signal": r"signal 34 queued for the process",
+    "directed": r"signal 34 queued for thread \d+",
+    "buffer": r"io_uring descriptor \d+ \(registered buffer\)",
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]:
+    folder = tmp_path_factory.mktemp("kernel_held")
+    program = folder / "kernel_held"
+    subprocess.run(["gcc", *FLAGS, "-o", str(program), str(truth.PROGRAMS / "kernel_held.c"), "-lrt"], check=True)
+    with cores.Running([str(program)], folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def own_core(running: cores.Running) -> Path:
+    """A core that findleaks wrote."""
+    path = running.folder / "own.core"
+    ran("snapshot", "--weight", "core", "-o", str(path), "--pid", str(running.pid), check=True)
+    return path
+
+
+def listed(running: cores.Running) -> dict[int, tuple[str, str]]:
+    """By address: "held" or "lost", and how."""
+    rows = (line.split() for line in running.output.splitlines() if " 0x" in line)
+    return {int(address, 16): (kind, what) for kind, what, address in rows}
+
+
+def rings(running: cores.Running) -> int:
+    """io_urings of the program: 1, or 0 where the system does not permit any."""
+    return int(re.search(r"^rings (\d)$", running.output, re.MULTILINE)[1])  # type: ignore[index]
+
+
+def kinds(where: list[str]) -> dict[int, str]:
+    blocks, _ = truth.ask(*where)
+    return {int(block["address"], 16): block["kind"] for block in blocks if block["state"] == "in-use"}
+
+
+def check(found: dict[int, str], wanted: dict[int, tuple[str, str]]) -> None:
+    right = {address: "reachable" if kind == "held" else "definite" for address, (kind, _) in wanted.items()}
+    assert {address: found[address] for address in wanted} == right
+    assert len(wanted) >= 35
+
+
+def test_a_live_process(running: cores.Running) -> None:
+    check(kinds(["--pid", str(running.pid)]), listed(running))
+
+
+def test_a_core_that_findleaks_wrote(running: cores.Running, own_core: Path) -> None:
+    check(kinds([str(own_core)]), listed(running))
+
+
+@pytest.mark.parametrize("picture", ["live", "own core"])
+def test_each_reference_has_a_name(running: cores.Running, own_core: Path, picture: str) -> None:
+    where = ["--pid", str(running.pid)] if picture == "live" else [str(own_core)]
+    by_kind = {what: address for address, (kind, what) in listed(running).items() if kind == "held"}
+    for what, address in by_kind.items():
+        found = json.loads(ran("refs", hex(address), "--json", *where, check=True).stdout)
+        assert [one["live"] for one in found["references"] if "kernel" in one] == [True]
+        assert re.fullmatch(NAMES[what], found["references"][0]["kernel"]), what
+        text = ran("path", hex(address), *where, check=True).stdout
+        assert re.match(rf"kept by the kernel: {NAMES[what]}\n", text), text
+    roots = json.loads(ran("roots", "--json", "--limit", "0", *where, check=True).stdout)["roots"]
+    kept = {root["name"]: root["retained_blocks"] for root in roots if root["sort"] == "kernel"}
+    assert [count for name, count in kept.items() if name.startswith("epoll data")] == [10]
+    assert kept["POSIX timers (kept by the kernel)"] == 5
+    assert kept["queued signals (kept by the kernel)"] == 10
+
+
+def test_what_cannot_be_read_is_named(running: cores.Running, own_core: Path) -> None:
+    """And how much was read; only where blocks are reported as leaked that it may refer to."""
+    unreadable = [{"what": "io_uring descriptor", "count": 1}] if rings(running) else []
+    sentence = "the process has 1 io_uring descriptor: pointers that the kernel keeps there cannot be read; "
+    for where in (["--pid", str(running.pid)], [str(own_core)]):
+        for command in ("find", "verdict"):
+            found = json.loads(ran(command, "--json", *where).stdout)
+            assert found["kernel"]["unreadable"] == unreadable
+            assert found["kernel"]["references"] == sum(kind == "held" for kind, _ in listed(running).values())
+            assert found["kernel"]["epoll_waiters"] == 0
+            assert [note.startswith(sentence) for note in found["notes"] if "io_uring" in note] == [True] * rings(running)
+
+
+def test_a_core_without_them_says_so(running: cores.Running) -> None:
+    """A thread waits in epoll_wait, and the core lacks what was registered: the program's only evidence of it."""
+    found = json.loads(ran("find", "--json", str(running.gcore())).stdout)
+    assert (found["kernel"]["references"], found["kernel"]["epoll_waiters"]) == (None, 1)
+    assert [
+        note.startswith("1 thread waits in epoll_wait, and the data registered with epoll is not known") for note in found["notes"]
+    ] == [True] * len(found["notes"])
+
+
+def test_gdb_reads_all_of_it(running: cores.Running) -> None:
+    (found,) = objects(gdb(["leaks find --json"], "-p", str(running.pid)))
+    assert json.loads(found)["kernel"]["references"] == sum(kind == "held" for kind, _ in listed(running).values())
+
+
+def test_lldb_names_what_it_cannot_read(running: cores.Running) -> None:
+    """Only the process that traces the program may read its queued signals: LLDB's server."""
+    (found,) = objects(lldb(["leaks find --json"], "-p", str(running.pid)))
+    body = json.loads(found)
+    held = [what for kind, what in listed(running).values() if kind == "held"]
+    assert body["kernel"]["references"] == sum(what not in ("signal", "directed") for what in held)
+    assert {"what": "unread signal queue", "count": 2} in body["kernel"]["unreadable"]
+    assert any("2 unread signal queues" in note for note in body["notes"])

@@ -1,0 +1,90 @@
+"""Alternate signal stacks are no leaks, and hide none: no more blocks than threads, only where the process calls sigaltstack."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import mallocs_musl
+import pytest
+import truth
+from debuggers import ran
+
+import cores
+
+SOURCE = truth.PROGRAMS / "signal_stacks.c"
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread")
+WITHOUT = "-DNO_STACKS"
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory):
+    """The program, with and without stacks, for each libc."""
+    folder = tmp_path_factory.mktemp("signal_stacks")
+
+    def build(libc: str, *flags: str) -> Path:
+        made = folder / "-".join([libc, *(flag.strip("-") for flag in flags)])
+        if made.exists():
+            return made
+        if libc == "musl":
+            return mallocs_musl.get("1.2.3").compile(SOURCE, made, "dynamic", *FLAGS, *flags)
+        link = ["-static"] if libc == "static" else []
+        subprocess.run(["gcc", *FLAGS, *flags, *link, "-o", str(made), str(SOURCE)], check=True)
+        return made
+
+    return build
+
+
+def answers(program: Path, folder: Path, *arguments: str, core: bool = False) -> tuple[dict[str, list[str]], dict[int, str], dict]:
+    """The addresses that the program printed, the kinds of all blocks in use, and what `find` says."""
+    with cores.Running([str(program), *arguments], folder) as running:
+        where = [str(running.gcore())] if core else ["--pid", str(running.pid)]
+        printed: dict[str, list[str]] = {"stack": [], "lost": []}
+        for line in running.output.splitlines():
+            if " 0x" in line:
+                kind, address = line.split()
+                printed[kind].append(address)
+        blocks, _ = truth.ask(*where)
+        kinds = {int(block["address"], 16): block["kind"] for block in blocks if block["state"] == "in-use"}
+        found = json.loads(ran("find", "--json", *where).stdout)["kernel"]["signal_stacks"]
+        if found["blocks"]:
+            text = ran("whatis", printed["stack"][0], *where, check=True).stdout
+            assert "looks like an alternate signal stack" in text
+            assert "kept by the kernel: alternate signal stack" in ran("path", printed["stack"][0], *where, check=True).stdout
+    return printed, kinds, found
+
+
+def kinds_of(addresses: list[str], kinds: dict[int, str]) -> set[str]:
+    return {kinds[int(address, 16)] for address in addresses}
+
+
+@pytest.mark.parametrize(("libc", "threads", "core"), [("glibc", 0, True), ("glibc", 12, False), ("static", 3, False), ("musl", 3, False)])
+def test_stacks_of_the_size_that_libc_recommends(build, tmp_path: Path, libc: str, threads: int, core: bool) -> None:
+    printed, kinds, found = answers(build(libc), tmp_path, str(threads), "0", "fresh", core=core)
+    assert len(printed["stack"]) == found["blocks"] == threads + 1
+    assert kinds_of(printed["stack"], kinds) == {"reachable"}
+
+
+@pytest.mark.parametrize("libc", ["glibc", "musl"])
+def test_a_leak_of_blocks_of_that_size_is_not_hidden(build, tmp_path: Path, libc: str) -> None:
+    """More blocks than threads: nothing tells stacks from leaks."""
+    printed, kinds, found = answers(build(libc), tmp_path, "3", "4", "fresh")
+    assert kinds_of(printed["lost"], kinds) == {"definite"}
+    assert found["blocks"] == 0
+
+
+def test_a_signal_that_was_handled_proves_the_stack(build, tmp_path: Path) -> None:
+    """Of any size, and whatever leaks beside it."""
+    printed, kinds, found = answers(build("glibc"), tmp_path, "3", "5", "used")
+    assert kinds_of(printed["stack"], kinds) == {"reachable"}
+    assert kinds_of(printed["lost"], kinds) == {"definite"}
+    assert (found["blocks"], len(printed["lost"])) == (4, 5)
+
+
+@pytest.mark.parametrize("libc", ["glibc", "musl"])
+def test_a_process_that_never_calls_sigaltstack_has_none(build, tmp_path: Path, libc: str) -> None:
+    """One lost block of SIGSTKSZ bytes, all zeros, and a thread more than that."""
+    printed, kinds, found = answers(build(libc, WITHOUT), tmp_path, "2", "1", "none")
+    assert kinds_of(printed["lost"], kinds) == {"definite"}
+    assert (found["blocks"], printed["stack"]) == (0, [])

@@ -1,0 +1,98 @@
+"""What the kernel prints of the pointers that it keeps: decoded, kept as text, and hostile text."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from findleaks.target.arch import I386, X86_64
+from findleaks.target.kernel_references import KernelReference, KernelState, RawState, decode, decoded, encoded
+
+EPOLL = b"""pos:\t0
+flags:\t02
+mnt_id:\t17
+ino:\t1039
+tfd:       33 events:       19 data:     56478bf91e00  pos:0 ino:390bb sdev:f
+tfd:        5 events:     4019 data: ffff00007f001234  pos:0 ino:390bc sdev:f
+tfd:        6 events:       19 data:                0  pos:0 ino:390bd sdev:f
+"""
+RING = b"""pos:\t0
+SqMask:\t0x7
+SQEs:\t1
+    4: opcode:READ, fd:4, flags:0, off:0, addr:0x55b400f360a0, rw_flags:0x0, buf_index:0 user_data:94197001445360
+CQEs:\t1
+    0: user_data:19088743, res:0, flag:0
+SqThread:\t-1
+UserFiles:\t1
+    0: pipe:[233668]
+UserBufs:\t2
+    0: 0x55b400f342a0/4096
+    1: 0x55b400f352b0/4096
+PollList:
+  op=6, task_works=0
+CqOverflowList:
+  user_data=35865960, res=0, flags=0
+"""
+TIMERS = b"""ID: 19
+signal: 10/00005571f75b1210
+notify: signal/pid.29085
+ClockID: 1
+ID: 2
+signal: 34/0000000000000000
+notify: thread/tid.29086
+ClockID: 0
+"""
+
+
+def raw(kind: str = "", text: bytes = b"", timers: bytes = b"", queued: bytes = b"") -> RawState:
+    return RawState([(kind, 7, text)], timers, [(12, queued)] if queued else [], {})
+
+
+def names(state: KernelState) -> list[tuple[int, str]]:
+    return [(one.value, one.name) for one in state.references]
+
+
+def siginfo(code: int, value: int) -> bytes:
+    return struct.pack("<iiiiiiQ", 34, 0, code, 0, 4711, 0, value).ljust(128, b"\0")
+
+
+def test_epoll() -> None:
+    assert names(decode(raw("anon_inode:[eventpoll]", EPOLL), X86_64)) == [
+        (0x56478BF91E00, "epoll data of descriptor 7 (target 33)"),
+        (0xFFFF00007F001234, "epoll data of descriptor 7 (target 5)"),
+    ]
+    narrow = decode(raw("anon_inode:[eventpoll]", EPOLL), I386)
+    assert [one.value for one in narrow.references] == [0x8BF91E00, 0x5647, 0x7F001234, 0xFFFF0000]
+
+
+def test_io_uring() -> None:
+    found = names(decode(raw("anon_inode:[io_uring]", RING), X86_64))
+    assert sorted(value for value, _ in found) == sorted(
+        [0x55B400F342A0, 0x55B400F352B0, 0x55B400F360A0, 94197001445360, 19088743, 35865960]
+    )
+    assert (0x55B400F342A0, "io_uring descriptor 7 (registered buffer)") in found
+
+
+def test_timers() -> None:
+    assert names(decode(raw(timers=TIMERS), X86_64)) == [(0x5571F75B1210, "timer 19")]
+
+
+def test_queued_signals() -> None:
+    """A kill() has no value, and another sender's process id in its place must not be taken for one."""
+    assert names(decode(raw(queued=siginfo(-1, 0x5571F75B1210)), X86_64)) == [(0x5571F75B1210, "signal 34 queued for thread 12")]
+    assert names(decode(raw(queued=siginfo(0, 0x5571F75B1210)), X86_64)) == []
+
+
+def test_the_text_form() -> None:
+    state = decode(raw("anon_inode:[eventpoll]", EPOLL, TIMERS, siginfo(-2, 5)), X86_64)._replace(hidden={"io_uring descriptor": 2})
+    assert decoded(encoded(state)) == KernelState(state.references, {"io_uring descriptor": 2})
+
+
+@given(st.binary(max_size=300) | st.text("REFERENCEHIDDEN 0123456789abcdef,()\n\x1b", max_size=300).map(str.encode))
+def test_hostile_text(text: bytes) -> None:
+    state = decoded(b"REFERENCE 7f00 POSIX timers, timer 1\n" + text)
+    assert KernelReference(0x7F00, "POSIX timers", "timer 1") in state.references
+    assert all(one.value < 1 << 64 and one.name.isprintable() for one in state.references)
+    assert all(name.isprintable() and 0 <= count <= 1 << 31 for name, count in state.hidden.items())
