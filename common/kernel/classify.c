@@ -179,6 +179,7 @@ static int hang(graph *g, lost *l, int64_t *budget) {
 }
 
 INLINE int classify(graph *g, int64_t budget) {
+    interiors_free(g);
     if (!g->lost && !(g->lost = calloc(1, sizeof *g->lost)))
         return NO_MEMORY;
     lost *l = g->lost;

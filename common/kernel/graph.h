@@ -65,6 +65,7 @@ typedef struct graph {
     const uint8_t *links; /* the caller's: see fl_graph_exclude_links */
     bool noting; /* interior references */
     inners inners;
+    words root_words; /* where those from roots are stored, in the same order */
     uint64_t *promoted; /* see interiors.c: start references from reachable blocks lead here */
     unsigned phase; /* of marking */
     _Atomic uint64_t seed; /* roots of lower words of bits are queued */
@@ -80,8 +81,10 @@ int heuristics_root(graph *g, uint64_t pointer, uint32_t *edge);
 void heuristics_settle(graph *g);
 void heuristics_free(heuristics *h);
 void lost_free(lost *l);
-void interiors_free(inners *list);
+void interiors_free(graph *g);
 int interiors_reserve(inners *list, uint64_t more); /* make space for `more` items */
+uint32_t interior_target(const graph *g, const inner *item);
+void accept_interior(graph *g, const inner *item, uint32_t target);
 
 INLINE bool bit(const uint64_t *bits, uint32_t index) { return bits[index >> 6] >> (index & 63) & 1; }
 INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64_C(1) << (index & 63); }
