@@ -1,8 +1,8 @@
 """Structures that are referred to by their inside: hash tables of Rust and Abseil, chunks of pmr
-resources, stacks and frames of suspended coroutines.
+resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc.
 
 An interior pointer to one of these counts as a start reference if the bytes around both ends of it
-prove the structure. How: common/kernel/interior_{tables,chunks,stacks}.c."""
+prove the structure. How: common/kernel/interior_{tables,chunks,stacks,counted}.c."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Structure(IntEnum):
     CHUNK_AT_END = 3  # std::pmr::monotonic_buffer_resource
     SAVED_CONTEXT = 4  # stack of a suspended coroutine (Boost.Context)
     COROUTINE_FRAME = 5  # C++20
+    COUNTED_VALUE = 6  # Rust: Arc::into_raw, Rc::into_raw
 
 
 class Examination(Protocol):

@@ -69,6 +69,8 @@ static int structure_of(examination *e, const inner *item, candidate *c) {
     int found = chunk_at(m, c);
     if (!found)
         found = stack_at(m, c, e->code, e->code_count);
+    if (!found)
+        found = counted_at(m, c);
     if (found || !may_be_table(m, c))
         return found;
     c->word = item->source == NONE ? e->g->root_words.items[e->root] : stored_at(e, item->source, c->pointer);

@@ -6,7 +6,7 @@
 #include "graph.h"
 
 /* ../engine/interior_structures.py: Structure. */
-enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5 };
+enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6 };
 
 /* Memory of the target; what may still be read of it by loops over control bytes. */
 typedef struct {
@@ -46,5 +46,8 @@ int chunk_at(const memory *m, const candidate *c);
 
 /* interior_stacks.c: SAVED_CONTEXT, COROUTINE_FRAME or NOTHING; `code`: executable memory. */
 int stack_at(const memory *m, const candidate *c, const range *code, uint32_t code_count);
+
+/* interior_counted.c: COUNTED_VALUE or NOTHING. */
+int counted_at(const memory *m, const candidate *c);
 
 #endif

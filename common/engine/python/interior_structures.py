@@ -1,5 +1,5 @@
 """Structures that are referred to by their inside, in pure Python. Layouts and their sources are in
-common/kernel/interior_{tables,chunks,stacks}.c."""
+common/kernel/interior_{tables,chunks,stacks,counted}.c."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 GROUP_MOST, NEIGHBOURS, SLOT_ALIGN = 16, 3, 64
 EMPTY, DELETED, SWISS_EMPTY, SWISS_DELETED, SENTINEL = 0xFF, 0x80, 0x80, 0xFE, 0xFF
 LEAST_CHUNK, LOW_BITS = 64, 63
+MOST_COUNTED = 1 << 16
 LEAST_STACK, CONTROL_WORDS, AWAITER_WORDS = 1024, 64, 8
 STEP = 4096  # control bytes read at a time
 
@@ -81,7 +82,7 @@ class Recogniser:
         self._word = memory.arch.word
 
     def recognise(self, c: Candidate) -> Optional[Recognised]:
-        found = self._chunk(c) or self._stack(c)
+        found = self._chunk(c) or self._stack(c) or self._counted(c)
         if found or not self._may_be_table(c):
             return found
         return self._table(c)
@@ -246,6 +247,14 @@ class Recogniser:
             return False
         last = min(c.end - word, c.pointer + (AWAITER_WORDS - 1) * word)
         return any(self._memory.word(address) == c.start for address in range(c.pointer, last + 1, word))
+
+    # -- values of Arc and Rc
+
+    def _counted(self, c: Candidate) -> Optional[Recognised]:
+        strong, weak = self._memory.word(c.start), self._memory.word(c.start + self._word)
+        if c.pointer - c.start != 2 * self._word or not strong or not weak or max(strong, weak) > MOST_COUNTED:
+            return None
+        return Recognised(Structure.COUNTED_VALUE)
 
 
 class PureExamination:
