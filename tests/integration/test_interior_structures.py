@@ -89,5 +89,5 @@ def check_coroutines(program: Path, folder: Path, stacks: int) -> None:
 
 @pytest.mark.platform("x86-64", "stacks of coroutines")
 def test_coroutines_and_memory_resources(tmp_path: Path) -> None:
-    flags = ["-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
+    flags = ["-std=c++20", "-pthread", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     check_coroutines(built(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40)
