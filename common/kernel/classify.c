@@ -2,6 +2,7 @@
  * stack). A component's lowest block is a leader if no other component refers to it; other blocks
  * are counted under the lowest leader that reaches them. */
 #include "lost.h"
+#include "possible.h"
 
 #include "threads.h"
 
@@ -198,7 +199,11 @@ INLINE int classify(graph *g, int64_t budget) {
     return 0;
 }
 
-API int fl_classify(graph *g, int64_t budget) { return classify(g, budget); } /* 1: more to do */
+/* 1: more to do */
+API int fl_classify(graph *g, int64_t budget) {
+    int more = classify(g, budget);
+    return more ? more : find_heads(g, budget);
+}
 
 static const leader *leader_of(const graph *g, uint32_t index) {
     uint32_t place = place_of(g->lost, index);
@@ -218,6 +223,12 @@ API uint32_t fl_cycle(const graph *g, uint32_t index) {
 API void fl_hanging(const graph *g, uint32_t index, uint32_t *count, uint64_t *bytes) {
     const leader *found = leader_of(g, index);
     bool leads = found && g->lost->indices[found->place] == index;
+    const head *possible = g->kinds[index] == POSSIBLE ? head_of(g, index) : NULL;
+    if (possible) {
+        *count = possible->hanging;
+        *bytes = possible->bytes;
+        return;
+    }
     *count = leads ? found->hanging : 0;
     *bytes = leads ? found->bytes : 0;
 }

@@ -1,6 +1,7 @@
-/* Groups of lost blocks: by kind, first word (where it identifies the type), size, cycle length,
+/* Groups of lost blocks (definite ones, and heads of possible ones): by kind, first word (where it identifies the type), size, cycle length,
  * and whether indirect blocks are counted under them. Or of all blocks in use of a known type. */
 #include "lost.h"
+#include "possible.h"
 
 #include "threads.h"
 
@@ -105,6 +106,13 @@ static int add(const grouping *s, counted *c, uint32_t index, uint64_t start, ui
     if (key.kind == DEFINITE && !s->typed) {
         const leader *leads = &g->lost->leaders.items[g->lost->low[place_of(g->lost, index)]];
         key.cycle = leads->cycle;
+        hanging = leads->hanging;
+        bytes = leads->bytes;
+    }
+    if (key.kind == POSSIBLE && !s->typed && !g->possible->flat) {
+        const head *leads = head_of(g, index);
+        if (!leads) /* counted under one */
+            return DONE;
         hanging = leads->hanging;
         bytes = leads->bytes;
     }

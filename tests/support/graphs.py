@@ -339,8 +339,28 @@ class Oracle:
         return leaders
 
     def hanging(self, leader: int) -> tuple[int, int]:
+        if leader in self.heads:
+            below = [self.blocks[i].size for i in self.heads[leader]]
+            return len(below), sum(below)
         sizes = [self.blocks[i].size for i, of in enumerate(self.leaders) if of == leader and i != leader]
         return (len(sizes), sum(sizes)) if leader in self.cycles else (0, 0)
+
+    @functools.cached_property
+    def heads(self) -> dict[int, set[int]]:
+        """Possible blocks that a root or a reachable block refers to: the other possible blocks that this one, and none before it, reaches."""
+        possible = {i for i, kind in enumerate(self.kinds) if kind == Kind.POSSIBLE}
+        led = {t for t, _ in self.roots} | {t for i, kind in enumerate(self.kinds) if kind == Kind.REACHABLE for t, _ in self.references[i]}
+        heads = sorted(possible & led)
+        found: dict[int, set[int]] = {}
+        rest = possible - set(heads)
+        for head in heads:
+            below, level = set(), {head}
+            while level:
+                level = {t for i in level for t, _ in self.references[i] if t in rest} - below
+                below |= level
+            found[head] = below
+            rest -= below
+        return found
 
     @functools.cached_property
     def distances(self) -> dict[int, int]:
@@ -362,7 +382,7 @@ class Oracle:
         """Members by (kind, type word, size, cycle, whether blocks hang from them)."""
         found: dict[tuple[Kind, int, int, int, bool], list[int]] = {}
         for i, kind in enumerate(self.kinds):
-            if kind in (Kind.POSSIBLE, Kind.DEFINITE):
+            if kind == Kind.DEFINITE or i in self.heads:
                 block = self.blocks[i]
                 word = self.type_word(block)
                 key = (kind, word, block.size, len(self.cycles.get(i, {i})), self.hanging(i)[0] > 0)

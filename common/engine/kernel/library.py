@@ -126,6 +126,7 @@ SIGNATURES = {
     "fl_path": (c_int, [_HANDLE, c_uint32, _WORDS]),
     "fl_has_kind": (c_bool, [_HANDLE, c_ubyte, c_uint32]),
     "fl_kind_totals": (None, [_HANDLE, _U64S]),
+    "fl_heads": (c_int, [_HANDLE, _WORDS]),
     "fl_leader": (c_uint32, [_HANDLE, c_uint32]),
     "fl_cycle": (c_uint32, [_HANDLE, c_uint32]),
     "fl_hanging": (None, [_HANDLE, c_uint32, _U32S, _U64S]),

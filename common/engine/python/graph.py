@@ -54,7 +54,7 @@ class PureGraph:
         self._marker: Iterator[None] | None = None  # once all that start references reach is marked
         self._classifier: Iterator[None] | None = None
         self._marked = self._classified = False
-        self._lost = Lost(blocks, self._kinds, self.edges_of)
+        self._lost = Lost(blocks, self._kinds, self.edges_of, self._interior)
 
     def exclude_links(self, links: bytearray) -> None:
         self._before_marking()
@@ -156,7 +156,7 @@ class PureGraph:
     def interiors(self) -> PureInteriors:
         if not self._marked or self._classified:
             raise RuntimeError("between marking and classifying")
-        return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or ())
+        return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or (), self._interior)
 
     def classify(self, budget: int) -> bool:
         if not self._marked:
@@ -204,6 +204,10 @@ class PureGraph:
     def indirect_totals(self, index: int) -> Totals:
         self._after_classifying()
         return self._lost.indirect_totals(self.index(index))
+
+    def heads(self) -> Optional[array[int]]:
+        self._after_classifying()
+        return self._lost.heads()
 
     def referrers(self, index: int) -> list[int]:
         self._after_scanning()

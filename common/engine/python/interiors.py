@@ -27,7 +27,8 @@ class Noted(NamedTuple):
 
 
 class PureInteriors:
-    """See interiors.Interiors. `edges_of`: a block's edges, as in PureGraph; `edges`: all."""
+    """See interiors.Interiors. `edges_of`: a block's edges, as in PureGraph; `edges`: all;
+    `interior`: the targets of interior references from reachable blocks, kept up to date."""
 
     def __init__(
         self,
@@ -36,7 +37,9 @@ class PureInteriors:
         edges: array[int],
         edges_of: Callable[[int], Sequence[int]],
         noted: Sequence[Noted],
+        interior: set[int],
     ) -> None:
+        self._interior = interior
         self._blocks, self._kinds, self._edges, self._edges_of, self._noted = blocks, kinds, edges, edges_of, noted
         self._read = self._accepted = 0
         self._rows: Counter[tuple[int, int]] = Counter()
@@ -122,7 +125,11 @@ class PureInteriors:
             kinds[index] = Kind.REACHABLE
         while work:
             for edge in self._edges_of(work.pop()):
-                if not edge & 1 and kinds[edge >> 1] == Kind.POSSIBLE:
+                if kinds[edge >> 1] != Kind.POSSIBLE:
+                    continue
+                if edge & 1:
+                    self._interior.add(edge >> 1)
+                else:
                     kinds[edge >> 1] = Kind.REACHABLE
                     work.append(edge >> 1)
             yield
