@@ -38,6 +38,19 @@ def structure_sentences(found: Iterable[Recognised]) -> Iterator[str]:
         yield f"{counted(one.blocks, block)} {of}: {size(one.bytes)}"
 
 
+def structure_phrase(session: Session, index: int) -> str:
+    """ "hash table of Rust (HashMap, HashSet), 3 entries in 4 places, held by the word at 0x… that
+    points 96 B into it"; "" for a block in use that is in no such structure"""
+    found = session.structures.of_block(index)
+    if found is None:
+        return ""
+    structure, offset, where, used, places = found
+    _, block, of = STRUCTURES[structure]
+    filled = f", {counted(used, 'entry') if used == 1 else f'{number(used)} entries'} in {number(places)} places" if places else ""
+    by = f"the word at {where:#x}" if where else "a pointer"
+    return f"{block} {of}{filled}, held by {by} that points {number(offset)} B into it"
+
+
 def sentences(learned: Learned, word: int) -> Iterator[str]:
     """ "1,128 blocks (9.2 MiB) carry a header of 24 B of the program's own", one for each
     convention; `word` is a pointer's size."""

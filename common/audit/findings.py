@@ -13,6 +13,7 @@ from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Share, Store
 from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import managed_heaps, trusted
+from findleaks.audit.interior_heads import largest_head
 from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
 from findleaks.audit.owner import Sort
 from findleaks.engine.terms import Kind, State
@@ -158,14 +159,21 @@ def _possible(session: Session) -> Iterator[Finding]:
         return
     part = 100 * found.bytes // max(in_use.bytes, 1)
     title = f"Perhaps lost: {size(found.bytes)} in {blocks(found.blocks)}, {part} % of what is in use, are reached only by way of "
-    title += "pointers into the middle of a block: stray numbers, or a convention of the program that could not be recognised."
+    doubt = "stray numbers, or a convention of the program that could not be recognised."
+    title += f"pointers into the middle of a block: {doubt}"
     groups = merge([leak for leak in lost(session, graph, None) if leak.kind == Kind.POSSIBLE])
     cause, commands = "", ["find --kind possible"]
-    if groups and groups[0].examples:
+    top_head = largest_head(session, graph)
+    if top_head is not None and 2 * top_head.total.bytes >= found.bytes:
+        title, cause = top_head.title(found, part), top_head.cause(found)
+        commands += [f"whatis {top_head.address:#x}", f"refs {top_head.address:#x}"]
+    elif groups and groups[0].examples:
         top = groups[0]
         cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
         commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
     facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
+    if top_head is not None:
+        facts["head"] = top_head.json()
     remedies = ("see with `path` what holds them",)
     yield Finding("possible", found.bytes, title, cause, remedies, tuple(commands), facts)
 

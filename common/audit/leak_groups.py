@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge as merge_sorted
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -25,7 +26,8 @@ MANY = 10_000
 """Most lost blocks without a type in their first word that are examined one by one: about 0.1 s. Of
 more, only an example of each group is."""
 
-LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")  # in Graph.kinds
+_LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")  # in Graph.kinds
+_DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 
 
 TRACK_SECONDS = 30
@@ -83,8 +85,8 @@ class Leak:
 
 
 def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
-    """Groups of DEFINITE and POSSIBLE blocks, unordered, without suppressed ones, which
-    `suppressions` counts.
+    """Groups of DEFINITE blocks and heads of POSSIBLE ones (Graph.heads), unordered, without
+    suppressed ones, which `suppressions` counts.
 
     The engine groups blocks by their first word if it is a type. Others (arrays with a cookie,
     strings, plain structures) are examined one by one: a rule must not suppress a block because
@@ -105,6 +107,14 @@ def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
         return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
 
     return session.once((lost_groups, graph), grouped)
+
+
+def leading(graph: Graph) -> Iterator[int]:
+    """Indices, ascending, of the DEFINITE blocks and of the heads of POSSIBLE ones."""
+    heads, kinds = graph.heads(), graph.kinds()
+    if heads is None:
+        return (match.start() for match in _LEADING.finditer(kinds))
+    return merge_sorted((match.start() for match in _DEFINITE.finditer(kinds)), heads)
 
 
 def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
@@ -129,16 +139,15 @@ def _by_example(session: Session, group: Group) -> Leak:
 
 
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
-    """DEFINITE and POSSIBLE blocks whose first word is no type, examined one by one; grouped by
-    kind, type, size, cycle, having indirect blocks, and with `hints` by hint (else the first's)."""
+    """`leading` blocks whose first word is no type, examined one by one; grouped by kind, type,
+    size, cycle, having indirect blocks, and with `hints` by hint (else the first's)."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds = graph.kinds()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, Totals]]] = {}
-    for count, match in enumerate(LEADING.finditer(kinds)):
+    for count, index in enumerate(leading(graph)):
         if count % 1024 == 0:
-            session.report_progress("looking at the lost", match.start() / len(kinds))
-        index = match.start()
+            session.report_progress("looking at the lost", index / len(kinds))
         start, size = blocks.address(index), blocks.size(index)
         # The first word as the engine reads it: only a whole, aligned one.
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
@@ -146,8 +155,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             continue
         name = printable(types.of_block(start, size))
         hint = hint_of(session, start, size) if hints and not name else ""
-        leads = kinds[index] == Kind.DEFINITE
-        hanging = graph.indirect_totals(index) if leads else Totals(0, 0)
+        hanging = graph.indirect_totals(index)
         key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
         members.setdefault(key, []).append((start, hanging))
     for (kind, name, hint, size, cycle, _), alike in members.items():

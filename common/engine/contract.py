@@ -218,8 +218,9 @@ class Graph(Protocol):
         ...
 
     def heads(self) -> Optional[array[int]]:
-        """Indices, ascending, of the POSSIBLE blocks whose inside a root or a reachable block refers
-        to. The others are counted under the lowest head that reaches them. None: all are heads."""
+        """Indices, ascending, of the POSSIBLE blocks whose inside a root or a reachable block
+        refers to. The others are counted under the lowest head that reaches them. None: all are
+        heads."""
         ...
 
     def referrers(self, index: int) -> list[int]:

@@ -223,10 +223,10 @@ API uint32_t fl_cycle(const graph *g, uint32_t index) {
 API void fl_hanging(const graph *g, uint32_t index, uint32_t *count, uint64_t *bytes) {
     const leader *found = leader_of(g, index);
     bool leads = found && g->lost->indices[found->place] == index;
-    const head *possible = g->kinds[index] == POSSIBLE ? head_of(g, index) : NULL;
-    if (possible) {
-        *count = possible->hanging;
-        *bytes = possible->bytes;
+    const head *own = g->kinds[index] == POSSIBLE && !g->possible->flat ? head_of(g, index) : NULL;
+    if (own) {
+        *count = own->hanging;
+        *bytes = own->bytes;
         return;
     }
     *count = leads ? found->hanging : 0;

@@ -37,7 +37,7 @@ typedef LIST(inner) inners;
 
 typedef struct heuristics heuristics; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
-typedef struct possible possible; /* see possible.h */
+typedef struct possible_heads possible_heads; /* see possible.h */
 
 /* Ring buffer of the first edges of blocks to visit; blocks without edges are not queued. */
 typedef struct {
@@ -72,7 +72,7 @@ typedef struct graph {
     _Atomic uint64_t seed; /* roots of lower words of bits are queued */
     queue queue;
     lost *lost;
-    possible *possible;
+    possible_heads *possible;
 } graph;
 
 int graph_settle(graph *g); /* finish: no more edges */
@@ -83,7 +83,7 @@ int heuristics_root(graph *g, uint64_t pointer, uint32_t *edge);
 void heuristics_settle(graph *g);
 void heuristics_free(heuristics *h);
 void lost_free(lost *l);
-void possible_free(possible *p);
+void possible_free(possible_heads *p);
 void interiors_free(graph *g);
 int interiors_reserve(inners *list, uint64_t more); /* make space for `more` items */
 uint32_t interior_target(const graph *g, const inner *item);

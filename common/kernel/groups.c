@@ -1,5 +1,6 @@
-/* Groups of lost blocks (definite ones, and heads of possible ones): by kind, first word (where it identifies the type), size, cycle length,
- * and whether indirect blocks are counted under them. Or of all blocks in use of a known type. */
+/* Groups of lost blocks (definite ones, and heads of possible ones): by kind, first word (where it
+ * identifies the type), size, cycle length, and whether indirect blocks are counted under them. Or
+ * of all blocks in use of a known type. */
 #include "lost.h"
 #include "possible.h"
 

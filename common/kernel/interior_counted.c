@@ -1,5 +1,5 @@
-/* Values of Rust's Arc and Rc, behind their two counters: {strong, weak, value} (library/alloc/src
- * sync.rs and rc.rs, ArcInner and RcInner, both repr(C)). Arc::into_raw gives the value's address. */
+/* Values of Rust's Arc and Rc, behind their two counters: {strong, weak, value}. ArcInner, RcInner
+ * (library/alloc/src/sync.rs, rc.rs) are repr(C); Arc::into_raw gives the value's address. */
 #include "interior_structures.h"
 
 #define MOST_COUNTED (1u << 16)

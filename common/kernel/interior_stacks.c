@@ -1,8 +1,8 @@
 /* Blocks that are the stack of a suspended coroutine, or the frame of a stackless one.
  *
  * Boost.Context (src/asm/jump_x86_64_sysv_elf_gas.S, 1.61 and newer): a suspended context is a
- * pointer to {MXCSR, x87 control word, [stack guard,] r12, r13, r14, r15, rbx, rbp, rip}. Coroutine2
- * and Fiber keep a control block above, at the stack's top, and refer to that only.
+ * pointer to {MXCSR, x87 control word, [stack guard,] r12, r13, r14, r15, rbx, rbp, rip}.
+ * Coroutine2 and Fiber keep a control block above, at the stack's top, and refer to that only.
  * C++20 coroutines (GCC and Clang): a frame begins with {resume, destroy}; an awaiter in it that
  * others refer to keeps its handle, the frame's start. */
 #include "interior_structures.h"

@@ -93,7 +93,7 @@ API int fl_structures_examine(examination *e, const piece *pieces, uint64_t coun
             candidate c = {.start = block_address(g->b, target), .size = size_of(g->b, target)};
             c.pointer = c.start + item->offset;
             int kind = structure_of(e, item, &c);
-            if (kind && PUSH_ALL(&e->found, (uint64_t)kind, target, item->offset, c.word, c.used, c.room))
+            if (kind && PUSH_ALL(&e->found, (uint64_t)kind, target, item->offset, c.word, c.used, c.places))
                 return NO_MEMORY;
             if (kind)
                 accept_interior(g, item, target);

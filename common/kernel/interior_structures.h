@@ -19,7 +19,9 @@ typedef struct {
     uint64_t start, size;  /* of the block */
     uint64_t pointer;      /* start < pointer < start + size */
     uint64_t word;         /* where the pointer is stored; 0: in a register */
-    uint64_t used, room;   /* found of a table: entries, and places for them */
+    uint64_t used, places; /* found of a table: entries, and places for them */
+    uint64_t counted, full, deleted; /* control bytes under this mask; 0: not counted */
+    bool sound;
 } candidate;
 
 INLINE uint64_t end_of(const candidate *c) { return c->start + c->size; }

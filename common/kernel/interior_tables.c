@@ -1,8 +1,8 @@
 /* Hash tables with one control byte a bucket, whose head points to the control bytes, behind or
  * before the entries of the same block.
  *
- * hashbrown (Rust's std since 1.45; hashbrown 0.7 to 0.16, src/raw): entries, then control bytes of
- * `buckets` = mask + 1, a power of two, and a group of 16, 8 or 4 bytes that repeats the first ones.
+ * hashbrown (Rust's std since 1.45; hashbrown 0.7 to 0.16, src/raw): entries, then `buckets` =
+ * mask + 1 control bytes, a power of two, and 16, 8 or 4 bytes that repeat the first ones.
  * 0xFF: empty, 0x80: deleted, below 0x80: full. The head has, in any order: {pointer, mask,
  * growth_left, items}, and growth_left + items + deleted == capacity(mask), 7/8 of the buckets.
  *
@@ -27,7 +27,7 @@ typedef struct {
 
 bool may_be_table(const memory *m, const candidate *c) {
     uint8_t first[4];
-    if (c->pointer % 4 || end_of(c) - c->pointer < 2 * sizeof first || !read_bytes(m, c->pointer, sizeof first, first))
+    if (c->pointer % 4 || end_of(c) - c->pointer < sizeof first || !read_bytes(m, c->pointer, sizeof first, first))
         return false;
     for (unsigned at = 0; at < sizeof first; at++)
         if (first[at] > 0x80 && first[at] < SWISS_DELETED)
@@ -85,20 +85,24 @@ static bool repeats(const memory *m, uint64_t pointer, uint64_t buckets, uint64_
 }
 
 static bool is_hashbrown(memory *m, candidate *c, uint64_t mask, uint64_t growth, uint64_t items) {
-    uint64_t capacity = capacity_of(mask), room = end_of(c) - c->pointer;
-    if (!is_mask(mask) || growth > capacity || items > capacity - growth || mask >= room || mask + 1 > c->pointer - c->start)
+    uint64_t capacity = capacity_of(mask), left = end_of(c) - c->pointer;
+    if (!is_mask(mask) || growth > capacity || items > capacity - growth || mask >= left || mask + 1 > c->pointer - c->start)
         return false;
     for (uint64_t width = GROUP_MOST; width >= 4; width /= 2) {
         uint64_t length = mask + 1 + width;
-        if (length > room || (c->pointer - c->start) % width || (room - length) > c->size / 2 || !repeats(m, c->pointer, mask + 1, width))
+        if (length > left || (c->pointer - c->start) % width || (left - length) > c->size / 2 || !repeats(m, c->pointer, mask + 1, width))
             continue;
-        tally found;
-        if (!count_bytes(m, c->pointer, mask + 1, capacity, EMPTY, DELETED, &found))
-            return false;
-        if (found.full != items || growth + items + found.deleted != capacity)
+        if (c->counted != mask) { /* once, however many orders of the head there are */
+            tally found;
+            c->counted = mask;
+            c->sound = count_bytes(m, c->pointer, mask + 1, capacity, EMPTY, DELETED, &found);
+            c->full = found.full;
+            c->deleted = found.deleted;
+        }
+        if (!c->sound || c->full != items || growth + items + c->deleted != capacity)
             return false;
         c->used = items;
-        c->room = mask + 1;
+        c->places = mask + 1;
         return true;
     }
     return false;
@@ -137,19 +141,19 @@ static bool is_swiss(memory *m, candidate *c, uint64_t entries) {
         if (taken != most && !(capacity == 7 && taken == 6))
             return false;
         c->used = found.full;
-        c->room = capacity;
+        c->places = capacity;
         return true;
     }
     return false;
 }
 
 int table_at(memory *m, candidate *c) {
-    uint64_t words[2 * NEIGHBOURS + 1];
+    uint64_t values[2 * NEIGHBOURS + 1];
     bool there[2 * NEIGHBOURS + 1];
     if (!c->word)
         return NOTHING;
     for (unsigned at = 0; at <= 2 * NEIGHBOURS; at++)
-        there[at] = read_word(m, (c->word + (uint64_t)at * WORD - NEIGHBOURS * WORD) & HIGHEST, &words[at]);
+        there[at] = read_word(m, (c->word + (uint64_t)at * WORD - NEIGHBOURS * WORD) & HIGHEST, &values[at]);
     /* Four words in a row, one of which is the pointer: the others are these three. */
     static const uint8_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     for (unsigned first = 0; first <= NEIGHBOURS; first++) {
@@ -157,10 +161,10 @@ int table_at(memory *m, candidate *c) {
         unsigned count = 0;
         for (unsigned at = first; at <= first + NEIGHBOURS; at++)
             if (at != NEIGHBOURS && there[at])
-                others[count++] = words[at];
+                others[count++] = values[at];
         for (unsigned order = 0; count == 3 && order < 6; order++)
             if (is_hashbrown(m, c, others[orders[order][0]], others[orders[order][1]], others[orders[order][2]]))
                 return HASHBROWN;
     }
-    return there[NEIGHBOURS + 1] && is_swiss(m, c, words[NEIGHBOURS + 1]) ? SWISS_TABLE : NOTHING;
+    return there[NEIGHBOURS + 1] && is_swiss(m, c, values[NEIGHBOURS + 1]) ? SWISS_TABLE : NOTHING;
 }

@@ -62,7 +62,8 @@ API int fl_mark(graph *g, int64_t budget) {
     return 0;
 }
 
-/* After fl_interior_accept or fl_structures_examine: possible blocks that start references now reach. 1: more to do. */
+/* After fl_interior_accept or fl_structures_examine: possible blocks that start references now
+ * reach. 1: more to do. */
 API int fl_promote(graph *g, int64_t budget) {
     if (g->phase == MARKED) {
         if (!g->promoted)

@@ -7,12 +7,12 @@
 
 enum { COLLECT_HEADS, COUNT_BELOW, HEADS_FOUND };
 
-void possible_free(possible *p) {
+void possible_free(possible_heads *p) {
     if (p)
         FREE_ALL(p->heads.items, p->stack.items, p->seen, p);
 }
 
-static int collect_heads(graph *g, possible *p) {
+static int collect_heads(graph *g, possible_heads *p) {
     uint64_t all = 0;
     for (uint32_t index = 0; index < g->count; index++)
         all += g->kinds[index] == POSSIBLE;
@@ -30,7 +30,7 @@ static int collect_heads(graph *g, possible *p) {
     return DONE;
 }
 
-static int count_below(graph *g, possible *p, int64_t *budget) {
+static int count_below(graph *g, possible_heads *p, int64_t *budget) {
     for (; p->at < p->heads.count || p->stack.count; p->at += !p->stack.count) {
         head *from = &p->heads.items[p->at];
         if (!p->stack.count && words_push(&p->stack, from->index))
@@ -56,7 +56,7 @@ static int count_below(graph *g, possible *p, int64_t *budget) {
 
 /* After marking: 1 if there is more to do. */
 int find_heads(graph *g, int64_t budget) {
-    possible *p = g->possible;
+    possible_heads *p = g->possible;
     if (!p && !(p = g->possible = calloc(1, sizeof *p)))
         return NO_MEMORY;
     int failed = DONE;
@@ -77,7 +77,7 @@ int find_heads(graph *g, int64_t budget) {
 }
 
 const head *head_of(const graph *g, uint32_t index) {
-    const possible *p = g->possible;
+    const possible_heads *p = g->possible;
     uint64_t at = 0;
     BISECT(at, p->heads.count, middle, p->heads.items[middle].index < index)
     return at < p->heads.count && p->heads.items[at].index == index ? &p->heads.items[at] : NULL;

@@ -9,7 +9,7 @@ typedef struct {
     uint64_t bytes; /* total size of the blocks that hang from it */
 } head;
 
-struct possible {
+struct possible_heads {
     unsigned phase;
     bool flat; /* every possible block is a head */
     LIST(head) heads; /* ascending */

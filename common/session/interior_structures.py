@@ -49,13 +49,13 @@ class Structures(NamedTuple):
             at = self.rows[1::ROW].index(index) * ROW
         except ValueError:
             return None
-        structure, _, offset, where, used, room = self.rows[at : at + ROW]
-        return Structure(structure), offset, where, used, room
+        structure, _, offset, where, used, places = self.rows[at : at + ROW]
+        return Structure(structure), offset, where, used, places
 
 
 def recognise_structures(session: Session, graph: Graph) -> Structures:
-    """Find the structures, and mark what they hold as reachable. `graph`: marked and not classified,
-    made with Heuristic.AUTO."""
+    """Find the structures, and mark what they hold as reachable. `graph`: made with Heuristic.AUTO,
+    marked and not classified."""
     if not graph.has_kind(Kind.POSSIBLE, 1):
         return Structures()
     interiors = graph.interiors()

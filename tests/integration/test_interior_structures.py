@@ -33,9 +33,9 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("laid_out"), "interior_structures", "cc", *flags)
 
 
-@pytest.mark.platform("x86-64", "tables with groups of 16 control bytes")
+@pytest.mark.platform("x86-64", "tables of 16 control bytes")
 def test_block_by_block(laid_out: Path, tmp_path: Path) -> None:
-    """Intact structures and all that they hold are reachable; damaged ones and strays stay possible; in both engines and all front ends."""
+    """Intact structures and what they hold are reachable, damaged ones and strays stay possible; in both engines and all front ends."""
     with cores.Running([str(laid_out)], tmp_path) as run:
         records = truth.parse(run.output)
         core = str(run.kernel_core())
@@ -56,12 +56,14 @@ def test_block_by_block(laid_out: Path, tmp_path: Path) -> None:
     assert none["totals"]["possible"]["blocks"] == said["totals"]["possible"]["blocks"] + len(held)
 
 
-@pytest.mark.platform("x86-64", "tables with groups of 16 control bytes")
+@pytest.mark.platform("x86-64", "tables of 16 control bytes")
 def test_rust(tmp_path: Path) -> None:
     """Nothing in a Rust program's containers is possible, and what it loses is lost, to the block."""
     rustc = shutil.which("rustc")
     assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
-    with cores.Running([str(built(tmp_path, "rust_tables", rustc, "--edition=2021", "-Copt-level=1", "-Cdebuginfo=0"))], tmp_path / "run") as run:
+    with cores.Running(
+        [str(built(tmp_path, "rust_tables", rustc, "--edition=2021", "-Copt-level=1", "-Cdebuginfo=0"))], tmp_path / "run"
+    ) as run:
         tables, lost_boxes = map(int, run.output.split()[:2])
         said = find("--pid", str(run.pid))
         plain = find("--heuristics", "none", "--pid", str(run.pid))

@@ -339,26 +339,19 @@ class Oracle:
         return leaders
 
     def hanging(self, leader: int) -> tuple[int, int]:
-        if leader in self.heads:
-            below = [self.blocks[i].size for i in self.heads[leader]]
-            return len(below), sum(below)
-        sizes = [self.blocks[i].size for i, of in enumerate(self.leaders) if of == leader and i != leader]
-        return (len(sizes), sum(sizes)) if leader in self.cycles else (0, 0)
+        below = self.heads.get(leader, {i for i, of in enumerate(self.leaders) if of == leader != i and leader in self.cycles})
+        return len(below), sum(self.blocks[i].size for i in below)
 
     @functools.cached_property
     def heads(self) -> dict[int, set[int]]:
-        """Possible blocks that a root or a reachable block refers to: the other possible blocks that this one, and none before it, reaches."""
+        """See Graph.heads: each with the blocks counted under it."""
         possible = {i for i, kind in enumerate(self.kinds) if kind == Kind.POSSIBLE}
-        led = {t for t, _ in self.roots} | {t for i, kind in enumerate(self.kinds) if kind == Kind.REACHABLE for t, _ in self.references[i]}
-        heads = sorted(possible & led)
-        found: dict[int, set[int]] = {}
-        rest = possible - set(heads)
-        for head in heads:
-            below, level = set(), {head}
-            while level:
-                level = {t for i in level for t, _ in self.references[i] if t in rest} - below
+        led = {t for t, _ in self.roots} | {t for i, of in enumerate(self.references) if self.kinds[i] == Kind.REACHABLE for t, _ in of}
+        rest, found = possible - led, {head: set[int]() for head in sorted(possible & led)}
+        for head, below in found.items():
+            level = {head}
+            while level := {t for i in level for t, _ in self.references[i] if t in rest} - below:
                 below |= level
-            found[head] = below
             rest -= below
         return found
 

@@ -66,11 +66,9 @@ class KernelInteriors:
 
 
 class KernelExamination:
-    """See interior_structures.Examination (common/kernel/interior_{structures,tables,chunks,stacks}.c)."""
+    """See interior_structures.Examination (common/kernel/interior_structures.c)."""
 
-    def __init__(
-        self, library: Kernel, graph: Graph, handle: Handle, pieces: Sequence[Piece], code: Sequence[Range], credit: int
-    ) -> None:
+    def __init__(self, library: Kernel, graph: Graph, handle: Handle, pieces: Sequence[Piece], code: Sequence[Range], credit: int) -> None:
         # the graph must outlive this, and the kernel keeps the ranges
         self._library, self._graph = library, graph
         self._pieces, self._code = c_pieces(pieces), c_ranges(code)

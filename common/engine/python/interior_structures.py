@@ -71,15 +71,16 @@ class Recognised(NamedTuple):
 
     structure: Structure
     used: int = 0
-    room: int = 0
+    places: int = 0
 
 
 class Recogniser:
-    """Tells which structure a pointer refers to."""
+    """Identifies the structure that a pointer refers to."""
 
     def __init__(self, memory: Pieces, code: Sequence[Range], credit: int) -> None:
         self._memory, self._code, self._credit = memory, code, credit
         self._word = memory.arch.word
+        self._counted_bytes: dict[int, Optional[tuple[int, int]]] = {}  # of this table, by mask
 
     def recognise(self, c: Candidate) -> Optional[Recognised]:
         found = self._chunk(c) or self._stack(c) or self._counted(c)
@@ -90,12 +91,13 @@ class Recogniser:
     # -- tables
 
     def _may_be_table(self, c: Candidate) -> bool:
-        first = self._memory.bytes(c.pointer, 4) if c.pointer % 4 == 0 and c.end - c.pointer >= 8 else None
+        first = self._memory.bytes(c.pointer, 4) if c.pointer % 4 == 0 and c.end - c.pointer >= 4 else None
         return first is not None and all(byte <= 0x80 or byte >= SWISS_DELETED for byte in first)
 
     def _table(self, c: Candidate) -> Optional[Recognised]:
         if not c.word or self._memory.word(c.word) is None:
             return None
+        self._counted_bytes = {}
         around = [self._memory.word(c.word + at * self._word) for at in range(-NEIGHBOURS, NEIGHBOURS + 1)]
         for first in range(NEIGHBOURS + 1):
             others = [around[at] for at in range(first, first + NEIGHBOURS + 1) if at != NEIGHBOURS]
@@ -108,14 +110,16 @@ class Recogniser:
 
     def _is_hashbrown(self, c: Candidate, mask: int, growth: int, items: int) -> bool:
         capacity = mask if mask < 8 else (mask + 1) // 8 * 7
-        room, offset = c.end - c.pointer, c.pointer - c.start
-        if not mask or mask & (mask + 1) or growth + items > capacity or mask >= room or mask + 1 > offset:
+        left, offset = c.end - c.pointer, c.pointer - c.start
+        if not mask or mask & (mask + 1) or growth + items > capacity or mask >= left or mask + 1 > offset:
             return False
         for width in (16, 8, 4):
             length = mask + 1 + width
-            if length > room or offset % width or room - length > (c.end - c.start) // 2 or not self._repeats(c.pointer, mask + 1, width):
+            if length > left or offset % width or left - length > (c.end - c.start) // 2 or not self._repeats(c.pointer, mask + 1, width):
                 continue
-            counted = self._count(c.pointer, mask + 1, capacity, EMPTY, DELETED)
+            if mask not in self._counted_bytes:  # once, however many orders of the head there are
+                self._counted_bytes = {mask: self._count(c.pointer, mask + 1, capacity, EMPTY, DELETED)}
+            counted = self._counted_bytes[mask]
             return counted is not None and counted[0] == items and growth + items + counted[1] == capacity
         return False
 
@@ -273,7 +277,7 @@ class PureExamination:
             if found is not None:
                 table = found.structure in (Structure.HASHBROWN, Structure.SWISS_TABLE)
                 where = noted.address if table else 0
-                self._found.extend((found.structure, noted.target, noted.offset, where, found.used, found.room))
+                self._found.extend((found.structure, noted.target, noted.offset, where, found.used, found.places))
                 self._accept(noted)
         return len(some) < budget
 

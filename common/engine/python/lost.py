@@ -21,7 +21,7 @@ class Lost:
     """The lost blocks (left by marking), by block index; memory grows with their number only."""
 
     def __init__(self, blocks: PureBlocks, kinds: bytearray, edges_of: Callable[[int], array[int]], interior: set[int]) -> None:
-        """`interior`: what interior references from roots and reachable blocks lead to, at least."""
+        """`interior`: includes all that interior references from reachable blocks lead to."""
         self._blocks = blocks
         self._kinds = kinds
         self._edges_of = edges_of
