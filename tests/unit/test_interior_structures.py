@@ -13,7 +13,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.interior_structures import ROW, Structure
 from findleaks.engine.terms import Heuristic, Kind
 from findleaks.target.arch import Arch
-from findleaks.target.base import Piece, Range
+from findleaks.target.base import Range
 
 ARCHES = graphs.ARCHES
 HEAP, ROOTS, CODE = 0x10000000, 0x20000000, 0x30000000
@@ -149,7 +149,12 @@ def test_intact_structures_are_found(arch: Arch) -> None:
     assert set(before) == {Kind.POSSIBLE} and set(after) == {Kind.REACHABLE}
 
 
-@given(seed=st.integers(0, 2**32 - 1), arch=st.sampled_from(ARCHES), count=st.sampled_from((0, 5, 60, 400)), budget=st.sampled_from((1, 1 << 12)))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    arch=st.sampled_from(ARCHES),
+    count=st.sampled_from((0, 5, 60, 400)),
+    budget=st.sampled_from((1, 1 << 12)),
+)
 @settings(max_examples=40)
 def test_the_engines_agree(seed: int, arch: Arch, count: int, budget: int) -> None:
     image = Image(arch, seed)
@@ -168,5 +173,3 @@ def test_too_much_to_read_ends_it() -> None:
         image.root(start + 8 * buckets, buckets - 1, buckets // 8 * 7, 0)
     rows, _, _ = image.found(graphs.kernel(), 1 << 12, 3 * buckets)
     assert len(rows) == 3
-
-
