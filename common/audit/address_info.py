@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.audit.block_type import block_type, object_type
+from findleaks.audit.conventions import structure_phrase
 from findleaks.audit.in_flight import holder
 from findleaks.audit.leak_groups import hint_of
 from findleaks.audit.references import SIGNAL_STACK
@@ -217,6 +218,8 @@ class Describer:
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
         holds = holder(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
+        structure = structure_phrase(self.session, index) if block.kind else ""
+        phrase += f"; {structure}" if structure else ""
         sites = [one.number for one in self.session.sites.all_of(block.address)]
         return Answer(address, "block", phrase, block=block, region=region, sites=sites)
 

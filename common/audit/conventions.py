@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from findleaks.engine.terms import Heuristic
-from findleaks.formatting import blocks, number, size, some
+from findleaks.engine.interior_structures import Structure
+from findleaks.engine.terms import Heuristic, Totals
+from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.graph.conventions import BY_CONTENT, Convention, Learned
 from findleaks.session import Session
+from findleaks.session.interior_structures import Recognised
 
 MAX_SIZES = 3
 
@@ -17,6 +19,36 @@ _MEANINGS = {
     "stdstring": "begin with the header of an old std::string (stdstring), and pointers go behind it",
     "multipleinheritance": "are held by pointers to a base class's part (multipleinheritance)",
 }
+
+STRUCTURES = {
+    Structure.HASHBROWN: ("hashbrown", "hash table", "of Rust (HashMap, HashSet)"),
+    Structure.SWISS_TABLE: ("swiss-table", "hash table", "of Abseil (flat_hash_map and others)"),
+    Structure.CHUNK_AT_END: ("pmr-chunk", "chunk", "of std::pmr::monotonic_buffer_resource"),
+    Structure.SAVED_CONTEXT: ("coroutine-stack", "stack", "of suspended coroutines (Boost.Context)"),
+    Structure.COROUTINE_FRAME: ("coroutine-frame", "frame", "of C++20 coroutines"),
+    Structure.COUNTED_VALUE: ("arc", "block", "with a value of Rust's Arc or Rc"),
+}
+"""Structures that are referred to by their inside: name in JSON, what a block is, of what."""
+
+
+def structure_sentences(found: Iterable[Recognised]) -> Iterator[str]:
+    """ "5 hash tables of Rust (HashMap, HashSet): 2.6 MiB" """
+    for one in found:
+        _, block, of = STRUCTURES[one.structure]
+        yield f"{counted(one.blocks, block)} {of}: {size(one.bytes)}"
+
+
+def structure_phrase(session: Session, index: int) -> str:
+    """ "hash table of Rust (HashMap, HashSet), 3 entries in 4 places, held by the word at 0x… that
+    points 96 B into it"; "" for a block in use that is in no such structure"""
+    found = session.structures.of_block(index)
+    if found is None:
+        return ""
+    structure, offset, where, used, places = found
+    _, block, of = STRUCTURES[structure]
+    filled = f", {counted(used, 'entry') if used == 1 else f'{number(used)} entries'} in {number(places)} places" if places else ""
+    by = f"the word at {where:#x}" if where else "a pointer"
+    return f"{block} {of}{filled}, held by {by} that points {number(offset)} B into it"
 
 
 def sentences(learned: Learned, word: int) -> Iterator[str]:
@@ -46,12 +78,17 @@ def _convention(one: Convention, word: int) -> str:
     return f"carry a header of {number(one.offset)} B of the program's own"
 
 
-def summary(learned: Learned) -> str:
+def held_by_interiors(session: Session) -> Totals:
+    """Blocks that only recognised structures and conventions make reachable."""
+    return Totals.sum_of((session.structures.held, session.learned.held))
+
+
+def summary(held: Totals) -> str:
     """ "counted as held, though only by interior pointers (--heuristics auto): 31 MiB in 44,153
     blocks", or "" """
-    if not learned.held.blocks:
+    if not held.blocks:
         return ""
-    count = f"{size(learned.held.bytes)} in {blocks(learned.held.blocks)}"
+    count = f"{size(held.bytes)} in {blocks(held.blocks)}"
     return f"counted as held, though by interior pointers only (--heuristics auto): {count}"
 
 
@@ -62,7 +99,8 @@ def names(heuristics: Heuristic) -> list[str]:
 
 def conventions_json(session: Session, asked: str) -> dict[str, object]:
     """`asked`: as the user wrote it. `applied`: heuristics that count; `conventions`: the offsets;
-    `held`: what only these make reachable."""
+    `structures`: what interior pointers were recognised to refer to; `held`: what only these make
+    reachable."""
     learned = session.learned
     return {
         "asked": asked,
@@ -70,5 +108,9 @@ def conventions_json(session: Session, asked: str) -> dict[str, object]:
         "conventions": [
             {**one._asdict(), "sizes": list(one.sizes) or None, "heuristic": one.heuristic or None} for one in learned.conventions
         ],
-        "held": learned.held._asdict(),
+        "structures": [
+            {"structure": STRUCTURES[one.structure][0], "pointers": one.pointers, "blocks": one.blocks, "bytes": one.bytes}
+            for one in session.structures.found
+        ],
+        "held": held_by_interiors(session)._asdict(),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge as merge_sorted
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -26,7 +27,8 @@ MANY = 10_000
 """Most lost blocks without a type in their first word that are examined one by one: about 0.1 s. Of
 more, only an example of each group is."""
 
-LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")  # in Graph.kinds
+_LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")  # in Graph.kinds
+_DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 
 
 TRACK_SECONDS = 30
@@ -86,8 +88,8 @@ class Leak:
 
 
 def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
-    """Groups of DEFINITE and POSSIBLE blocks, unordered, without suppressed ones, which
-    `suppressions` counts.
+    """Groups of DEFINITE blocks and heads of POSSIBLE ones (Graph.heads), unordered, without
+    suppressed ones, which `suppressions` counts.
 
     The engine groups managed objects by class, and other blocks by their first word if it is a
     type. The rest (arrays with a cookie, strings, plain structures) are examined one by one: a rule
@@ -111,6 +113,14 @@ def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
         return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
 
     return session.once((lost_groups, graph), grouped)
+
+
+def leading(graph: Graph) -> Iterator[int]:
+    """Indices, ascending, of the DEFINITE blocks and of the heads of POSSIBLE ones."""
+    heads, kinds = graph.heads(), graph.kinds()
+    if heads is None:
+        return (match.start() for match in _LEADING.finditer(kinds))
+    return merge_sorted((match.start() for match in _DEFINITE.finditer(kinds)), heads)
 
 
 def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
@@ -139,29 +149,27 @@ def _by_example(session: Session, group: Group) -> Leak:
 
 
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
-    """DEFINITE and POSSIBLE blocks that are no managed objects and whose first word is no type,
-    examined one by one; grouped by kind, type, size, cycle, having indirect blocks, and with
-    `hints` by hint (else the first's)."""
+    """`leading` blocks that are no managed objects and whose first word is no type, examined one by
+    one; grouped by kind, type, size, cycle, having indirect blocks, and with `hints` by hint (else
+    the first's)."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
-    for count, match in enumerate(LEADING.finditer(kinds)):
+    for count, index in enumerate(leading(graph)):
         if count % 1024 == 0:
-            session.report_progress("looking at the lost", match.start() / len(kinds))
-        index = match.start()
+            session.report_progress("looking at the lost", index / len(kinds))
         if labels and labels[index] != NO_LABEL:
             continue
-        own, leads = blocks.size(index), kinds[index] == Kind.DEFINITE
-        shown = graph.representative(index) if leads else index
-        start, size = blocks.address(shown), blocks.size(shown)
+        shown = graph.representative(index) if kinds[index] == Kind.DEFINITE else index
+        own, start, size = blocks.size(index), blocks.address(shown), blocks.size(shown)
         # The first word as the engine reads it: only a whole, aligned one.
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
         if first is not None and inside(ranges, first):
             continue
         name = printable(types.of_block(start, size))
         hint = hint_of(session, start, size) if hints and not name else ""
-        hanging = graph.indirect_totals(index) if leads else Totals(0, 0)
+        hanging = graph.indirect_totals(index)
         key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
         members.setdefault(key, []).append((start, own, hanging))
     for (kind, name, hint, size, cycle, _), alike in members.items():

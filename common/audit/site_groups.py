@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -9,7 +10,7 @@ from typing import Optional
 
 from findleaks.allocators.sites import STEP
 from findleaks.audit.block_type import block_type
-from findleaks.audit.leak_groups import EXAMPLES, LEADING, Leak, hint_of
+from findleaks.audit.leak_groups import EXAMPLES, Leak, hint_of, leading
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
@@ -17,6 +18,7 @@ from findleaks.engine.terms import Kind, Totals
 from findleaks.session import Session
 
 _LEADS = (Kind.POSSIBLE, Kind.DEFINITE)
+_LED = re.compile(b"[" + bytes(_LEADS) + b"]")
 
 
 @dataclass
@@ -63,12 +65,14 @@ def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppress
     site make a group of each kind: the last ones where samples represent them. `suppressions`
     counts the blocks that it leaves out."""
     kinds, names = graph.kinds(), SiteNames(session)
-    rest = bytearray(kinds)
+    rest = bytearray(len(kinds))  # kinds of the blocks that lead
+    for index in leading(graph):
+        rest[index] = kinds[index]
     groups: dict[tuple[int, int], _Group] = {}
-    nothing, hangs = Totals(0, 0), graph.totals(Kind.INDIRECT).blocks > 0
+    nothing, hangs = Totals(0, 0), graph.totals(Kind.INDIRECT).blocks > 0 or graph.heads() is not None
     for index, start, size, number, weight in chain(_sited(session, kinds, rest), _unsited(session, rest)):
         kind = kinds[index]
-        hanging = graph.indirect_totals(index) if hangs and kind == Kind.DEFINITE else nothing
+        hanging = graph.indirect_totals(index) if hangs else nothing
         if suppressions is not None and _suppressed(session, suppressions, names, start, size, number, hanging):
             continue
         cycle = graph.cycle(index) if hanging.blocks else 1
@@ -96,7 +100,7 @@ def _sited(session: Session, kinds: memoryview, rest: bytearray) -> Iterator[_Lo
 def _unsited(session: Session, rest: bytearray) -> Iterator[_Lost]:
     """The lost blocks that are left."""
     blocks = session.directory.blocks
-    for count, match in enumerate(LEADING.finditer(rest)):
+    for count, match in enumerate(_LED.finditer(rest)):
         if count % 1024 == 0:
             session.report_progress("looking up who allocated the lost", match.start() / len(rest))
         index = match.start()

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from findleaks.allocators.base import Allocator
-from findleaks.audit.conventions import sentences, summary
+from findleaks.audit.conventions import held_by_interiors, sentences, structure_sentences, summary
 from findleaks.audit.in_flight import in_flight_line
 from findleaks.audit.leak_groups import Leak, add, track_words, typable, what
 from findleaks.audit.unread_memory import unread_memory
@@ -127,11 +127,10 @@ def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, A
 
 def _convention_lines(session: Session, width: int) -> Iterator[str]:
     """Lines on the interior pointers that count as pointers to a block's start."""
-    learned = session.learned
-    held = summary(learned)
+    held = summary(held_by_interiors(session))
     if held:
         yield from ("  " + part for part in wrapped(held, width - 2))
-        for line in sentences(learned, session.target.arch.word):
+        for line in (*structure_sentences(session.structures.found), *sentences(session.learned, session.target.arch.word)):
             yield from ("    " + part for part in wrapped(line, width - 4))
 
 

@@ -221,9 +221,9 @@ class Graph(Protocol):
         ...
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """POSSIBLE and DEFINITE blocks by kind and label; unlabelled ones by kind, type_word (0 if
-        it is in no piece), size, cycle, and whether indirect blocks are counted under them; most
-        bytes (direct + indirect) first."""
+        """DEFINITE blocks and heads of POSSIBLE ones by kind and label; unlabelled ones by kind,
+        type_word (0 if it is in no piece), size, cycle, and whether others are counted under them;
+        most bytes (direct + indirect) first."""
         ...
 
     def has_cycles(self) -> bool:
@@ -262,7 +262,14 @@ class Graph(Protocol):
         ...
 
     def indirect_totals(self, index: int) -> Totals:
-        """INDIRECT blocks and bytes under this leader; each is counted under exactly one."""
+        """INDIRECT blocks and bytes under this leader, POSSIBLE ones under this head (see `heads`);
+        each is counted under exactly one."""
+        ...
+
+    def heads(self) -> Optional[array[int]]:
+        """Indices, ascending, of the POSSIBLE blocks whose inside a root or a reachable block
+        refers to. The others are counted under the lowest head that reaches them. None: all are
+        heads."""
         ...
 
     def referrers(self, index: int) -> list[int]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Optional, Protocol
 
+from findleaks.engine.interior_structures import Examination
 from findleaks.engine.terms import Totals
+from findleaks.target.base import Piece, Range
 
 MAX_OFFSET = (1 << 32) - 1  # any offset from here on; no rule names it
 Rule = tuple[int, int]
@@ -26,8 +28,20 @@ class Row(NamedTuple):
 
 
 class Interiors(Protocol):
-    """Of a graph with Heuristic.AUTO. Order: `keys` until done, `count` over all, sorted and each
-    once, `accept` and `promote` until each is done, `effect`."""
+    """Of a graph with Heuristic.AUTO. Order: `examine`, all steps, and `promote` until done, if
+    structures count; `keys` until done, `count` over all, sorted and each once, `accept` and
+    `promote` until each is done, `effect`."""
+
+    def places(self, most: int) -> Optional[array[int]]:
+        """Of the references to possible blocks, if at most `most`, three numbers each: the block
+        they are stored in (NO_BLOCK: none), else the address of the root word, and the block."""
+        ...
+
+    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int) -> Examination:
+        """Look for known structures (interior_structures.py). `pieces`: memory, ascending, of all
+        that `places` names at least; `code`: sorted ranges of executable memory; `credit`: most
+        bytes read of tables' control bytes, in all."""
+        ...
 
     def keys(self, budget: int) -> tuple[array[int], bool]:
         """Keys ("Q", unsorted, repeated) of the next `budget` references; whether none is left."""

@@ -12,6 +12,7 @@ struct graph;
 struct grouping;
 struct counting;
 struct dominators;
+struct examination;
 struct fields;
 struct tree_walk;
 struct link_walk;
@@ -113,6 +114,16 @@ API int fl_interior_held(const struct graph *g, const uint64_t *sizes, uint32_t 
 API int fl_interior_accept(struct graph *g, const uint64_t *rules, uint64_t count, uint64_t *at, uint64_t budget);
 API void fl_interior_effect(const struct graph *g, const uint64_t *keys, uint64_t key_count, const uint64_t *rules, uint64_t count,
                             uint64_t *sums, uint32_t *last);
+
+/* interior_structures.c */
+API struct examination *fl_structures_new(struct graph *g, const range *code, uint32_t code_count, uint64_t credit);
+API void fl_structures_free(struct examination *e);
+API int fl_structures_examine(struct examination *e, const piece *pieces, uint64_t count, uint64_t budget);
+API int fl_structures_found(const struct examination *e, words *found);
+API int fl_structures_places(const struct graph *g, uint64_t most, words *found);
+
+/* possible.c */
+API int fl_heads(const struct graph *g, words *found);
 
 /* mark.c */
 API int fl_mark_starts(struct graph *g, int64_t budget);

@@ -3,6 +3,7 @@
  * of the highest rank, else the lowest. Other blocks are counted under the lowest leader that
  * reaches them. */
 #include "lost.h"
+#include "possible.h"
 
 #include "threads.h"
 
@@ -209,6 +210,7 @@ static int hang(graph *g, lost *l, int64_t *budget) {
 }
 
 INLINE int classify(graph *g, int64_t budget) {
+    interiors_free(g);
     if (!g->lost && !(g->lost = calloc(1, sizeof *g->lost)))
         return NO_MEMORY;
     lost *l = g->lost;
@@ -228,7 +230,11 @@ INLINE int classify(graph *g, int64_t budget) {
     return 0;
 }
 
-API int fl_classify(graph *g, int64_t budget) { return classify(g, budget); } /* 1: more to do */
+/* 1: more to do */
+API int fl_classify(graph *g, int64_t budget) {
+    int more = classify(g, budget);
+    return more ? more : find_heads(g, budget);
+}
 
 static const leader *leader_of(const graph *g, uint32_t index) {
     uint32_t place = place_of(g->lost, index);
@@ -248,6 +254,12 @@ API uint32_t fl_cycle(const graph *g, uint32_t index) {
 API void fl_hanging(const graph *g, uint32_t index, uint32_t *count, uint64_t *bytes) {
     const leader *found = leader_of(g, index);
     bool leads = found && g->lost->indices[found->place] == index;
+    const head *own = g->kinds[index] == POSSIBLE && !g->possible->flat ? head_of(g, index) : NULL;
+    if (own) {
+        *count = own->hanging;
+        *bytes = own->bytes;
+        return;
+    }
     *count = leads ? found->hanging : 0;
     *bytes = leads ? found->bytes : 0;
 }

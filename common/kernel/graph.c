@@ -7,8 +7,9 @@
 
 API void fl_graph_free(graph *g) {
     heuristics_free(g->heuristics);
-    interiors_free(&g->inners);
+    interiors_free(g);
     lost_free(g->lost);
+    possible_free(g->possible);
     scan_free(g->scan);
     FREE_ALL(g->groups, g->wides.items, g->edges, g->root_starts, g->root_interiors, g->interiors, g->queue.items, g->promoted, g);
 }

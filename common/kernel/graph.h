@@ -43,6 +43,7 @@ typedef struct exclusion {
 
 typedef struct heuristics heuristics; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
+typedef struct possible_heads possible_heads; /* see possible.h */
 
 /* Ring buffer of the first edges of blocks to visit; blocks without edges are not queued. */
 typedef struct {
@@ -73,11 +74,13 @@ typedef struct graph {
     const uint32_t *labels, *label_ranks; /* the caller's: see fl_graph_set_labels; NULL: none */
     bool noting; /* interior references */
     inners inners;
+    words root_words; /* where those from roots are stored, in the same order */
     uint64_t *promoted; /* see interiors.c: start references from reachable blocks lead here */
     unsigned phase; /* of marking */
     _Atomic uint64_t seed; /* roots of lower words of bits are queued */
     queue queue;
     lost *lost;
+    possible_heads *possible;
 } graph;
 
 int graph_settle(graph *g); /* finish: no more edges */
@@ -88,14 +91,30 @@ int heuristics_root(graph *g, uint64_t pointer, uint32_t *edge);
 void heuristics_settle(graph *g);
 void heuristics_free(heuristics *h);
 void lost_free(lost *l);
-void interiors_free(inners *list);
+void possible_free(possible_heads *p);
+void interiors_free(graph *g);
 int interiors_reserve(inners *list, uint64_t more); /* make space for `more` items */
+uint32_t interior_target(const graph *g, const inner *item);
+void accept_interior(graph *g, const inner *item, uint32_t target);
 
 INLINE bool bit(const uint64_t *bits, uint32_t index) { return bits[index >> 6] >> (index & 63) & 1; }
 INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64_C(1) << (index & 63); }
 
 /* The number of the block's type in a managed runtime; NONE. */
 INLINE uint32_t label_of(const graph *g, uint32_t index) { return g->labels ? g->labels[index] : NONE; }
+
+/* Is the word at this address of block `source`, which refers to `offset` in block `target`, no
+ * reference? Bit i of a mask is word i of a block, bit 63 is all words from number 63 on. A link
+ * counts as one only if it refers to where the target's own links are: a block may contain remains
+ * of an object, and then what seems to be its link is data. */
+INLINE bool is_excluded(const blocks *b, const uint8_t *patterns, const exclusion *exclusions, uint32_t source, uint64_t address, uint32_t target,
+                        uint64_t offset) {
+    const exclusion *of = patterns && patterns[source] ? &exclusions[patterns[source]] : NULL;
+    if (!of)
+        return false;
+    uint64_t word = (address - block_address(b, source)) / WORD, bit = UINT64_C(1) << (word < 63 ? word : 63);
+    return of->words & bit || (of->links & bit && exclusions[patterns[target]].header == offset);
+}
 
 INLINE uint8_t *node_of(const graph *g, uint32_t index) { return &g->groups[index / GROUP].nodes[index % GROUP]; }
 INLINE bool is_used(const graph *g, uint32_t index) { return *node_of(g, index) >> KIND_SHIFT != OFF_LIMITS; }

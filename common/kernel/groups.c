@@ -1,8 +1,9 @@
-/* Groups of lost blocks: by kind and label; those without a label by kind, first word (where it
- * identifies the type), size, cycle length, and whether indirect blocks are counted under them. A
- * cycle has the word and size of the block that represents it. Or of all blocks in use of a known
- * type. */
+/* Groups of lost blocks (definite ones, and heads of possible ones): by kind and label; those
+ * without a label by kind, first word (where it identifies the type), size, cycle length, and
+ * whether indirect blocks are counted under them. A cycle has the word and size of the block that
+ * represents it. Or of all blocks in use of a known type. */
 #include "lost.h"
+#include "possible.h"
 
 #include "threads.h"
 
@@ -143,6 +144,13 @@ static int add(const grouping *s, counted *c, uint32_t index, uint64_t start, ui
             start = block_address(g->b, g->lost->indices[of->shown]);
         }
         key.cycle = leads->cycle;
+        hanging = leads->hanging;
+        bytes = leads->bytes;
+    }
+    if (key.kind == POSSIBLE && !s->typed && !g->possible->flat) {
+        const head *leads = head_of(g, index);
+        if (!leads) /* counted under one */
+            return DONE;
         hanging = leads->hanging;
         bytes = leads->bytes;
     }

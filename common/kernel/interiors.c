@@ -10,9 +10,10 @@
 #define HELD (1u << 16) /* blocks that a thread counts at a time */
 #define LINE 16u        /* words between threads' counters: two cache lines */
 
-void interiors_free(inners *list) {
-    free(list->items);
-    *list = (inners){NULL, 0, 0};
+void interiors_free(graph *g) {
+    free_all((void *const[]){g->inners.items, g->root_words.items}, 2);
+    g->inners = (inners){NULL, 0, 0};
+    g->root_words = (words){NULL, 0, 0};
 }
 
 API void fl_graph_note(graph *g) { g->noting = true; } /* interior references; before scanning */
@@ -29,7 +30,7 @@ static bool live(const graph *g, uint32_t source) {
 }
 
 /* The possible block that a live source's reference, if still interior, leads to; else NONE. */
-static uint32_t target_of(const graph *g, const inner *item) {
+uint32_t interior_target(const graph *g, const inner *item) {
     if (item->offset == UINT32_MAX || !live(g, item->source))
         return NONE;
     uint32_t target = item->place;
@@ -42,6 +43,14 @@ static uint32_t target_of(const graph *g, const inner *item) {
     return g->kinds[target] == POSSIBLE ? target : NONE;
 }
 
+/* Make a start reference of one to `target`. */
+void accept_interior(graph *g, const inner *item, uint32_t target) {
+    if (item->source != NONE)
+        g->edges[item->place] &= ~INTERIOR;
+    if (item->source == NONE || g->kinds[item->source] == REACHABLE)
+        set_bit(g->promoted, target);
+}
+
 /* Keys (block << 32 | offset) of references to possible blocks from number *at (updated), at most
  * `budget`: their number; *all: references recorded. After marking. */
 API uint64_t fl_interior_keys(const graph *g, uint64_t *at, uint64_t *all, uint64_t budget, uint64_t *keys) {
@@ -49,7 +58,7 @@ API uint64_t fl_interior_keys(const graph *g, uint64_t *at, uint64_t *all, uint6
     *all = g->inners.count;
     for (; *at < *all && budget; ++*at, budget--) {
         const inner *item = &g->inners.items[*at];
-        uint32_t target = target_of(g, item);
+        uint32_t target = interior_target(g, item);
         if (target != NONE)
             keys[found++] = (uint64_t)target << 32 | item->offset;
     }
@@ -216,13 +225,9 @@ API int fl_interior_accept(graph *g, const uint64_t *rules, uint64_t count, uint
         return NO_MEMORY;
     for (; *at < g->inners.count && budget; ++*at, budget--) {
         const inner *item = &g->inners.items[*at];
-        uint32_t target = target_of(g, item);
-        if (target == NONE || rule_of(g, rules, count, target, item->offset) == count)
-            continue;
-        if (item->source != NONE)
-            g->edges[item->place] &= ~INTERIOR;
-        if (item->source == NONE || g->kinds[item->source] == REACHABLE)
-            set_bit(g->promoted, target);
+        uint32_t target = interior_target(g, item);
+        if (target != NONE && rule_of(g, rules, count, target, item->offset) < count)
+            accept_interior(g, item, target);
     }
     return DONE;
 }

@@ -57,13 +57,13 @@ API int fl_mark(graph *g, int64_t budget) {
     run_in_parts(g->b->threads, ((uint64_t)g->count + GROUP - 1) / GROUP, SOME_GROUPS, publish, g);
     free(g->queue.items);
     g->queue = (queue){NULL, 0, 0, 0};
-    DROP(g->interiors);
     heuristics_free(g->heuristics);
     g->heuristics = NULL;
     return 0;
 }
 
-/* After fl_interior_accept: possible blocks that start references now reach. 1: more to do. */
+/* After fl_interior_accept or fl_structures_examine: possible blocks that start references now
+ * reach. 1: more to do. */
 API int fl_promote(graph *g, int64_t budget) {
     if (g->phase == MARKED) {
         if (!g->promoted)
@@ -75,12 +75,11 @@ API int fl_promote(graph *g, int64_t budget) {
         int more = visit(g, budget, PROMOTE);
         if (more)
             return more;
-        g->phase = PROMOTED;
+        g->phase = MARKED; /* others may be accepted, and another call */
         free(g->queue.items);
         g->queue = (queue){NULL, 0, 0, 0};
         DROP(g->promoted);
     }
-    interiors_free(&g->inners);
     return 0;
 }
 

@@ -50,18 +50,6 @@ INLINE uint32_t source_of(const blocks *b, uint64_t address, table *recent) {
     return size >= WORD && address - start <= size - WORD ? index : NONE;
 }
 
-/* Is the word at this address of block `source`, which refers to `offset` in block `target`, no
- * reference? Bit i of a mask is word i of a block, bit 63 is all words from number 63 on. A link
- * counts as one only if it refers to where the target's own links are: a block may contain remains
- * of an object, and then what seems to be its link is data. */
-INLINE bool is_excluded(const search *how, uint32_t source, uint64_t address, uint32_t target, uint64_t offset) {
-    const exclusion *of = how->patterns && how->patterns[source] ? &how->exclusions[how->patterns[source]] : NULL;
-    if (!of)
-        return false;
-    uint64_t word = (address - block_address(how->b, source)) / WORD, bit = UINT64_C(1) << (word < 63 ? word : 63);
-    return of->words & bit || (of->links & bit && how->exclusions[how->patterns[target]].header == offset);
-}
-
 INLINE void look_up_as(const search *how, stretch *s, batch *c) {
     const blocks *b = how->b;
     bool from_blocks = how->from == FROM_BLOCKS;
@@ -75,7 +63,7 @@ INLINE void look_up_as(const search *how, stretch *s, batch *c) {
         if (from_blocks) {
             uint64_t address = s->address + (uint64_t)source * WORD;
             source = source_of(b, address, &recent);
-            if (source == NONE || edge >> INDEX_SHIFT == source || is_excluded(how, source, address, edge >> INDEX_SHIFT, c->values[at] - c->starts[at]))
+            if (source == NONE || edge >> INDEX_SHIFT == source || is_excluded(b, how->patterns, how->exclusions, source, address, edge >> INDEX_SHIFT, c->values[at] - c->starts[at]))
                 continue;
         }
         s->found[count++] = (reference){source, edge};

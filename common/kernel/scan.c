@@ -95,8 +95,11 @@ static int record_roots(graph *g, const stretch *s) {
         if (edge & INTERIOR) {
             if (g->heuristics && heuristics_root(g, in->pointer, &edge))
                 return NO_MEMORY;
-            if (edge & INTERIOR && g->noting)
+            if (edge & INTERIOR && g->noting) {
                 note(g, NONE, edge >> INDEX_SHIFT, in);
+                if (words_push(&g->root_words, s->address + (uint64_t)s->found[at].source * WORD))
+                    return NO_MEMORY;
+            }
             in++;
         }
         set_bit(edge & INTERIOR ? g->root_interiors : g->root_starts, edge >> INDEX_SHIFT);

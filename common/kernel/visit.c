@@ -59,7 +59,7 @@ INLINE int reach(const visitor *v, uint32_t index) {
 /* A reachable block refers to the inside of this one. */
 INLINE void reach_inside(const visitor *v, uint32_t index) {
     uint64_t *bits = &v->g->interiors[index >> 6], mask = UINT64_C(1) << (index & 63);
-    if (kind_of(v->g, index) == UNKNOWN && !(__atomic_load_n(bits, __ATOMIC_RELAXED) & mask))
+    if (kind_of(v->g, index) == v->before && !(__atomic_load_n(bits, __ATOMIC_RELAXED) & mask))
         __atomic_fetch_or(bits, mask, __ATOMIC_RELAXED);
 }
 
@@ -99,7 +99,7 @@ INLINE int visit_queued(const visitor *v, int64_t *budget, uint32_t few) {
             if (!starts_only || !(*edge & INTERIOR)) {
                 if (reach(v, target) < 0)
                     return NO_MEMORY;
-            } else if (v->phase == STARTS) {
+            } else {
                 reach_inside(v, target);
             }
         }

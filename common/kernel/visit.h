@@ -5,7 +5,7 @@
 #include "graph.h"
 
 /* Reached by start references; by others; possible blocks found reachable. */
-enum { STARTS = 1, OTHERS = 2, MARKED = 3, PROMOTE = 4, PROMOTED = 5 };
+enum { STARTS = 1, OTHERS = 2, MARKED = 3, PROMOTE = 4 };
 
 int visit(graph *g, int64_t budget, unsigned phase); /* about so many blocks; 1 if there are more */
 int grow_queue(queue *q);

@@ -20,6 +20,7 @@ from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
+from findleaks.session.interior_structures import Structures
 from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.target.base import BEGINNING, Piece, Range, Target
 from findleaks.target.ranges import blanked, merged, nonzero_pieces, subtract
@@ -305,6 +306,11 @@ class Session:
     def learned(self) -> Learned:
         """The conventions for interior pointers that `latest` learned from the program."""
         return self.graphs.learned
+
+    @property
+    def structures(self) -> Structures:
+        """The structures, hash tables for example, that interior pointers of `latest` refer to."""
+        return self.graphs.structures
 
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices from one that a root refers to, [] if none reaches it;

@@ -11,6 +11,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.roots import register_words
 from findleaks.graph.signal_stacks import signal_stacks
+from findleaks.session.interior_structures import Structures, recognise_structures
 from findleaks.target.ranges import around, inside, intersection, subtract
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class ReferenceGraphs:
         self._session = session
         self._graphs: dict[Heuristic, Graph] = {}  # the last key is the one of `latest`
         self._learned: dict[Heuristic, Learned] = {}
+        self._structures: dict[Heuristic, Structures] = {}
         self._classified: list[Graph] = []  # graphs that are also marked
         self.signal_stacks: list[int] = []  # starts of alternate signal stacks, of the latest graph
 
@@ -67,6 +69,12 @@ class ReferenceGraphs:
         """The conventions for interior pointers that `latest` learned from the program."""
         _ = self.latest
         return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
+
+    @property
+    def structures(self) -> Structures:
+        """The structures that interior pointers of `latest` refer to."""
+        _ = self.latest
+        return self._structures.get(next(reversed(self._graphs)), Structures())
 
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
@@ -162,11 +170,13 @@ class ReferenceGraphs:
         asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
         if not asked & Heuristic.AUTO:
             return graph
+        self._structures[asked] = recognise_structures(self._session, graph)
         learned = self._learn_conventions(graph)
         if learned.heuristics:
             before = graph.totals(Kind.POSSIBLE)
             graph = self._graphs[asked] = self._scan(asked | learned.heuristics)
             self._mark(graph)
+            self._structures[asked] = recognise_structures(self._session, graph)
             again = self._learn_conventions(graph)
             after = graph.totals(Kind.POSSIBLE)
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)

@@ -81,6 +81,54 @@ def test_possible_leaks_are_reported_once(tmp_path: Path) -> None:
     assert last["evidence"]["possible_blocks"] == 20_000
 
 
+_ONE = """
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+char *middle;
+static void *build(void *unused) { /* a table that only a pointer to its 2,048th word holds, with blocks that hold others */
+    void **table = malloc(81920);
+    for (int i = 0; i < 10240; i++) {
+        void **node = table[i] = malloc(104);
+        for (int j = 0; j < 5; j++)
+            node[j] = memset(malloc(104), 'x', 104);
+    }
+    middle = (char *)table + 16384;
+    return unused;
+}
+int main(void) {
+    pthread_t thread; /* which leaves no registers behind */
+    if (pthread_create(&thread, NULL, build, NULL) || pthread_join(thread, NULL))
+        return 1;
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+"""
+
+
+def test_one_pointer_to_a_middle_is_one_fact(tmp_path: Path) -> None:
+    """The block, the word that points into it and the offset are named; `find` has one group, not one for all that is below."""
+    compiled(tmp_path, one=_ONE)
+    with Running([str(tmp_path / "one")], tmp_path / "run") as run:
+        found = verdict("--pid", str(run.pid))
+        groups = json.loads(findleaks("find", "--json", "--pid", str(run.pid)))
+    blocks = 1 + 10240 * 6
+    total = groups["totals"]["possible"]
+    assert total["blocks"] == blocks
+    (group,) = groups["groups"]
+    assert (group["kind"], group["blocks"], group["size"], group["indirect_blocks"]) == ("possible", 1, 81928, blocks - 1)
+    assert group["bytes"] + group["indirect_bytes"] == total["bytes"]
+    first = finding(found, "possible")
+    (pointer,) = first["evidence"]["head"]["pointers"]
+    assert (first["evidence"]["head"]["size"], first["evidence"]["head"]["heads"], pointer["offset"]) == (81928, 1, 16384)
+    assert "All of it is reached through one pointer into the middle of one block." in first["text"]
+    assert f"The word at {pointer['address']} points 16,384 B into the block of 81,928 B at {group['examples'][0]}" in first["cause"]
+
+
 def test_several_causes_are_all_reported(program: Path, tmp_path: Path) -> None:
     with running(program, tmp_path / "run", (LOST, KEPT, 40)) as run:
         found = verdict("--pid", str(run.pid))

@@ -339,8 +339,21 @@ class Oracle:
         return leaders
 
     def hanging(self, leader: int) -> tuple[int, int]:
-        sizes = [self.blocks[i].size for i, of in enumerate(self.leaders) if of == leader and i != leader]
-        return (len(sizes), sum(sizes)) if leader in self.cycles else (0, 0)
+        below = self.heads.get(leader, {i for i, of in enumerate(self.leaders) if of == leader != i and leader in self.cycles})
+        return len(below), sum(self.blocks[i].size for i in below)
+
+    @functools.cached_property
+    def heads(self) -> dict[int, set[int]]:
+        """See Graph.heads: each with the blocks counted under it."""
+        possible = {i for i, kind in enumerate(self.kinds) if kind == Kind.POSSIBLE}
+        led = {t for t, _ in self.roots} | {t for i, of in enumerate(self.references) if self.kinds[i] == Kind.REACHABLE for t, _ in of}
+        rest, found = possible - led, {head: set[int]() for head in sorted(possible & led)}
+        for head, below in found.items():
+            level = {head}
+            while level := {t for i in level for t, _ in self.references[i] if t in rest} - below:
+                below |= level
+            rest -= below
+        return found
 
     @functools.cached_property
     def distances(self) -> dict[int, int]:
@@ -362,7 +375,7 @@ class Oracle:
         """Members by (kind, type word, size, cycle, whether blocks hang from them)."""
         found: dict[tuple[Kind, int, int, int, bool], list[int]] = {}
         for i, kind in enumerate(self.kinds):
-            if kind in (Kind.POSSIBLE, Kind.DEFINITE):
+            if kind == Kind.DEFINITE or i in self.heads:
                 block = self.blocks[i]
                 word = self.type_word(block)
                 key = (kind, word, block.size, len(self.cycles.get(i, {i})), self.hanging(i)[0] > 0)

@@ -15,7 +15,7 @@ from findleaks.engine.kernel.memory import CPiece, CRange
 from findleaks.engine.kernel.sources import FOLDER, VARIANTS
 
 API = Path(FOLDER, "api.h").read_text()
-HANDLES = {"blocks", "graph", "grouping", "counting", "dominators", "fields", "tree_walk", "link_walk", "records"}
+HANDLES = {"blocks", "graph", "grouping", "counting", "dominators", "examination", "fields", "tree_walk", "link_walk", "records"}
 ROWS = {"range", *(f"struct {name}" for name in ("block_total", "cache", "chain", "exclusion", "run", "slab", "slot_group", "user"))}
 """Structures of words: Python may pass an array of words."""
 

@@ -9,9 +9,10 @@ from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import trusted
 from findleaks.audit.findings.figures import LEAKED, BlockFigures
 from findleaks.audit.findings.significance import LEAST, PART
+from findleaks.audit.interior_heads import largest_head
 from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
 from findleaks.audit.unread_memory import unread_memory
-from findleaks.engine.terms import Kind, State
+from findleaks.engine.terms import Kind, State, Totals
 from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
@@ -132,11 +133,18 @@ def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding
     title += "pointers into the middle of a block: stray numbers, or a convention of the program that could not be recognised."
     groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.POSSIBLE])
     cause, commands = "", ["find --kind possible"]
-    if groups and groups[0].examples:
+    head = largest_head(session, session.latest)
+    if head is not None and 2 * head.total.bytes >= found.bytes:
+        totals = Totals(found.blocks, found.bytes)
+        title, cause = head.title(totals, part), head.cause(totals)
+        commands += [f"whatis {head.address:#x}", f"refs {head.address:#x}"]
+    elif groups and groups[0].examples:
         top = groups[0]
         cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
         commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
     facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
+    if head is not None:
+        facts["head"] = head.json()
     yield Finding("possible", found.bytes, title, cause, (), tuple(commands), facts, found.resident)
 
 

@@ -11,7 +11,7 @@ from findleaks.engine import shared
 from findleaks.engine.kernel.blocks import KernelBlocks
 from findleaks.engine.kernel.dominators import KernelDominators
 from findleaks.engine.kernel.interiors import KernelInteriors
-from findleaks.engine.kernel.library import DISORDER, NONE, Handle, Kernel
+from findleaks.engine.kernel.library import DISORDER, NONE, CWords, Handle, Kernel
 from findleaks.engine.kernel.memory import c_array, c_piece, c_ranges, c_words
 from findleaks.engine.kernel.rows import KernelRows
 from findleaks.engine.rows import RowRules
@@ -200,6 +200,13 @@ class KernelGraph:
         count, size = c_uint32(), c_uint64()
         self._library.fl_hanging(self._handle, self._index(index), byref(count), byref(size))
         return Totals(count.value, size.value)
+
+    def heads(self) -> Optional[array[int]]:
+        self._after_classifying()
+        found = CWords()
+        fewer = self._library.fl_heads(self._handle, byref(found))
+        indices = self._library.take(found)
+        return indices if fewer else None
 
     def referrers(self, index: int) -> list[int]:
         self._after_scanning()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from ctypes import byref, c_uint32, c_uint64
+from typing import Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.interiors import Row, Rule
-from findleaks.engine.kernel.library import NONE, Handle, Kernel
-from findleaks.engine.kernel.memory import c_array, zeros
+from findleaks.engine.kernel.library import NONE, CWords, Handle, Kernel
+from findleaks.engine.kernel.memory import c_array, c_pieces, c_ranges, zeros
 from findleaks.engine.terms import Totals
+from findleaks.target.base import Piece, Range
 
 
 class KernelInteriors:
@@ -52,6 +54,32 @@ class KernelInteriors:
         packed, sums, last = _packed(rules), zeros("Q", 2 * len(rules)), c_uint32(NONE)
         self._library.fl_interior_effect(self._handle, c_array(keys), len(keys), c_array(packed), len(rules), c_array(sums), byref(last))
         return [Totals(*pair) for pair in zip(sums[0::2], sums[1::2])]
+
+    def places(self, most: int) -> Optional[array[int]]:
+        found = CWords()
+        few = self._library.fl_structures_places(self._handle, most, byref(found))
+        words = self._library.take(found)
+        return words if few else None
+
+    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int) -> KernelExamination:
+        return KernelExamination(self._library, self._graph, self._handle, pieces, code, credit)
+
+
+class KernelExamination:
+    """See interior_structures.Examination (common/kernel/interior_structures.c)."""
+
+    def __init__(self, library: Kernel, graph: Graph, handle: Handle, pieces: Sequence[Piece], code: Sequence[Range], credit: int) -> None:
+        # the graph must outlive this, and the kernel keeps the ranges
+        self._library, self._graph = library, graph
+        self._pieces, self._code = c_pieces(pieces), c_ranges(code)
+        made = library.fl_structures_new(handle, *self._code, credit)
+        self._handle = Handle(made, library.fl_structures_free, "to examine interior references")
+
+    def step(self, budget: int) -> bool:
+        return not self._library.fl_structures_examine(self._handle, *self._pieces, max(1, budget))
+
+    def found(self) -> array[int]:
+        return self._library.words(self._library.fl_structures_found, self._handle)
 
 
 def _packed(rules: Sequence[Rule]) -> array[int]:

@@ -57,7 +57,7 @@ class PureGraph(LostBlocks):
         self._marker: Iterator[None] | None = None  # once all that start references reach is marked
         self._classifier: Iterator[None] | None = None
         self._marked = self._classified = False
-        self.lost = Lost(blocks, self._kinds, self.edges_of)
+        self.lost = Lost(blocks, self._kinds, self.edges_of, self._interior)
 
     def exclude_words(self, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
         self._before_marking()
@@ -116,7 +116,7 @@ class PureGraph(LostBlocks):
                 if self._heuristic_facts:
                     self._heuristic_facts.edge(len(edges), target, value)
                 if self._noted is not None:
-                    self._noted.append(Noted(source, len(edges), target, min(offset, MAX_OFFSET)))
+                    self._noted.append(Noted(source, len(edges), target, min(offset, MAX_OFFSET), address))
                 edges.append(target << 1 | 1)
             else:
                 continue
@@ -138,13 +138,13 @@ class PureGraph(LostBlocks):
         return of.words | of.links
 
     def scan_roots(self, piece: Piece) -> None:
-        _, words = words_of(piece, self.blocks.arch)
+        base, words = words_of(piece, self.blocks.arch)
         for position in self.candidates(piece, words):
-            self._root(words[position])
+            self._root(words[position], base + position * self.blocks.arch.word)
 
     def root_words(self, words: Sequence[int]) -> None:
         for value in words:
-            self._root(value)
+            self._root(value, 0)
 
     def settle(self) -> None:
         if self._settled:
@@ -191,7 +191,7 @@ class PureGraph(LostBlocks):
     def interiors(self) -> PureInteriors:
         if not self._marked or self._classified:
             raise RuntimeError("between marking and classifying")
-        return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or ())
+        return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or (), self._interior)
 
     def classify(self, budget: int) -> bool:
         if not self._marked:
@@ -350,13 +350,13 @@ class PureGraph(LostBlocks):
             return index << 1
         return index << 1 | 1 if offset < blocks.sizes[index] else -1
 
-    def _root(self, value: int) -> None:
+    def _root(self, value: int, address: int) -> None:
         edge = self.resolve(value)
         if edge < 0:
             return
         index = edge >> 1
         if edge & 1 and self._noted is not None and not self._marked:
-            self._noted.append(Noted(-1, -1, index, min(value - self.blocks.starts[index], MAX_OFFSET)))
+            self._noted.append(Noted(-1, -1, index, min(value - self.blocks.starts[index], MAX_OFFSET), address))
         if edge & 1 and self._heuristic_facts:
             if not self._settled:
                 self._heuristic_facts.root(index, value)

@@ -9,21 +9,26 @@ from typing import NamedTuple, Optional
 
 from findleaks.engine.interiors import MAX_OFFSET, Row, Rule
 from findleaks.engine.python.blocks import PureBlocks
+from findleaks.engine.python.interior_structures import Pieces, PureExamination, Recogniser
 from findleaks.engine.python.work import run
-from findleaks.engine.terms import Kind, Totals
+from findleaks.engine.terms import NO_BLOCK, Kind, Totals
+from findleaks.target.base import Piece, Range
 
 
 class Noted(NamedTuple):
-    """An interior reference: source (-1: a root), place among the edges (-1), block, offset."""
+    """An interior reference: source (-1: a root), place among the edges (-1), block, offset, where
+    it is stored (0: a register)."""
 
     source: int
     place: int
     target: int
     offset: int
+    address: int
 
 
 class PureInteriors:
-    """See interiors.Interiors. `edges_of`: a block's edges, as in PureGraph; `edges`: all."""
+    """See interiors.Interiors. `edges_of`: a block's edges, as in PureGraph; `edges`: all;
+    `interior`: the targets of interior references from reachable blocks, kept up to date."""
 
     def __init__(
         self,
@@ -32,7 +37,9 @@ class PureInteriors:
         edges: array[int],
         edges_of: Callable[[int], Sequence[int]],
         noted: Sequence[Noted],
+        interior: set[int],
     ) -> None:
+        self._interior = interior
         self._blocks, self._kinds, self._edges, self._edges_of, self._noted = blocks, kinds, edges, edges_of, noted
         self._read = self._accepted = 0
         self._rows: Counter[tuple[int, int]] = Counter()
@@ -80,16 +87,35 @@ class PureInteriors:
         self._accepted += len(some)
         for noted in some:
             if self._matters(noted) and ((0, noted.offset) in known or (self._blocks.sizes[noted.target], noted.offset) in known):
-                if noted.place >= 0:
-                    self._edges[noted.place] &= ~1
-                if noted.source < 0 or self._kinds[noted.source] == Kind.REACHABLE:
-                    self._promoted.add(noted.target)
+                self._accept(noted)
         return len(some) < budget
+
+    def _accept(self, noted: Noted) -> None:
+        if noted.place >= 0:
+            self._edges[noted.place] &= ~1
+        if noted.source < 0 or self._kinds[noted.source] == Kind.REACHABLE:
+            self._promoted.add(noted.target)
+
+    def places(self, most: int) -> Optional[array[int]]:
+        found = array("Q")
+        for noted in filter(self._matters, self._noted):
+            if len(found) >= 3 * most:
+                return None
+            root = noted.source < 0
+            found.extend((NO_BLOCK if root else noted.source, noted.address if root else 0, noted.target))
+        return found
+
+    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int) -> PureExamination:
+        reader = Recogniser(Pieces(pieces, self._blocks.arch), code, credit)
+        return PureExamination(self._blocks, filter(self._matters, self._noted), self._accept, reader)
 
     def promote(self, budget: int) -> bool:
         if self._promoter is None:
             self._promoter = self._follow()
-        return run(self._promoter, budget)
+        done = run(self._promoter, budget)
+        if done:  # others may be accepted, and promoted
+            self._promoter, self._promoted = None, set()
+        return done
 
     def _follow(self) -> Iterator[None]:
         """One step a block."""
@@ -99,7 +125,11 @@ class PureInteriors:
             kinds[index] = Kind.REACHABLE
         while work:
             for edge in self._edges_of(work.pop()):
-                if not edge & 1 and kinds[edge >> 1] == Kind.POSSIBLE:
+                if kinds[edge >> 1] != Kind.POSSIBLE:
+                    continue
+                if edge & 1:
+                    self._interior.add(edge >> 1)
+                else:
                     kinds[edge >> 1] = Kind.REACHABLE
                     work.append(edge >> 1)
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Optional
 
 from findleaks.engine import shared
 from findleaks.engine.python.blocks import PureBlocks
@@ -19,7 +20,8 @@ _POSSIBLE_OR_DEFINITE = re.compile(b"[\\x%02x\\x%02x]" % (Kind.POSSIBLE, Kind.DE
 class Lost:
     """The lost blocks (left by marking), by block index; memory grows with their number only."""
 
-    def __init__(self, blocks: PureBlocks, kinds: bytearray, edges_of: Callable[[int], array[int]]) -> None:
+    def __init__(self, blocks: PureBlocks, kinds: bytearray, edges_of: Callable[[int], array[int]], interior: set[int]) -> None:
+        """`interior`: includes all that interior references from reachable blocks lead to."""
         self._blocks = blocks
         self._kinds = kinds
         self._edges_of = edges_of
@@ -31,6 +33,8 @@ class Lost:
         self._ranks: array[int] = array("I")
         self.members: dict[int, int] = {}  # of cycles without labelled blocks, ascending: leader
         self._shown: dict[int, tuple[int, int]] = {}  # leader: representative, its type word
+        self._interior = interior
+        self._heads: Optional[list[int]] = None
 
     def set_labels(self, labels: array[int], ranks: array[int]) -> None:
         self._labels, self._ranks = labels, ranks
@@ -82,6 +86,7 @@ class Lost:
                         work.append(target)
                 yield
             self._hanging[leader] = (count, total)
+        yield from self._find_heads()
 
     def _best_labelled(self, lost: list[int]) -> dict[int, int]:
         """By component, its labelled block of the highest rank, the lowest of several."""
@@ -95,6 +100,30 @@ class Lost:
             if number not in best or self._ranks[label] > self._ranks[self._labels[best[number]]]:
                 best[number] = index
         return best
+
+    def _find_heads(self) -> Iterator[None]:
+        """See Graph.heads."""
+        kinds, sizes = self._kinds, self._blocks.sizes
+        heads = sorted(index for index in self._interior if kinds[index] == Kind.POSSIBLE)
+        if len(heads) == kinds.count(int(Kind.POSSIBLE)):
+            return
+        self._heads, seen = heads, set(heads)
+        for head in heads:
+            count = total = 0
+            work = [head]
+            while work:
+                for edge in self._edges_of(work.pop()):
+                    target = edge >> 1
+                    if kinds[target] == Kind.POSSIBLE and target not in seen:
+                        seen.add(target)
+                        count += 1
+                        total += sizes[target]
+                        work.append(target)
+                yield
+            self._hanging[head] = (count, total)
+
+    def heads(self) -> Optional[array[int]]:
+        return None if self._heads is None else array("Q", self._heads)
 
     def _components(self, lost: list[int]) -> Iterator[None]:
         """A strongly connected component's number for each lost block (Tarjan, with a stack)."""
@@ -188,6 +217,9 @@ class Lost:
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         blocks = self._blocks
         lost = [match.start() for match in _POSSIBLE_OR_DEFINITE.finditer(self._kinds)]
+        if self._heads is not None:
+            heads = set(self._heads)
+            lost = [index for index in lost if self._kinds[index] == Kind.DEFINITE or index in heads]
         type_words = self._type_words(lost, pieces, shared.RangeSet(types))
         found: dict[tuple[int, int, int, int, int, bool], list[int]] = {}
         for index in lost:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterable, Sequence
+from typing import Optional
 
 from findleaks.engine.python.lost import Lost
 from findleaks.engine.terms import Group, Kind, Totals
@@ -62,3 +64,7 @@ class LostBlocks(ABC):
     def indirect_totals(self, index: int) -> Totals:
         self._after_classifying()
         return self.lost.indirect_totals(self.index(index))
+
+    def heads(self) -> Optional[array[int]]:
+        self._after_classifying()
+        return self.lost.heads()

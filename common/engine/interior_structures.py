@@ -1,0 +1,40 @@
+"""Structures that are referred to by their inside: hash tables of Rust and Abseil, chunks of pmr
+resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc.
+
+An interior pointer to one of these counts as a start reference if the bytes around both ends of it
+prove the structure. How: common/kernel/interior_{tables,chunks,stacks,counted}.c."""
+
+from __future__ import annotations
+
+from array import array
+from enum import IntEnum
+from typing import Protocol
+
+ROW = 6
+"""Numbers of a row of `Examination.found`: Structure, block index, offset of the pointer in the
+block, address that the pointer is stored at (0: unknown), entries and places for entries (tables;
+else 0)."""
+
+
+class Structure(IntEnum):
+    """What an interior pointer was recognised to refer to."""
+
+    HASHBROWN = 1  # hash table of Rust: HashMap, HashSet
+    SWISS_TABLE = 2  # hash table of Abseil: flat_hash_map, node_hash_map …
+    CHUNK_AT_END = 3  # std::pmr::monotonic_buffer_resource
+    SAVED_CONTEXT = 4  # stack of a suspended coroutine (Boost.Context)
+    COROUTINE_FRAME = 5  # C++20
+    COUNTED_VALUE = 6  # Rust: Arc::into_raw, Rc::into_raw
+
+
+class Examination(Protocol):
+    """Interior references being examined. Those that a structure explains become start references;
+    `Interiors.promote` marks what these reach."""
+
+    def step(self, budget: int) -> bool:
+        """Examine the next `budget` references; True when none is left."""
+        ...
+
+    def found(self) -> array[int]:
+        """Rows ("Q", see ROW) of the references that were accepted, in the order of recording."""
+        ...

@@ -1,0 +1,126 @@
+/* Interior references that structures known to be held by their inside account for: each becomes a
+ * start reference, as by a rule of interiors.c. Decided pointer by pointer; other pointers to the
+ * same block are none of the structure's. */
+#include "interior_structures.h"
+
+#include <stdlib.h>
+
+typedef struct examination {
+    graph *g;
+    memory memory;
+    const range *code; /* the caller's */
+    uint32_t code_count;
+    uint64_t at, root; /* the next recorded reference; the number of those from roots before it */
+    uint32_t source; /* the block whose words were looked through below `word` */
+    uint64_t word;
+    words found;
+} examination;
+
+API void fl_structures_free(examination *e) {
+    FREE_ALL(e->found.items, e);
+}
+
+/* `credit`: most control bytes that are read in all. */
+API examination *fl_structures_new(graph *g, const range *code, uint32_t code_count, uint64_t credit) {
+    examination *e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    *e = (examination){.g = g, .code = code, .code_count = code_count, .source = NONE};
+    e->memory.credit = credit;
+    if (!g->promoted && !(g->promoted = calloc((size_t)g->count / 64 + 1, sizeof *g->promoted)))
+        DROP(e);
+    return e;
+}
+
+/* Whether the word at `address` of a block, which refers to `value`, is no reference. */
+static bool left_out(const graph *g, uint32_t block, uint64_t address, uint64_t value) {
+    uint32_t target = block_find(g->b, value);
+    return target != NONE && is_excluded(g->b, g->patterns, g->exclusions, block, address, target, value - block_address(g->b, target));
+}
+
+/* The address of the next word of the source block with this value, from the one found last on: the
+ * references of a block are recorded in the order of its words. 0 if there is none. */
+static uint64_t stored_at(examination *e, uint32_t source, uint64_t value) {
+    const graph *g = e->g;
+    uint64_t start = block_address(g->b, source), end = start + size_of(g->b, source);
+    uint64_t from = e->source == source ? e->word : (start + WORD - 1) & ~(uint64_t)(WORD - 1);
+    e->source = source;
+    while (from + WORD <= end) {
+        const piece *p = piece_holding(e->memory.pieces, e->memory.count, from);
+        uint64_t offset = p ? from - p->address : 0;
+        if (!p || offset >= p->length || p->length - offset < WORD) {
+            from += WORD; /* missing: a block of that is rare */
+            continue;
+        }
+        uint64_t last = end - from < p->length - offset ? end - from : p->length - offset;
+        const uint8_t *data = p->data + offset;
+        for (uint64_t at = 0; at + WORD <= last; at += WORD)
+            if (load(data + at) == value && !left_out(g, source, from + at, value)) {
+                e->word = from + at + WORD;
+                return from + at;
+            }
+        from += last / WORD * WORD;
+    }
+    return 0;
+}
+
+static int structure_of(examination *e, const inner *item, candidate *c) {
+    memory *m = &e->memory;
+    int found = chunk_at(m, c);
+    if (!found)
+        found = stack_at(m, c, e->code, e->code_count);
+    if (!found)
+        found = counted_at(m, c);
+    if (found || !may_be_table(m, c))
+        return found;
+    c->word = item->source == NONE ? e->g->root_words.items[e->root] : stored_at(e, item->source, c->pointer);
+    if (!word_at(m->pieces, m->count, c->word)) /* a register */
+        c->word = 0;
+    return table_at(m, c);
+}
+
+/* Examine at most `budget` references: 1 if there are more. */
+API int fl_structures_examine(examination *e, const piece *pieces, uint64_t count, uint64_t budget) {
+    graph *g = e->g;
+    e->memory.pieces = pieces;
+    e->memory.count = count;
+    for (; e->at < g->inners.count; e->at++) {
+        if (!budget--)
+            return 1;
+        const inner *item = &g->inners.items[e->at];
+        uint32_t target = interior_target(g, item);
+        if (target != NONE) {
+            candidate c = {.start = block_address(g->b, target), .size = size_of(g->b, target)};
+            c.pointer = c.start + item->offset;
+            int kind = structure_of(e, item, &c);
+            if (kind && PUSH_ALL(&e->found, (uint64_t)kind, target, item->offset, c.word, c.used, c.places))
+                return NO_MEMORY;
+            if (kind)
+                accept_interior(g, item, target);
+        }
+        e->root += item->source == NONE;
+    }
+    return DONE;
+}
+
+/* Rows of kind, block, offset, where the pointer is (0: unknown), entries and places; as found. */
+API int fl_structures_found(const examination *e, words *found) { return words_append(found, e->found.items, e->found.count); }
+
+/* Blocks that references to possible blocks come from (NONE: root memory, then where) and lead to,
+ * three words each, of at most `most` references: 0 if there are more. Between marking and
+ * classifying. */
+API int fl_structures_places(const graph *g, uint64_t most, words *found) {
+    uint64_t root = 0;
+    for (uint64_t at = 0; at < g->inners.count; at++) {
+        const inner *item = &g->inners.items[at];
+        uint32_t target = interior_target(g, item);
+        if (target != NONE) {
+            if (!most--)
+                return 0;
+            if (PUSH_ALL(found, item->source, item->source == NONE ? g->root_words.items[root] : 0, target))
+                return NO_MEMORY;
+        }
+        root += item->source == NONE;
+    }
+    return 1;
+}

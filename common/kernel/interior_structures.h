@@ -1,0 +1,55 @@
+/* Structures that are known to be referred to by their inside: what proves one, in the bytes around
+ * the pointer and in those that it points to. Each function bounds what it reads. */
+#ifndef FINDLEAKS_INTERIOR_STRUCTURES_H
+#define FINDLEAKS_INTERIOR_STRUCTURES_H
+
+#include "graph.h"
+
+/* ../engine/interior_structures.py: Structure. */
+enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6 };
+
+/* Memory of the target; what may still be read of it by loops over control bytes. */
+typedef struct {
+    const piece *pieces;
+    uint64_t count, credit;
+} memory;
+
+/* A pointer into a block. */
+typedef struct {
+    uint64_t start, size;  /* of the block */
+    uint64_t pointer;      /* start < pointer < start + size */
+    uint64_t word;         /* where the pointer is stored; 0: in a register */
+    uint64_t used, places; /* found of a table: entries, and places for them */
+    uint64_t counted, full, deleted; /* control bytes under this mask; 0: not counted */
+    bool sound;
+} candidate;
+
+INLINE uint64_t end_of(const candidate *c) { return c->start + c->size; }
+
+/* The word at `address`: false if it is missing. */
+INLINE bool read_word(const memory *m, uint64_t address, uint64_t *value) {
+    const uint8_t *at = word_at(m->pieces, m->count, address);
+    if (at)
+        *value = load(at);
+    return at != NULL;
+}
+
+INLINE bool read_bytes(const memory *m, uint64_t address, uint64_t size, uint8_t *out) {
+    return copy_out(m->pieces, m->count, address, size, out);
+}
+
+/* interior_tables.c: control bytes may begin at the pointer (cheap, before `word` is known); the
+ * table that the words beside `word` describe: HASHBROWN, SWISS_TABLE or NOTHING. */
+bool may_be_table(const memory *m, const candidate *c);
+int table_at(memory *m, candidate *c);
+
+/* interior_chunks.c: CHUNK_AT_END or NOTHING. */
+int chunk_at(const memory *m, const candidate *c);
+
+/* interior_stacks.c: SAVED_CONTEXT, COROUTINE_FRAME or NOTHING; `code`: executable memory. */
+int stack_at(const memory *m, const candidate *c, const range *code, uint32_t code_count);
+
+/* interior_counted.c: COUNTED_VALUE or NOTHING. */
+int counted_at(const memory *m, const candidate *c);
+
+#endif

@@ -1,0 +1,103 @@
+"""Structures that a marked graph's interior pointers refer to (engine/interior_structures.py), in
+one moment of a process."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from itertools import compress
+from typing import TYPE_CHECKING, NamedTuple
+
+from findleaks.engine.contract import Graph
+from findleaks.engine.interior_structures import ROW, Structure
+from findleaks.engine.terms import NO_BLOCK, Kind, Totals
+from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import merged
+
+if TYPE_CHECKING:
+    from findleaks.session import Session
+
+FEW = 4096
+"""Most interior references for which memory is read block by block; for more, all of it is."""
+
+AROUND = 3  # words beside a pointer that may belong to a structure's head
+CREDIT = 4
+"""Times the size of the heaps: most bytes of tables that are read in all. Intact tables need less
+than 1; a damaged or contrived heap may have many pointers to one table."""
+
+
+class Recognised(NamedTuple):
+    """Blocks of one structure, which its interior pointers hold."""
+
+    structure: Structure
+    pointers: int
+    blocks: int
+    bytes: int
+
+
+class Structures(NamedTuple):
+    """The structures found."""
+
+    found: tuple[Recognised, ...] = ()  # most bytes first
+    rows: array[int] = array("Q")  # see engine/interior_structures.py: ROW
+    held: Totals = Totals(0, 0)  # blocks reachable only by these, including what only they reach
+
+    def of_block(self, index: int) -> tuple[Structure, int, int, int, int] | None:
+        """Of the block with this index: structure, offset of the pointer, where that is stored (0:
+        unknown), entries, places for entries. None if it is in no structure."""
+        try:
+            at = self.rows[1::ROW].index(index) * ROW
+        except ValueError:
+            return None
+        structure, _, offset, where, used, places = self.rows[at : at + ROW]
+        return Structure(structure), offset, where, used, places
+
+
+def recognise_structures(session: Session, graph: Graph) -> Structures:
+    """Find the structures, and mark what they hold as reachable. `graph`: made with Heuristic.AUTO,
+    marked and not classified."""
+    if not graph.has_kind(Kind.POSSIBLE, 1):
+        return Structures()
+    interiors = graph.interiors()
+    places = interiors.places(FEW)
+    heaps = session.heap_ranges()
+    ranges = merged([*heaps, *session.root_memory] if places is None else _named(session, places))
+    code = merged(Range(region.start, region.end) for region in session.target.regions() if region.executable)
+    pieces: list[Piece] = list(session.pieces(ranges, "reading structures", whole=True))
+    credit = CREDIT * sum(end - start for start, end in heaps)
+    examination = interiors.examine(pieces, code, credit)
+    while not examination.step(session.budget):
+        session.report_progress("looking for structures", 0.0)
+    rows = examination.found()
+    if not rows:
+        return Structures()
+    before = graph.totals(Kind.POSSIBLE)
+    while not interiors.promote(session.budget):
+        session.report_progress("looking for structures", 0.0)
+    after = graph.totals(Kind.POSSIBLE)
+    held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
+    return Structures(tuple(sorted(_sums(session, graph, rows), key=lambda one: -one.bytes)), rows, held)
+
+
+def _named(session: Session, places: array[int]) -> Iterator[Range]:
+    """The memory that `Interiors.places` names."""
+    blocks, around = session.directory.blocks, AROUND * session.target.arch.word
+    for source, root, target in zip(places[0::3], places[1::3], places[2::3]):
+        if source == NO_BLOCK:
+            yield Range(max(0, root - around), root + around + session.target.arch.word)
+        for index in (source, target):
+            if index != NO_BLOCK:
+                start = blocks.address(index)
+                yield Range(max(0, start - around), start + blocks.size(index) + around)
+
+
+def _sums(session: Session, graph: Graph, rows: array[int]) -> Iterator[Recognised]:
+    """The rows by structure, of blocks that are reachable now. The structure may be in a block that
+    is itself only possible."""
+    blocks, kinds = session.directory.blocks, graph.kinds()
+    structures, targets = rows[0::ROW], rows[1::ROW]
+    for structure in sorted(set(structures)):
+        its = [index for index in compress(targets, [one == structure for one in structures]) if kinds[index] == Kind.REACHABLE]
+        if its:
+            distinct = set(its)
+            yield Recognised(Structure(structure), len(its), len(distinct), sum(map(blocks.size, distinct)))

@@ -1,0 +1,95 @@
+"""Structures that are held by a pointer to their inside: reachable if they are intact, block by block as the programs say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from debuggers import findleaks, gdb, lldb, objects
+
+import cores
+
+
+def built(folder: Path, name: str, *words: str) -> Path:
+    """A program of tests/programs, compiled by these words."""
+    source = next(truth.PROGRAMS.glob(f"{name}.*"))
+    program = folder / name
+    subprocess.run([*words, "-o", str(program), str(source)], check=True)
+    return program
+
+
+def find(*words: str) -> dict[str, Any]:
+    return dict(json.loads(findleaks("find", "--json", *words)))
+
+
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    flags = ["-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+    return built(tmp_path_factory.mktemp("laid_out"), "interior_structures", "cc", *flags)
+
+
+@pytest.mark.platform("x86-64", "tables of 16 control bytes")
+def test_block_by_block(laid_out: Path, tmp_path: Path) -> None:
+    """Intact structures and what they hold are reachable, damaged ones and strays stay possible; in both engines and all front ends."""
+    with cores.Running([str(laid_out)], tmp_path) as run:
+        records = truth.parse(run.output)
+        core = str(run.kernel_core())
+    for environment in ({}, {"FINDLEAKS_PURE": "1"}):
+        verdict = truth.compare(records, truth.ask(core, environment=environment)[0])
+        assert verdict.perfect, str(verdict)
+    said = find(core)
+    counts = {one["structure"]: one["blocks"] for one in said["heuristics"]["structures"]}
+    assert counts == {"hashbrown": 126, "swiss-table": 126, "pmr-chunk": 9, "arc": 8}
+    held = [r for r in records if r.kind == "reachable" and r.category not in ("head",)]
+    assert said["heuristics"]["held"] == {"blocks": len(held), "bytes": sum(r.usable for r in held)}
+    assert "126 hash tables of Rust (HashMap, HashSet)" in findleaks("find", core)
+    for other in (gdb(["leaks find --json"], str(laid_out), core), lldb(["leaks find --json"], str(laid_out), "-c", core)):
+        one = json.loads(objects(other)[0])
+        assert (one["heuristics"], one["totals"]) == (said["heuristics"], said["totals"])
+    none = find("--heuristics", "none", core)
+    assert none["heuristics"]["structures"] == []
+    assert none["totals"]["possible"]["blocks"] == said["totals"]["possible"]["blocks"] + len(held)
+
+
+@pytest.mark.platform("x86-64", "tables of 16 control bytes")
+def test_rust(tmp_path: Path) -> None:
+    """Nothing in a Rust program's containers is possible, and what it loses is lost, to the block."""
+    rustc = shutil.which("rustc")
+    assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
+    with cores.Running(
+        [str(built(tmp_path, "rust_tables", rustc, "--edition=2021", "-Copt-level=1", "-Cdebuginfo=0"))], tmp_path / "run"
+    ) as run:
+        tables, lost_boxes = map(int, run.output.split()[:2])
+        said = find("--pid", str(run.pid))
+        plain = find("--heuristics", "none", "--pid", str(run.pid))
+    assert said["totals"]["possible"] == {"blocks": 0, "bytes": 0}
+    assert said["totals"]["definite"]["blocks"] == lost_boxes
+    assert said["totals"]["indirect"]["blocks"] == 0
+    found = {one["structure"]: one["blocks"] for one in said["heuristics"]["structures"]}
+    assert found["hashbrown"] == tables
+    assert plain["totals"]["possible"]["blocks"] > 10_000
+
+
+def check_coroutines(program: Path, folder: Path, stacks: int) -> None:
+    """Only what the program loses is lost, and nothing is possible."""
+    with cores.Running([str(program)], folder) as run:
+        lost_blocks = int(run.output.split()[0])
+        said = find("--pid", str(run.pid))
+        core = str(run.kernel_core())
+    assert find(core)["totals"] == said["totals"]
+    assert said["totals"]["possible"] == {"blocks": 0, "bytes": 0}
+    assert (said["totals"]["definite"]["blocks"], said["totals"]["indirect"]["blocks"]) == (lost_blocks, 0)
+    found = {one["structure"]: one["blocks"] for one in said["heuristics"]["structures"]}
+    assert (found["coroutine-stack"], found["coroutine-frame"]) == (stacks, 40)
+    assert found["pmr-chunk"] > 40
+
+
+@pytest.mark.platform("x86-64", "stacks of coroutines")
+def test_coroutines_and_memory_resources(tmp_path: Path) -> None:
+    flags = ["-std=c++20", "-pthread", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
+    check_coroutines(built(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40)

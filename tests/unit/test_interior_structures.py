@@ -1,0 +1,175 @@
+"""Structures that are held by their inside, of all kinds of targets: the kernel and its twin agree, intact or damaged, byte by byte."""
+
+from __future__ import annotations
+
+import random
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.engine.contract import Engine
+from findleaks.engine.interior_structures import ROW, Structure
+from findleaks.engine.terms import Heuristic, Kind
+from findleaks.target.arch import Arch
+from findleaks.target.base import Range
+
+ARCHES = graphs.ARCHES
+HEAP, ROOTS, CODE = 0x10000000, 0x20000000, 0x30000000
+
+
+class Image:
+    """Blocks side by side, and root memory with pointers into them."""
+
+    def __init__(self, arch: Arch, seed: int) -> None:
+        self.arch, self.rng = arch, random.Random(seed)
+        self.heap, self.roots = bytearray(), bytearray(64)
+        self.blocks: list[tuple[int, int]] = []
+        self.expected: list[Structure] = []
+
+    def words(self, *values: int) -> bytes:
+        return bytes(self.arch.pack([value & self.arch.mask for value in values]))
+
+    def block(self, data: bytes) -> int:
+        start = HEAP + len(self.heap)
+        self.blocks.append((start, len(data)))
+        self.heap += data.ljust(-(-len(data) // 16) * 16 + 16, b"\0")
+        return start
+
+    def root(self, *values: int) -> None:
+        self.roots += self.words(*values) + bytes(64)
+
+    def hashbrown(self, size: int, buckets: int, width: int) -> None:
+        capacity = buckets - 1 if buckets <= 8 else buckets // 8 * 7
+        control = [0xFF] * buckets
+        for at in self.rng.sample(range(buckets), self.rng.randint(0, capacity)):
+            control[at] = self.rng.choice((0x80, *self.rng.sample(range(128), 5)))
+        tail = control[:width] if buckets >= width else [0xFF] * (width - buckets) + control
+        offset = -(-size * buckets // width) * width
+        start = self.block(self.rng.randbytes(offset) + bytes(control + tail))
+        items = sum(one < 128 for one in control)
+        others = [buckets - 1, capacity - items - control.count(0x80), items]
+        at = self.rng.randint(0, 3)
+        self.rng.shuffle(others)
+        self.root(*others[:at], start + offset, *others[at:])
+        self.expected.append(Structure.HASHBROWN)
+
+    def swiss(self, size: int, capacity: int, width: int) -> None:
+        most = 6 if (capacity, width) == (7, 8) else capacity - capacity // 8
+        control = [0x80] * capacity
+        for at in self.rng.sample(range(capacity), self.rng.randint(0, most)):
+            control[at] = self.rng.choice((0xFE, *self.rng.sample(range(128), 5)))
+        clones = (control[: width - 1] + [0x80] * width)[: width - 1]
+        growth = most - sum(one != 0x80 for one in control)
+        head = self.words(growth) + bytes([*control, 0xFF, *clones])
+        head = head.ljust(-(-len(head) // self.arch.word) * self.arch.word, b"\0")
+        start = self.block(head + self.rng.randbytes(size * capacity))
+        self.root(start + self.arch.word, start + len(head), capacity, 2 * (most - growth))
+        self.expected.append(Structure.SWISS_TABLE)
+
+    def chunk(self, size: int, form: int) -> None:
+        word = self.arch.word
+        start = HEAP + len(self.heap)
+        end = start + size
+        forms = (self.words(size | 3, 0), self.words(0x0303, size, 0), self.words(0, start, start + 8, 16))
+        self.block(self.rng.randbytes(size - len(forms[form])) + forms[form])
+        self.root(end - len(forms[form]))
+        assert len(forms[form]) // word == 2 + form
+        self.expected.append(Structure.CHUNK_AT_END)
+
+    def counted(self) -> None:
+        start = self.block(self.words(self.rng.randint(1, 9), self.rng.randint(1, 9)) + self.rng.randbytes(40))
+        self.root(start + 2 * self.arch.word)
+        self.expected.append(Structure.COUNTED_VALUE)
+
+    def frame(self) -> None:
+        start = HEAP + len(self.heap)
+        self.block(self.words(CODE + 16, CODE + 64, *[7] * 9, start, 3, 3))
+        self.root(start + 10 * self.arch.word)
+        self.expected.append(Structure.COROUTINE_FRAME)
+
+    def stack(self, guarded: bool, control_block: bool) -> None:
+        start = HEAP + len(self.heap)
+        context = self.words(0x037F00001F80, *[5] * (7 if guarded else 6), CODE + 8, *[1] * 4)
+        self.block(bytes(1600) + context + bytes(200) + self.words(start + 1600) + bytes(100))
+        self.root(start + 1600 + len(context) + 200 - 8 if control_block else start + 1600)
+        self.expected.append(Structure.SAVED_CONTEXT)
+
+    def fill(self) -> None:
+        """Every structure in several sizes, at random."""
+        for size in (1, 3, 8, 40):
+            for shift in range(1, 8):
+                self.hashbrown(size, 1 << shift, self.rng.choice((16, 8, 4)))
+                self.swiss(size, (1 << shift) - 1, self.rng.choice((16, 8)))
+        for form in range(3):
+            self.chunk(64 * self.rng.randint(2, 9), form)
+        self.counted()
+        self.frame()
+        if (self.arch.word, self.arch.byteorder) == (8, "little"):
+            for number in range(4):
+                self.stack(bool(number & 1), bool(number & 2))
+
+    def damage(self, count: int) -> None:
+        for memory in (self.heap, self.roots):
+            for _ in range(count):
+                memory[self.rng.randrange(len(memory))] ^= 1 << self.rng.randrange(8)
+
+    def found(self, engine: Engine, budget: int, credit: int = 1 << 20) -> tuple[list[tuple[int, ...]], bytes, bytes]:
+        """Rows, and the kinds before and after."""
+        blocks = engine.blocks(self.arch, 4)
+        blocks.append([start for start, _ in self.blocks], [size for _, size in self.blocks], [0] * len(self.blocks))
+        graph = engine.graph(blocks, Heuristic.AUTO)
+        pieces = [*graphs.cut(HEAP, bytes(self.heap), random.Random(1), self.arch.word), graphs.piece(ROOTS, bytes(self.roots))]
+        for piece in pieces[:-1]:
+            graph.scan_blocks(piece)
+        graph.scan_roots(pieces[-1])
+        while not graph.mark(7):
+            pass
+        before = bytes(graph.kinds())
+        interiors = graph.interiors()
+        places = interiors.places(1 << 20)
+        assert places is not None and len(places) % 3 == 0
+        examination = interiors.examine(pieces, [Range(CODE, CODE + 4096)], credit)
+        while not examination.step(budget):
+            pass
+        while not interiors.promote(budget):
+            pass
+        rows = examination.found()
+        return [tuple(rows[at : at + ROW]) for at in range(0, len(rows), ROW)], before, bytes(graph.kinds())
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
+def test_intact_structures_are_found(arch: Arch) -> None:
+    image = Image(arch, 5)
+    image.fill()
+    rows, before, after = image.found(graphs.kernel(arch), 3)
+    assert [Structure(row[0]) for row in rows] == image.expected
+    assert [row[1] for row in rows] == list(range(len(image.blocks)))
+    assert set(before) == {Kind.POSSIBLE} and set(after) == {Kind.REACHABLE}
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    arch=st.sampled_from(ARCHES),
+    count=st.sampled_from((0, 5, 60, 400)),
+    budget=st.sampled_from((1, 1 << 12)),
+)
+@settings(max_examples=40)
+def test_the_engines_agree(seed: int, arch: Arch, count: int, budget: int) -> None:
+    image = Image(arch, seed)
+    image.fill()
+    image.damage(count)
+    credit = random.Random(seed).choice((1 << 20, 300))
+    assert image.found(graphs.kernel(arch), budget, credit) == image.found(graphs.pure(arch), 1 << 12, credit)
+
+
+def test_too_much_to_read_ends_it() -> None:
+    """Many heads that claim one large table cannot make the examination read it again and again."""
+    image = Image(graphs.X86_64, 9)
+    buckets = 1 << 14
+    start = image.block(bytes(8 * buckets) + b"\xff" * (buckets + 16))
+    for _ in range(50):
+        image.root(start + 8 * buckets, buckets - 1, buckets // 8 * 7, 0)
+    rows, _, _ = image.found(graphs.kernel(), 1 << 12, 3 * buckets)
+    assert len(rows) == 3
