@@ -66,6 +66,7 @@ typedef struct graph {
     bool noting; /* interior references */
     inners inners;
     uint64_t *promoted; /* see interiors.c: start references from reachable blocks lead here */
+    uint64_t *reached; /* see graph_connect.c: these are reachable, too */
     unsigned phase; /* of marking */
     _Atomic uint64_t seed; /* roots of lower words of bits are queued */
     queue queue;

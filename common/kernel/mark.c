@@ -58,6 +58,7 @@ API int fl_mark(graph *g, int64_t budget) {
     free(g->queue.items);
     g->queue = (queue){NULL, 0, 0, 0};
     DROP(g->interiors);
+    DROP(g->reached);
     heuristics_free(g->heuristics);
     g->heuristics = NULL;
     return 0;

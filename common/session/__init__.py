@@ -16,6 +16,7 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import Heuristic
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.conventions import Learned
+from findleaks.graph.disguises import Disguised
 from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import library_words, register_words, root_ranges, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
@@ -259,6 +260,11 @@ class Session:
     def learned(self) -> Learned:
         """The conventions for interior pointers that `latest` learned from the program."""
         return self.graphs.learned
+
+    @property
+    def disguised(self) -> Disguised:
+        """The disguised pointers that count as references in `latest`."""
+        return self.graphs.disguised
 
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices from one that a root refers to, [] if none reaches it;

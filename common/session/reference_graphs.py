@@ -9,6 +9,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_POINTERS, Heuristic, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
+from findleaks.graph.disguises import NOT_DISGUISED, Disguised, lost_totals, search_disguises, with_effect
 from findleaks.graph.roots import register_words
 from findleaks.target.ranges import inside, intersection, subtract
 
@@ -26,6 +27,7 @@ class ReferenceGraphs:
         self._session = session
         self._graphs: dict[Heuristic, Graph] = {}  # the last key is the one of `latest`
         self._learned: dict[Heuristic, Learned] = {}
+        self._disguised: dict[Heuristic, Disguised] = {}
         self._classified: list[Graph] = []  # graphs that are also marked
 
     def graph(self, heuristics: Heuristic) -> Graph:
@@ -51,6 +53,12 @@ class ReferenceGraphs:
         """The conventions for interior pointers that `latest` learned from the program."""
         _ = self.latest
         return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
+
+    @property
+    def disguised(self) -> Disguised:
+        """The disguised pointers that count as references in `latest`."""
+        _ = self.latest
+        return self._disguised.get(next(reversed(self._graphs)), NOT_DISGUISED)
 
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
@@ -119,10 +127,32 @@ class ReferenceGraphs:
             return graph
         with session.timed("mark"):
             graph = self._mark_by_conventions(graph)
-            while not graph.classify(session.budget):
-                session.report_progress("sorting the lost", 0.0)
+            self._sort_lost(graph)
+        self._add_disguised(graph)
         self._classified.append(graph)
         return graph
+
+    def _sort_lost(self, graph: Graph) -> None:
+        while not graph.classify(self._session.budget):
+            self._session.report_progress("sorting the lost", 0.0)
+
+    def _add_disguised(self, graph: Graph) -> None:
+        """Add the references by disguised pointers, if the program uses such; mark and classify
+        again then."""
+        session = self._session
+        asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
+        if not asked & Heuristic.AUTO or not graph.has_kind(Kind.DEFINITE, 1):
+            return
+        with session.timed("disguised"):
+            found, references = search_disguises(graph, session.engine, session)
+            if references:
+                before = lost_totals(graph)
+                graph.connect(references)
+                while not graph.mark(session.budget):
+                    session.report_progress("following pointers", 0.0)
+                self._sort_lost(graph)
+                found = with_effect(found, before, graph, session.directory.blocks)
+            self._disguised[asked] = found
 
     def _mark_by_conventions(self, graph: Graph) -> Graph:
         """The marked graph; if a heuristic explains most interior pointers, a new one with that."""

@@ -12,6 +12,8 @@ from typing import Optional
 from findleaks.engine import shared
 from findleaks.engine.interiors import MAX_OFFSET
 from findleaks.engine.python.blocks import COUNT_BITS, PAGE_BITS, PureBlocks
+from findleaks.engine.disguises import Form
+from findleaks.engine.python.disguises import PureDisguises
 from findleaks.engine.python.dominators import PureDominators
 from findleaks.engine.python.heuristics import HeuristicFacts
 from findleaks.engine.python.interiors import Noted, PureInteriors
@@ -19,7 +21,7 @@ from findleaks.engine.python.lost import Lost
 from findleaks.engine.python.words import words_of
 from findleaks.engine.python.work import run
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import NO_POINTERS, Group, Heuristic, Kind, Totals
+from findleaks.engine.terms import NO_BLOCK, NO_POINTERS, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -165,6 +167,38 @@ class PureGraph:
             self._classifier = self._lost.classify()
         self._classified = run(self._classifier, budget)
         return self._classified
+
+    def leader_sizes(self) -> array[int]:
+        self._after_classifying()
+        return array("Q", compress(self.blocks.sizes, self._kinds.translate(_IS[Kind.DEFINITE])))
+
+    def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> PureDisguises:
+        self._after_classifying()
+        return PureDisguises(self.blocks, self._kinds, self._lost, ranges, forms, most)
+
+    def connect(self, references: array[int]) -> None:
+        self._after_classifying()
+        added: dict[int, list[int]] = {}
+        for reference in references:
+            added.setdefault(reference >> 32, []).append(reference & NO_BLOCK)
+        edges: array[int] = array("I")
+        for source in range(len(self.counts)):
+            edges.extend(self.edges_of(source))
+            edges.extend(target << 1 for target in added.get(source, ()))
+            self.counts[source] += len(added.get(source, ()))
+        self.edges, self.offsets = edges, array("Q", accumulate(self.counts, initial=0))
+        reached = [index for index, kind in enumerate(self._kinds) if kind == Kind.REACHABLE]
+        for target in added.get(NO_BLOCK, ()):
+            self._roots[target] = self._roots.get(target, 0) | 1
+        self._kinds[:] = bytes(len(self._kinds))
+        self._lost = Lost(self.blocks, self._kinds, self.edges_of)
+        self._interior, self._work, self._noted = set(), [], None
+        self._marker = self._classifier = None
+        self._marked = self._classified = False
+        for index in sorted(self._roots):
+            self._seed(index, self._roots[index])
+        for index in reached:
+            self._seed(index, 1)
 
     def kind(self, index: int) -> Kind:
         return Kind(self._kinds[self.index(index)])
