@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
 
+from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import holder
 from findleaks.audit.leak_groups import hint_of
 from findleaks.engine.terms import Kind, State
@@ -207,6 +208,8 @@ class Describer:
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){self._managed(address)}"
         holds = holder(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
+        disguised = next(disguised_references(self.session, index), None)
+        phrase += f"; referenced by a {disguised.name}" if disguised is not None else ""
         sites = [one.number for one in self.session.sites.all_of(block.address)]
         return Answer(address, "block", phrase, block=block, region=region, sites=sites)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from findleaks.audit.disguises import disguises_json
 from findleaks.engine.terms import Heuristic
 from findleaks.formatting import blocks, number, size, some
 from findleaks.graph.conventions import BY_CONTENT, Convention, Learned
@@ -71,4 +72,5 @@ def conventions_json(session: Session, asked: str) -> dict[str, object]:
             {**one._asdict(), "sizes": list(one.sizes) or None, "heuristic": one.heuristic or None} for one in learned.conventions
         ],
         "held": learned.held._asdict(),
+        "disguised": disguises_json(session),
     }

@@ -13,6 +13,7 @@ from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Share, Store
 from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import managed_heaps, trusted
+from findleaks.audit.disguises import sentences as disguise_sentences
 from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
 from findleaks.audit.owner import Sort
 from findleaks.engine.terms import Kind, State
@@ -173,10 +174,11 @@ def _possible(session: Session) -> Iterator[Finding]:
 def _by_convention(session: Session) -> str:
     """What the program's conventions hold, as a sentence; "" for less than WORTH."""
     learned = session.learned
+    disguised = "".join(f"{line[0].upper()}{line[1:]}. " for line in disguise_sentences(session))
     if learned.held.bytes < WORTH:
-        return ""
+        return disguised.rstrip()
     said = "; ".join(sentences(learned, session.target.arch.word))
-    return f"Held by interior pointers, which count here: {said}."
+    return f"{disguised}Held by interior pointers, which count here: {said}."
 
 
 # -- kept by allocators

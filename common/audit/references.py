@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from findleaks.audit.disguises import disguised_references
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.graph.roots import root_regions
@@ -25,10 +26,12 @@ class Reference:
     register: str = ""
     tid: int = 0
     why: str = ""  # why it is not live, for words that a thread will not read again
+    disguise: str = ""  # what it is, if it is no plain pointer (audit/disguises.py)
 
 
 def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Registers, then aligned words of writable memory, with a value in [low, high), ascending."""
+    """Registers, then aligned words of writable memory, with a value in [low, high), ascending;
+    then disguised pointers that count as references."""
     yield from register_references(session, low, high)
     target = session.target
     ranges = [Range(r.start, r.end) for r in root_regions(target.regions())]
@@ -41,6 +44,10 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
             value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
             live = is_live(session, address)
             yield Reference(address, value, live, why="" if live else session.unread.what(address))
+    index = session.directory.blocks.find(low)
+    for one in disguised_references(session, index) if index >= 0 else ():
+        if low <= one.value < high:
+            yield Reference(one.address, one.value, True, disguise=one.name)
 
 
 def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:

@@ -59,6 +59,8 @@ def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, ob
     }
     if reference.why:
         made["why"] = reference.why
+    if reference.disguise:
+        made["disguise"] = reference.disguise
     if origin is None:
         return {"register": reference.register, "thread": reference.tid, **made}
     return {"address": hex(reference.address), **made, "from": origin.json()}
@@ -73,6 +75,7 @@ def _text(
     for reference, origin in origins:
         if origin is not None:
             where, what = hex(reference.address), reference.why or origin.phrase
+            what = f"{reference.disguise}; {what}" if reference.disguise else what
         else:
             where, what = f"{'dead ' if reference.why else ''}register {reference.register}", f"thread {reference.tid}"
         rows.append((where, hex(reference.value), what if reference.live else f"(keeps nothing alive) {what}"))

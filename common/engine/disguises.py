@@ -31,6 +31,7 @@ class Disguise(IntEnum):
     INVERTED = 4  # ~p
     NEGATED = 5  # -p
     COMPRESSED = 6  # (p - base) >> shift, as an aligned number of 32 bits
+    LINKED = 7  # p ^ q in a list's node between p and q; not for engines, see graph/xor_lists.py
 
 
 class Form(NamedTuple):

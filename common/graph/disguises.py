@@ -3,7 +3,7 @@
 A scan for aligned words that equal addresses misses pointers with tags in their upper bits, in
 packed structures, shifted, or compressed to 32 bits. The blocks that only such pointers refer to
 look leaked. Before they are reported, memory is searched for their addresses in each of these forms.
-If nine in ten of the leaked blocks of one size have a pointer of one form, the program uses it.
+If nine in ten of the leaked blocks of one size have a pointer of one form, the program uses that.
 
 Chance must not hide leaks. A word of 64 bits in a form equals the start of one of a million blocks
 with a probability of 2^-27 or less. Numbers of 32 bits do so often, but then they lead into blocks
@@ -42,6 +42,9 @@ RIGHT = (1, 2, 3, 4)
 COMPRESSIONS = (0, 2, 3, 4)
 BASES = 6  # addresses tried as the base of 32-bit numbers
 PAGE = 4096
+
+
+NONE = Totals(0, 0)
 
 
 class Memory(Protocol):
@@ -83,7 +86,7 @@ class Disguised:
 
     conventions: Sequence[DisguiseConvention] = ()
     partly: Sequence[Partly] = ()
-    held: Totals = Totals(0, 0)  # blocks that no longer count as leaked
+    held: Totals = NONE  # blocks that no longer count as leaked
     left_out: int = 0  # bytes of memory that were not searched, for lack of time
     places: array[int] = field(default_factory=lambda: array("Q"))
     edges: array[int] = field(default_factory=lambda: array("Q"))
@@ -111,7 +114,7 @@ def search_disguises(graph: Graph, engine: Engine, memory: Memory) -> tuple[Disg
     sizes, counts = engine.sum_by_value(graph.leader_sizes(), array("Q"))
     leaks = sum(counts)
     total = sum(end - start for start, end in [*memory.roots, *memory.heap_ranges()])
-    if not leaks or (leaks < LEAST and total > WHOLE):
+    if not leaks or (total > WHOLE and leaks < LEAST):
         return NOT_DISGUISED, array("Q")
     search = _Search(graph, engine, memory, sizes, counts)
     forms = search.all_forms()
@@ -119,7 +122,7 @@ def search_disguises(graph: Graph, engine: Engine, memory: Memory) -> tuple[Disg
     if total > WHOLE:
         step = -(-total // SAMPLE)
         likely = sorted({one.form for one in search.shown(forms, step) if _is_likely(one, step)})
-        small = [count for count in counts if LEAST <= count and not _is_conclusive(count, step)]
+        small = [count for count in counts if count >= LEAST and not _is_conclusive(count, step)]
         if likely:
             forms = [forms[number] for number in likely]
         elif not small and _is_conclusive(leaks, step):
@@ -203,9 +206,9 @@ class _Search:
             chosen = [one for one in ranked[: 1 if narrow else OFFSETS] if offsets[one] >= COMMON * words]
             least = PRECISE_NUMBERS if narrow else PRECISE
             blocks = sum(self._counts) if size < 0 else self._counts[size]
-            # Without room for another number between two starts, every small number leads to one.
-            told_apart = size < 0 or not narrow or self._sizes[size] >= 2 << form.shift
-            precise = sum(offsets[one] for one in chosen) >= least * words and told_apart
+            # If starts are one number apart, every small number leads to one.
+            apart = size < 0 or not narrow or self._sizes[size] >= 2 << form.shift
+            precise = sum(offsets[one] for one in chosen) >= least * words and apart
             wanted = range(len(self._sizes)) if size < 0 else (size,)
             reached, reached_live = (
                 sum(counts.get(number << 48 | which << 16 | offset, 0) for which in wanted for offset in chosen) for counts in (heads, live)
@@ -224,7 +227,10 @@ class _Search:
         partly = [
             Partly(one.size, forms[one.form], one.live, one.blocks)
             for one in best.values()
-            if one.size and one.live and one not in shown and forms[one.form].kind != Disguise.COMPRESSED
+            if one.size
+            and one.live
+            and forms[one.form].kind != Disguise.COMPRESSED
+            and not any((one.form, at) in pairs for at in one.offsets)
         ]
         if not shown:
             return Disguised(partly=partly, left_out=left_out), array("Q")
@@ -237,7 +243,7 @@ class _Search:
             members = sorted((one for one in shown if one.form == form), key=lambda one: (-one.heads, one.size))
             sizes = tuple(one.size for one in members if one.size)
             conventions.append(DisguiseConvention(forms[form], members[0].offsets[0], sizes, 0, 0))
-        return Disguised(conventions, partly, Totals(0, 0), left_out, places, edges, [number[form] for form in of_forms]), edges
+        return Disguised(conventions, partly, NONE, left_out, places, edges, [number[form] for form in of_forms]), edges
 
 
 def lost_totals(graph: Graph) -> Totals:
@@ -246,7 +252,7 @@ def lost_totals(graph: Graph) -> Totals:
 
 
 def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) -> Disguised:
-    """`found`, with what the conventions changed: `before` were lost, `graph` is classified anew."""
+    """`found`, with what the conventions changed: `before` were lost; `graph` is classified anew."""
     after = lost_totals(graph)
     kinds = graph.kinds()
     reached: list[set[int]] = [set() for _ in found.conventions]
@@ -258,7 +264,8 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
         one._replace(blocks=len(of), bytes=sum(blocks.size(index) for index in of)) for one, of in zip(found.conventions, reached)
     ]
     held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
-    return replace(found, conventions=[one for one in conventions if one.blocks], held=held, numbers=found.numbers)
+    left = frozenset(graph.leader_sizes())
+    return replace(found, conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
 
 
 def _rank(one: Shown) -> tuple[int, int, int]:

@@ -37,7 +37,7 @@ typedef struct {
     uint32_t form_count, segment_count, interval_count, narrow_count;
     form forms[MOST_FORMS];
     range segments[MOST_SEGMENTS];                   /* address ranges with lost blocks */
-    uint16_t high_low[MOST_SEGMENTS], high_span[MOST_SEGMENTS]; /* upper 16 bits of addresses there */
+    uint16_t high_low[MOST_SEGMENTS], high_span[MOST_SEGMENTS]; /* upper bits of addresses there */
     interval intervals[MOST_FORMS * MOST_SEGMENTS]; /* of aligned words */
     interval narrow[MOST_FORMS * MOST_SEGMENTS];    /* of aligned numbers of 32 bits */
     uint64_t mask;                                   /* bits of an address */

@@ -52,7 +52,8 @@ static uint32_t leader_held(const lost *l, uint32_t place) {
 API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_count, words *hits, words *heads, words *live) {
     const graph *g = d->g;
     const lost *l = g->lost;
-    uint32_t *seen = calloc((size_t)l->count + 1, sizeof *seen); /* of leaders: 2 * (form + 1), and 1 if seen as live */
+    /* of leaders: 2 * (form + 1), and 1 if seen as live */
+    uint32_t *seen = calloc((size_t)l->count + 1, sizeof *seen);
     int failed = seen ? sort(d) : NO_MEMORY;
     for (uint64_t at = 0; at < d->found[0].count && !failed; at++) {
         const disguised *one = &d->found[0].items[at];

@@ -57,8 +57,8 @@ static int forget_kinds(graph *g) {
     return DONE;
 }
 
-/* Add references (source << 32 | target, by source; source NONE: from a root) to a classified graph.
- * Blocks that were reachable stay so; the others are marked and classified anew. */
+/* Add references (source << 32 | target, by source; source NONE: from a root) to a classified
+ * graph. Blocks that were reachable stay so; the others are marked and classified anew. */
 API int fl_graph_connect(graph *g, const uint64_t *references, uint64_t count) {
     if (g->edge_count + count > MAX_EDGES)
         return TOO_MANY_EDGES;

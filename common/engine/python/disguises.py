@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.engine.disguises import ANY_OFFSET, BEYOND, STRIP, Disguise, Form, Keys
@@ -31,9 +31,7 @@ class Found(NamedTuple):
 class PureDisguises:
     """See disguises.Disguises."""
 
-    def __init__(
-        self, blocks: PureBlocks, kinds: bytearray, lost: Lost, ranges: Sequence[Range], forms: Sequence[Form], most: int
-    ) -> None:
+    def __init__(self, blocks: PureBlocks, kinds: bytearray, lost: Lost, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> None:
         self._blocks, self._kinds, self._lost, self._forms, self._most = blocks, kinds, lost, forms, most
         self._word, self._order, self._all = blocks.arch.word, blocks.arch.byteorder, blocks.arch.mask
         self._segments = list(self._made_segments(ranges))
@@ -146,3 +144,17 @@ class PureDisguises:
         chosen = [one for one in self._found if (one.form, one.offset) in wanted]
         chosen.sort(key=lambda one: (one.source, one.place, one.form))
         return array("Q", [word for one in chosen for word in (one.place, one.source << 32 | one.target, one.form)])
+
+
+def connected(edges_of: Callable[[int], array[int]], counts: array[int], references: array[int]) -> tuple[array[int], list[int]]:
+    """All edges in the order of their sources, those of `references` last (see Graph.connect), and
+    the targets of references from roots. Updates `counts`, the number of each block's edges."""
+    added: dict[int, list[int]] = {}
+    for reference in references:
+        added.setdefault(reference >> 32, []).append(reference & NO_BLOCK)
+    edges: array[int] = array("I")
+    for source in range(len(counts)):
+        edges.extend(edges_of(source))
+        edges.extend(target << 1 for target in added.get(source, ()))
+        counts[source] += len(added.get(source, ()))
+    return edges, added.get(NO_BLOCK, [])

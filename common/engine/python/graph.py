@@ -10,10 +10,10 @@ from operator import and_
 from typing import Optional
 
 from findleaks.engine import shared
+from findleaks.engine.disguises import Form
 from findleaks.engine.interiors import MAX_OFFSET
 from findleaks.engine.python.blocks import COUNT_BITS, PAGE_BITS, PureBlocks
-from findleaks.engine.disguises import Form
-from findleaks.engine.python.disguises import PureDisguises
+from findleaks.engine.python.disguises import PureDisguises, connected
 from findleaks.engine.python.dominators import PureDominators
 from findleaks.engine.python.heuristics import HeuristicFacts
 from findleaks.engine.python.interiors import Noted, PureInteriors
@@ -21,7 +21,7 @@ from findleaks.engine.python.lost import Lost
 from findleaks.engine.python.words import words_of
 from findleaks.engine.python.work import run
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import NO_BLOCK, NO_POINTERS, Group, Heuristic, Kind, Totals
+from findleaks.engine.terms import NO_POINTERS, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -178,17 +178,10 @@ class PureGraph:
 
     def connect(self, references: array[int]) -> None:
         self._after_classifying()
-        added: dict[int, list[int]] = {}
-        for reference in references:
-            added.setdefault(reference >> 32, []).append(reference & NO_BLOCK)
-        edges: array[int] = array("I")
-        for source in range(len(self.counts)):
-            edges.extend(self.edges_of(source))
-            edges.extend(target << 1 for target in added.get(source, ()))
-            self.counts[source] += len(added.get(source, ()))
-        self.edges, self.offsets = edges, array("Q", accumulate(self.counts, initial=0))
+        self.edges, rooted = connected(self.edges_of, self.counts, references)
+        self.offsets = array("Q", accumulate(self.counts, initial=0))
         reached = [index for index, kind in enumerate(self._kinds) if kind == Kind.REACHABLE]
-        for target in added.get(NO_BLOCK, ()):
+        for target in rooted:
             self._roots[target] = self._roots.get(target, 0) | 1
         self._kinds[:] = bytes(len(self._kinds))
         self._lost = Lost(self.blocks, self._kinds, self.edges_of)
