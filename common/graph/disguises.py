@@ -26,6 +26,7 @@ LEAST = 8  # such blocks, at least
 PRECISE = 0.75  # of the words of a form that lead into these blocks, lead to the offsets that count
 PRECISE_NUMBERS = 0.95  # of 32-bit numbers, to one offset
 OFFSETS = 4  # offsets that count, at most: links inside of blocks, tags of four bits
+LOW_TAGS = 8  # 32-bit numbers lead to less than this offset: V8 sets their lowest bit
 COMMON = 0.1  # of the words of a form, must lead to an offset that counts
 PER_BLOCK = 16  # words of a form for each leaked block, at most; a form with more is dropped
 SPARE = 1 << 16
@@ -203,11 +204,12 @@ class _Search:
             form, words = forms[number], sum(offsets.values())
             ranked = sorted((offset for offset in offsets if offset < ANY_OFFSET), key=lambda offset: (-offsets[offset], offset))
             narrow = form.kind == Disguise.COMPRESSED
-            chosen = [one for one in ranked[: 1 if narrow else OFFSETS] if offsets[one] >= COMMON * words]
+            ranked = [one for one in ranked if one < LOW_TAGS][:1] if narrow else ranked[:OFFSETS]
+            chosen = [one for one in ranked if offsets[one] >= COMMON * words]
             least = PRECISE_NUMBERS if narrow else PRECISE
             blocks = sum(self._counts) if size < 0 else self._counts[size]
             # If starts are one number apart, every small number leads to one.
-            apart = size < 0 or not narrow or self._sizes[size] >= 2 << form.shift
+            apart = not narrow or self._sizes[max(size, 0)] >= 2 << form.shift
             precise = sum(offsets[one] for one in chosen) >= least * words and apart
             wanted = range(len(self._sizes)) if size < 0 else (size,)
             reached, reached_live = (
@@ -224,13 +226,11 @@ class _Search:
                 best[one.size] = one
         shown = [one for one in best.values() if one.heads >= LEAST and one.heads >= SHARE * one.blocks]
         pairs = {(one.form, offset): None for one in shown for offset in one.offsets}
+        others = [one for one in best.values() if not any((one.form, offset) in pairs for offset in one.offsets)]
         partly = [
             Partly(one.size, forms[one.form], one.live, one.blocks)
-            for one in best.values()
-            if one.size
-            and one.live
-            and forms[one.form].kind != Disguise.COMPRESSED
-            and not any((one.form, at) in pairs for at in one.offsets)
+            for one in others
+            if one.size and one.live and forms[one.form].kind != Disguise.COMPRESSED
         ]
         if not shown:
             return Disguised(partly=partly, left_out=left_out), array("Q")
