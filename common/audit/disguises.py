@@ -94,7 +94,7 @@ def sentences(session: Session) -> Iterator[str]:
         count = f"{number(part.blocks)} of {number(part.of)} leaked blocks of {number(part.size)} B"
         yield f"{count} have a disguised pointer from live memory: {_users(part.form)}"
     if found.left_out:
-        yield f"{size(found.left_out)} of memory were not searched for disguised pointers"
+        yield f"disguised pointers to these blocks were searched for in a sample of the memory ({size(found.left_out)})"
 
 
 def _sizes(sizes: Sequence[int]) -> str:

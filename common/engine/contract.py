@@ -189,7 +189,7 @@ class Graph(Protocol):
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> Disguises:
         """A search for disguised pointers to DEFINITE and INDIRECT blocks (disguises.py), all of
         which are in `ranges` (sorted, disjoint, at most 8). Forms with more than `most` such words
-        are dropped."""
+        are dropped; 0: none is recorded."""
         ...
 
     def connect(self, references: array[int]) -> None:

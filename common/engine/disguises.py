@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from findleaks.target.base import Piece
 
-STRIP = 512
+STRIP = 128
 """Bytes that are searched, or left out, together."""
 BEYOND = 16
 """Bytes behind a strip that belong to words that begin in it."""
@@ -54,11 +54,16 @@ class Keys(NamedTuple):
 
 
 class Disguises(Protocol):
-    """A search. Order: `scan`, then `keys` and `references`, before Graph.connect."""
+    """A search. Order: `scan`; then `tries`, or `keys` and `references`, before Graph.connect."""
 
     def scan(self, piece: Piece, step: int, roots: bool) -> None:
         """Search a piece (of which one strip in `step` is looked at) of root memory or of heaps,
         where only words in blocks in use count, and none that leads to its own block."""
+        ...
+
+    def tries(self) -> list[tuple[int, int]]:
+        """If the search was made to record no words: of each form, how many words lead into blocks,
+        and how many to the first word of a block in use."""
         ...
 
     def keys(self, sizes: Sequence[int]) -> Keys:

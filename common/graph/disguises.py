@@ -32,10 +32,13 @@ PER_BLOCK = 16  # words of a form for each leaked block, at most; a form with mo
 SPARE = 1 << 16
 MOST_WORDS = 1 << 24
 
-WHOLE = 64 << 20  # bytes of memory up to which all of it is searched at once
-SAMPLE = 16 << 20  # bytes of more memory that are looked at first
-MOST_BYTES = 256 << 20  # bytes of memory up to which it is all searched for pointers to few blocks
-CLUSTERS = 3  # strips of a table that a sample has, at least, where it is conclusive
+TRIAL = 256  # strips of memory in which forms are tried first
+TRIED = 64  # words that lead into blocks there, at least: of a form that is dropped if half miss a start
+LITTLE = 4 << 20  # bytes of memory that are searched at once
+STEP = 48  # of more memory, one strip in so many is looked at first: 128 bytes of each 6 KiB
+SAMPLE = 8 << 20  # bytes, at most
+WHOLE = 64 << 20  # bytes of memory up to which all of it is searched for pointers to small groups
+CLUSTERS = 3  # strips that a sample has of a table of pointers, at least, where it is conclusive
 EVIDENCE = 0.25  # of the words expected in a sample, justify a search of all memory
 
 LEFT = (1, 2, 3, 4, 8, 12, 16)
@@ -43,9 +46,11 @@ RIGHT = (1, 2, 3, 4)
 COMPRESSIONS = (0, 2, 3, 4)
 BASES = 6  # addresses tried as the base of 32-bit numbers
 PAGE = 4096
+NEAR = 1 << 32  # bytes between heaps whose addresses have the same upper bits, or nearly
 
 
 NONE = Totals(0, 0)
+PHASE = "searching for disguised pointers"
 
 
 class Memory(Protocol):
@@ -88,7 +93,7 @@ class Disguised:
     conventions: Sequence[DisguiseConvention] = ()
     partly: Sequence[Partly] = ()
     held: Totals = NONE  # blocks that no longer count as leaked
-    left_out: int = 0  # bytes of memory that were not searched, for lack of time
+    left_out: int = 0  # bytes of memory of which only a sample was searched, for lack of time
     places: array[int] = field(default_factory=lambda: array("Q"))
     edges: array[int] = field(default_factory=lambda: array("Q"))
     numbers: Sequence[int] = ()
@@ -118,20 +123,17 @@ def search_disguises(graph: Graph, engine: Engine, memory: Memory) -> tuple[Disg
     if not leaks or (total > WHOLE and leaks < LEAST):
         return NOT_DISGUISED, array("Q")
     search = _Search(graph, engine, memory, sizes, counts)
-    forms = search.all_forms()
-    left_out = 0
-    if total > WHOLE:
-        step = -(-total // SAMPLE)
+    forms = search.promising(search.all_forms(), -(-total // (TRIAL * STRIP)))
+    if total > LITTLE:
+        step = max(STEP, -(-total // SAMPLE))
         likely = sorted({one.form for one in search.shown(forms, step) if _is_likely(one, step)})
-        small = [count for count in counts if count >= LEAST and not _is_conclusive(count, step)]
         if likely:
             forms = [forms[number] for number in likely]
-        elif not small and _is_conclusive(leaks, step):
+        elif all(_is_conclusive(count, step) for count in (*counts, leaks) if count >= LEAST):
             return NOT_DISGUISED, array("Q")
-        elif total > MOST_BYTES:
-            left_out = total - sum(end - start for start, end in memory.roots)
-    found = search.shown(forms, 1, heaps=not left_out)
-    return search.accepted(forms, found, left_out)
+        elif total > WHOLE:
+            return Disguised(left_out=total), array("Q")
+    return search.accepted(forms, search.shown(forms, 1))
 
 
 def _is_conclusive(count: int, step: int) -> bool:
@@ -142,14 +144,14 @@ def _is_conclusive(count: int, step: int) -> bool:
 
 def _is_likely(one: Shown, step: int) -> bool:
     expected = SHARE * one.blocks / step
-    return one.heads >= 4 and one.heads >= EVIDENCE * expected
+    return one.precise and one.heads >= 3 and one.heads >= EVIDENCE * expected
 
 
 class _Search:
     def __init__(self, graph: Graph, engine: Engine, memory: Memory, sizes: array[int], counts: array[int]) -> None:
         self._graph, self._engine, self._memory = graph, engine, memory
         self._sizes, self._counts = sizes, counts
-        self._ranges = merged_to(memory.heap_ranges(), MOST_SEGMENTS)
+        self._ranges = merged_to(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
 
     def all_forms(self) -> list[Form]:
@@ -173,7 +175,7 @@ class _Search:
         found = dict.fromkeys([*(start >> 32 << 32 for start in starts), *(start & -PAGE for start in starts)])
         low, high = min(found), self._ranges[-1].end
         word, order = self._engine.arch.word, self._engine.arch.byteorder
-        for piece in self._memory.pieces(self._memory.roots, "searching for disguised pointers"):
+        for piece in self._memory.pieces(self._memory.roots, PHASE):
             if len(found) >= BASES:
                 break
             for address in self._engine.search(piece, low, high)[:PAGE]:
@@ -182,15 +184,22 @@ class _Search:
                     found[value] = None
         return list(found)[:BASES]
 
-    def shown(self, forms: Sequence[Form], step: int, heaps: bool = True) -> list[Shown]:
+    def promising(self, forms: Sequence[Form], step: int) -> list[Form]:
+        """The forms in which words that lead into blocks lead to their starts, more often than not:
+        small numbers that happen to lead into a heap would cost much time. One strip in `step` is
+        looked at."""
+        trial = self._graph.disguises(self._ranges, forms, 0)
+        for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=True):
+            trial.scan(piece, step, False)
+        return [form for form, (tries, starts) in zip(forms, trial.tries()) if tries < TRIED or 2 * starts >= tries]
+
+    def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
         """Search one strip in `step` of the memory, and judge what was found."""
         self._found = self._graph.disguises(self._ranges, forms, self._most)
-        phase = "searching for disguised pointers"
-        for piece in self._memory.pieces(self._memory.roots, phase):
+        for piece in self._memory.pieces(self._memory.roots, PHASE):
             self._found.scan(piece, step, True)
-        if heaps:
-            for piece in self._memory.pieces(self._memory.heap_ranges(), phase, whole=step > 1):
-                self._found.scan(piece, step, False)
+        for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=step > 1):
+            self._found.scan(piece, step, False)
         return list(self._judged(forms, self._found.keys(self._sizes)))
 
     def _judged(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
@@ -217,7 +226,7 @@ class _Search:
             )
             yield Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
 
-    def accepted(self, forms: Sequence[Form], found: Sequence[Shown], left_out: int) -> tuple[Disguised, array[int]]:
+    def accepted(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
         """The conventions that these show, and the references that count by them."""
         best: dict[int, Shown] = {}  # by size: of forms that explain the same words, the first
         for one in found:
@@ -233,7 +242,7 @@ class _Search:
             if one.size and one.live and forms[one.form].kind != Disguise.COMPRESSED
         ]
         if not shown:
-            return Disguised(partly=partly, left_out=left_out), array("Q")
+            return Disguised(partly=partly), array("Q")
         words = self._found.references(list(pairs))
         places, edges, of_forms = words[0::3], words[1::3], words[2::3]
         ordered = sorted({form for form, _ in pairs})
@@ -243,7 +252,7 @@ class _Search:
             members = sorted((one for one in shown if one.form == form), key=lambda one: (-one.heads, one.size))
             sizes = tuple(one.size for one in members if one.size)
             conventions.append(DisguiseConvention(forms[form], members[0].offsets[0], sizes, 0, 0))
-        return Disguised(conventions, partly, NONE, left_out, places, edges, [number[form] for form in of_forms]), edges
+        return Disguised(conventions, partly, NONE, 0, places, edges, [number[form] for form in of_forms]), edges
 
 
 def lost_totals(graph: Graph) -> Totals:
@@ -272,11 +281,12 @@ def _rank(one: Shown) -> tuple[int, int, int]:
     return one.heads, -min(one.offsets, default=0), -one.form
 
 
-def merged_to(ranges: Iterable[Range], most: int) -> list[Range]:
-    """Sorted ranges, those with the smallest gaps between them merged until there are `most`."""
+def merged_to(ranges: Iterable[Range], most: int, near: int = 0) -> list[Range]:
+    """Sorted ranges, merged across gaps of less than `near` bytes, and across the smallest others
+    until there are `most`."""
     made = sorted(ranges)
     gaps = sorted(range(1, len(made)), key=lambda at: made[at].start - made[at - 1].end)
-    joined = set(gaps[: max(0, len(made) - most)])
+    joined = {at for at in gaps if made[at].start - made[at - 1].end < near} | set(gaps[: max(0, len(made) - most)])
     found: list[Range] = []
     for at, one in enumerate(made):
         if at in joined:

@@ -8,9 +8,9 @@
 
 #include <stdlib.h>
 
-#define STRIP 512u  /* bytes */
+#define STRIP 128u  /* bytes */
 #define BEYOND 16u  /* readable bytes behind a strip */
-#define SOME_STRIPS 256u /* that a thread takes at a time */
+#define SOME_STRIPS 1024u /* that a thread takes at a time */
 
 /* Where the upper 16 bits of an address lie, from its first byte on: bits 32 to 47, or 16 to 31. */
 #define HIGH_SHIFT (WORD == 8 ? 32u : 16u)
@@ -125,7 +125,13 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
     const blocks *b = d->g->b;
     uint64_t start = 0, from = 0, address = s->address + place;
     uint32_t target = block_before(b, slot_of(b, value), value, &start), source = NONE;
-    if (target == NONE || (value != start && value - start >= size_of(b, target)) || place_of(d->g->lost, target) == NONE)
+    if (target == NONE || (value != start && value - start >= size_of(b, target)))
+        return;
+    if (!d->most) {
+        d->tries[number]++;
+        d->starts[number] += value - start < WORD && b->states[target] == IN_USE;
+    }
+    if (!d->most || place_of(d->g->lost, target) == NONE)
         return;
     if (WORD == 8 && width == 8 && is_text(s->data + place, width))
         return;
@@ -291,6 +297,14 @@ static void look_at_some(void *context, unsigned thread, uint64_t first, uint64_
         else
             look_plain(&s);
     }
+}
+
+/* Of each form, how many words lead into blocks, and how many to the first word of one in use. */
+API int fl_disguises_tries(const disguises *d, words *found) {
+    for (uint32_t number = 0; number < d->form_count; number++)
+        if (PUSH_ALL(found, d->tries[number], d->starts[number]))
+            return NO_MEMORY;
+    return DONE;
 }
 
 /* Search a piece, or one strip of each `step`. */

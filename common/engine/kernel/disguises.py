@@ -26,6 +26,10 @@ class KernelDisguises:
     def scan(self, piece: Piece, step: int, roots: bool) -> None:
         self._library.fl_disguises_scan(self._handle, c_piece(piece), max(step, 1), roots)
 
+    def tries(self) -> list[tuple[int, int]]:
+        found = self._library.words(self._library.fl_disguises_tries, self._handle)
+        return list(zip(found[0::2], found[1::2]))
+
     def keys(self, sizes: Sequence[int]) -> Keys:
         packed, (hits, heads, live) = array("Q", sizes), (CWords(), CWords(), CWords())
         self._library.fl_disguises_keys(self._handle, c_array(packed), len(packed), byref(hits), byref(heads), byref(live))

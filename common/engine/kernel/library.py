@@ -111,6 +111,7 @@ SIGNATURES = {
     "fl_disguises_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, _U64S, c_uint32, c_uint64]),
     "fl_disguises_free": (None, [_HANDLE]),
     "fl_disguises_scan": (c_int, [_HANDLE, _PIECES, c_uint64, c_bool]),
+    "fl_disguises_tries": (c_int, [_HANDLE, _WORDS]),
     "fl_disguises_keys": (c_int, [_HANDLE, _U64S, c_uint64, _WORDS, _WORDS, _WORDS]),
     "fl_disguises_references": (c_int, [_HANDLE, _U64S, c_uint64, _WORDS]),
     "fl_graph_connect": (c_int, [_HANDLE, _U64S, c_uint64]),

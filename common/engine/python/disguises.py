@@ -39,6 +39,7 @@ class PureDisguises:
         bits = next((bits for bits in (47, 48) if not highest >> bits), 64) if self._word == 8 else 32
         self._mask = (1 << bits) - 1
         self._counts: Counter[int] = Counter()
+        self._tries = [[0, 0] for _ in forms]
         self._found: list[Found] = []
 
     def _made_segments(self, ranges: Sequence[Range]) -> Iterator[Range]:
@@ -98,7 +99,13 @@ class PureDisguises:
         if not any(start <= value < end for start, end in self._segments):
             return
         target = blocks.find(value)
-        if target < 0 or self._kinds[target] not in LOST or (width == 8 and _TEXT.issuperset(data[at : at + 8])):
+        if target < 0:
+            return
+        if not self._most:
+            self._tries[number][0] += 1
+            self._tries[number][1] += value - blocks.starts[target] < self._word and blocks.states[target] == State.IN_USE
+            return
+        if self._kinds[target] not in LOST or (width == 8 and _TEXT.issuperset(data[at : at + 8])):
             return
         source, place = NO_BLOCK, address + at
         if not roots:
@@ -113,6 +120,9 @@ class PureDisguises:
         self._counts[number] += 1
         if self._counts[number] <= self._most:
             self._found.append(Found(number, target, min(offset, ANY_OFFSET), place, source))
+
+    def tries(self) -> list[tuple[int, int]]:
+        return [(tries, starts) for tries, starts in self._tries]
 
     def keys(self, sizes: Sequence[int]) -> Keys:
         numbers = {size: number for number, size in enumerate(sizes)}
