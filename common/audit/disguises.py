@@ -19,8 +19,6 @@ _NAMES = {
     Disguise.UNALIGNED: "unaligned pointer",
     Disguise.SHIFTED_LEFT: "shifted pointer",
     Disguise.SHIFTED_RIGHT: "shifted pointer",
-    Disguise.INVERTED: "inverted pointer",
-    Disguise.NEGATED: "negated pointer",
     Disguise.COMPRESSED: "compressed pointer",
     Disguise.LINKED: "XOR link",
 }
@@ -55,8 +53,6 @@ def _detail(form: Form) -> str:
     return {
         Disguise.TAGGED: "tags in the top 16 bits",
         Disguise.UNALIGNED: "in a packed structure",
-        Disguise.INVERTED: "~address",
-        Disguise.NEGATED: "-address",
         Disguise.LINKED: "addresses of both neighbours combined",
     }[form.kind]
 
@@ -72,8 +68,6 @@ def _users(form: Form) -> str:
     return {
         Disguise.TAGGED: "pointers with tags in their top 16 bits (as in boost::lockfree or NaN boxing)",
         Disguise.UNALIGNED: "unaligned pointers (as in packed structures or epoll_event[])",
-        Disguise.INVERTED: "inverted pointers (~address)",
-        Disguise.NEGATED: "negated pointers (-address)",
         Disguise.LINKED: "links of XOR lists (the addresses of both neighbours, combined by XOR)",
     }[form.kind]
 

@@ -28,10 +28,8 @@ class Disguise(IntEnum):
     UNALIGNED = 1  # p, at an address that is no multiple of a word
     SHIFTED_LEFT = 2  # p << shift, with any bits below
     SHIFTED_RIGHT = 3  # p >> shift
-    INVERTED = 4  # ~p
-    NEGATED = 5  # -p
-    COMPRESSED = 6  # (p - base) >> shift, as an aligned number of 32 bits
-    LINKED = 7  # p ^ q in a list's node between p and q; not for engines, see graph/xor_lists.py
+    COMPRESSED = 4  # (p - base) >> shift, as an aligned number of 32 bits
+    LINKED = 5  # p ^ q in a list's node between p and q; not for engines, see graph/xor_lists.py
 
 
 class Form(NamedTuple):

@@ -1,5 +1,5 @@
 /* Searches memory for lost blocks' addresses in disguise: with tags in the upper bits, at addresses
- * that are no multiple of a word, shifted, inverted, or as 32-bit distances from a base.
+ * that are no multiple of a word, shifted, or as 32-bit distances from a base.
  *
  * Memory is looked at in strips. Loops that compilers vectorise compare the upper bits of what may
  * be an address with those of the lost blocks' address ranges; few strips pass and are looked at
@@ -33,8 +33,6 @@ API void fl_disguises_free(disguises *d) {
 INLINE uint64_t decode(const form *f, uint64_t word) {
     uint64_t value = f->kind == SHIFTED_LEFT    ? word >> f->shift
                      : f->kind == SHIFTED_RIGHT ? word << f->shift
-                     : f->kind == INVERTED      ? ~word
-                     : f->kind == NEGATED       ? -word
                                                 : f->base + (word << f->shift);
     return value & HIGHEST;
 }
@@ -55,10 +53,6 @@ static void add_form(disguises *d, uint32_t number, const range *s) {
         add_interval(d->intervals, &d->interval_count, low << shift, high << shift | ((UINT64_C(1) << shift) - 1), number);
     else if (f->kind == SHIFTED_RIGHT)
         add_interval(d->intervals, &d->interval_count, low >> shift, high >> shift, number);
-    else if (f->kind == INVERTED)
-        add_interval(d->intervals, &d->interval_count, ~high & HIGHEST, ~low & HIGHEST, number);
-    else if (f->kind == NEGATED)
-        add_interval(d->intervals, &d->interval_count, -high & HIGHEST, -low & HIGHEST, number);
     else if (f->kind == COMPRESSED && high > f->base) {
         uint64_t first = low > f->base ? (low - f->base) >> shift : 0, last = (high - f->base) >> shift;
         add_interval(d->narrow, &d->narrow_count, first ? first : 1, last < UINT32_MAX ? last : UINT32_MAX, number);

@@ -7,7 +7,7 @@
 #include "threads.h"
 
 /* Also in ../engine/disguises.py, which describes them. */
-enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, INVERTED, NEGATED, COMPRESSED };
+enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED };
 
 #define MOST_FORMS 64u
 #define MOST_SEGMENTS 8u

@@ -32,8 +32,6 @@ def encoded(form: Form, address: int, extra: int, arch: Arch) -> bytes:
         Disguise.UNALIGNED: address,
         Disguise.SHIFTED_LEFT: address << form.shift | extra % (1 << form.shift),
         Disguise.SHIFTED_RIGHT: address >> form.shift,
-        Disguise.INVERTED: ~address,
-        Disguise.NEGATED: -address,
         Disguise.COMPRESSED: (address - form.base) >> form.shift,
     }[form.kind]
     width = 4 if form.kind == Disguise.COMPRESSED else arch.word
@@ -41,7 +39,7 @@ def encoded(form: Form, address: int, extra: int, arch: Arch) -> bytes:
 
 
 def forms_of(arch: Arch, base: int) -> list[Form]:
-    forms = [Form(Disguise.UNALIGNED), Form(Disguise.INVERTED), Form(Disguise.NEGATED)]
+    forms = [Form(Disguise.UNALIGNED)]
     if arch.word == 8:
         shifts = [*(Form(Disguise.SHIFTED_LEFT, shift=n) for n in (1, 8, 16)), *(Form(Disguise.SHIFTED_RIGHT, shift=n) for n in (1, 4))]
         forms += [Form(Disguise.TAGGED), *shifts]
@@ -197,8 +195,6 @@ FORMS = {
     "shifted left by 16": (Form(Disguise.SHIFTED_LEFT, shift=16), lambda n: 8 * n),
     "shifted left by 1": (Form(Disguise.SHIFTED_LEFT, shift=1), lambda n: 8 * n),
     "shifted right by 3": (Form(Disguise.SHIFTED_RIGHT, shift=3), lambda n: 8 * n),
-    "inverted": (Form(Disguise.INVERTED), lambda n: 16 * n),
-    "negated": (Form(Disguise.NEGATED), lambda n: 16 * n),
     "compressed from 4 GiB": (Form(Disguise.COMPRESSED, MIDDLE >> 32 << 32, 4), lambda n: 4 * n),
     "compressed from the heap": (Form(Disguise.COMPRESSED, MIDDLE, 3), lambda n: 4 * n),
 }
@@ -248,6 +244,7 @@ NOISE: dict[str, Callable[[random.Random, Heap, int], bytes]] = {
     "offsets of 16": lambda rng, heap, size: array("I", range(0, 4 * size, 16)).tobytes(),
     "64-bit numbers": lambda rng, heap, size: array("Q", range(0, 16 * (size // 8), 16)).tobytes(),
     "floats": lambda rng, heap, size: array("d", (rng.random() * 1000 for _ in range(size // 8))).tobytes(),
+    "inverted addresses": lambda rng, heap, size: b"".join(heap.word(~rng.choice(heap.blocks)[0] & MASK) for _ in range(size // 8)),
     "addresses in the heap": lambda rng, heap, size: b"".join(
         heap.word((heap.start + rng.randrange(len(heap.heap))) >> rng.choice((1, 2, 3, 4))) for _ in range(size // 8)
     ),

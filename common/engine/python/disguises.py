@@ -83,10 +83,8 @@ class PureDisguises:
             return word if at % self._word and not word & ~self._mask else -1
         if form.kind == Disguise.SHIFTED_LEFT:
             return word >> form.shift
-        if form.kind == Disguise.SHIFTED_RIGHT:
-            value = word << form.shift
-            return value if value <= self._all else -1
-        return (~word if form.kind == Disguise.INVERTED else -word) & self._all
+        value = word << form.shift
+        return value if value <= self._all else -1
 
     def _is_half(self, data: bytes, at: int, value: int) -> bool:
         """Whether the number is half of a whole pointer to `value`, which has forms of its own."""
