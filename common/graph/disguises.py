@@ -23,8 +23,8 @@ from findleaks.target.base import Piece, Range
 
 SHARE = 0.9  # of the leaked blocks of one size, must have a pointer of a form
 LEAST = 8  # such blocks, at least
+LEAST_NUMBERS = 32  # the same, for 32-bit numbers: of counters, one in three or fewer leads to a start
 PRECISE = 0.75  # of the words of a form that lead into these blocks, lead to the offsets that count
-PRECISE_NUMBERS = 0.95  # of 32-bit numbers, to one offset
 OFFSETS = 4  # offsets that count, at most: links inside of blocks, tags of four bits
 LOW_TAGS = 8  # 32-bit numbers lead to less than this offset: V8 sets their lowest bit
 COMMON = 0.1  # of the words of a form, must lead to an offset that counts
@@ -214,11 +214,10 @@ class _Search:
             narrow = form.kind == Disguise.COMPRESSED
             ranked = [one for one in ranked if one < LOW_TAGS][:1] if narrow else ranked[:OFFSETS]
             chosen = [one for one in ranked if offsets[one] >= COMMON * words]
-            least = PRECISE_NUMBERS if narrow else PRECISE
             blocks = sum(self._counts) if size < 0 else self._counts[size]
             # If starts are one number apart, every small number leads to one.
             apart = not narrow or self._sizes[max(size, 0)] >= 2 << form.shift
-            precise = sum(offsets[one] for one in chosen) >= least * words and apart
+            precise = sum(offsets[one] for one in chosen) >= PRECISE * words and apart
             wanted = range(len(self._sizes)) if size < 0 else (size,)
             reached, reached_live = (
                 sum(counts.get(number << 48 | which << 16 | offset, 0) for which in wanted for offset in chosen) for counts in (heads, live)
@@ -232,7 +231,7 @@ class _Search:
             before = best.get(one.size)
             if one.precise and (before is None or _rank(one) > _rank(before)):
                 best[one.size] = one
-        shown = [one for one in best.values() if one.heads >= LEAST and one.heads >= SHARE * one.blocks]
+        shown = [one for one in best.values() if one.heads >= max(SHARE * one.blocks, _least(forms[one.form]))]
         pairs = {(one.form, offset): None for one in shown for offset in one.offsets}
         others = [one for one in best.values() if not any((one.form, offset) in pairs for offset in one.offsets)]
         partly = [
@@ -274,6 +273,10 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
     held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
     left = frozenset(graph.leader_sizes())
     return replace(found, conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
+
+
+def _least(form: Form) -> int:
+    return LEAST_NUMBERS if form.kind == Disguise.COMPRESSED else LEAST
 
 
 def _rank(one: Shown) -> tuple[int, int, int]:
