@@ -118,6 +118,7 @@ def _lost(session: Session, possible_reported: bool) -> Finding:
         )
     doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called lost may be held there."
     title = f"Lost: {size(amount)} in {blocks(count)} that nothing refers to{maybe}.{doubt}"
+    cause = " ".join(filter(None, (cause, _disguised(session))))
     return Finding("lost", amount, title, cause, ("free them where they are made, or keep a pointer to them",), tuple(commands), facts)
 
 
@@ -174,11 +175,16 @@ def _possible(session: Session) -> Iterator[Finding]:
 def _by_convention(session: Session) -> str:
     """What the program's conventions hold, as a sentence; "" for less than WORTH."""
     learned = session.learned
-    disguised = "".join(f"{line[0].upper()}{line[1:]}. " for line in disguise_sentences(session))
+    disguised = _disguised(session)
     if learned.held.bytes < WORTH:
-        return disguised.rstrip()
+        return disguised
     said = "; ".join(sentences(learned, session.target.arch.word))
-    return f"{disguised}Held by interior pointers, which count here: {said}."
+    return f"{disguised} Held by interior pointers, which count here: {said}.".lstrip()
+
+
+def _disguised(session: Session) -> str:
+    """What disguised pointers refer to, as sentences; "" if the program has none."""
+    return " ".join(f"{line[0].upper()}{line[1:]}." for line in disguise_sentences(session))
 
 
 # -- kept by allocators

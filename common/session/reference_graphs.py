@@ -11,6 +11,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.disguises import NOT_DISGUISED, Disguised, lost_totals, search_disguises, with_effect
 from findleaks.graph.roots import register_words
+from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.target.ranges import inside, intersection, subtract
 
 if TYPE_CHECKING:
@@ -145,6 +146,9 @@ class ReferenceGraphs:
             return
         with session.timed("disguised"):
             found, references = search_disguises(graph, session.engine, session)
+            if not references:
+                lists, references = search_xor_lists(graph, session.directory.blocks, session.target.arch.word, self._read_word)
+                found = lists if references else found
             if references:
                 before = lost_totals(graph)
                 graph.connect(references)
@@ -195,6 +199,13 @@ class ReferenceGraphs:
         return learn_conventions(
             graph, session.directory.blocks, session.engine, self._heuristic_matcher, session.budget, session.report_progress
         )
+
+    def _read_word(self, address: int) -> Optional[int]:
+        target = self._session.target
+        try:
+            return int.from_bytes(target.read(address, target.arch.word), target.arch.byteorder)
+        except UnreadableMemory:
+            return None
 
     @cached_property
     def _heuristic_matcher(self) -> HeuristicMatcher:

@@ -46,7 +46,7 @@ static void numbers(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 16; n+
 
 static const struct { const char *name; void (*encode)(size_t, uintptr_t); } kinds[] = {
     {"tagged", tagged}, {"nan", nan_boxed}, {"itype", itype}, {"topbyte", top_byte}, {"shifted", shifted}, {"small", small}, {"pages", pages},
-    {"compressed", compressed}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing},
+    {"compressed", compressed}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing},
     {"noise-random", random_bytes}, {"noise-text", letters}, {"noise-counters", counters}, {"noise-numbers", numbers},
 };
 
@@ -73,6 +73,18 @@ static NOINLINE void fill_table(void (*encode)(size_t, uintptr_t), size_t count,
     }
 }
 
+/* Nodes whose link is the XOR of their neighbours' addresses; `table` refers to the last. */
+static NOINLINE void link_by_xor(size_t count) {
+    struct block before = {0}, last = plain(ITEM);
+    for (size_t i = 0; i < count; i++) {
+        struct block next = i + 1 < count ? plain(ITEM) : (struct block){0};
+        ((uintptr_t *)last.p)[1] = (uintptr_t)before.p ^ (uintptr_t)next.p;
+        note_reachable(last, "linked");
+        if (i + 1 == count) put(0, &last.p, WORD);
+        before = last, last = next;
+    }
+}
+
 static NOINLINE void lose_some(void) {
     for (int i = 0; i < 40; i++) note_definite(plain(LOST + 16 * (i % 4)), "lost");
 }
@@ -86,7 +98,8 @@ int main(int argc, char **argv) {
         if (strcmp(kinds[k].name, argv[1])) continue;
         table_size = (kinds[k].encode == page_crossing ? 4096 * (count + 2) : 64 * count);
         table = mmap(NULL, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        fill_table(kinds[k].encode, count, strcmp(argv[1], "none") && strncmp(argv[1], "noise", 5));
+        if (strcmp(argv[1], "xor")) fill_table(kinds[k].encode, count, strcmp(argv[1], "none") && strncmp(argv[1], "noise", 5));
+        else link_by_xor(count);
         lose_some();
         scrub();
         stop(none, 1);
