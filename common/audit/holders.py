@@ -33,7 +33,7 @@ def holders(session: Session) -> Holders:
 def _computed(session: Session) -> Holders:
     reader = Reader(session)
     named = owners(session, reader)
-    tree = session.latest.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
+    tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
     parts, container_owners = find_container_owners(session, reader, named)
     if container_owners:
         tree.set_owners(parts, container_owners)

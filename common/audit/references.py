@@ -42,7 +42,7 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
                 raise Interrupted
             at = address - piece.address
             value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
-            live = is_live(session, address)
+            live = is_live(session, address, value)
             yield Reference(address, value, live, why="" if live else session.unread.what(address))
     index = session.directory.blocks.find(low)
     for one in disguised_references(session, index) if index >= 0 else ():
@@ -70,10 +70,13 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
             yield Reference(address, int.from_bytes(piece.data[at : at + word], order), True)
 
 
-def is_live(session: Session, address: int) -> bool:
-    """Whether a word can keep something alive: in a root or used block, not dead managed memory."""
+def is_live(session: Session, address: int, value: int) -> bool:
+    """Whether the word at `address` is a reference: in a root or a block in use, not in a dead part
+    of a managed heap, and not kept by a runtime for its own use."""
     if inside(session.no_references, address) is not None:
         return False
     blocks = session.directory.blocks
     index = blocks.find(address)
-    return blocks.state(index) == State.IN_USE if index >= 0 else inside(session.roots, address) is not None
+    if index < 0:
+        return inside(session.roots, address) is not None
+    return blocks.state(index) == State.IN_USE and not session.graphs.is_excluded(index, address, value)

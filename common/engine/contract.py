@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.engine.links import LinkWalk
 from findleaks.engine.sampling import NO_SAMPLE, Sample
-from findleaks.engine.terms import Group, Heuristic, Kind, Lists, Size, State, Totals
+from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Lists, Size, State, Totals
 from findleaks.engine.trees import TreeLayout, TreeWalk
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
@@ -136,9 +136,9 @@ class Graph(Protocol):
     words may or may not be roots: scan_blocks, the other roots, mark_starts; the words that turn
     out to be roots, mark, classify."""
 
-    def exclude_links(self, links: bytearray) -> None:
-        """Before scanning. Of a block with n > 0 in `links`, the two words before offset n are no
-        references (terms.NO_POINTERS: no word is)."""
+    def exclude_words(self, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
+        """Before scanning. Words of block i are no references as exclusions[patterns[i]] says; the
+        first excludes none. ValueError unless there is a pattern a block, and each exists."""
         ...
 
     def scan_blocks(self, piece: Piece) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from findleaks.engine.terms import RUN, Group
+from findleaks.engine.terms import RUN, Exclusion, Group
 from findleaks.errors import FindleaksError
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside
@@ -95,3 +95,13 @@ def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: 
         if states & 255 != states >> 8 and bit + count > bits:
             return f"run at {start:#x}: bits {bit} to {bit + count} of a bitmap of {bits}"
     return None
+
+
+def checked_exclusions(patterns: bytearray, exclusions: Sequence[Exclusion], count: int) -> Sequence[Exclusion]:
+    """The exclusions of Graph.exclude_words for `count` blocks; ValueError if they do not fit."""
+    if len(patterns) != count:
+        raise ValueError(f"{len(patterns)} bytes, {count} blocks")
+    beyond = patterns.translate(None, bytes(range(min(len(exclusions), 256))))
+    if beyond or not exclusions or exclusions[0] != Exclusion(0):
+        raise ValueError(f"{len(exclusions)} exclusions, pattern {max(beyond, default=0)}")
+    return exclusions

@@ -104,4 +104,18 @@ class Lists(NamedTuple):
 
 
 NO_BLOCK = 0xFFFFFFFF  # in place of a block's index, in `Blocks.find_all`
-NO_POINTERS = 255  # in `Graph.exclude_links`: none of a block's words is a reference
+
+LAST_WORD = 63
+"""In masks of `Graph.exclude_words`, bit i is word i of a block, this bit all further words."""
+EVERY_WORD = (1 << 64) - 1
+NO_HEADER = (1 << 64) - 1
+
+
+class Exclusion(NamedTuple):
+    """Words of a block that are no references. `words` is a mask of those that never are, `links`
+    of those that are none if they refer to the `header` of another block: the offset, in bytes, at
+    which a runtime chains it, or NO_HEADER."""
+
+    words: int
+    links: int = 0
+    header: int = NO_HEADER

@@ -190,7 +190,6 @@ INLINE int classify(graph *g, int64_t budget) {
         if (more)
             return more;
     }
-    DROP(l->order);
     DROP(l->stack);
     DROP(l->calls.items);
     DROP(l->components.items);

@@ -12,6 +12,7 @@
 #define SUMS 6u
 #define IGNORED 0xFFFFFFFEu
 #define SMALL (UINT64_C(1) << 20)
+#define LEAF 1u /* the pattern that leaves out every word */
 
 typedef struct {
     uint64_t *keys; /* 0: unused entry */
@@ -32,16 +33,25 @@ static bool counts(const blocks *b, const range *program, uint64_t word) {
     return !(word >> 32 & 0xffff) && (word < SMALL || ((word < program->start || word >= program->end) && block_find(b, word) == NONE));
 }
 
+/* May a block be a dictionary's values? Their first words are not initialized and may have remains
+ * of an object. The byte in front of the values is their offset, of which 24 and 32 are beyond an
+ * object's head (PyDictValues of 3.11 and 3.12, Objects/dictobject.c: new_values). */
+static bool may_be_values(const uint8_t *data, uint64_t size) {
+    return (size >= 24 && data[23] == 24) || (size >= 32 && data[31] == 32);
+}
+
 /* Type number i is at types[i], its objects offsets[i] bytes into blocks. For each block in use
  * that starts in the piece and holds an object: found[index] is its type's number; sums[SUMS * i]
  * counts it, its bytes, and whether the collector tracks it. Unreferenced objects (kept for reuse)
  * are in the fourth sum only; the fifth and sixth are marked objects and their bytes: marks[i] is
  * the offset in the object of the byte whose two low bits mark it, or 0. merged[index]: its type's
  * number too, or IGNORED without pointers: leaves[i] is 1 if none of the type has any, else the
- * bits all set in such objects' mark byte, or 0. Blocks that the piece cuts off go to `cut`, by
- * address. */
+ * bits all set in such objects' mark byte, or 0. patterns[index] (see fl_graph_exclude_words) is
+ * LEAF for an object without pointers, else lives[i]; 0 where there is doubt. Blocks that the piece
+ * cuts off go to `cut`, by address. */
 API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, const uint8_t *leaves,
-                   uint64_t count, const range *program, uint32_t *found, uint32_t *merged, uint64_t *sums, words *cut) {
+                   const uint8_t *lives, uint64_t count, const range *program, uint32_t *found, uint32_t *merged,
+                   uint8_t *patterns, uint64_t *sums, words *cut) {
     index_of_types known = {NULL, NULL, 63};
     unsigned steps = 0; /* bits of the steps at which some type's objects start */
     int code = NO_MEMORY;
@@ -80,11 +90,14 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
             uint64_t place = type ? place_of(&known, type) : 0;
             if (!type || !known.keys[place] || offsets[known.numbers[place]] != offset || !counts(b, program, load(data + offset)))
                 continue;
-            uint64_t *sum = sums + SUMS * (uint64_t)known.numbers[place], mark = marks[known.numbers[place]];
+            uint32_t number = known.numbers[place];
+            uint64_t *sum = sums + SUMS * (uint64_t)number, mark = marks[number];
             if (load(data + offset)) {
-                uint8_t leaf = leaves[known.numbers[place]], state = mark && offset + mark < size && offset + mark < left ? data[offset + mark] : 0;
-                found[index] = known.numbers[place];
-                merged[index] = leaf == 1 || (leaf && (state & leaf) == leaf) ? IGNORED : known.numbers[place];
+                uint8_t leaf = leaves[number], state = mark && offset + mark < size && offset + mark < left ? data[offset + mark] : 0;
+                bool is_leaf = leaf == 1 || (leaf && (state & leaf) == leaf);
+                found[index] = number;
+                merged[index] = is_leaf ? IGNORED : number;
+                patterns[index] = offset == 0 && may_be_values(data, size) ? 0 : is_leaf ? LEAF : lives[number];
                 sum[0]++;
                 sum[1] += size;
                 sum[2] += offset >= COLLECTOR && load(data + offset - COLLECTOR);

@@ -35,6 +35,12 @@ typedef struct {
 
 typedef LIST(inner) inners;
 
+/* Words of blocks of one pattern that are no references: see is_excluded. */
+typedef struct {
+    uint64_t words, links;
+    uint64_t header; /* offset of the block's own links; UINT64_MAX: it has none */
+} exclusion;
+
 typedef struct heuristics heuristics; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
 
@@ -62,7 +68,8 @@ typedef struct graph {
     uint64_t scanned;
     struct scan *scan; /* see scan.h */
     heuristics *heuristics;
-    const uint8_t *links; /* the caller's: see fl_graph_exclude_links */
+    const uint8_t *patterns; /* the caller's, as are the exclusions: see fl_graph_exclude_words */
+    const exclusion *exclusions;
     bool noting; /* interior references */
     inners inners;
     uint64_t *promoted; /* see interiors.c: start references from reachable blocks lead here */

@@ -50,14 +50,20 @@ INLINE uint32_t source_of(const blocks *b, uint64_t address, table *recent) {
     return size >= WORD && address - start <= size - WORD ? index : NONE;
 }
 
-INLINE bool is_link(const blocks *b, const uint8_t *links, uint32_t source, uint64_t address) {
-    uint64_t end = links ? links[source] : 0;
-    return end == 255 || (end && address - block_address(b, source) - (end - 2 * WORD) < 2 * WORD);
+/* Is the word at this address of block `source`, which refers to `offset` in block `target`, no
+ * reference? Bit i of a mask is word i of a block, bit 63 is all words from number 63 on. A link
+ * counts as one only if it refers to where the target's own links are: a block may contain remains
+ * of an object, and then what seems to be its link is data. */
+INLINE bool is_excluded(const search *how, uint32_t source, uint64_t address, uint32_t target, uint64_t offset) {
+    const exclusion *of = how->patterns && how->patterns[source] ? &how->exclusions[how->patterns[source]] : NULL;
+    if (!of)
+        return false;
+    uint64_t word = (address - block_address(how->b, source)) / WORD, bit = UINT64_C(1) << (word < 63 ? word : 63);
+    return of->words & bit || (of->links & bit && how->exclusions[how->patterns[target]].header == offset);
 }
 
 INLINE void look_up_as(const search *how, stretch *s, batch *c) {
     const blocks *b = how->b;
-    const uint8_t *links = how->links;
     bool from_blocks = how->from == FROM_BLOCKS;
     table recent = {~(s->address >> b->table_shift), NULL};
     uint32_t count = s->count, insides = s->insides;
@@ -69,7 +75,7 @@ INLINE void look_up_as(const search *how, stretch *s, batch *c) {
         if (from_blocks) {
             uint64_t address = s->address + (uint64_t)source * WORD;
             source = source_of(b, address, &recent);
-            if (source == NONE || edge >> INDEX_SHIFT == source || is_link(b, links, source, address))
+            if (source == NONE || edge >> INDEX_SHIFT == source || is_excluded(how, source, address, edge >> INDEX_SHIFT, c->values[at] - c->starts[at]))
                 continue;
         }
         s->found[count++] = (reference){source, edge};
@@ -130,7 +136,7 @@ AVX2 static void filter_avx2(const search *how, const uint8_t *data, uint32_t fi
 #endif
 
 search search_of(const graph *g, origin from) {
-    return (search){g->b, g->links, g->low, g->span, from, has_popcnt(), has_avx2()};
+    return (search){g->b, g->patterns, g->exclusions, g->low, g->span, from, has_popcnt(), has_avx2()};
 }
 
 void find_references(const search *how, stretch *s, batch *candidates) {

@@ -42,7 +42,8 @@ typedef struct {
 /* What a search needs of the graph: a copy, as threads that record write beside the original. */
 typedef struct {
     const blocks *b;
-    const uint8_t *links;
+    const uint8_t *patterns; /* see fl_graph_exclude_words */
+    const exclusion *exclusions;
     uint64_t low, span;
     origin from;
     bool popcnt, avx2;

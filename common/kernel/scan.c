@@ -40,10 +40,12 @@ static scan *scan_memory(graph *g, unsigned threads) {
     return g->scan;
 }
 
-/* Call before scanning. `links`: for each block the offset where two list links of a garbage
- * collector end, which are no references; 0: none; NO_POINTERS (255): no word is one. It must
- * outlive the scan. */
-API void fl_graph_leave_out(graph *g, const uint8_t *links) { g->links = links; }
+/* Call before scanning. Words of block i are no references as exclusions[patterns[i]] says; pattern
+ * 0 leaves out none. Both arrays must outlive the scan. */
+API void fl_graph_exclude_words(graph *g, const uint8_t *patterns, const exclusion *exclusions) {
+    g->patterns = patterns;
+    g->exclusions = exclusions;
+}
 
 /* Record an interior reference; the caller reserved space. */
 INLINE void note(graph *g, uint32_t source, uint32_t place, const inside *in) {

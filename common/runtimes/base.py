@@ -8,14 +8,16 @@ everything. For an unknown version `problems` says what could not be read; the r
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.allocators.base import Problem
-from findleaks.engine.contract import Engine
+from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.target.base import Range, Target
+from findleaks.engine.terms import Exclusion, Totals
+from findleaks.target.base import Piece, Range, Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
@@ -90,11 +92,46 @@ class Holders(NamedTuple):
     owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
 
 
+class Exclusions(NamedTuple):
+    """Words of blocks that are no references: see Graph.exclude_words."""
+
+    patterns: bytearray  # by block
+    exclusions: Sequence[Exclusion]  # by pattern, at most 255
+
+
 class ObjectTypes(NamedTuple):
     """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT."""
 
     types: array[int]  # "I", by block
     names: Sequence[str]
+
+
+class CountVerdict(IntEnum):
+    """What the reference counts of the leaked objects under a leak head say."""
+
+    NOTHING = 0  # no objects, or only native memory refers to them
+    MISSING_DECREF = 1  # an object counts more references than exist
+    UNCOLLECTED = 2  # a cycle that the garbage collector has not freed yet
+    UNTRACKED_CYCLE = 3  # a cycle with objects that the garbage collector does not know
+
+
+class MiscountedType(NamedTuple):
+    """Leaked objects of one type: how many count more references than exist, how many more these
+    count in all, and how many wait for the collector."""
+
+    name: str
+    objects: int
+    excess: int
+    uncollected: int
+
+
+class ReferenceCounts(NamedTuple):
+    """Reference counts of leaked objects, beside the references that exist."""
+
+    verdicts: bytearray  # by block: the CountVerdict of its leak head
+    excess: array[int]  # "I", by block: references that its object counts beyond those that exist
+    totals: Sequence[Totals]  # by CountVerdict, of all leaked blocks
+    types: Sequence[MiscountedType]  # most objects with an excess first
 
 
 class Objects(NamedTuple):
@@ -246,21 +283,30 @@ class Runtime:
         which a variable refers are among them."""
         return None
 
-    def links(self) -> Optional[bytearray]:
-        """For each block, words that are no references in any graph: the two words before this many
-        bytes into the block, in which a runtime whose objects are blocks chains them, or keeps
-        addresses of blocks to know of them. 0: none; engine.terms.NO_POINTERS: an object without
-        pointers, in which only leftover data may look like one. None without such blocks."""
+    def excluded_words(self) -> Optional[Exclusions]:
+        """Words in blocks that are no references in any graph: a runtime whose objects are blocks
+        chains them, keeps addresses of blocks to know of them, or leaves data in them that it will
+        not use again. None without such blocks."""
         return None
+
+    def words_for_ownership(self) -> Optional[Exclusions]:
+        """`excluded_words`, and those that only an examination of all objects shows: asked for
+        where it matters which root retains a block, not whether any does."""
+        return self.excluded_words()
 
     def bookkeeping(self) -> Sequence[Range]:
         """Other memory in which it keeps addresses of its objects to find them, not to use them:
-        heads of its lists of all objects, weak references. Not references in any graph; any
-        order."""
+        heads of its lists of all objects, unused parts of its stacks. Not references in any
+        graph; in any order."""
         return []
 
     def object_types(self) -> Optional[ObjectTypes]:
         """The types of its objects, if each is an allocator's block; else None."""
+        return None
+
+    def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
+        """Compare the reference counts of leaked objects with the references that exist. `graph` is
+        classified, `pieces` the memory of all blocks. None if the runtime does not count."""
         return None
 
     def describe(self, address: int) -> str:

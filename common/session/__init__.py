@@ -13,7 +13,7 @@ from findleaks.allocators.in_flight import Inside, held, threads_inside
 from findleaks.block_types import Types
 from findleaks.engine import load as engines
 from findleaks.engine.contract import Engine, Graph
-from findleaks.engine.terms import Heuristic
+from findleaks.engine.terms import Heuristic, Kind
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.conventions import Learned
 from findleaks.graph.disguises import Disguised
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from findleaks.debuginfo.members import Members
     from findleaks.debuginfo.sources import Sources
     from findleaks.engine.dominators import Dominators
-    from findleaks.runtimes.base import ObjectTypes, Runtime
+    from findleaks.runtimes.base import ObjectTypes, ReferenceCounts, Runtime
 
 Result = TypeVar("Result")
 
@@ -189,6 +189,20 @@ class Session:
         """The types of managed objects that are allocators' blocks; None without such a runtime."""
         return next((made for made in (runtime.object_types() for runtime in self.runtimes) if made is not None), None)
 
+    @property
+    def reference_counts(self) -> Optional[ReferenceCounts]:
+        """The reference counts of leaked objects, beside the references in `latest`; None if no
+        runtime counts, or nothing leaked."""
+        graph = self.latest
+        if not graph.has_kind(Kind.DEFINITE, 1):
+            return None
+
+        def compare() -> Optional[ReferenceCounts]:
+            made = (one.reference_counts(graph, self.pieces(self.heap_ranges(), "counting references")) for one in self.runtimes)
+            return next((counts for counts in made if counts is not None), None)
+
+        return self.once(("reference counts", graph), compare)
+
     @cached_property
     def sites(self) -> Sites:
         """The allocation stacks that were recorded in the process, those of runtimes first."""
@@ -255,6 +269,12 @@ class Session:
     def references(self) -> Graph:
         """`latest`, but perhaps not marked and classified yet: for references and ownership."""
         return self.graphs.references
+
+    @property
+    def ownership(self) -> Graph:
+        """Graph of who retains what, perhaps not marked: see ReferenceGraphs.ownership. `latest`,
+        which is complete with disguised pointers, where it is no graph of its own."""
+        return self.graphs.ownership or self.graphs.latest
 
     @property
     def learned(self) -> Learned:

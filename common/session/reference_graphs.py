@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import NO_POINTERS, Heuristic, Kind, Totals
+from findleaks.engine.terms import LAST_WORD, Heuristic, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.disguises import NOT_DISGUISED, Disguised, lost_totals, search_disguises, with_effect
@@ -15,6 +15,7 @@ from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.target.ranges import inside, intersection, subtract
 
 if TYPE_CHECKING:
+    from findleaks.runtimes.base import Exclusions
     from findleaks.session import Session
 
 
@@ -49,6 +50,15 @@ class ReferenceGraphs:
             self._graphs[Heuristic.AUTO] = self._scan(Heuristic.AUTO)
         return next(reversed(self._graphs.values()))
 
+    @cached_property
+    def ownership(self) -> Optional[Graph]:
+        """A graph, not marked, without further words that a runtime knows to be no references
+        (Runtime.words_for_ownership); None if `references` lacks them already."""
+        runtimes = self._session.runtimes
+        made = (runtime.words_for_ownership() for runtime in runtimes)
+        excluded = next((one for one in made if one is not None), None)
+        return self._scan(Heuristic.NONE, excluded) if excluded is not self._excluded else None
+
     @property
     def learned(self) -> Learned:
         """The conventions for interior pointers that `latest` learned from the program."""
@@ -64,21 +74,37 @@ class ReferenceGraphs:
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
         see Graph.path."""
-        return self._add_doubtful(self.latest).path(index)
+        chain = self._add_doubtful(self.ownership).path(index) if self.ownership is not None else []
+        return chain or self._add_doubtful(self.latest).path(index)
+
+    def is_excluded(self, index: int, address: int, value: int) -> bool:
+        """Whether the word `value` at `address` in block number `index` is no reference because a
+        runtime keeps it for its own use."""
+        if self._excluded is None:
+            return False
+        patterns, exclusions = self._excluded
+        blocks = self._session.directory.blocks
+        target = blocks.find(value)
+        of = exclusions[patterns[index]]
+        bit = 1 << min((address - blocks.address(index)) // self._session.target.arch.word, LAST_WORD)
+        if of.words & bit:
+            return True
+        return bool(of.links & bit) and target >= 0 and exclusions[patterns[target]].header == value - blocks.address(target)
 
     # -- scanning
 
-    def _scan(self, heuristics: Heuristic) -> Graph:
-        """A graph with all references, not marked. Words of threads that may be dead are left out
-        where `_mark` can add them."""
+    def _scan(self, heuristics: Heuristic, excluded: Optional[Exclusions] = None) -> Graph:
+        """A graph with all references, not marked, without those `excluded` (default: `_excluded`).
+        Words of threads that may be dead are left out where `_mark` can add them."""
         session = self._session
         unread = session.doubtful.all_dead or session.unread
         with session.timed("scan"):
             vtables = session.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
             customary, types = self._customary
             graph = session.engine.graph(session.directory.blocks, heuristics | customary, vtables, types)
-            if self._no_references is not None:
-                graph.exclude_links(self._no_references)
+            excluded = excluded or self._excluded
+            if excluded is not None:
+                graph.exclude_words(*excluded)
             for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
                 graph.scan_blocks(piece)
             for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):
@@ -99,14 +125,10 @@ class ReferenceGraphs:
         return heuristics, sorted({address for _, types in asked for address in types})
 
     @cached_property
-    def _no_references(self) -> Optional[bytearray]:
-        """By block, words that are no references because a runtime keeps them for itself; see
-        Runtime.links. None if there are none."""
-        made = [links for links in (runtime.links() for runtime in self._session.runtimes) if links is not None]
-        if len(made) < 2:
-            return made[0] if made else None
-        # Two runtimes in one process.
-        return bytearray(map(_stricter, *made[:2]))
+    def _excluded(self) -> Optional[Exclusions]:
+        """Words of blocks that are no references, from the one runtime that has such, or None."""
+        made = (runtime.excluded_words() for runtime in self._session.runtimes)
+        return next((excluded for excluded in made if excluded is not None), None)
 
     def _thread_blocks(self) -> list[int]:
         """Starts of the blocks that threads run on: stacks of coroutines, alternate signal stacks,
@@ -220,8 +242,3 @@ class ReferenceGraphs:
                 return None
 
         return heuristic_matcher(target.arch.word, read, lambda value: inside(vtables, value) is not None)
-
-
-def _stricter(first: int, second: int) -> int:
-    """Of two exclusions of one block's words, the one of NO_POINTERS, else the one that is set."""
-    return max(first, second) if NO_POINTERS in (first, second) or not min(first, second) else first

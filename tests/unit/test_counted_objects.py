@@ -14,7 +14,7 @@ import pytest
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.dominators import IGNORED
 from findleaks.engine.terms import State
-from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally, count_objects
+from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, ObjectTally, TypeColumns, count_objects
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range
 
@@ -25,6 +25,7 @@ OFFSETS = bytes([0, 16, 32, 16])
 LEAVES = bytes([0x60, 0, 1, 0x40])
 PROGRAM = Range(0x9D0000, 0x9DF000)
 MARKS = bytes([17, 0, 0, 24])
+LIVES = bytes([0, 2, 3, 4])
 
 
 class Heap(NamedTuple):
@@ -39,10 +40,10 @@ def built(engine: Engine, heap: Heap) -> Blocks:
     return blocks
 
 
-def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], list[int], list[int], list[int]]:
+def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
     """The memory in pieces cut at these offsets; what was cut off is asked for again."""
     blocks = built(engine, heap)
-    tally = ObjectTally.of(blocks, TYPES, OFFSETS, MARKS, LEAVES, PROGRAM)
+    tally = ObjectTally.of(blocks, TYPES, TypeColumns(OFFSETS, MARKS, LEAVES, LIVES), PROGRAM)
     reported: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(heap.memory)]):
         cut = count_objects(engine, blocks, graphs.piece(HEAP + start, bytes(heap.memory[start:end])), tally)
@@ -51,7 +52,7 @@ def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], lis
             size = min(blocks.size(blocks.find(address)), 160)
             at = address - HEAP
             assert not count_objects(engine, blocks, graphs.piece(address, bytes(heap.memory[at : at + size])), tally)
-    return tally.found.tolist(), tally.merged.tolist(), tally.sums.tolist(), reported
+    return tally.found.tolist(), tally.merged.tolist(), tally.sums.tolist(), list(tally.patterns), reported
 
 
 def heap_of(*contents: tuple[int, bytes]) -> Heap:
@@ -80,10 +81,11 @@ def test_an_object_is_where_its_type_says(engine: Callable[[], Engine]) -> None:
         (32, words(0x7F12_3456_7890, TYPES[0])),  # an address of anything
         (8, struct.pack("<Q", TYPES[0])),
     )
-    found, stands, sums, cut = counted(engine(), heap, [])
+    found, stands, sums, patterns, cut = counted(engine(), heap, [])
     assert found == [0, NO_OBJECT, 1, 1, NO_OBJECT, 2, NO_OBJECT, NO_OBJECT, 0, 0, NO_OBJECT, NO_OBJECT]
     assert sums == [3, 96, 0, 1, 1, 32, 2, 96, 1, 0, 0, 0, 1, 64, 0, 0, 0, 0, *[0] * 6]
     assert stands == [0, NO_OBJECT, 1, 1, NO_OBJECT, IGNORED, NO_OBJECT, NO_OBJECT, IGNORED, 0, NO_OBJECT, NO_OBJECT]
+    assert patterns == [0, 0, 2, 2, 0, LEAF, 0, 0, LEAF, 0, 0, 0]
     assert cut == []
 
 
@@ -113,11 +115,21 @@ def test_both_engines_agree_whatever_the_pieces(seed: int) -> None:
     for engine in ENGINES:
         cuts = sorted(pick.sample(range(1, len(heap.memory)), 5))
         parts = counted(engine(), heap, cuts)
-        assert parts[:3] == whole[:3]
-        assert counted(engine(), heap, cuts)[3] == parts[3]
+        assert parts[:4] == whole[:4]
+        assert counted(engine(), heap, cuts)[4] == parts[4]
 
 
 def test_types_and_offsets_belong_together() -> None:
     blocks = built(ENGINES[0](), heap_of((16, b"")))
-    with pytest.raises(ValueError, match="1 types, 2 offsets, 1 marks, 0 leaves"):
-        ObjectTally.of(blocks, array("Q", [1]), b"\0\0", b"\0", b"", PROGRAM)
+    with pytest.raises(ValueError, match=r"1 types, columns of \[2, 1, 0, 1\]"):
+        ObjectTally.of(blocks, array("Q", [1]), TypeColumns(b"\0\0", b"\0", b"", b"\0"), PROGRAM)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_values_of_a_dictionary_are_no_object(engine: Callable[[], Engine]) -> None:
+    """Their first words may have remains of an object without pointers: what follows them counts all the same."""
+    words = struct.Struct("<2Q").pack
+    remains = words(2, TYPES[2]).rjust(48, b"\0")
+    leaf = words(2, TYPES[0]) + b"\0\x64" + bytes(6)
+    heap = heap_of((64, remains), (64, leaf), (64, leaf[:-1] + bytes([24])), (64, leaf.ljust(31, b"\0") + bytes([32])))
+    assert counted(engine(), heap, [])[3] == [LEAF, LEAF, 0, 0]

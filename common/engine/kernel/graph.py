@@ -16,7 +16,7 @@ from findleaks.engine.kernel.library import DISORDER, NONE, Handle, Kernel
 from findleaks.engine.kernel.memory import c_array, c_piece, c_ranges, c_words
 from findleaks.engine.kernel.rows import KernelRows
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import Group, Heuristic, Kind, Totals
+from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 
@@ -42,12 +42,16 @@ class KernelGraph:
             words = array("Q", types)
             library.fl_graph_heuristics(self._handle, int(heuristics), *c_ranges(shared.merged(vtables)), c_array(words), len(words))
 
-    def exclude_links(self, links: bytearray) -> None:
+    @property
+    def handle(self) -> Handle:
+        """The structure in the C library."""
+        return self._handle
+
+    def exclude_words(self, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
         self._before_marking()
-        if len(links) != len(self.blocks):
-            raise ValueError(f"{len(links)} bytes, {len(self.blocks)} blocks")
-        self._links = c_array(links or bytearray(1))
-        self._library.fl_graph_leave_out(self._handle, self._links)
+        checked = shared.checked_exclusions(patterns, exclusions, len(self.blocks))
+        self._excluded = c_array(patterns or bytearray(1)), c_array(array("Q", (word for one in checked for word in one)))
+        self._library.fl_graph_exclude_words(self._handle, *self._excluded)
 
     def scan_blocks(self, piece: Piece) -> None:
         self._before_marking()

@@ -97,7 +97,7 @@ SIGNATURES = {
     "fl_graph_new": (c_void_p, [_HANDLE, _U8S]),
     "fl_graph_free": (None, [_HANDLE]),
     "fl_graph_heuristics": (c_int, [_HANDLE, c_uint, _RANGES, c_uint32, _U64S, c_uint64]),
-    "fl_graph_leave_out": (None, [_HANDLE, _U8S]),
+    "fl_graph_exclude_words": (None, [_HANDLE, _U8S, _U64S]),
     "fl_graph_note": (None, [_HANDLE]),
     "fl_interior_keys": (c_uint64, [_HANDLE, _U64S, _U64S, c_uint64, _U64S]),
     "fl_interior_count_new": (c_void_p, [_HANDLE]),
@@ -187,7 +187,13 @@ SIGNATURES = {
     "fl_read_slots": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S, _U64S, _WORDS]),
     "fl_asan_chunks": (None, [_PIECES, c_uint64, _U64S, _U64S, _U8S, _U32S, _U32S]),
     "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
-    "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, c_char_p, c_char_p, c_char_p, c_uint64, _RANGES, _U32S, _U32S, _U64S, _WORDS]),
+    "fl_lost_references": (None, [_HANDLE, _U32S]),
+    "fl_compare_counts": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, _U8S, _U32S, _WORDS]),
+    "fl_judge_counts": (c_int, [_HANDLE, _U32S, _U8S, _U32S, _U8S, _U64S, _U64S]),
+    "fl_objects": (
+        c_int,
+        [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS],
+    ),
     "fl_read_slabs": (
         c_int,
         [_PIECES, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, _WORDS, _U64S, POINTER(c_void_p), _U64S, _WORDS, _WORDS],

@@ -21,7 +21,7 @@ from findleaks.engine.python.lost import Lost
 from findleaks.engine.python.words import words_of
 from findleaks.engine.python.work import run
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import NO_POINTERS, Group, Heuristic, Kind, Totals
+from findleaks.engine.terms import LAST_WORD, Exclusion, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -42,7 +42,8 @@ class PureGraph:
         self.edges: array[int] = array("I")
         self.offsets: array[int] = array("Q")  # where each block's edges begin; made before marking
         self._roots: dict[int, int] = {}  # index: 1 a start reference, 2 an interior one, 3 both
-        self._links = bytearray()
+        self._patterns = bytearray()
+        self._exclusions: Sequence[Exclusion] = ()
         self._scanned = 0  # scan_blocks goes upward from here
         self._segments, self._ends = self._spans()
         self._address_bytes = self._address_byte_table()
@@ -56,13 +57,12 @@ class PureGraph:
         self._marker: Iterator[None] | None = None  # once all that start references reach is marked
         self._classifier: Iterator[None] | None = None
         self._marked = self._classified = False
-        self._lost = Lost(blocks, self._kinds, self.edges_of)
+        self.lost = Lost(blocks, self._kinds, self.edges_of)
 
-    def exclude_links(self, links: bytearray) -> None:
+    def exclude_words(self, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
         self._before_marking()
-        if len(links) != len(self.blocks):
-            raise ValueError(f"{len(links)} bytes, {len(self.blocks)} blocks")
-        self._links = links
+        self._exclusions = shared.checked_exclusions(patterns, exclusions, len(self.blocks))
+        self._patterns = patterns
 
     def scan_blocks(self, piece: Piece) -> None:
         if piece.address < self._scanned:
@@ -100,8 +100,7 @@ class PureGraph:
                 target = bisect_right(starts, value, low, low + (page & COUNT_MASK)) - 1
             if target < 0 or target == source or states[target]:
                 continue
-            link = self._links[source] if self._links else 0
-            if link and (link == NO_POINTERS or 0 <= address - starts[source] - link + 2 * word < 2 * word):
+            if self._patterns and self._patterns[source] and self._is_excluded(source, address, target, value):
                 continue
             offset = value - starts[target]
             if offset == 0:
@@ -117,6 +116,19 @@ class PureGraph:
             counts[source] += 1
         if len(edges) > shared.MAX_EDGES:
             raise shared.TooManyBlocks("references")
+
+    def _is_excluded(self, source: int, address: int, target: int, value: int) -> bool:
+        """Whether the word at `address` of a block with a pattern, which refers to `value` in
+        block `target`, is no reference."""
+        starts, of = self.blocks.starts, self._exclusions[self._patterns[source]]
+        bit = 1 << min((address - starts[source]) // self.blocks.arch.word, LAST_WORD)
+        header = self._exclusions[self._patterns[target]].header
+        return bool(of.words & bit or (of.links & bit and value - starts[target] == header))
+
+    def excluded_mask(self, index: int) -> int:
+        """The words of a block that are never references, and the links."""
+        of = self._exclusions[self._patterns[index]] if self._patterns else Exclusion(0)
+        return of.words | of.links
 
     def scan_roots(self, piece: Piece) -> None:
         _, words = words_of(piece, self.blocks.arch)
@@ -164,7 +176,7 @@ class PureGraph:
         if not self._marked:
             raise RuntimeError("mark first")
         if self._classifier is None:
-            self._classifier = self._lost.classify()
+            self._classifier = self.lost.classify()
         self._classified = run(self._classifier, budget)
         return self._classified
 
@@ -214,23 +226,23 @@ class PureGraph:
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         self._after_classifying()
-        return self._lost.groups(pieces, types)
+        return self.lost.groups(pieces, types)
 
     def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         self._after_classifying()
-        return self._lost.typed(pieces, types)
+        return self.lost.typed(pieces, types)
 
     def leader(self, index: int) -> int:
         self._after_classifying()
-        return self._lost.leader(self.index(index))
+        return self.lost.leader(self.index(index))
 
     def cycle(self, index: int) -> int:
         self._after_classifying()
-        return self._lost.cycle(self.index(index))
+        return self.lost.cycle(self.index(index))
 
     def indirect_totals(self, index: int) -> Totals:
         self._after_classifying()
-        return self._lost.indirect_totals(self.index(index))
+        return self.lost.indirect_totals(self.index(index))
 
     def referrers(self, index: int) -> list[int]:
         self._after_scanning()

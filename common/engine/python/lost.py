@@ -23,7 +23,7 @@ class Lost:
         self._blocks = blocks
         self._kinds = kinds
         self._edges_of = edges_of
-        self._component: dict[int, int] = {}
+        self._component: dict[int, int] = {}  # kept, as a cycle's blocks have the same
         self._leaders: dict[int, int] = {}
         self._cycles: dict[int, int] = {}  # leader: blocks in its cycle
         self._hanging: dict[int, tuple[int, int]] = {}
@@ -68,7 +68,6 @@ class Lost:
                         work.append(target)
                 yield
             self._hanging[leader] = (count, total)
-        self._component = {}
 
     def _components(self, lost: list[int]) -> Iterator[None]:
         """A strongly connected component's number for each lost block (Tarjan, with a stack)."""
@@ -110,6 +109,14 @@ class Lost:
 
     def leader(self, index: int) -> int:
         return self._leaders.get(index, -1)
+
+    def indices(self) -> Iterable[int]:
+        """The lost blocks, ascending."""
+        return sorted(self._component)
+
+    def in_cycle_of(self, index: int, leader: int) -> bool:
+        """Whether both are in the same strongly connected component."""
+        return self._component[index] == self._component[leader]
 
     def cycle(self, index: int) -> int:
         return self._cycles.get(index, 1)

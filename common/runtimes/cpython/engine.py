@@ -17,8 +17,19 @@ from findleaks.target.base import Piece, Range
 # IGNORED for an object without pointers: words behind its end are not its own.
 NO_OBJECT = NO_ROOT
 
+LEAF = 1  # in `patterns`: an object without pointers
+
 SUMS = 6
 STEPS = 8  # objects begin at a multiple of two words into their blocks, below STEPS times that
+
+
+class TypeColumns(NamedTuple):
+    """What `count_objects` knows of each type, a byte a type; see ObjectTally."""
+
+    offsets: bytes
+    marks: bytes
+    leaves: bytes
+    lives: bytes
 
 
 class ObjectTally(NamedTuple):
@@ -27,10 +38,12 @@ class ObjectTally(NamedTuple):
     By type: `types` are addresses; `offsets`, a byte each, how far into their blocks objects begin;
     `marks` the offset in an object of a byte of whose two low bits one is set in marked objects (0:
     never marked); `leaves` 1 if objects have no pointers, or bits of that same byte that are all
-    set in objects without pointers, or 0.
+    set in objects without pointers, or 0; `lives` the pattern (Graph.exclude_words) of live
+    objects.
 
     By block: `found` is the number of the type of its live object, or NO_OBJECT; `merged` is the
-    same, but IGNORED for objects without pointers.
+    same, but IGNORED for objects without pointers. `patterns` has the pattern of every object,
+    LEAF for those without pointers, and 0 for other blocks.
 
     `sums`, SUMS words a type: live objects; usable bytes of their blocks; objects that a garbage
     collector knows of (the word two in front is not 0); objects that nothing refers to (kept for
@@ -45,20 +58,22 @@ class ObjectTally(NamedTuple):
     offsets: bytes
     marks: bytes
     leaves: bytes
+    lives: bytes
     low: int
     high: int
     found: array[int]  # "I"
     merged: array[int]  # "I"
+    patterns: bytearray
     sums: array[int]  # "Q"
 
     @classmethod
-    def of(cls, blocks: Blocks, types: Sequence[int], offsets: bytes, marks: bytes, leaves: bytes, program: Range) -> ObjectTally:
+    def of(cls, blocks: Blocks, types: Sequence[int], columns: TypeColumns, program: Range) -> ObjectTally:
         """A tally with nothing counted yet."""
-        if not len(types) == len(offsets) == len(marks) == len(leaves):
-            raise ValueError(f"{len(types)} types, {len(offsets)} offsets, {len(marks)} marks, {len(leaves)} leaves")
+        if any(len(column) != len(types) for column in columns):
+            raise ValueError(f"{len(types)} types, columns of {[len(column) for column in columns]}")
         none = array("I", [NO_OBJECT]) * len(blocks)
         sums = array("Q", bytes(8 * SUMS * len(types)))
-        return cls(array("Q", types), offsets, marks, leaves, *program, none, none[:], sums)
+        return cls(array("Q", types), *columns, *program, none, none[:], bytearray(len(blocks)), sums)
 
 
 def count_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 
 from findleaks.engine.contract import Blocks
 from findleaks.engine.dominators import IGNORED
 from findleaks.engine.python.engine import PureEngine
-from findleaks.engine.terms import State
-from findleaks.runtimes.cpython.engine import STEPS, SUMS, ObjectTally
+from findleaks.engine.python.graph import PureGraph
+from findleaks.engine.terms import LAST_WORD, State
+from findleaks.runtimes.base import CountVerdict
+from findleaks.runtimes.cpython.counts import BlockReader, CountColumns
+from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, STEPS, SUMS, ObjectTally
 from findleaks.target.base import Piece
 
 _SMALL = 1 << 20
@@ -51,7 +55,10 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
                 state = piece.data[start - piece.address + offset + mark] if there else 0
                 leaf = tally.leaves[number]
                 tally.found[index] = number
-                tally.merged[index] = IGNORED if leaf == 1 or (leaf and state & leaf == leaf) else number
+                is_leaf = leaf == 1 or (leaf and state & leaf == leaf)
+                tally.merged[index] = IGNORED if is_leaf else number
+                values = offset == 0 and _may_be_values(piece.data, start - piece.address, size)
+                tally.patterns[index] = 0 if values else LEAF if is_leaf else tally.lives[number]
                 tally.sums[SUMS * number] += 1
                 tally.sums[SUMS * number + 1] += size
                 tally.sums[SUMS * number + 2] += offset >= header and at(offset - header) != 0
@@ -64,5 +71,83 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
     return cut
 
 
+def _may_be_values(data: memoryview, start: int, size: int) -> bool:
+    """Whether a block may be a dictionary's values: see may_be_values in cpython_objects.c."""
+    return (size >= 24 and data[start + 23] == 24) or (size >= 32 and data[start + 31] == 32)
+
+
 def _counts(blocks: Blocks, tally: ObjectTally, word: int) -> bool:
     return not word >> 32 & 0xFFFF and (word < _SMALL or (not tally.low <= word < tally.high and blocks.find(word) < 0))
+
+
+OBJECT, EXCESS, TRACKED, REFERS_TO_ITSELF = 1, 2, 4, 8  # flags of a block
+
+
+def compare_counts(
+    engine: PureEngine, graph: PureGraph, pieces: Iterable[Piece], read: BlockReader, tally: ObjectTally, columns: CountColumns
+) -> None:
+    """See counts.py and object_counts.c."""
+    lost = graph.lost.indices()
+    among = set(lost)
+    for index in lost:
+        for edge in graph.edges_of(index):
+            if not edge & 1 and edge >> 1 in among:
+                columns.excess[edge >> 1] += 1
+    objects = [index for index in lost if tally.found[index] != NO_OBJECT]
+    for index in objects:
+        start = graph.blocks.starts[index]
+        whole = None if start % engine.arch.word else read(start)
+        if whole is not None:
+            _compare(engine, graph, index, bytes(whole.data), tally, columns)
+    _judge(graph, lost, tally, columns)
+
+
+def _compare(engine: PureEngine, graph: PureGraph, index: int, data: bytes, tally: ObjectTally, columns: CountColumns) -> None:
+    word, order = engine.arch.word, engine.arch.byteorder
+    offset = tally.offsets[tally.found[index]]
+    if len(data) < offset + 2 * word:
+        return
+    words = engine.arch.unpack(data[: len(data) // word * word])
+    excluded = graph.excluded_mask(index)
+    own = sum(
+        value & ~3 == graph.blocks.starts[index] + offset and not excluded >> min(at, LAST_WORD) & 1 for at, value in enumerate(words)
+    )
+    counted = int.from_bytes(data[offset : offset + word], order) & 0xFFFFFFFF
+    references = columns.excess[index] + own
+    excess = counted < (1 << 31 if word == 8 else 1 << 29) and counted > references
+    tracked = offset >= 2 * word and words[offset // word - 2] != 0
+    columns.flags[index] = OBJECT | EXCESS * excess | TRACKED * tracked | REFERS_TO_ITSELF * bool(own)
+    columns.excess[index] = counted - references if excess else 0
+
+
+def _judge(graph: PureGraph, lost: Iterable[int], tally: ObjectTally, columns: CountColumns) -> None:
+    cycle_of_objects: set[int] = set()
+    cycle_untracked: set[int] = set()
+    has_excess: set[int] = set()
+    for index in lost:
+        leader, flags = graph.leader(index), columns.flags[index]
+        cyclic = graph.lost.in_cycle_of(index, leader) and (graph.cycle(leader) > 1 or flags & REFERS_TO_ITSELF)
+        if flags & OBJECT and cyclic:
+            (cycle_of_objects if flags & TRACKED else cycle_untracked).add(leader)
+        if flags & EXCESS:
+            has_excess.add(leader)
+    for index in lost:
+        leader = graph.leader(index)
+        verdict = (
+            CountVerdict.MISSING_DECREF
+            if leader in has_excess
+            else CountVerdict.UNTRACKED_CYCLE
+            if leader in cycle_untracked
+            else CountVerdict.UNCOLLECTED
+            if leader in cycle_of_objects
+            else CountVerdict.NOTHING
+        )
+        columns.verdicts[index] = verdict
+        columns.totals[2 * verdict] += 1
+        columns.totals[2 * verdict + 1] += graph.blocks.sizes[index]
+        number = tally.found[index]
+        columns.excess[index] *= bool(columns.flags[index] & EXCESS)
+        if number != NO_OBJECT:
+            columns.sums[3 * number] += columns.excess[index] > 0
+            columns.sums[3 * number + 1] += columns.excess[index]
+            columns.sums[3 * number + 2] += verdict == CountVerdict.UNCOLLECTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -14,14 +14,16 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
 from findleaks.allocators.pymalloc.types import types as find_types
 from findleaks.allocators.sites import Recording
-from findleaks.engine.contract import Engine
-from findleaks.engine.dominators import IGNORED
-from findleaks.engine.terms import NO_POINTERS, State
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import Count, Holders, ObjectTypes, Part, Runtime, Site, Type, Variable
+from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
-from findleaks.runtimes.cpython.engine import NO_OBJECT, SUMS, ObjectTally, count_objects
-from findleaks.runtimes.cpython.types import HAVE_GC, SUBCLASSES, Types
+from findleaks.runtimes.cpython.borrowed import Borrowed
+from findleaks.runtimes.cpython.counts import compare_counts
+from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects
+from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, read_interpreter_memory
+from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
 
@@ -86,13 +88,18 @@ class CPython(Runtime):
         return Types(self._target, self._engine, find_types(self._target, self._engine, self._metatype, data, heaps))
 
     @cached_property
+    def borrowed(self) -> Borrowed:
+        """Words of objects that are no references, by type."""
+        return Borrowed(self.known, self._target.arch.word)
+
+    @cached_property
     def tally(self) -> ObjectTally:
         """The objects of all heaps."""
         blocks, known = self._directory.blocks, self.known
         program = Range(self._image.module.start, self._image.module.end)
-        tally = ObjectTally.of(
-            blocks, known.addresses, known.offsets, strings.marks(known, self._target.arch.word), strings.leaves(known), program
-        )
+        marks, leaves = strings.marks(known, self._target.arch.word), strings.leaves(known)
+        columns = TypeColumns(known.offsets, marks, leaves, bytes(self.borrowed.lives))
+        tally = ObjectTally.of(blocks, known.addresses, columns, program)
         for owned in self._directory.heaps:
             cut: array[int] = array("Q")
             for piece in self._target.pieces(owned.start, owned.end):
@@ -100,11 +107,9 @@ class CPython(Runtime):
                     raise Interrupted
                 cut += count_objects(self._engine, blocks, piece, tally)
             for address in cut:
-                size = min(HEAD, blocks.size(blocks.find(address)))
-                pieces = tuple(self._target.pieces(address, address + size))
-                data, missing = self._engine.gather(pieces, [address], size)
-                if not missing:
-                    count_objects(self._engine, blocks, Piece(address, memoryview(data)), tally)
+                whole = self._whole_block(address, HEAD)
+                if whole is not None:
+                    count_objects(self._engine, blocks, whole, tally)
         return tally
 
     @cached_property
@@ -131,27 +136,47 @@ class CPython(Runtime):
         """See Runtime: every object, by its block."""
         return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.merged, self.known.foreign)
 
-    def links(self) -> Optional[bytearray]:
-        """The collector's headers, right in front of tracked objects, and addresses of blocks that
-        tracemalloc traces. Strings and numbers have no pointers."""
-        heads = bytes(offset if flags & HAVE_GC else 0 for offset, flags in zip(self.known.offsets, self.known.flags))
-        made = bytearray(len(self.tally.found))
-        for index, (number, root) in enumerate(zip(self.tally.found, self.tally.merged)):
-            if number != NO_OBJECT:
-                made[index] = NO_POINTERS if root == IGNORED else heads[number]
-        return self._with_keys(made)
+    def excluded_words(self) -> Optional[Exclusions]:
+        """See Runtime: of every object the words that are no references, and the addresses of
+        blocks that tracemalloc traces. Strings and numbers have no pointers."""
+        return self._excluded
+
+    @cached_property
+    def _excluded(self) -> Exclusions:
+        patterns = self.tally.patterns
+        if self.traced is not None:
+            blocks, key_end = self._directory.blocks, tracing.KEY_END * self._target.arch.word
+            for entry, index in zip(self.traced.entries, blocks.find_all(self.traced.entries)[0]):
+                if index < len(patterns):  # the block may begin with a header of debug hooks
+                    patterns[index] = self.borrowed.pair(entry - blocks.address(index) + key_end)
+        for index in self._lists.stale_tables:
+            patterns[index] = LEAF
+        for index, number in self._lists.free_objects:
+            patterns[index] = self.borrowed.kept[number]
+        return Exclusions(patterns, self.borrowed.exclusions)
+
+    def bookkeeping(self) -> Sequence[Range]:
+        """See Runtime: the heads of the collector's lists, and the unused part of frame stacks."""
+        return self._lists.ranges
+
+    def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
+        """See Runtime."""
+        return compare_counts(self._engine, graph, pieces, self._whole_block, self.tally, self._names)
+
+    def _whole_block(self, address: int, most: int = 1 << 30) -> Optional[Piece]:
+        """At most so many bytes of the block at `address`, or None if they cannot be read."""
+        blocks = self._directory.blocks
+        size = min(most, blocks.size(blocks.find(address)))
+        data, missing = self._engine.gather(tuple(self._target.pieces(address, address + size)), [address], size)
+        return None if missing else Piece(address, memoryview(data))
+
+    @cached_property
+    def _lists(self) -> InterpreterMemory:
+        return read_interpreter_memory(self._target, self._image, self._directory.blocks, self.known, self.tally.found)
 
     def object_types(self) -> Optional[ObjectTypes]:
         """See Runtime: every live object, by its block."""
         return ObjectTypes(self.tally.found, self._names)
-
-    def _with_keys(self, made: bytearray) -> bytearray:
-        if self.traced is not None:
-            blocks, end = self._directory.blocks, tracing.KEY_END * self._target.arch.word
-            for entry, index in zip(self.traced.entries, blocks.find_all(self.traced.entries)[0]):
-                if index < len(made):  # the block may begin with a header of debug hooks
-                    made[index] = min(entry - blocks.address(index) + end, NO_POINTERS - 1)
-        return made
 
     def variables(self) -> Sequence[Variable]:
         """Variables of modules, except those whose values are modules themselves. An object with

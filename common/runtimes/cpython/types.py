@@ -14,16 +14,19 @@ from findleaks.allocators.bulk import records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
+from findleaks.target.encoded_numbers import signed
 
-# offsets in a type, in words: tp_name, tp_dealloc, tp_flags, tp_dict (3.9 to 3.14)
-NAME, DEALLOC, FLAGS, DICT = 3, 6, 21, 33
+# Offsets in a type, in words: tp_name, tp_dealloc, tp_flags, tp_weaklistoffset, tp_base, tp_dict
+# (3.9 to 3.14).
+NAME, DEALLOC, FLAGS, WEAK_LIST, BASE, DICT = 3, 6, 21, 26, 32, 33
 
 LENGTH = 34  # words of a type that are read
 
 HAVE_GC = 1 << 14
 # Py_TPFLAGS_MANAGED_WEAKREF (3.12) and _MANAGED_DICT (3.11), unused before: two words in front of
 # the garbage collector's header.
-PRE_HEADER = 1 << 3 | 1 << 4
+MANAGED_WEAKREF = 1 << 3
+PRE_HEADER = MANAGED_WEAKREF | 1 << 4
 
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
@@ -65,6 +68,8 @@ class Types:
         header = 2 * word
         self.offsets = bytes(header * bool(f & HAVE_GC) + header * bool(f & PRE_HEADER) for f in self.flags)
         self._number = {address: number for number, address in enumerate(self.addresses)}
+        self.weak_lists = [signed(words[number * LENGTH + WEAK_LIST], 8 * word) for number in kept]
+        self._bases = [words[number * LENGTH + BASE] for number in kept]
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -79,6 +84,19 @@ class Types:
             if module and module != "builtins":
                 return f"{module}.{name}"
         return name
+
+    def number(self, address: int) -> int:
+        """The number of the type at this address, or -1."""
+        return self._number.get(address, -1)
+
+    def bases(self, number: int) -> list[int]:
+        """The numbers of a type's base types, by tp_base, the nearest first."""
+        found: list[int] = []
+        following = self._number.get(self._bases[number])
+        while following is not None and following not in found:
+            found.append(following)
+            following = self._number.get(self._bases[following])
+        return found
 
     def plain_name(self, number: int) -> str:
         """The name of a type in the interpreter's own data; "" for others."""

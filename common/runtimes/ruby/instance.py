@@ -13,8 +13,8 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.engine.terms import NO_POINTERS
-from findleaks.runtimes.base import Count, Holders, Objects, Part, Runtime, Type, Variable
+from findleaks.engine.terms import EVERY_WORD, Exclusion
+from findleaks.runtimes.base import Count, Exclusions, Holders, Objects, Part, Runtime, Type, Variable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
 from findleaks.runtimes.ruby.layout import Layout, exported
@@ -186,18 +186,18 @@ class Ruby(Runtime):
         """See base.Runtime."""
         return self._objects[0] if self._objects is not None else None
 
-    def links(self) -> Optional[bytearray]:
+    def words_for_ownership(self) -> Optional[Exclusions]:
         """See base.Runtime: the elements of Arrays and tables refer to objects, and texts to
         nothing; behind the last, such blocks have remains of former ones."""
         if self._objects is None:
             return None
         blocks = self._directory.blocks
-        made = bytearray(len(blocks))
+        patterns = bytearray(len(blocks))
         indices, _ = blocks.find_all(self._objects[1])
         for index in interruptible(self._target, indices, LOOK):
-            if index < len(made):
-                made[index] = NO_POINTERS
-        return made
+            if index < len(patterns):
+                patterns[index] = 1
+        return Exclusions(patterns, (Exclusion(0), Exclusion(EVERY_WORD)))
 
     @cached_property
     def _objects(self) -> Optional[tuple[Objects, array[int]]]:

@@ -1,0 +1,114 @@
+/* Reference counts of lost CPython objects beside the references to them that were found.
+ *
+ * A lost object is referred to by lost blocks only. If it counts more references than these have,
+ * somebody forgot to give one back. If none under a leader does, and the leader's cycle consists of
+ * objects that the garbage collector knows, the collector will free them. */
+#include "lost.h"
+
+#include <stdlib.h>
+
+#define OBJECT_HEADER (2 * WORD) /* ob_refcnt, ob_type */
+#define NO_TYPE UINT32_MAX
+#define SUMS 3u
+/* Counts from here on are of immortal objects (3.12 and later). */
+#define IMMORTAL (WORD == 8 ? UINT32_C(0x80000000) : UINT32_C(0x20000000))
+
+enum { OBJECT = 1, EXCESS = 2, TRACKED = 4, REFERS_TO_ITSELF = 8 };           /* flags of a block */
+enum { NOTHING, MISSING_DECREF, UNCOLLECTED, UNTRACKED_CYCLE, VERDICTS };     /* of a leader */
+enum { CYCLE_OF_OBJECTS = 1, CYCLE_UNTRACKED = 2, HAS_EXCESS = 4 }; /* what is under a leader */
+
+/* For every lost block the number of words in other lost blocks that refer to its start, or to its
+ * object. The graph is classified. */
+API void fl_lost_references(const graph *g, uint32_t *counts) {
+    const lost *l = g->lost;
+    for (uint32_t place = 0; place < l->count; place++) {
+        uint32_t count, first = edges_of(g, l->indices[place], &count);
+        for (uint32_t at = 0; at < count; at++) {
+            uint32_t edge = g->edges[first + at], target = edge >> INDEX_SHIFT;
+            if (!(edge & INTERIOR) && place_of(l, target) != NONE && counts[target] < UINT32_MAX)
+                counts[target]++;
+        }
+    }
+}
+
+/* References of a block to its own object; two low bits may be marks. */
+static uint32_t own_references(const graph *g, const uint8_t *data, uint64_t size, uint32_t index, uint64_t object) {
+    const exclusion *of = g->patterns ? &g->exclusions[g->patterns[index]] : NULL;
+    uint32_t found = 0;
+    for (uint64_t word = 0; word < size / WORD; word++) {
+        bool excluded = of && (of->words | of->links) >> (word < 63 ? word : 63) & 1;
+        found += !excluded && (load(data + word * WORD) & ~UINT64_C(3)) == object;
+    }
+    return found;
+}
+
+/* Of each lost object in the piece: its flags, and in `counts`, which has the references found (see
+ * fl_lost_references), how many more it counts itself. `found` is the type of each block's object
+ * (fl_objects), `offsets` where the objects of a type begin. Blocks that the piece cuts off go to
+ * `cut`, by address. */
+API int fl_compare_counts(const graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint8_t *flags, uint32_t *counts, words *cut) {
+    const blocks *b = g->b;
+    uint64_t start = 0;
+    for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
+        if (found[index] == NO_TYPE || place_of(g->lost, index) == NONE || start % WORD)
+            continue;
+        uint64_t size = size_of(b, index), offset = offsets[found[index]];
+        if (p->length - (start - p->address) < size) {
+            if (words_push(cut, start))
+                return NO_MEMORY;
+            continue;
+        }
+        const uint8_t *data = p->data + (start - p->address);
+        if (size < offset + OBJECT_HEADER)
+            continue;
+        uint32_t counted = BIG && WORD == 8 ? load32(data + offset + 4) : load32(data + offset);
+        uint32_t own = own_references(g, data, size, index, start + offset), all = counts[index] + own;
+        bool excess = counted < IMMORTAL && counted > all;
+        bool tracked = offset >= OBJECT_HEADER && load(data + offset - OBJECT_HEADER);
+        flags[index] = (uint8_t)(OBJECT | (excess ? EXCESS : 0) | (tracked ? TRACKED : 0) | (own ? REFERS_TO_ITSELF : 0));
+        counts[index] = excess ? counted - all : 0;
+    }
+    return DONE;
+}
+
+static uint8_t verdict_of(uint8_t under) {
+    return under & HAS_EXCESS ? MISSING_DECREF : under & CYCLE_UNTRACKED ? UNTRACKED_CYCLE : under & CYCLE_OF_OBJECTS ? UNCOLLECTED : NOTHING;
+}
+
+/* Judge each leader, once all objects are compared. verdicts[index] is that of the lost block's
+ * leader. sums, three a type: objects with an excess, their excess references, uncollected objects.
+ * totals: blocks and bytes of each verdict. Afterwards `counts` is 0 without an excess. */
+API int fl_judge_counts(const graph *g, const uint32_t *found, const uint8_t *flags, uint32_t *counts, uint8_t *verdicts, uint64_t *sums,
+                        uint64_t *totals) {
+    const lost *l = g->lost;
+    uint8_t *under = calloc(l->leaders.count + 1, sizeof *under);
+    if (!under)
+        return NO_MEMORY;
+    for (uint32_t place = 0; place < l->count; place++) {
+        uint32_t number = l->low[place];
+        if (number >= l->leaders.count)
+            continue;
+        const leader *of = &l->leaders.items[number];
+        uint8_t its = flags[l->indices[place]];
+        bool in_cycle = l->order[place] == l->order[of->place] && (of->cycle > 1 || its & REFERS_TO_ITSELF);
+        if (its & OBJECT && in_cycle)
+            under[number] |= its & TRACKED ? CYCLE_OF_OBJECTS : CYCLE_UNTRACKED;
+        if (its & EXCESS)
+            under[number] |= HAS_EXCESS;
+    }
+    for (uint32_t place = 0; place < l->count; place++) {
+        uint32_t number = l->low[place], index = l->indices[place], type = found[index];
+        uint8_t verdict = number < l->leaders.count ? verdict_of(under[number]) : NOTHING;
+        verdicts[index] = verdict;
+        totals[2 * verdict]++;
+        totals[2 * verdict + 1] += size_of(g->b, index);
+        counts[index] = flags[index] & EXCESS ? counts[index] : 0;
+        if (type == NO_TYPE)
+            continue;
+        sums[SUMS * (uint64_t)type] += counts[index] > 0;
+        sums[SUMS * (uint64_t)type + 1] += counts[index];
+        sums[SUMS * (uint64_t)type + 2] += verdict == UNCOLLECTED;
+    }
+    free(under);
+    return DONE;
+}

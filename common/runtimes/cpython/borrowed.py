@@ -1,0 +1,83 @@
+"""Words of CPython's objects that are no references: they do not count in the referent's ob_refcnt.
+
+The collector's links, the list of an object's weak references, a weak reference's referent, and
+what objects kept for reuse still contain.
+
+Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words in front of an
+object), Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 its first word is the
+list of weak references), Include/cpython/object.h (tp_weaklistoffset),
+Include/cpython/weakrefobject.h (struct _PyWeakReference: wr_object, wr_callback, hash, wr_prev,
+wr_next behind the object's head)."""
+
+from __future__ import annotations
+
+from findleaks.engine.terms import EVERY_WORD, LAST_WORD, NO_HEADER, Exclusion
+from findleaks.runtimes.cpython.interpreter_memory import CHAIN
+from findleaks.runtimes.cpython.types import HAVE_GC, MANAGED_WEAKREF, SUBCLASSES, Types
+
+WEAK = frozenset(("weakref", "weakref.ReferenceType", "weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"))
+"""Names of the types whose objects, and those of subclasses, are weak references."""
+
+_WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
+_MOST = 250  # patterns, of 255 possible: types beyond have the collector's links only
+
+
+class Borrowed:
+    """The words that are no references, by type, as patterns of Graph.exclude_words. `lives` and
+    `kept`: the pattern of a type's live objects, and of those kept for reuse, a byte a type."""
+
+    def __init__(self, known: Types, word: int) -> None:
+        self._word = word
+        self.exclusions = [Exclusion(0), Exclusion(EVERY_WORD)]  # the second is engine.LEAF
+        self._numbers = {exclusion: number for number, exclusion in enumerate(self.exclusions)}
+        self.lives, self.kept = bytearray(), bytearray()
+        weak = {number for number in range(len(known)) if known.plain_name(number) in WEAK}
+        for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
+            is_weak = number in weak or not weak.isdisjoint(known.bases(number))
+            links, header = _links(start, flags, word)
+            words = _borrowed(start, flags, known.weak_lists[number], is_weak, word)
+            plain = self._pattern(Exclusion(0, links, header))
+            self.lives.append(self._pattern(Exclusion(words & ~links, links, header), plain))
+            self.kept.append(self._pattern(Exclusion(_remains(start, flags, word), links, header), plain))
+
+    def pair(self, end: int) -> int:
+        """The pattern that leaves out the two words before offset `end` of a block; 0, which leaves
+        out none, where there are too many patterns or no bits for these words."""
+        first = end // self._word - 2
+        return self._pattern(Exclusion(3 << first)) if 0 <= first < LAST_WORD - 1 else 0
+
+    def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
+        """The pattern's number, a new one if need be; `fallback` where there are too many."""
+        if exclusion not in self._numbers:
+            if len(self.exclusions) >= _MOST:
+                return fallback
+            self._numbers[exclusion] = len(self.exclusions)
+            self.exclusions.append(exclusion)
+        return self._numbers[exclusion]
+
+
+def _links(start: int, flags: int, word: int) -> tuple[int, int]:
+    """The mask of the collector's links in a block whose object begins at `start`, and where they
+    are, in bytes."""
+    first = start // word
+    return (3 << first - 2, start - 2 * word) if flags & HAVE_GC and first >= 2 else (0, NO_HEADER)
+
+
+def _borrowed(start: int, flags: int, weak_list: int, is_weak: bool, word: int) -> int:
+    """The mask of further words of a live object that are no references. `weak_list` is its
+    type's tp_weaklistoffset."""
+    first = start // word
+    words = {first + at for at in _WEAK_WORDS} if is_weak else set()
+    if flags & MANAGED_WEAKREF and first:
+        words.add(0)
+    elif weak_list > 0 and weak_list % word == 0:
+        words.add(first + weak_list // word)
+    return sum(1 << at for at in words if at < LAST_WORD)
+
+
+def _remains(start: int, flags: int, word: int) -> int:
+    """The mask of all words of an object in a free list but those that may chain it there: word 3
+    of tuples and frames, words 2 to 4 of objects of unknown types."""
+    first = start // word
+    chains = (CHAIN,) if flags & SUBCLASSES["tuple"] else (2, 3, 4)
+    return EVERY_WORD & ~sum(1 << first + at for at in chains if first + at < LAST_WORD)

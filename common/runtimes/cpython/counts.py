@@ -1,0 +1,77 @@
+"""ob_refcnt of leaked objects, beside the references to them that exist.
+
+An object that counts more references than exist was leaked by a missing Py_DECREF. A cycle whose
+objects count just the references in it is garbage that the collector has not freed yet.
+
+The contract of engine_kernel.py (common/kernel/object_counts.c) and engine_python.py, and what is
+made of their columns. Sources: Include/refcount.h and object.h of CPython 3.9 to 3.14 (the lower 32
+bits of ob_refcnt count; immortal objects have the highest of them set)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, Optional, Protocol, cast
+
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.terms import Totals
+from findleaks.runtimes.base import CountVerdict, MiscountedType, ReferenceCounts
+from findleaks.runtimes.cpython.engine import ObjectTally
+from findleaks.target.base import Piece
+
+BlockReader = Callable[[int], Optional[Piece]]
+"""The address of a block -> all its memory, or None if it cannot be read."""
+
+SUMS = 3  # words a type: objects with an excess, their excess references, uncollected objects
+
+
+class CountColumns(NamedTuple):
+    """What the engines fill. By block: `excess`, how many references more than exist the object
+    counts (before: those that exist); `flags`, the engine's own; `verdicts`, a CountVerdict of the
+    lost block's leader. `sums`: SUMS words a type; `totals`: blocks and bytes of each verdict."""
+
+    excess: array[int]  # "I"
+    flags: bytearray
+    verdicts: bytearray
+    sums: array[int]  # "Q"
+    totals: array[int]  # "Q"
+
+    @classmethod
+    def of(cls, blocks: int, types: int) -> CountColumns:
+        """Columns of zeros."""
+        empty = array("I", bytes(4 * blocks))
+        return cls(
+            empty, bytearray(blocks), bytearray(blocks), array("Q", bytes(8 * SUMS * types)), array("Q", bytes(16 * len(CountVerdict)))
+        )
+
+
+def compare_counts(
+    engine: Engine, graph: Graph, pieces: Iterable[Piece], read: BlockReader, tally: ObjectTally, names: Sequence[str]
+) -> ReferenceCounts:
+    """Compare all lost objects of a classified graph. `pieces`: the memory of all blocks; `read`
+    gives the blocks that they cut; `names`: of types, by number."""
+    name = "engine_kernel" if engine.name == "kernel" else "engine_python"
+    loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
+    columns = CountColumns.of(len(tally.found), len(tally.types))
+    loops.compare_counts(engine, graph, pieces, read, tally, columns)
+    return _result(columns, names)
+
+
+def _result(columns: CountColumns, names: Sequence[str]) -> ReferenceCounts:
+    types: dict[str, MiscountedType] = {}
+    for number, name in enumerate(names):
+        objects, references, uncollected = columns.sums[SUMS * number : SUMS * number + SUMS]
+        if objects or uncollected:
+            before = types.get(name, MiscountedType(name, 0, 0, 0))
+            types[name] = MiscountedType(name, before.objects + objects, before.excess + references, before.uncollected + uncollected)
+    totals = [Totals(*columns.totals[2 * verdict : 2 * verdict + 2]) for verdict in CountVerdict]
+    return ReferenceCounts(columns.verdicts, columns.excess, totals, sorted(types.values(), key=lambda one: (-one.objects, one.name)))
+
+
+class _Loops(Protocol):
+    """The interface of engine_kernel.py and of its reference, engine_python.py."""
+
+    def compare_counts(
+        self, engine: Any, graph: Any, pieces: Iterable[Piece], read: BlockReader, tally: ObjectTally, columns: CountColumns
+    ) -> None: ...

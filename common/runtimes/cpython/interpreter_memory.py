@@ -1,0 +1,178 @@
+"""Memory in which a CPython interpreter keeps addresses of objects that it does not own.
+
+- The heads of the collector's lists. Every tracked object is in one, so through the heads every
+  object would be reachable.
+- The unused part of each thread's stack of frames, where returned functions left their variables.
+- Freed objects and dictionaries' tables that wait in free lists, with their former contents.
+
+Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head: next, previous with flags in
+its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the state of the main
+interpreter is in the program's data since 3.11, before that in a block), Include/cpython/pystate.h
+(_PyStackChunk: previous, size in bytes, top in words, data; PyThreadState begins with prev and
+next, and has datastack_chunk, datastack_top, datastack_limit in turn), Objects/dictobject.c
+(free_keys_object), tupleobject.c and frameobject.c (free lists, chained by the object's word 3)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.allocators.images import Image
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.errors import Interrupted
+from findleaks.runtimes.cpython.engine import NO_OBJECT
+from findleaks.runtimes.cpython.types import Types
+from findleaks.runtimes.cpython.variables import table
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import nonzero_pieces
+
+STATE_SIZES = range(1 << 10, 1 << 20)  # bytes of a block that may be an interpreter's state
+CHUNK_ALIGNMENT = 1 << 12  # of a chunk of frames, which is mapped
+LARGEST_CHUNK = 1 << 30
+CHUNK_HEAD = 3  # words: previous, size, top
+MOST_CHUNKS = 1 << 16  # of one thread
+MOST_THREADS = 1 << 20
+CHAIN = 3  # the word by which tuples and frames in a free list are chained
+MOST_FREE = 1 << 12  # of one free list
+BEFORE_TRIPLE = 1 << 10  # bytes of a thread state searched for its first word
+
+
+class InterpreterMemory(NamedTuple):
+    """What of it is no reference."""
+
+    ranges: Sequence[Range]  # list heads, unused parts of frame stacks
+    stale_tables: Sequence[int]  # blocks of tables in free lists
+    free_objects: Sequence[tuple[int, int]]  # blocks of objects in free lists, and their types
+
+
+class _Words(NamedTuple):
+    """Words of a state, from `address` on."""
+
+    address: int
+    words: Sequence[int]
+
+
+def read_interpreter_memory(target: Target, image: Image, blocks: Blocks, known: Types, found: array[int]) -> InterpreterMemory:
+    """`found`: by block, the type of its object or NO_OBJECT; see engine.ObjectTally."""
+    reader = _Reader(target, blocks, known, found)
+    states = list(reader.states(image))
+    ranges = [Range(at, at + 2 * reader.word) for state in states for at in reader.list_heads(state)]
+    tops = [at for state in states for at in reader.chunk_words(state)]
+    ranges += [unused for at in reader.all_threads(tops) for unused in reader.unused_frames(at)]
+    free = dict(one for state in states for one in reader.free_objects(state))
+    return InterpreterMemory(ranges, [index for state in states for index in reader.stale_tables(state)], list(free.items()))
+
+
+class _Reader:
+    def __init__(self, target: Target, blocks: Blocks, known: Types, found: array[int]) -> None:
+        self._target, self._blocks, self._known, self._found = target, blocks, known, found
+        self._memory = Memory(target)
+        self.word = target.arch.word
+
+    def states(self, image: Image) -> Iterator[_Words]:
+        """The program's data, and blocks that it refers to and that may be interpreters' states."""
+        blocks = self._blocks
+        seen: set[int] = set()
+        for start, end in image.data:
+            for piece in nonzero_pieces(self._target, start, end):
+                if self._target.interrupted():
+                    raise Interrupted
+                skipped = -piece.address % self.word
+                data = piece.data[skipped : skipped + (len(piece.data) - skipped) // self.word * self.word]
+                words = self._target.arch.unpack(bytes(data))
+                yield _Words(piece.address + skipped, words)
+                indices, sizes = blocks.find_all(array("Q", words))
+                seen.update(index for index, size in zip(indices, sizes) if size in STATE_SIZES and self._found[index] == NO_OBJECT)
+        for index in sorted(seen):
+            if blocks.state(index) == State.IN_USE:
+                read = self._memory.words(blocks.address(index), blocks.size(index) // self.word)
+                if read is not None:
+                    yield _Words(blocks.address(index), read)
+
+    def list_heads(self, state: _Words) -> Iterator[int]:
+        """Addresses of heads: the object after it refers back, and the one before it ahead."""
+        indices, _ = self._blocks.find_all(array("Q", state.words))
+        for at, index in enumerate(indices):
+            if index == NO_BLOCK or self._found[index] == NO_OBJECT or at + 1 == len(indices):
+                continue
+            address = state.address + at * self.word
+            back = self._memory.word(state.words[at] + self.word)
+            ahead = self._memory.word(state.words[at + 1] & -4)
+            if back is not None and back & -4 == address and ahead is not None and ahead & -4 == address:
+                yield address
+
+    def chunk_words(self, state: _Words) -> Iterator[int]:
+        """Addresses of datastack_chunk in thread states."""
+        words = state.words
+        for at in range(len(words) - 2):
+            if words[at] and not words[at] % CHUNK_ALIGNMENT and self._is_chunk(*words[at : at + 3]):
+                yield state.address + at * self.word
+
+    def _is_chunk(self, chunk: int, top: int, limit: int) -> bool:
+        inside = chunk < top <= limit <= chunk + LARGEST_CHUNK
+        return inside and self._memory.word(chunk + self.word) == limit - chunk
+
+    def all_threads(self, tops: Sequence[int]) -> list[int]:
+        """These addresses of datastack_chunk, and those of threads linked to their threads."""
+        found = dict.fromkeys(tops)
+        for first in tops:
+            for start in range(first - BEFORE_TRIPLE & -self.word, first, self.word):
+                queue = [start]
+                while queue and len(found) < MOST_THREADS:
+                    for other in self._memory.words(queue.pop(), 2) or ():
+                        at = other + first - start
+                        if at not in found and self._is_thread(other, at):
+                            found[at] = None
+                            queue.append(other)
+        return list(found)
+
+    def _is_thread(self, start: int, at: int) -> bool:
+        """Whether a block begins at `start` and has datastack_chunk at `at`."""
+        known = self._blocks.lookup(start) if start else None
+        if known is None or known[1] != start or known[3] != State.IN_USE or self._found[known[0]] != NO_OBJECT:
+            return False
+        words = self._memory.words(at, 3)
+        return words is not None and self._is_chunk(*words)
+
+    def unused_frames(self, at: int) -> Iterator[Range]:
+        """The unused parts of the chunks of the thread with datastack_chunk at `at`."""
+        words = self._memory.words(at, 3)
+        if words is None:
+            return
+        chunk, top, limit = words
+        for _ in range(MOST_CHUNKS):
+            if top < limit:
+                yield Range(top, limit)
+            head = self._memory.words(chunk, CHUNK_HEAD)
+            chunk = head[0] if head is not None else 0
+            head = self._memory.words(chunk, CHUNK_HEAD) if chunk and not chunk % CHUNK_ALIGNMENT else None
+            if head is None or not 0 < head[1] <= LARGEST_CHUNK or head[2] * self.word > head[1]:
+                return
+            top, limit = chunk + (CHUNK_HEAD + head[2]) * self.word, chunk + head[1]
+
+    def stale_tables(self, state: _Words) -> Iterator[int]:
+        """Blocks of freed dictionaries' tables: nothing refers to their keys any more."""
+        indices, sizes = self._blocks.find_all(array("Q", state.words))
+        for value, index, size in zip(state.words, indices, sizes):
+            if index == NO_BLOCK or self._found[index] != NO_OBJECT or value != self._blocks.address(index):
+                continue
+            if self._memory.word(value) == 0 and self._blocks.state(index) == State.IN_USE and table(self._memory, value, size) is not None:
+                yield index
+
+    def free_objects(self, state: _Words) -> Iterator[tuple[int, int]]:
+        """Blocks of objects in free lists, with their types: their reference count is 0."""
+        indices, _ = self._blocks.find_all(array("Q", state.words))
+        for value, index in zip(state.words, indices):
+            if index == NO_BLOCK or self._found[index] != NO_OBJECT:
+                continue
+            for _ in range(MOST_FREE):
+                known = self._blocks.lookup(value)
+                words = self._memory.words(value, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
+                number = self._known.number(words[1]) if words is not None and words[0] == 0 else -1
+                if known is None or words is None or number < 0 or value - known[1] != self._known.offsets[number]:
+                    break
+                yield known[0], number
+                value = words[CHAIN]
