@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import NO_BLOCK
-from findleaks.formatting import blocks, number, size, some
+from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.graph.disguises import Partly
 from findleaks.session import Session
 
@@ -60,9 +60,9 @@ def _detail(form: Form) -> str:
 def _users(form: Form) -> str:
     """What the pointers of a form are, with an example that readers may know."""
     if form.kind == Disguise.SHIFTED_LEFT:
-        return f"pointers shifted left by {form.shift} bits"
+        return f"pointers shifted left by {counted(form.shift, 'bit')}"
     if form.kind == Disguise.SHIFTED_RIGHT:
-        return f"pointers shifted right by {form.shift} bits"
+        return f"pointers shifted right by {counted(form.shift, 'bit')}"
     if form.kind == Disguise.COMPRESSED:
         return f"compressed pointers: 32-bit values, {form.base:#x} + value × {1 << form.shift}"
     return {

@@ -20,7 +20,7 @@ FORMS = {
     "itype": ("tagged", "pointers with tags in their top 16 bits"),
     "topbyte": ("tagged", "pointers with tags in their top 16 bits"),
     "shifted": ("shifted_left", "pointers shifted left by 16 bits"),
-    "small": ("shifted_left", "pointers shifted left by 1 bits"),
+    "small": ("shifted_left", "pointers shifted left by 1 bit"),
     "pages": ("shifted_right", "pointers shifted right by 4 bits"),
     "compressed": ("compressed", "compressed pointers: 32-bit values"),
     "cage": ("compressed", "compressed pointers: 32-bit values"),
