@@ -1,8 +1,8 @@
 """Finds out by which disguised pointers a program refers to its blocks.
 
 A scan for aligned words that equal addresses misses pointers with tags in their upper bits, in
-packed structures, shifted, or compressed to 32 bits. The blocks that only such pointers refer to
-look leaked. Before they are reported, memory is searched for their addresses in each of these forms.
+packed structures, shifted, or compressed to 32 bits. Blocks with only such pointers look leaked.
+Before they are reported, memory is searched for their addresses in each of these forms.
 If nine in ten of the leaked blocks of one size have a pointer of one form, the program uses that.
 
 Chance must not hide leaks. A word of 64 bits in a form equals the start of one of a million blocks
@@ -23,7 +23,7 @@ from findleaks.target.base import Piece, Range
 
 SHARE = 0.9  # of the leaked blocks of one size, must have a pointer of a form
 LEAST = 8  # such blocks, at least
-LEAST_NUMBERS = 32  # the same, for 32-bit numbers: of counters, one in three or fewer leads to a start
+LEAST_NUMBERS = 32  # the same, for 32-bit numbers: one counter in three may lead to a start
 PRECISE = 0.75  # of the words of a form that lead into these blocks, lead to the offsets that count
 OFFSETS = 4  # offsets that count, at most: links inside of blocks, tags of four bits
 LOW_TAGS = 8  # 32-bit numbers lead to less than this offset: V8 sets their lowest bit
@@ -33,10 +33,10 @@ SPARE = 1 << 16
 MOST_WORDS = 1 << 24
 
 TRIAL = 256  # strips of memory in which forms are tried first
-TRIED = 64  # words that lead into blocks there, at least: of a form that is dropped if half miss a start
+TRIED = 64  # words into blocks there, at least: a form is dropped if half miss a start
 LITTLE = 4 << 20  # bytes of memory that are searched at once
-STEP = 48  # of more memory, one strip in so many is looked at first: 128 bytes of each 6 KiB
-SAMPLE = 8 << 20  # bytes, at most
+STEP = 64  # of more memory, one strip in so many is looked at first: 128 bytes of each 8 KiB
+SAMPLE = 4 << 20  # bytes, at most
 WHOLE = 64 << 20  # bytes of memory up to which all of it is searched for pointers to small groups
 CLUSTERS = 3  # strips that a sample has of a table of pointers, at least, where it is conclusive
 EVIDENCE = 0.25  # of the words expected in a sample, justify a search of all memory
@@ -55,9 +55,6 @@ PHASE = "searching for disguised pointers"
 
 class Memory(Protocol):
     """What is searched."""
-
-    @property
-    def roots(self) -> Sequence[Range]: ...
 
     def heap_ranges(self) -> Sequence[Range]: ...
 
@@ -114,15 +111,15 @@ class Shown(NamedTuple):
     precise: bool
 
 
-def search_disguises(graph: Graph, engine: Engine, memory: Memory) -> tuple[Disguised, array[int]]:
+def search_disguises(graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range]) -> tuple[Disguised, array[int]]:
     """The disguised pointers to the leaked blocks of a classified graph: what is accepted of them,
     without `held`, and the references to add to the graph."""
     sizes, counts = engine.sum_by_value(graph.leader_sizes(), array("Q"))
     leaks = sum(counts)
-    total = sum(end - start for start, end in [*memory.roots, *memory.heap_ranges()])
+    total = sum(end - start for start, end in [*roots, *memory.heap_ranges()])
     if not leaks or (total > WHOLE and leaks < LEAST):
         return NOT_DISGUISED, array("Q")
-    search = _Search(graph, engine, memory, sizes, counts)
+    search = _Search(graph, engine, memory, roots, sizes, counts)
     forms = search.promising(search.all_forms(), -(-total // (TRIAL * STRIP)))
     if total > LITTLE:
         step = max(STEP, -(-total // SAMPLE))
@@ -148,15 +145,15 @@ def _is_likely(one: Shown, step: int) -> bool:
 
 
 class _Search:
-    def __init__(self, graph: Graph, engine: Engine, memory: Memory, sizes: array[int], counts: array[int]) -> None:
-        self._graph, self._engine, self._memory = graph, engine, memory
+    def __init__(self, graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range], sizes: array[int], counts: array[int]) -> None:
+        self._graph, self._engine, self._memory, self._roots = graph, engine, memory, roots
         self._sizes, self._counts = sizes, counts
         self._ranges = merged_to(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
 
     def all_forms(self) -> list[Form]:
-        """All forms that a program may use. Who inverts an address (~p) means to keep no reference: weak
-        references, and tests of leak checkers."""
+        """All forms that a program may use. Not inverted addresses (~p): they are weak references,
+        or hidden from leak checkers on purpose."""
         if self._engine.arch.word == 4:
             return [Form(Disguise.UNALIGNED)]
         return [
@@ -174,7 +171,7 @@ class _Search:
         found = dict.fromkeys([*(start >> 32 << 32 for start in starts), *(start & -PAGE for start in starts)])
         low, high = min(found), self._ranges[-1].end
         word, order = self._engine.arch.word, self._engine.arch.byteorder
-        for piece in self._memory.pieces(self._memory.roots, PHASE):
+        for piece in self._memory.pieces(self._roots, PHASE):
             if len(found) >= BASES:
                 break
             for address in self._engine.search(piece, low, high)[:PAGE]:
@@ -195,7 +192,7 @@ class _Search:
     def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
         """Search one strip in `step` of the memory, and judge what was found."""
         self._found = self._graph.disguises(self._ranges, forms, self._most)
-        for piece in self._memory.pieces(self._memory.roots, PHASE):
+        for piece in self._memory.pieces(self._roots, PHASE):
             self._found.scan(piece, step, True)
         for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=step > 1):
             self._found.scan(piece, step, False)
@@ -259,7 +256,7 @@ def lost_totals(graph: Graph) -> Totals:
 
 
 def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) -> Disguised:
-    """`found`, with what the conventions changed: `before` were lost; `graph` is classified anew."""
+    """`found`, with what the conventions changed: `before`: lost then; `graph` is classified again."""
     after = lost_totals(graph)
     kinds = graph.kinds()
     reached: list[set[int]] = [set() for _ in found.conventions]

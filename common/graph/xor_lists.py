@@ -12,6 +12,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple, Optional
 
 from findleaks.engine.contract import Blocks, Graph
@@ -19,7 +20,8 @@ from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import Kind, State
 from findleaks.graph.disguises import LEAST, NOT_DISGUISED, SHARE, DisguiseConvention, Disguised
 
-ENDS = 4096  # leaked blocks examined as ends of lists, at most: half of them the first, half the last
+ENDS = 512  # leaked blocks examined as ends of lists, at most: the first and the last
+TAIL = 1 << 16  # blocks among which the last are looked for
 STEPS = 200_000  # nodes visited, at most: 2 s
 
 _LEADS = re.compile(b"\\x%02x" % Kind.DEFINITE)
@@ -28,27 +30,28 @@ ReadWord = Callable[[int], Optional[int]]
 
 
 class _Node(NamedTuple):
-    index: int
+    block: int  # index
     address: int
 
 
 def search_xor_lists(graph: Graph, blocks: Blocks, word: int, read: ReadWord) -> tuple[Disguised, array[int]]:
     """The XOR lists among the leaked blocks of a classified graph, as `search_disguises` returns
     what it finds; `word`: bytes of a pointer."""
-    sizes = Counter(graph.leader_sizes())
     found: list[tuple[int, int, int]] = []  # source, target, address of the link
     reached: Counter[int] = Counter()
     steps = STEPS
     for end in _ends(graph):
-        size = blocks.size(end)
-        if sizes[size] < LEAST or steps <= 0:
-            continue
+        if steps <= 0:
+            break
         nodes, offset = _list_from(graph, blocks, end, word, read, steps)
         steps -= len(nodes)
-        held = next((at for at, node in enumerate(nodes) if graph.kind(node.index) not in (Kind.DEFINITE, Kind.INDIRECT)), -1)
+        held = next((at for at, node in enumerate(nodes) if graph.kind(node.block) not in (Kind.DEFINITE, Kind.INDIRECT)), -1)
         if held > 0 and len(nodes) > LEAST:
-            reached[size] += sum(graph.kind(node.index) == Kind.DEFINITE for node in nodes)
+            reached[blocks.size(end)] += sum(graph.kind(node.block) == Kind.DEFINITE for node in nodes)
             found += list(_links(nodes, held, offset))
+    if not found:
+        return NOT_DISGUISED, array("Q")
+    sizes = Counter(graph.leader_sizes())
     shown = tuple(size for size, count in reached.most_common() if count >= SHARE * sizes[size])
     found = sorted(one for one in found if blocks.size(one[0]) in shown)
     if not found:
@@ -63,18 +66,21 @@ def _links(nodes: list[_Node], held: int, offset: int) -> Iterator[tuple[int, in
     for at, node in enumerate(nodes):
         target = nodes[at + 1 : at + 2] if at >= held else []
         for one in [*target, *(nodes[at - 1 : at] if 0 < at <= held else [])]:
-            yield node.index, one.index, node.address + offset
+            yield node.block, one.block, node.address + offset
 
 
 def _ends(graph: Graph) -> Iterator[int]:
     """Leaked blocks that others are leaked with, the first and the last ones."""
-    leads = [match.start() for match in _LEADS.finditer(graph.kinds())]
-    some = leads if len(leads) <= ENDS else leads[: ENDS // 2] + leads[-ENDS // 2 :]
+    kinds = graph.kinds()
+    tail = max(0, len(kinds) - TAIL)
+    first = [match.start() for match in islice(_LEADS.finditer(kinds), ENDS // 2)]
+    last = [tail + match.start() for match in _LEADS.finditer(kinds[tail:])][-ENDS // 2 :]
+    some = sorted({*first, *last})
     return (index for index in some if graph.indirect_totals(index).blocks and graph.cycle(index) == 1)
 
 
 def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord, most: int) -> tuple[list[_Node], int]:
-    """The nodes of a list from a leaked end on, and the offset of the link; none if there is no such
+    """The nodes of a list from a leaked end on, and the offset of the link; no nodes without a
     list."""
     address, size = blocks.address(end), blocks.size(end)
     for index, interior in graph.references(end):
@@ -91,8 +97,8 @@ def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord
 
 def _walk(blocks: Blocks, nodes: list[_Node], offset: int, read: ReadWord, most: int) -> list[_Node]:
     """`nodes`, the first two of a list, and all that follow."""
-    seen = {node.index for node in nodes}
-    size = blocks.size(nodes[0].index)
+    seen = {node.block for node in nodes}
+    size = blocks.size(nodes[0].block)
     while len(nodes) < most:
         link = read(nodes[-1].address + offset) or 0
         following = link ^ nodes[-2].address

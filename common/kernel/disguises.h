@@ -42,9 +42,9 @@ typedef struct {
     interval narrow[MOST_FORMS * MOST_SEGMENTS];    /* of aligned numbers of 32 bits */
     uint64_t mask;                                   /* bits of an address */
     uint32_t tagged, unaligned;                      /* numbers of these forms, or NONE */
-    uint64_t most;                                   /* recorded of a form; 0: only `tries` and `starts` are counted */
+    uint64_t most;                                   /* recorded of a form; 0: none */
     _Atomic uint64_t counts[MOST_FORMS];
-    _Atomic uint64_t tries[MOST_FORMS], starts[MOST_FORMS]; /* words that lead into blocks; to starts */
+    _Atomic uint64_t tries[MOST_FORMS], starts[MOST_FORMS]; /* if none is recorded */
     _Atomic int failed;
     disguised_list found[MOST_THREADS]; /* by thread; all in the first once sorted */
     bool sorted;

@@ -167,7 +167,9 @@ class ReferenceGraphs:
         if not asked & Heuristic.AUTO or not graph.has_kind(Kind.DEFINITE, 1):
             return
         with session.timed("disguised"):
-            found, references = search_disguises(graph, session.engine, session)
+            # What threads will perhaps not read again holds nothing here: to find out takes time.
+            unread = session.doubtful.all_dead or session.unread
+            found, references = search_disguises(graph, session.engine, session, subtract(session.root_memory, unread.ranges()))
             if not references:
                 lists, references = search_xor_lists(graph, session.directory.blocks, session.target.arch.word, self._read_word)
                 found = lists if references else found

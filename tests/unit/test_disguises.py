@@ -171,7 +171,7 @@ def engines() -> list[Engine]:
 def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
     graph = classified(engine, heap)
     before = lost_totals(graph)
-    found, references = search_disguises(graph, engine, heap)
+    found, references = search_disguises(graph, engine, heap, heap.roots)
     if references:
         graph.connect(references)
         finish(graph)

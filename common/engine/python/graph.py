@@ -18,6 +18,7 @@ from findleaks.engine.python.dominators import PureDominators
 from findleaks.engine.python.heuristics import HeuristicFacts
 from findleaks.engine.python.interiors import Noted, PureInteriors
 from findleaks.engine.python.lost import Lost
+from findleaks.engine.python.spans import spans
 from findleaks.engine.python.words import words_of
 from findleaks.engine.python.work import run
 from findleaks.engine.rows import RowRules
@@ -28,7 +29,6 @@ COUNT_MASK = (1 << COUNT_BITS) - 1
 # tables that translate bytes to 1 or 0
 _IS = [bytes(byte == kind for byte in range(256)) for kind in Kind]
 _IS_0 = _IS[0]
-SEGMENT_GAP = 1 << 20  # address ranges further apart than this are searched apart
 
 
 class PureGraph:
@@ -45,7 +45,7 @@ class PureGraph:
         self._patterns = bytearray()
         self._exclusions: Sequence[Exclusion] = ()
         self._scanned = 0  # scan_blocks goes upward from here
-        self._segments, self._ends = self._spans()
+        self._segments, self._ends = spans(self.blocks)
         self._address_bytes = self._address_byte_table()
         self._noted: Optional[list[Noted]] = [] if heuristics & Heuristic.AUTO else None
         heuristics &= ~Heuristic.AUTO
@@ -291,24 +291,6 @@ class PureGraph:
 
     def edges_of(self, index: int) -> array[int]:
         return self.edges[self.offsets[index] : self.offsets[index + 1]]
-
-    def _spans(self) -> tuple[list[int], list[int]]:
-        """Starts and ends of the address ranges with blocks, at least SEGMENT_GAP apart."""
-        starts: list[int] = []
-        ends: list[int] = []
-        last = -SEGMENT_GAP - 1
-        all_starts, sizes = self.blocks.starts, self.blocks.sizes
-        for page in self.blocks.pages.values():  # in ascending order
-            first = page >> COUNT_BITS
-            end = first + (page & COUNT_MASK) - 1
-            if all_starts[first] - last > SEGMENT_GAP:
-                if starts:
-                    ends.append(last)
-                starts.append(all_starts[first])
-            last = all_starts[end] + max(sizes[end], 1)
-        if starts:
-            ends.append(last)
-        return starts, ends
 
     def _address_byte_table(self) -> bytes:
         """1 for each value that a pointer's sixth byte may have. b"" where this does not help: for
