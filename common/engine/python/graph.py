@@ -186,7 +186,7 @@ class PureGraph:
 
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> PureDisguises:
         self._after_classifying()
-        return PureDisguises(self.blocks, self._kinds, self._lost, ranges, forms, most)
+        return PureDisguises(self.blocks, self._kinds, self.lost, ranges, forms, most)
 
     def connect(self, references: array[int]) -> None:
         self._after_classifying()
@@ -196,7 +196,7 @@ class PureGraph:
         for target in rooted:
             self._roots[target] = self._roots.get(target, 0) | 1
         self._kinds[:] = bytes(len(self._kinds))
-        self._lost = Lost(self.blocks, self._kinds, self.edges_of)
+        self.lost = Lost(self.blocks, self._kinds, self.edges_of)
         self._interior, self._work, self._noted = set(), [], None
         self._marker = self._classifier = None
         self._marked = self._classified = False
