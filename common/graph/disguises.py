@@ -256,7 +256,7 @@ def lost_totals(graph: Graph) -> Totals:
 
 
 def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) -> Disguised:
-    """`found`, with the effect of the conventions. `before`: lost then; `graph` is classified again."""
+    """`found`, with the effect of the conventions. `before`: what was lost without them."""
     after = lost_totals(graph)
     kinds = graph.kinds()
     reached: list[set[int]] = [set() for _ in found.conventions]
