@@ -9,6 +9,7 @@ from typing import Optional
 
 from findleaks.audit.block_type import block_type, object_type
 from findleaks.audit.conventions import structure_phrase
+from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import holder
 from findleaks.audit.leak_groups import hint_of
 from findleaks.audit.references import SIGNAL_STACK
@@ -220,6 +221,8 @@ class Describer:
         phrase += f"; {holds}" if holds else ""
         structure = structure_phrase(self.session, index) if block.kind else ""
         phrase += f"; {structure}" if structure else ""
+        disguised = next(disguised_references(self.session, index), None)
+        phrase += f"; referenced by a {disguised.name}" if disguised is not None else ""
         sites = [one.number for one in self.session.sites.all_of(block.address)]
         return Answer(address, "block", phrase, block=block, region=region, sites=sites)
 

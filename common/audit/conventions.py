@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from findleaks.audit.disguises import disguises_json
 from findleaks.engine.interior_structures import Structure
 from findleaks.engine.terms import Heuristic, Totals
 from findleaks.formatting import blocks, counted, number, size, some
@@ -113,4 +114,5 @@ def conventions_json(session: Session, asked: str) -> dict[str, object]:
             for one in session.structures.found
         ],
         "held": held_by_interiors(session)._asdict(),
+        "disguised": disguises_json(session),
     }

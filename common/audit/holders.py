@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from findleaks.audit.containers.reader import Reader
 from findleaks.audit.managed_objects import owned_objects
 from findleaks.audit.owners import Owners, owners
 from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators
+from findleaks.engine.terms import NO_BLOCK
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -40,10 +42,24 @@ def _computed(session: Session) -> Holders:
         tree.merge_into_roots(_ignored(session, pages))
     for piece in session.pieces(sorted([*session.roots, *pages]), "reading the roots"):
         tree.scan_roots(piece)
+    _refer_disguised(session, tree, named)
     for number, owner in enumerate(named.all):
         if owner.words and not owner.apart:
             tree.root_words([value for _, value in owner.words], number)
     return Holders(reader, named, session.computed(tree, "who holds what"))
+
+
+def _refer_disguised(session: Session, tree: Dominators, named: Owners) -> None:
+    """Add the disguised pointers in root memory, each to the owner of its address."""
+    found = session.disguised
+    by_owner: dict[int, list[int]] = {}
+    for place, edge in zip(found.places, found.edges):
+        at = bisect_right(named.bounds, place) - 1 if edge >> 32 == NO_BLOCK else -1
+        if at >= 0:
+            by_owner.setdefault(named.numbers[at], []).append(edge & NO_BLOCK)
+    for number, blocks in sorted(by_owner.items()):
+        if number != NO_ROOT:
+            tree.refer(number, blocks)
 
 
 def _ignored(session: Session, pages: Sequence[Range]) -> array[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from findleaks.audit.disguises import disguised_references
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.graph.roots import writable_ranges
@@ -26,11 +27,12 @@ class Reference:
     tid: int = 0
     why: str = ""  # why it is not live, for words that a thread will not read again
     kernel: str = ""  # "epoll descriptor 5, target 7": the kernel keeps the word
+    disguise: str = ""  # what it is, if it is no plain pointer (audit/disguises.py)
 
 
 def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
     """Registers, words that the kernel keeps, then aligned words of writable memory, ascending,
-    with a value in [low, high)."""
+    with a value in [low, high); then disguised pointers that count as references."""
     yield from register_references(session, low, high)
     yield from kernel_references(session, low, high)
     target = session.target
@@ -44,6 +46,10 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
             value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
             live = is_live(session, address, value)
             yield Reference(address, value, live, why="" if live else _why_dead(session, address))
+    index = session.directory.blocks.find(low)
+    for one in disguised_references(session, index) if index >= 0 else ():
+        if low <= one.value < high:
+            yield Reference(one.address, one.value, True, disguise=one.name)
 
 
 def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:

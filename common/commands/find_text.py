@@ -7,6 +7,7 @@ from typing import Any
 
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import held_by_interiors, sentences, structure_sentences, summary
+from findleaks.audit.disguises import sentences as disguise_sentences
 from findleaks.audit.in_flight import in_flight_line
 from findleaks.audit.leak_groups import Leak, add, track_words, typable, what
 from findleaks.audit.unread_memory import unread_memory
@@ -126,12 +127,14 @@ def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, A
 
 
 def _convention_lines(session: Session, width: int) -> Iterator[str]:
-    """Lines on the interior pointers that count as pointers to a block's start."""
+    """Lines on the interior and disguised pointers that count as pointers to a block's start."""
     held = summary(held_by_interiors(session))
     if held:
         yield from ("  " + part for part in wrapped(held, width - 2))
         for line in (*structure_sentences(session.structures.found), *sentences(session.learned, session.target.arch.word)):
             yield from ("    " + part for part in wrapped(line, width - 4))
+    for line in disguise_sentences(session):
+        yield from ("  " + part for part in wrapped(line, width - 2))
 
 
 def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str, Any]]) -> str:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from findleaks.arg_types import address_word, count_word
 from findleaks.audit.address_info import Answer, Describer
+from findleaks.audit.disguises import DisguisedReference, disguised_references
 from findleaks.audit.managed_objects import links_to, owned_objects
 from findleaks.audit.references import root_references
 from findleaks.commands import Invocation, command
@@ -42,10 +43,13 @@ class Step:
     value: int  # of the word
     offset: int
     answer: Answer | None
+    disguise: str = ""  # what the word is, if it is no plain pointer
 
     def json(self) -> dict[str, object]:
         made: dict[str, object] = {"from": self.origin, "address": hex(self.address) if self.address else None}
         made.update(value=hex(self.value), offset=self.offset, interior=self.offset != 0)
+        if self.disguise:
+            made["disguise"] = self.disguise
         return {**made, "in": self.answer.json()} if self.answer is not None else made
 
 
@@ -154,7 +158,8 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
     references = root_references(session, low, high)
     best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
     if best is None:
-        return Step("thread control block", 0, low, 0, None)
+        disguised = next(disguised_references(session, index, -1), None)
+        return _disguised_step(describer, disguised) if disguised is not None else Step("thread control block", 0, low, 0, None)
     if best.kernel:
         return Step(f"kept by the kernel: {best.kernel}", 0, best.value, best.value - low, None)
     if not best.address:
@@ -173,9 +178,19 @@ def _block_step(session: Session, describer: Describer, source: int, to: int) ->
     found = ((where, int.from_bytes(piece.data[where - piece.address :][:word], order)) for piece, where in places)
     best = _first_best(found, lambda one: one[1] != low)
     if best is None:
+        disguised = next(disguised_references(session, to, source), None)
+        if disguised is not None:
+            return _disguised_step(describer, disguised)
         return Step(describer.block(source).phrase(), base, low, 0, None)
     where, value = best
     return Step(describer.block(source).phrase(), where, value, value - low, describer.answer(where))
+
+
+def _disguised_step(describer: Describer, one: DisguisedReference) -> Step:
+    answer = describer.answer(one.address)
+    start = describer.session.directory.blocks.address(describer.session.directory.blocks.find(one.value))
+    origin = describer.block(one.source).phrase() if one.source >= 0 else answer.phrase
+    return Step(origin, one.address, one.value, one.value - start, answer, one.name)
 
 
 def _extent(session: Session, index: int) -> tuple[int, int]:
@@ -228,6 +243,7 @@ def _text(answer: Answer, steps: Sequence[Step], gap: tuple[int, int], lost: boo
         where = f"{step.address:#x}  " if step.address else ""
         into = f", {step.offset:,} bytes into it" if step.offset else ""
         yield f"{where}{step.origin}"
+        into += f" ({step.disguise})" if step.disguise else ""
         yield f"  → {step.value - step.offset:#x}{into}"
     yield f"{answer.address:#x}  {answer.phrase}"
     if not steps:

@@ -60,6 +60,8 @@ def _json(reference: Reference, origin: Answer | None, low: int) -> dict[str, ob
     }
     if reference.why:
         made["why"] = reference.why
+    if reference.disguise:
+        made["disguise"] = reference.disguise
     if reference.kernel:
         return {"kernel": reference.kernel, **made}
     if origin is None:
@@ -76,6 +78,7 @@ def _text(
     for reference, origin in origins:
         if origin is not None:
             where, what = hex(reference.address), reference.why or origin.phrase
+            what = f"{reference.disguise}; {what}" if reference.disguise else what
         elif reference.kernel:
             where, what = "kept by the kernel", reference.kernel
         else:

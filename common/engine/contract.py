@@ -19,6 +19,7 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:
+    from findleaks.engine.disguises import Disguises, Form
     from findleaks.engine.dominators import Dominators
     from findleaks.engine.interiors import Interiors
     from findleaks.engine.pages import PageLists, PageRead
@@ -197,6 +198,22 @@ class Graph(Protocol):
         """Classify the other blocks as definite or indirect by strongly connected components; a
         cycle's leader is its labelled block of the highest rank, if any; of several, or else of all
         its blocks, the lowest. True when done."""
+        ...
+
+    def leader_sizes(self) -> array[int]:
+        """Usable size of every DEFINITE block ("Q"), in no order."""
+        ...
+
+    def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> Disguises:
+        """A search for disguised pointers to DEFINITE and INDIRECT blocks (disguises.py), all of
+        which are in `ranges` (sorted, disjoint, at most 8). Forms with more than `most` such words
+        are dropped; 0: none is recorded."""
+        ...
+
+    def connect(self, references: array[int]) -> None:
+        """Add references to starts of blocks to a classified graph: source << 32 | target each
+        ("Q", by source), NO_BLOCK as source for those from roots. Mark and classify again then:
+        REACHABLE blocks stay so."""
         ...
 
     def kind(self, index: int) -> Kind: ...

@@ -11,6 +11,7 @@ struct blocks;
 struct graph;
 struct grouping;
 struct counting;
+struct disguises;
 struct dominators;
 struct examination;
 struct fields;
@@ -23,6 +24,7 @@ struct block_total;
 struct cache;
 struct chain;
 struct exclusion;
+struct form;
 struct row_rules;
 struct run;
 struct run_search;
@@ -121,6 +123,21 @@ API void fl_structures_free(struct examination *e);
 API int fl_structures_examine(struct examination *e, const piece *pieces, uint64_t count, uint64_t budget);
 API int fl_structures_found(const struct examination *e, words *found);
 API int fl_structures_places(const struct graph *g, uint64_t most, words *found);
+
+/* disguises.c */
+API struct disguises *fl_disguises_new(struct graph *g, const range *ranges, uint32_t range_count, const struct form *forms, uint32_t
+                                       form_count, uint64_t most);
+API void fl_disguises_free(struct disguises *d);
+API int fl_disguises_scan(struct disguises *d, const piece *p, uint64_t step, bool roots);
+API int fl_disguises_tries(const struct disguises *d, words *found);
+
+/* disguises_found.c */
+API int fl_leader_sizes(const struct graph *g, words *sizes);
+API int fl_disguises_keys(struct disguises *d, const uint64_t *sizes, uint64_t size_count, words *hits, words *heads, words *live);
+API int fl_disguises_references(struct disguises *d, const uint64_t *accepted, uint64_t count, words *found);
+
+/* graph_connect.c */
+API int fl_graph_connect(struct graph *g, const uint64_t *references, uint64_t count);
 
 /* possible.c */
 API int fl_heads(const struct graph *g, words *found);

@@ -11,7 +11,7 @@ API void fl_graph_free(graph *g) {
     lost_free(g->lost);
     possible_free(g->possible);
     scan_free(g->scan);
-    FREE_ALL(g->groups, g->wides.items, g->edges, g->root_starts, g->root_interiors, g->interiors, g->queue.items, g->promoted, g);
+    FREE_ALL(g->groups, g->wides.items, g->edges, g->root_starts, g->root_interiors, g->interiors, g->queue.items, g->promoted, g->reached, g);
 }
 
 static void begin_groups(void *context, unsigned thread, uint64_t first, uint64_t end) {

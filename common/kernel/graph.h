@@ -76,6 +76,7 @@ typedef struct graph {
     inners inners;
     words root_words; /* where those from roots are stored, in the same order */
     uint64_t *promoted; /* see interiors.c: start references from reachable blocks lead here */
+    uint64_t *reached; /* see graph_connect.c: these are reachable, too */
     unsigned phase; /* of marking */
     _Atomic uint64_t seed; /* roots of lower words of bits are queued */
     queue queue;

@@ -57,6 +57,7 @@ API int fl_mark(graph *g, int64_t budget) {
     run_in_parts(g->b->threads, ((uint64_t)g->count + GROUP - 1) / GROUP, SOME_GROUPS, publish, g);
     free(g->queue.items);
     g->queue = (queue){NULL, 0, 0, 0};
+    DROP(g->reached);
     heuristics_free(g->heuristics);
     g->heuristics = NULL;
     return 0;

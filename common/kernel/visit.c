@@ -70,8 +70,9 @@ static bool seed(const visitor *v, int *failed) {
     uint64_t all = g->count / 64 + 1, at = g->seed < all ? atomic_fetch_add(&g->seed, SOME) : all;
     uint64_t end = at >= all || all - at < SOME ? all : at + SOME;
     const uint64_t *first = v->phase == STARTS ? g->root_starts : v->phase == OTHERS ? g->root_interiors : g->promoted;
+    const uint64_t *second = v->phase == STARTS ? g->reached : v->phase == OTHERS ? g->interiors : NULL;
     for (; at < end; at++)
-        for (uint64_t bits = first[at] | (v->phase == OTHERS ? g->interiors[at] : 0); bits; bits &= bits - 1)
+        for (uint64_t bits = first[at] | (second ? second[at] : 0); bits; bits &= bits - 1)
             if (reach(v, (uint32_t)(at * 64) + (uint32_t)__builtin_ctzll(bits)) < 0)
                 *failed = NO_MEMORY;
     return g->seed < all;

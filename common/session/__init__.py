@@ -16,6 +16,7 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import Heuristic, Kind
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.graph.conventions import Learned
+from findleaks.graph.disguises import Disguised
 from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
@@ -299,8 +300,9 @@ class Session:
 
     @property
     def ownership(self) -> Graph:
-        """Graph of who retains what, perhaps not marked: see ReferenceGraphs.ownership."""
-        return self.graphs.ownership or self.graphs.references
+        """Graph of who retains what, perhaps not marked: see ReferenceGraphs.ownership. `latest`,
+        which is complete with disguised pointers, where it is no graph of its own."""
+        return self.graphs.ownership or self.graphs.latest
 
     @property
     def learned(self) -> Learned:
@@ -311,6 +313,11 @@ class Session:
     def structures(self) -> Structures:
         """The structures, hash tables for example, that interior pointers of `latest` refer to."""
         return self.graphs.structures
+
+    @property
+    def disguised(self) -> Disguised:
+        """The disguised pointers that count as references in `latest`."""
+        return self.graphs.disguised
 
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices from one that a root refers to, [] if none reaches it;

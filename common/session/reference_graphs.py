@@ -9,8 +9,10 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import LAST_WORD, Heuristic, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
+from findleaks.graph.disguises import NOT_DISGUISED, Disguised, lost_totals, search_disguises, with_effect
 from findleaks.graph.roots import register_words
 from findleaks.graph.signal_stacks import signal_stacks
+from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.session.interior_structures import Structures, recognise_structures
 from findleaks.target.ranges import around, inside, intersection, subtract
 
@@ -30,6 +32,7 @@ class ReferenceGraphs:
         self._graphs: dict[Heuristic, Graph] = {}  # the last key is the one of `latest`
         self._learned: dict[Heuristic, Learned] = {}
         self._structures: dict[Heuristic, Structures] = {}
+        self._disguised: dict[Heuristic, Disguised] = {}
         self._classified: list[Graph] = []  # graphs that are also marked
         self.signal_stacks: list[int] = []  # starts of alternate signal stacks, of the latest graph
 
@@ -75,6 +78,12 @@ class ReferenceGraphs:
         """The structures that interior pointers of `latest` refer to."""
         _ = self.latest
         return self._structures.get(next(reversed(self._graphs)), Structures())
+
+    @property
+    def disguised(self) -> Disguised:
+        """The disguised pointers that count as references in `latest`."""
+        _ = self.latest
+        return self._disguised.get(next(reversed(self._graphs)), NOT_DISGUISED)
 
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
@@ -159,10 +168,37 @@ class ReferenceGraphs:
             return graph
         with session.timed("mark"):
             graph = self._mark_by_conventions(graph)
-            while not graph.classify(session.budget):
-                session.report_progress("sorting the lost", 0.0)
+            self._sort_lost(graph)
+        self._add_disguised(graph)
         self._classified.append(graph)
         return graph
+
+    def _sort_lost(self, graph: Graph) -> None:
+        while not graph.classify(self._session.budget):
+            self._session.report_progress("sorting the lost", 0.0)
+
+    def _add_disguised(self, graph: Graph) -> None:
+        """Add the references by disguised pointers, if the program uses such; mark and classify
+        again then."""
+        session = self._session
+        asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
+        if not asked & Heuristic.AUTO or not graph.has_kind(Kind.DEFINITE, 1):
+            return
+        with session.timed("disguised"):
+            # What threads will perhaps not read again holds nothing here: to find out takes time.
+            unread = session.doubtful.all_dead or session.unread
+            found, references = search_disguises(graph, session.engine, session, subtract(session.root_memory, unread.ranges()))
+            if not references:
+                lists, references = search_xor_lists(graph, session.directory.blocks, session.target.arch.word, self._read_word)
+                found = lists if references else found
+            if references:
+                before = lost_totals(graph)
+                graph.connect(references)
+                while not graph.mark(session.budget):
+                    session.report_progress("following pointers", 0.0)
+                self._sort_lost(graph)
+                found = with_effect(found, before, graph, session.directory.blocks)
+            self._disguised[asked] = found
 
     def _mark_by_conventions(self, graph: Graph) -> Graph:
         """The marked graph; if a heuristic explains most interior pointers, a new one with that."""
@@ -212,6 +248,13 @@ class ReferenceGraphs:
         return learn_conventions(
             graph, session.directory.blocks, session.engine, self._heuristic_matcher, session.budget, session.report_progress
         )
+
+    def _read_word(self, address: int) -> Optional[int]:
+        target = self._session.target
+        try:
+            return int.from_bytes(target.read(address, target.arch.word), target.arch.byteorder)
+        except UnreadableMemory:
+            return None
 
     @cached_property
     def _heuristic_matcher(self) -> HeuristicMatcher:

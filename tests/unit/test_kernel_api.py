@@ -15,8 +15,13 @@ from findleaks.engine.kernel.memory import CPiece, CRange
 from findleaks.engine.kernel.sources import FOLDER, VARIANTS
 
 API = Path(FOLDER, "api.h").read_text()
-HANDLES = {"blocks", "graph", "grouping", "counting", "dominators", "examination", "fields", "tree_walk", "link_walk", "records"}
-ROWS = {"range", *(f"struct {name}" for name in ("block_total", "cache", "chain", "exclusion", "run", "slab", "slot_group", "user"))}
+HANDLES = set(
+    ["blocks", "graph", "grouping", "counting", "disguises", "dominators", "examination", "fields", "tree_walk", "link_walk", "records"]
+)
+ROWS = {
+    "range",
+    *(f"struct {name}" for name in ["block_total", "cache", "chain", "exclusion", "form", "run", "slab", "slot_group", "user"]),
+}
 """Structures of words: Python may pass an array of words."""
 
 U64S, U32S, U8S = (ctypes.POINTER(number) for number in (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_ubyte))

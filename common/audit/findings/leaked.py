@@ -7,6 +7,7 @@ from typing import Optional
 
 from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import trusted
+from findleaks.audit.disguises import sentences as disguise_sentences
 from findleaks.audit.findings.figures import LEAKED, BlockFigures
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import largest_head
@@ -54,6 +55,7 @@ def leaked_memory(session: Session, figures: BlockFigures, possible_reported: bo
         facts["bytes"] = leaks.bytes
         return Finding("next-to-nothing-lost", 0, title, _by_convention(session), facts=facts, commands=tuple(commands[:1]), resident=0)
     doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called leaked may be referenced from there."
+    cause = " ".join(filter(None, (cause, _disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
     return Finding("lost", leaks.bytes, title, cause, (), tuple(commands), facts, leaks.resident)
 
@@ -150,8 +152,13 @@ def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding
 
 def _by_convention(session: Session) -> str:
     """What the program's conventions hold, as a sentence; "" for less than WORTH."""
-    learned = session.learned
+    learned, disguised = session.learned, _disguised(session)
     if learned.held.bytes < WORTH:
-        return ""
+        return disguised
     said = "; ".join(sentences(learned, session.target.arch.word))
-    return f"Held by interior pointers, which count here: {said}."
+    return f"{disguised} Held by interior pointers, which count here: {said}.".lstrip()
+
+
+def _disguised(session: Session) -> str:
+    """What disguised pointers refer to, as sentences; "" if the program has none."""
+    return " ".join(f"{line[0].upper()}{line[1:]}." for line in disguise_sentences(session))

@@ -8,7 +8,9 @@ from ctypes import byref, c_uint32, c_uint64
 from typing import Optional
 
 from findleaks.engine import shared
+from findleaks.engine.disguises import Form
 from findleaks.engine.kernel.blocks import KernelBlocks
+from findleaks.engine.kernel.disguises import KernelDisguises
 from findleaks.engine.kernel.dominators import KernelDominators
 from findleaks.engine.kernel.interiors import KernelInteriors
 from findleaks.engine.kernel.library import DISORDER, NONE, CWords, Handle, Kernel
@@ -114,6 +116,20 @@ class KernelGraph:
 
     def kinds(self) -> memoryview:
         return memoryview(self._kinds).toreadonly()[: len(self.blocks)]
+
+    def leader_sizes(self) -> array[int]:
+        self._after_classifying()
+        return self._library.words(self._library.fl_leader_sizes, self._handle)
+
+    def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> KernelDisguises:
+        self._after_classifying()
+        return KernelDisguises(self._library, self, self._handle, ranges, forms, most)
+
+    def connect(self, references: array[int]) -> None:
+        self._after_classifying()
+        self._library.fl_graph_connect(self._handle, c_array(references), len(references))
+        self._marked = self._classified = False
+        self._totals = []
 
     def rows(self, rules: RowRules) -> KernelRows:
         return KernelRows(self._library, self._handle, self.blocks.handle, rules)

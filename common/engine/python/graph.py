@@ -11,24 +11,27 @@ from operator import and_
 from typing import Optional
 
 from findleaks.engine import shared
+from findleaks.engine.disguises import Form
 from findleaks.engine.interiors import MAX_OFFSET
 from findleaks.engine.python.blocks import COUNT_BITS, PAGE_BITS, PureBlocks
+from findleaks.engine.python.disguises import PureDisguises, connected
 from findleaks.engine.python.dominators import PureDominators
+from findleaks.engine.python.excluded_words import ExcludedWords
 from findleaks.engine.python.heuristics import HeuristicFacts
 from findleaks.engine.python.interiors import Noted, PureInteriors
 from findleaks.engine.python.lost import Lost
 from findleaks.engine.python.lost_blocks import LostBlocks
+from findleaks.engine.python.spans import spans
 from findleaks.engine.python.words import words_of
 from findleaks.engine.python.work import run
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import LAST_WORD, NO_LABEL, Exclusion, Heuristic, Kind, State, Totals
+from findleaks.engine.terms import NO_LABEL, Exclusion, Heuristic, Kind, State, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
 # tables that translate bytes to 1 or 0
 _IS = [bytes(byte == kind for byte in range(256)) for kind in Kind]
 _IS_0 = _IS[0]
-SEGMENT_GAP = 1 << 20  # address ranges further apart than this are searched apart
 
 
 class PureGraph(LostBlocks):
@@ -42,10 +45,9 @@ class PureGraph(LostBlocks):
         self.edges: array[int] = array("I")
         self.offsets: array[int] = array("Q")  # where each block's edges begin; made before marking
         self._roots: dict[int, int] = {}  # index: 1 a start reference, 2 an interior one, 3 both
-        self._patterns = bytearray()
-        self._exclusions: Sequence[Exclusion] = ()
+        self.excluded = ExcludedWords(blocks, bytearray(), ())
         self._scanned = 0  # scan_blocks goes upward from here
-        self._segments, self._ends = self._spans()
+        self._segments, self._ends = spans(self.blocks)
         self._address_bytes = self._address_byte_table()
         self._noted: Optional[list[Noted]] = [] if heuristics & Heuristic.AUTO else None
         heuristics &= ~Heuristic.AUTO
@@ -61,8 +63,7 @@ class PureGraph(LostBlocks):
 
     def exclude_words(self, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
         self._before_marking()
-        self._exclusions = shared.checked_exclusions(patterns, exclusions, len(self.blocks))
-        self._patterns = patterns
+        self.excluded = ExcludedWords(self.blocks, patterns, exclusions)
 
     def set_labels(self, labels: array[int], ranks: array[int]) -> None:
         self._before_marking()
@@ -78,7 +79,7 @@ class PureGraph(LostBlocks):
         self._scanned = piece.address + len(piece.data)
         blocks = self.blocks
         starts, sizes, states = blocks.starts, blocks.sizes, blocks.states
-        word = blocks.arch.word
+        word, patterns = blocks.arch.word, self.excluded.patterns
         base, words = words_of(piece, blocks.arch)
         if self._heuristic_facts:
             self._heuristic_facts.facts(base, words)
@@ -107,7 +108,7 @@ class PureGraph(LostBlocks):
                 target = bisect_right(starts, value, low, low + (page & COUNT_MASK)) - 1
             if target < 0 or target == source or states[target]:
                 continue
-            if self._patterns and self._patterns[source] and self._is_excluded(source, address, target, value):
+            if patterns and patterns[source] and self.excluded.has(source, address, target, value):
                 continue
             offset = value - starts[target]
             if offset == 0:
@@ -123,19 +124,6 @@ class PureGraph(LostBlocks):
             counts[source] += 1
         if len(edges) > shared.MAX_EDGES:
             raise shared.TooManyBlocks("references")
-
-    def _is_excluded(self, source: int, address: int, target: int, value: int) -> bool:
-        """Whether the word at `address` of a block with a pattern, which refers to `value` in
-        block `target`, is no reference."""
-        starts, of = self.blocks.starts, self._exclusions[self._patterns[source]]
-        bit = 1 << min((address - starts[source]) // self.blocks.arch.word, LAST_WORD)
-        header = self._exclusions[self._patterns[target]].header
-        return bool(of.words & bit or (of.links & bit and value - starts[target] == header))
-
-    def excluded_mask(self, index: int) -> int:
-        """The words of a block that are never references, and the links."""
-        of = self._exclusions[self._patterns[index]] if self._patterns else Exclusion(0)
-        return of.words | of.links
 
     def scan_roots(self, piece: Piece) -> None:
         base, words = words_of(piece, self.blocks.arch)
@@ -200,6 +188,31 @@ class PureGraph(LostBlocks):
             self._classifier = self.lost.classify()
         self._classified = run(self._classifier, budget)
         return self._classified
+
+    def leader_sizes(self) -> array[int]:
+        self._after_classifying()
+        return array("Q", compress(self.blocks.sizes, self._kinds.translate(_IS[Kind.DEFINITE])))
+
+    def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> PureDisguises:
+        self._after_classifying()
+        return PureDisguises(self.blocks, self._kinds, self.lost, ranges, forms, most)
+
+    def connect(self, references: array[int]) -> None:
+        self._after_classifying()
+        self.edges, rooted = connected(self.edges_of, self.counts, references)
+        self.offsets = array("Q", accumulate(self.counts, initial=0))
+        reached = [index for index, kind in enumerate(self._kinds) if kind == Kind.REACHABLE]
+        for target in rooted:
+            self._roots[target] = self._roots.get(target, 0) | 1
+        self._kinds[:] = bytes(len(self._kinds))
+        self._interior, self._work, self._noted = set(), [], None
+        self.lost = self.lost.started_anew(self._interior)
+        self._marker = self._classifier = None
+        self._marked = self._classified = False
+        for index in sorted(self._roots):
+            self._seed(index, self._roots[index])
+        for index in reached:
+            self._seed(index, 1)
 
     def kind(self, index: int) -> Kind:
         return Kind(self._kinds[self.index(index)])
@@ -284,24 +297,6 @@ class PureGraph(LostBlocks):
 
     def edges_of(self, index: int) -> array[int]:
         return self.edges[self.offsets[index] : self.offsets[index + 1]]
-
-    def _spans(self) -> tuple[list[int], list[int]]:
-        """Starts and ends of the address ranges with blocks, at least SEGMENT_GAP apart."""
-        starts: list[int] = []
-        ends: list[int] = []
-        last = -SEGMENT_GAP - 1
-        all_starts, sizes = self.blocks.starts, self.blocks.sizes
-        for page in self.blocks.pages.values():  # in ascending order
-            first = page >> COUNT_BITS
-            end = first + (page & COUNT_MASK) - 1
-            if all_starts[first] - last > SEGMENT_GAP:
-                if starts:
-                    ends.append(last)
-                starts.append(all_starts[first])
-            last = all_starts[end] + max(sizes[end], 1)
-        if starts:
-            ends.append(last)
-        return starts, ends
 
     def _address_byte_table(self) -> bytes:
         """1 for each value that a pointer's sixth byte may have. b"" where this does not help: for

@@ -36,6 +36,12 @@ class Lost:
         self._interior = interior
         self._heads: Optional[list[int]] = None
 
+    def started_anew(self, interior: set[int]) -> Lost:
+        """The same before classifying; `interior` as above."""
+        made = Lost(self._blocks, self._kinds, self._edges_of, interior)
+        made.set_labels(self._labels, self._ranks)
+        return made
+
     def set_labels(self, labels: array[int], ranks: array[int]) -> None:
         self._labels, self._ranks = labels, ranks
 

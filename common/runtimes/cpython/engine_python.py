@@ -108,7 +108,7 @@ def _compare(engine: PureEngine, graph: PureGraph, index: int, data: bytes, tall
     if len(data) < offset + 2 * word:
         return
     words = engine.arch.unpack(data[: len(data) // word * word])
-    excluded = graph.excluded_mask(index)
+    excluded = graph.excluded.mask(index)
     own = sum(
         value & ~3 == graph.blocks.starts[index] + offset and not excluded >> min(at, LAST_WORD) & 1 for at, value in enumerate(words)
     )

@@ -1,0 +1,168 @@
+"""The search for disguised pointers, in pure Python."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.engine.disguises import ANY_OFFSET, BEYOND, STRIP, Disguise, Form, Keys
+from findleaks.engine.python.blocks import PureBlocks
+from findleaks.engine.python.lost import Lost
+from findleaks.engine.terms import NO_BLOCK, Kind, State
+from findleaks.target.base import Piece, Range
+
+LOST = (Kind.DEFINITE, Kind.INDIRECT)
+_TEXT = frozenset(range(0x20, 0x7F))
+
+
+class Found(NamedTuple):
+    """A disguised pointer; sorted in this order."""
+
+    form: int
+    target: int
+    offset: int
+    place: int
+    source: int
+
+
+class PureDisguises:
+    """See disguises.Disguises."""
+
+    def __init__(self, blocks: PureBlocks, kinds: bytearray, lost: Lost, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> None:
+        self._blocks, self._kinds, self._lost, self._forms, self._most = blocks, kinds, lost, forms, most
+        self._word, self._order, self._all = blocks.arch.word, blocks.arch.byteorder, blocks.arch.mask
+        self._segments = list(self._made_segments(ranges))
+        highest = self._segments[-1].end - 1 if self._segments else 0
+        bits = next((bits for bits in (47, 48) if not highest >> bits), 64) if self._word == 8 else 32
+        self._mask = (1 << bits) - 1
+        self._counts: Counter[int] = Counter()
+        self._tries = [[0, 0] for _ in forms]
+        self._found: list[Found] = []
+
+    def _made_segments(self, ranges: Sequence[Range]) -> Iterator[Range]:
+        blocks = self._blocks
+        lost = [index for index, kind in enumerate(self._kinds) if kind in LOST]
+        starts = [blocks.starts[index] for index in lost]
+        for start, end in ranges:
+            first, last = bisect_left(starts, start), bisect_left(starts, end)
+            if first < last:
+                yield Range(starts[first], starts[last - 1] + blocks.sizes[lost[last - 1]] + 1)
+
+    def scan(self, piece: Piece, step: int, roots: bool) -> None:
+        skip = -piece.address % 8
+        data = bytes(piece.data[skip:])
+        base, count = piece.address + skip, -(-len(data) // STRIP)
+        for group in range(-(-count // step)):
+            at = (group * step + ((group * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 33) % step) * STRIP
+            if at < len(data) and self._segments:
+                self._look(data[at : at + STRIP + BEYOND].ljust(STRIP + BEYOND, b"\0"), base + at, roots)
+
+    def _look(self, data: bytes, address: int, roots: bool) -> None:
+        word, order = self._word, self._order
+        words = [int.from_bytes(data[at : at + word], order) for at in range(STRIP)]
+        for number, form in enumerate(self._forms):
+            if form.kind == Disguise.COMPRESSED:
+                for at in range(0, STRIP, 4):
+                    value = form.base + (int.from_bytes(data[at : at + 4], order) << form.shift)
+                    if value != form.base and not self._is_half(data, at, value):
+                        self._examine(data, address, at, 4, number, value, roots)
+                continue
+            for at in range(STRIP) if form.kind == Disguise.UNALIGNED else range(0, STRIP, word):
+                value = self._decoded(form, words[at], at)
+                if value >= 0:
+                    self._examine(data, address, at, word, number, value, roots)
+
+    def _decoded(self, form: Form, word: int, at: int) -> int:
+        """The address that `word` is in this form, or -1."""
+        if form.kind == Disguise.TAGGED:
+            return word & self._mask if self._word == 8 and word & ~self._mask else -1
+        if form.kind == Disguise.UNALIGNED:
+            return word if at % self._word and not word & ~self._mask else -1
+        if form.kind == Disguise.SHIFTED_LEFT:
+            return word >> form.shift
+        value = word << form.shift
+        return value if value <= self._all else -1
+
+    def _is_half(self, data: bytes, at: int, value: int) -> bool:
+        """Whether the number is half of a whole pointer to `value`, which has forms of its own."""
+        first = at if self._order == "little" else at - 4
+        return first >= 0 and int.from_bytes(data[first : first + 8], self._order) & self._mask == value
+
+    def _examine(self, data: bytes, address: int, at: int, width: int, number: int, value: int, roots: bool) -> None:
+        """Record the `width` bytes at `at` as a pointer to `value` if that is in a lost block."""
+        blocks = self._blocks
+        if not any(start <= value < end for start, end in self._segments):
+            return
+        target = blocks.find(value)
+        if target < 0:
+            return
+        if not self._most:
+            self._tries[number][0] += 1
+            self._tries[number][1] += value - blocks.starts[target] < self._word and blocks.states[target] == State.IN_USE
+            return
+        if self._kinds[target] not in LOST or (width == 8 and _TEXT.issuperset(data[at : at + 8])):
+            return
+        source, place = NO_BLOCK, address + at
+        if not roots:
+            source = blocks.find(place)
+            if source in (-1, target) or blocks.states[source] != State.IN_USE:
+                return
+            if place + width > blocks.starts[source] + blocks.sizes[source]:
+                return
+        offset = value - blocks.starts[target]
+        if self._forms[number].kind == Disguise.TAGGED:
+            offset &= -self._word
+        self._counts[number] += 1
+        if self._counts[number] <= self._most:
+            self._found.append(Found(number, target, min(offset, ANY_OFFSET), place, source))
+
+    def tries(self) -> list[tuple[int, int]]:
+        return [(tries, starts) for tries, starts in self._tries]
+
+    def keys(self, sizes: Sequence[int]) -> Keys:
+        numbers = {size: number for number, size in enumerate(sizes)}
+        keys = Keys(array("Q"), array("Q"), array("Q"))
+        seen: set[tuple[int, int]] = set()
+        seen_live: set[tuple[int, int]] = set()
+        for one in sorted(self._found):
+            head = self._lost.leader(one.target)
+            if head != one.target and self._lost.cycle(head) == 1:
+                head = -1
+            number = numbers.get(self._blocks.sizes[one.target if head < 0 else head])
+            if self._counts[one.form] > self._most or number is None:
+                continue
+            key = one.form << 48 | number << 16 | one.offset
+            keys.hits.append(key)
+            if head < 0:
+                continue
+            if (one.form, head) not in seen:
+                keys.heads.append(key)
+                seen.add((one.form, head))
+            live = one.source == NO_BLOCK or self._kinds[one.source] not in LOST
+            if live and (one.form, head) not in seen_live:
+                keys.live.append(key)
+                seen_live.add((one.form, head))
+        return keys
+
+    def references(self, accepted: Sequence[tuple[int, int]]) -> array[int]:
+        wanted = frozenset(accepted)
+        chosen = [one for one in self._found if (one.form, one.offset) in wanted]
+        chosen.sort(key=lambda one: (one.source, one.place, one.form))
+        return array("Q", [word for one in chosen for word in (one.place, one.source << 32 | one.target, one.form)])
+
+
+def connected(edges_of: Callable[[int], array[int]], counts: array[int], references: array[int]) -> tuple[array[int], list[int]]:
+    """All edges in the order of their sources, those of `references` last (see Graph.connect), and
+    the targets of references from roots. Updates `counts`, the number of each block's edges."""
+    added: dict[int, list[int]] = {}
+    for reference in references:
+        added.setdefault(reference >> 32, []).append(reference & NO_BLOCK)
+    edges: array[int] = array("I")
+    for source in range(len(counts)):
+        edges.extend(edges_of(source))
+        edges.extend(target << 1 for target in added.get(source, ()))
+        counts[source] += len(added.get(source, ()))
+    return edges, added.get(NO_BLOCK, [])

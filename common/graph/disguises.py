@@ -1,0 +1,295 @@
+"""Finds out by which disguised pointers a program refers to its blocks.
+
+A scan for aligned words that equal addresses misses pointers with tags in their upper bits, in
+packed structures, shifted, or compressed to 32 bits. Blocks with only such pointers look leaked.
+Before they are reported, memory is searched for their addresses in each of these forms.
+If nine in ten of the leaked blocks of one size have a pointer of one form, the program uses that.
+
+Chance must not hide leaks. A word of 64 bits in a form equals the start of one of a million blocks
+with a probability of 2^-27 or less. Numbers of 32 bits do so often, but then they lead into blocks
+as often as to their starts: a form counts only if nearly all of its words lead to one offset."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from findleaks.engine.contract import Blocks, Engine, Graph
+from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, STRIP, Disguise, Form, Keys
+from findleaks.engine.terms import NO_BLOCK, Kind, Totals
+from findleaks.target.base import Piece, Range
+
+SHARE = 0.9  # of the leaked blocks of one size, must have a pointer of a form
+LEAST = 8  # such blocks, at least
+LEAST_NUMBERS = 32  # the same, for 32-bit numbers: one counter in three may lead to a start
+PRECISE = 0.75  # of the words of a form that lead into these blocks, lead to the offsets that count
+OFFSETS = 4  # offsets that count, at most: links inside of blocks, tags of four bits
+LOW_TAGS = 8  # 32-bit numbers lead to less than this offset: V8 sets their lowest bit
+COMMON = 0.1  # of the words of a form, must lead to an offset that counts
+PER_BLOCK = 16  # words of a form for each leaked block, at most; a form with more is dropped
+SPARE = 1 << 16
+MOST_WORDS = 1 << 24
+
+TRIAL = 256  # strips of memory in which forms are tried first
+TRIED = 64  # words into blocks there, at least: a form is dropped if half miss a start
+LITTLE = 4 << 20  # bytes of memory that are searched at once
+STEP = 64  # of more memory, one strip in so many is looked at first: 128 bytes of each 8 KiB
+SAMPLE = 4 << 20  # bytes, at most
+WHOLE = 64 << 20  # bytes of memory up to which all of it is searched for pointers to small groups
+CLUSTERS = 3  # strips that a sample has of a table of pointers, at least, where it is conclusive
+EVIDENCE = 0.25  # of the words expected in a sample, justify a search of all memory
+
+LEFT = (1, 2, 3, 4, 8, 12, 16)
+RIGHT = (1, 2, 3, 4)
+COMPRESSIONS = (0, 2, 3, 4)
+BASES = 6  # addresses tried as the base of 32-bit numbers
+PAGE = 4096
+NEAR = 1 << 32  # bytes between heaps whose addresses have the same upper bits, or nearly
+
+
+NONE = Totals(0, 0)
+PHASE = "searching for disguised pointers"
+
+
+class Memory(Protocol):
+    """What is searched."""
+
+    def heap_ranges(self) -> Sequence[Range]: ...
+
+    def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]: ...
+
+
+class DisguiseConvention(NamedTuple):
+    """`blocks` leaked blocks, of these sizes among others, are reached through pointers of a form
+    to this offset in them."""
+
+    form: Form
+    offset: int
+    sizes: tuple[int, ...]  # usable sizes of the groups that show it, most blocks first
+    blocks: int
+    bytes: int
+
+
+class Partly(NamedTuple):
+    """`blocks` of the `of` leaked blocks of `size` have a pointer of a form from live memory: too
+    few for a convention."""
+
+    size: int
+    form: Form
+    blocks: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Disguised:
+    """What the search found. The references that count, by source and address: the address, source
+    << 32 | target (Graph.connect), and the number of the convention."""
+
+    conventions: Sequence[DisguiseConvention] = ()
+    partly: Sequence[Partly] = ()
+    held: Totals = NONE  # blocks that no longer count as leaked
+    left_out: int = 0  # bytes of memory of which only a sample was searched, for lack of time
+    places: array[int] = field(default_factory=lambda: array("Q"))
+    edges: array[int] = field(default_factory=lambda: array("Q"))
+    numbers: Sequence[int] = ()
+
+
+NOT_DISGUISED = Disguised()
+
+
+class Shown(NamedTuple):
+    """A form of the pointers to the leaked blocks of one size (0: of all sizes)."""
+
+    size: int
+    blocks: int  # leaked ones of this size
+    form: int
+    offsets: tuple[int, ...]
+    heads: int  # of these blocks, have such a pointer
+    live: int  # … from live memory
+    precise: bool
+
+
+def search_disguises(graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range]) -> tuple[Disguised, array[int]]:
+    """The disguised pointers to the leaked blocks of a classified graph: what is accepted of them,
+    without `held`, and the references to add to the graph."""
+    sizes, counts = engine.sum_by_value(graph.leader_sizes(), array("Q"))
+    leaks = sum(counts)
+    total = sum(end - start for start, end in [*roots, *memory.heap_ranges()])
+    if not leaks or (total > WHOLE and leaks < LEAST):
+        return NOT_DISGUISED, array("Q")
+    search = _Search(graph, engine, memory, roots, sizes, counts)
+    forms = search.promising(search.all_forms(), -(-total // (TRIAL * STRIP)))
+    if total > LITTLE:
+        step = max(STEP, -(-total // SAMPLE))
+        likely = sorted({one.form for one in search.shown(forms, step) if _is_likely(one, step)})
+        if likely:
+            forms = [forms[number] for number in likely]
+        elif all(_is_conclusive(count, step) for count in (*counts, leaks) if count >= LEAST):
+            return NOT_DISGUISED, array("Q")
+        elif total > WHOLE:
+            return Disguised(left_out=total), array("Q")
+    return search.accepted(forms, search.shown(forms, 1))
+
+
+def _is_conclusive(count: int, step: int) -> bool:
+    """Whether a sample of one strip in `step` would have many of so many pointers, though they lie
+    side by side, of four bytes each."""
+    return count * 4 >= CLUSTERS * STRIP * step
+
+
+def _is_likely(one: Shown, step: int) -> bool:
+    expected = SHARE * one.blocks / step
+    return one.precise and one.heads >= 3 and one.heads >= EVIDENCE * expected
+
+
+class _Search:
+    def __init__(self, graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range], sizes: array[int], counts: array[int]) -> None:
+        self._graph, self._engine, self._memory, self._roots = graph, engine, memory, roots
+        self._sizes, self._counts = sizes, counts
+        self._ranges = merged_to(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
+        self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
+
+    def all_forms(self) -> list[Form]:
+        """All forms that a program may use. Not inverted addresses (~p): they are weak references,
+        or hidden from leak checkers on purpose."""
+        if self._engine.arch.word == 4:
+            return [Form(Disguise.UNALIGNED)]
+        return [
+            Form(Disguise.TAGGED),
+            Form(Disguise.UNALIGNED),
+            *(Form(Disguise.SHIFTED_LEFT, shift=shift) for shift in reversed(LEFT)),
+            *(Form(Disguise.SHIFTED_RIGHT, shift=shift) for shift in RIGHT),
+            *(Form(Disguise.COMPRESSED, base, shift) for base in self._bases() for shift in COMPRESSIONS),
+        ]
+
+    def _bases(self) -> list[int]:
+        """Addresses from which 32-bit numbers may count: multiples of 4 GiB, the starts of heaps,
+        and pages that a pointer in root memory refers to, as a program keeps its base there."""
+        starts = [start for start, _ in self._ranges]
+        found = dict.fromkeys([*(start >> 32 << 32 for start in starts), *(start & -PAGE for start in starts)])
+        low, high = min(found), self._ranges[-1].end
+        word, order = self._engine.arch.word, self._engine.arch.byteorder
+        for piece in self._memory.pieces(self._roots, PHASE):
+            if len(found) >= BASES:
+                break
+            for address in self._engine.search(piece, low, high)[:PAGE]:
+                value = int.from_bytes(piece.data[address - piece.address :][:word], order)
+                if value % PAGE == 0:
+                    found[value] = None
+        return list(found)[:BASES]
+
+    def promising(self, forms: Sequence[Form], step: int) -> list[Form]:
+        """The forms in which words that lead into blocks lead to their starts, more often than not:
+        small numbers that happen to lead into a heap would cost much time. One strip in `step` is
+        looked at."""
+        trial = self._graph.disguises(self._ranges, forms, 0)
+        for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=True):
+            trial.scan(piece, step, False)
+        return [form for form, (tries, starts) in zip(forms, trial.tries()) if tries < TRIED or 2 * starts >= tries]
+
+    def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
+        """Search one strip in `step` of the memory, and judge what was found."""
+        self._found = self._graph.disguises(self._ranges, forms, self._most)
+        for piece in self._memory.pieces(self._roots, PHASE):
+            self._found.scan(piece, step, True)
+        for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=step > 1):
+            self._found.scan(piece, step, False)
+        return list(self._judged(forms, self._found.keys(self._sizes)))
+
+    def _judged(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
+        hits, heads, live = (dict(zip(*self._engine.sum_by_value(one, array("Q")))) for one in keys)
+        by_group: dict[tuple[int, int], dict[int, int]] = {}
+        for key, count in hits.items():
+            for size in (key >> 16 & 0xFFFFFFFF, -1):
+                offsets = by_group.setdefault((key >> 48, size), {})
+                offsets[key & ANY_OFFSET] = offsets.get(key & ANY_OFFSET, 0) + count
+        for (number, size), offsets in sorted(by_group.items()):
+            form, words = forms[number], sum(offsets.values())
+            ranked = sorted((offset for offset in offsets if offset < ANY_OFFSET), key=lambda offset: (-offsets[offset], offset))
+            narrow = form.kind == Disguise.COMPRESSED
+            ranked = [one for one in ranked if one < LOW_TAGS][:1] if narrow else ranked[:OFFSETS]
+            chosen = [one for one in ranked if offsets[one] >= COMMON * words]
+            blocks = sum(self._counts) if size < 0 else self._counts[size]
+            # If starts are one number apart, every small number leads to one.
+            apart = not narrow or self._sizes[max(size, 0)] >= 2 << form.shift
+            precise = sum(offsets[one] for one in chosen) >= PRECISE * words and apart
+            wanted = range(len(self._sizes)) if size < 0 else (size,)
+            reached, reached_live = (
+                sum(counts.get(number << 48 | which << 16 | offset, 0) for which in wanted for offset in chosen) for counts in (heads, live)
+            )
+            yield Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
+
+    def accepted(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
+        """The conventions that these show, and the references that count by them."""
+        best: dict[int, Shown] = {}  # by size: of forms that explain the same words, the first
+        for one in found:
+            before = best.get(one.size)
+            if one.precise and (before is None or _rank(one) > _rank(before)):
+                best[one.size] = one
+        shown = [one for one in best.values() if one.heads >= max(SHARE * one.blocks, _least(forms[one.form]))]
+        pairs = {(one.form, offset): None for one in shown for offset in one.offsets}
+        others = [one for one in best.values() if not any((one.form, offset) in pairs for offset in one.offsets)]
+        partly = [
+            Partly(one.size, forms[one.form], one.live, one.blocks)
+            for one in others
+            if one.size and one.live and forms[one.form].kind != Disguise.COMPRESSED
+        ]
+        if not shown:
+            return Disguised(partly=partly), array("Q")
+        words = self._found.references(list(pairs))
+        places, edges, of_forms = words[0::3], words[1::3], words[2::3]
+        ordered = sorted({form for form, _ in pairs})
+        number = {form: at for at, form in enumerate(ordered)}
+        conventions = []
+        for form in ordered:
+            members = sorted((one for one in shown if one.form == form), key=lambda one: (-one.heads, one.size))
+            sizes = tuple(one.size for one in members if one.size)
+            conventions.append(DisguiseConvention(forms[form], members[0].offsets[0], sizes, 0, 0))
+        return Disguised(conventions, partly, NONE, 0, places, edges, [number[form] for form in of_forms]), edges
+
+
+def lost_totals(graph: Graph) -> Totals:
+    """The DEFINITE and INDIRECT blocks together."""
+    return Totals.sum_of(graph.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT))
+
+
+def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) -> Disguised:
+    """`found`, with the effect of the conventions. `before`: what was lost without them."""
+    after = lost_totals(graph)
+    kinds = graph.kinds()
+    reached: list[set[int]] = [set() for _ in found.conventions]
+    for edge, number in zip(found.edges, found.numbers):
+        target = edge & NO_BLOCK
+        if kinds[target] in (Kind.REACHABLE, Kind.POSSIBLE):
+            reached[number].add(target)
+    conventions = [
+        one._replace(blocks=len(of), bytes=sum(blocks.size(index) for index in of)) for one, of in zip(found.conventions, reached)
+    ]
+    held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
+    left = frozenset(graph.leader_sizes())
+    return replace(found, conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
+
+
+def _least(form: Form) -> int:
+    return LEAST_NUMBERS if form.kind == Disguise.COMPRESSED else LEAST
+
+
+def _rank(one: Shown) -> tuple[int, int, int]:
+    return one.heads, -min(one.offsets, default=0), -one.form
+
+
+def merged_to(ranges: Iterable[Range], most: int, near: int = 0) -> list[Range]:
+    """Sorted ranges, merged across gaps of less than `near` bytes, and across the smallest others
+    until there are `most`."""
+    made = sorted(ranges)
+    gaps = sorted(range(1, len(made)), key=lambda at: made[at].start - made[at - 1].end)
+    joined = {at for at in gaps if made[at].start - made[at - 1].end < near} | set(gaps[: max(0, len(made) - most)])
+    found: list[Range] = []
+    for at, one in enumerate(made):
+        if at in joined:
+            found[-1] = Range(found[-1].start, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found

@@ -1,0 +1,313 @@
+/* Searches memory for lost blocks' addresses in disguise: with tags in the upper bits, at addresses
+ * that are no multiple of a word, shifted, or as 32-bit distances from a base.
+ *
+ * Memory is looked at in strips. Loops that compilers vectorise compare the upper bits of what may
+ * be an address with those of the lost blocks' address ranges; few strips pass and are looked at
+ * word by word. */
+#include "disguises.h"
+
+#include <stdlib.h>
+
+#define STRIP 128u  /* bytes */
+#define BEYOND 16u  /* readable bytes behind a strip */
+#define SOME_STRIPS 1024u /* that a thread takes at a time */
+
+/* Where the upper 16 bits of an address lie, from its first byte on: bits 32 to 47, or 16 to 31. */
+#define HIGH_SHIFT (WORD == 8 ? 32u : 16u)
+#define HIGH_AT (WORD == 8 ? (BIG ? 2u : 4u) : (BIG ? 0u : 2u))
+
+INLINE uint16_t load16(const uint8_t *at) {
+    uint16_t number;
+    memcpy(&number, at, sizeof number);
+    return BIG ? (uint16_t)(number << 8 | number >> 8) : number;
+}
+
+API void fl_disguises_free(disguises *d) {
+    for (unsigned at = 0; at < MOST_THREADS; at++)
+        free(d->found[at].items);
+    free(d);
+}
+
+/* -- forms */
+
+INLINE uint64_t decode(const form *f, uint64_t word) {
+    uint64_t value = f->kind == SHIFTED_LEFT    ? word >> f->shift
+                     : f->kind == SHIFTED_RIGHT ? word << f->shift
+                                                : f->base + (word << f->shift);
+    return value & HIGHEST;
+}
+
+static void add_interval(interval *all, uint32_t *count, uint64_t low, uint64_t high, uint32_t number) {
+    if (low <= high)
+        all[(*count)++] = (interval){low, high - low, number};
+}
+
+static void add_form(disguises *d, uint32_t number, const range *s) {
+    const form *f = &d->forms[number];
+    uint64_t low = s->start, high = s->end - 1, shift = f->shift;
+    if (f->kind == TAGGED)
+        d->tagged = number;
+    else if (f->kind == UNALIGNED)
+        d->unaligned = number;
+    else if (f->kind == SHIFTED_LEFT && high <= HIGHEST >> shift)
+        add_interval(d->intervals, &d->interval_count, low << shift, high << shift | ((UINT64_C(1) << shift) - 1), number);
+    else if (f->kind == SHIFTED_RIGHT)
+        add_interval(d->intervals, &d->interval_count, low >> shift, high >> shift, number);
+    else if (f->kind == COMPRESSED && high > f->base) {
+        uint64_t first = low > f->base ? (low - f->base) >> shift : 0, last = (high - f->base) >> shift;
+        add_interval(d->narrow, &d->narrow_count, first ? first : 1, last < UINT32_MAX ? last : UINT32_MAX, number);
+    }
+}
+
+/* `ranges`: sorted and disjoint, with all lost blocks. Each becomes the segment from the first lost
+ * block in it to the last. NULL without memory. The graph is classified. */
+API disguises *fl_disguises_new(graph *g, const range *ranges, uint32_t range_count, const form *forms, uint32_t form_count, uint64_t most) {
+    disguises *d = calloc(1, sizeof *d);
+    if (!d)
+        return NULL;
+    d->g = g;
+    d->most = most;
+    d->tagged = d->unaligned = NONE;
+    const lost *l = g->lost;
+    uint32_t at = 0;
+    for (uint32_t number = 0; number < range_count && d->segment_count < MOST_SEGMENTS; number++) {
+        BISECT(at, l->count, middle, block_address(g->b, l->indices[middle]) < ranges[number].start)
+        uint32_t last = at;
+        BISECT(last, l->count, middle, block_address(g->b, l->indices[middle]) < ranges[number].end)
+        if (last == at)
+            continue;
+        uint32_t end = l->indices[last - 1];
+        range *s = &d->segments[d->segment_count];
+        *s = (range){block_address(g->b, l->indices[at]), block_address(g->b, end) + size_of(g->b, end) + 1};
+        d->segment_count++;
+    }
+    uint64_t highest = d->segment_count ? d->segments[d->segment_count - 1].end - 1 : 0;
+    d->mask = WORD == 4 ? HIGHEST : highest >> 47 == 0 ? (UINT64_C(1) << 47) - 1 : highest >> 48 == 0 ? (UINT64_C(1) << 48) - 1 : HIGHEST;
+    for (uint32_t number = 0; number < d->segment_count; number++) {
+        uint64_t low = d->segments[number].start >> HIGH_SHIFT, high = (d->segments[number].end - 1) >> HIGH_SHIFT;
+        d->high_low[number] = (uint16_t)low;
+        d->high_span[number] = (uint16_t)(high - low);
+    }
+    d->form_count = form_count < MOST_FORMS ? form_count : MOST_FORMS;
+    memcpy(d->forms, forms, d->form_count * sizeof *forms);
+    for (uint32_t number = 0; number < d->form_count; number++)
+        for (uint32_t segment = 0; segment < d->segment_count; segment++)
+            add_form(d, number, &d->segments[segment]);
+    return d;
+}
+
+/* -- what passes the filters */
+
+typedef struct {
+    disguises *d;
+    disguised_list *found;
+    const uint8_t *data; /* of the strip */
+    uint64_t address;
+    bool roots;
+} strip;
+
+static bool is_text(const uint8_t *at, unsigned length) {
+    bool text = true;
+    for (unsigned byte = 0; byte < length; byte++)
+        text = text && at[byte] >= 0x20 && at[byte] < 0x7f;
+    return text;
+}
+
+/* Record that the `width` bytes at `place` are a pointer to `value` if that is in a lost block. */
+static void examine(const strip *s, unsigned place, unsigned width, uint32_t number, uint64_t value) {
+    disguises *d = s->d;
+    const blocks *b = d->g->b;
+    uint64_t start = 0, from = 0, address = s->address + place;
+    uint32_t target = block_before(b, slot_of(b, value), value, &start), source = NONE;
+    if (target == NONE || (value != start && value - start >= size_of(b, target)))
+        return;
+    if (!d->most) {
+        d->tries[number]++;
+        d->starts[number] += value - start < WORD && b->states[target] == IN_USE;
+    }
+    if (!d->most || place_of(d->g->lost, target) == NONE)
+        return;
+    if (WORD == 8 && width == 8 && is_text(s->data + place, width))
+        return;
+    if (!s->roots) {
+        source = block_before(b, slot_of(b, address), address, &from);
+        if (source == NONE || source == target || b->states[source] != IN_USE)
+            return;
+        uint64_t size = size_of(b, source), offset = address - from;
+        if (offset >= size || size - offset < width)
+            return;
+    }
+    uint64_t offset = value - start;
+    if (d->forms[number].kind == TAGGED)
+        offset &= ~(uint64_t)(WORD - 1); /* tags in the low bits, too */
+    if (d->counts[number]++ >= d->most)
+        return;
+    if (PUSH(*s->found, (disguised){address, source, target, number, offset < ANY_OFFSET ? (uint32_t)offset : ANY_OFFSET}))
+        d->failed = NO_MEMORY;
+}
+
+static bool in_segments(const disguises *d, uint64_t value) {
+    for (uint32_t at = 0; at < d->segment_count; at++)
+        if (value >= d->segments[at].start && value < d->segments[at].end)
+            return true;
+    return false;
+}
+
+/* -- addresses at bytes that begin no word */
+
+/* A bit for each 64 bytes of the strip in which a pointer may begin at no multiple of a word. */
+INLINE unsigned unaligned_chunks(const disguises *d, const uint8_t *data) {
+    unsigned chunks = 0;
+    uint16_t mask = (uint16_t)(d->mask >> HIGH_SHIFT);
+    for (unsigned segment = 0; segment < d->segment_count; segment++) {
+        uint16_t low = d->high_low[segment], span = d->high_span[segment];
+        for (unsigned chunk = 0; chunk < STRIP / 64; chunk++) {
+            const uint8_t *even = data + chunk * 64 + HIGH_AT, *odd = even + 1;
+            uint16_t any = 0;
+            for (unsigned at = 0; at < 32; at++) {
+                uint16_t first = (uint16_t)((load16(even + 2 * at) & mask) - low), second = (uint16_t)((load16(odd + 2 * at) & mask) - low);
+                any |= (uint16_t)((first <= span && at % (WORD / 2) != 0) | (second <= span));
+            }
+            chunks |= (unsigned)(any != 0) << chunk;
+        }
+    }
+    return chunks;
+}
+
+static void look_unaligned(const strip *s, unsigned chunk) {
+    const disguises *d = s->d;
+    for (unsigned at = chunk * 64; at < chunk * 64 + 64; at++) {
+        if (at % WORD == 0)
+            continue;
+        uint64_t value = load(s->data + at);
+        if (!(value & ~d->mask) && in_segments(d, value))
+            examine(s, at, WORD, d->unaligned, value);
+    }
+}
+
+/* -- aligned words */
+
+INLINE void look_at_words(const strip *s) {
+    const disguises *d = s->d;
+    uint32_t high[STRIP / WORD];
+    for (unsigned at = 0; at < STRIP / WORD; at++)
+        high[at] = WORD == 8 ? (uint32_t)(load(s->data + at * WORD) >> 32) : (uint32_t)load(s->data + at * WORD);
+    for (uint32_t number = 0; number < d->interval_count; number++) {
+        const interval *i = &d->intervals[number];
+        uint32_t low = (uint32_t)(WORD == 8 ? i->low >> 32 : i->low), any = 0;
+        uint32_t span = (uint32_t)(WORD == 8 ? (i->low + i->span) >> 32 : i->low + i->span) - low;
+        for (unsigned at = 0; at < STRIP / WORD; at++)
+            any |= high[at] - low <= span;
+        for (unsigned at = 0; any && at < STRIP / WORD; at++) {
+            uint64_t word = load(s->data + at * WORD);
+            if (word - i->low <= i->span)
+                examine(s, at * WORD, WORD, i->form, decode(&d->forms[i->form], word));
+        }
+    }
+    if (WORD == 4 || d->tagged == NONE)
+        return;
+    for (unsigned segment = 0; segment < d->segment_count; segment++) {
+        uint32_t mask = (uint32_t)(d->mask >> 32), low = d->high_low[segment], span = d->high_span[segment], any = 0;
+        for (unsigned at = 0; at < STRIP / WORD; at++)
+            any |= ((high[at] & mask) - low <= span) & (high[at] > mask);
+        for (unsigned at = 0; any && at < STRIP / WORD; at++) {
+            uint64_t word = load(s->data + at * WORD), value = word & d->mask;
+            if (word != value && value >= d->segments[segment].start && value < d->segments[segment].end)
+                examine(s, at * WORD, WORD, d->tagged, value);
+        }
+    }
+}
+
+/* -- numbers of 32 bits */
+
+/* Whether the number is half of a whole pointer to `value`, which has forms of its own. */
+static bool is_half(const strip *s, unsigned place, uint64_t value) {
+    unsigned first = BIG ? place - 4 : place;
+    return (!BIG || place >= 4) && (load64(s->data + first) & s->d->mask) == value;
+}
+
+INLINE void look_at_numbers(const strip *s) {
+    const disguises *d = s->d;
+    for (uint32_t number = 0; number < d->narrow_count; number++) {
+        const interval *i = &d->narrow[number];
+        uint32_t low = (uint32_t)i->low, span = (uint32_t)i->span, any = 0;
+        for (unsigned at = 0; at < STRIP / 4; at++)
+            any |= load32(s->data + at * 4) - low <= span;
+        for (unsigned at = 0; any && at < STRIP / 4; at++) {
+            uint32_t found = load32(s->data + at * 4);
+            if (found - low > span)
+                continue;
+            uint64_t value = decode(&d->forms[i->form], found);
+            if (!is_half(s, at * 4, value))
+                examine(s, at * 4, 4, i->form, value);
+        }
+    }
+}
+
+INLINE void look_at_strip(const strip *s) {
+    const disguises *d = s->d;
+    unsigned chunks = d->unaligned == NONE ? 0 : unaligned_chunks(d, s->data);
+    for (unsigned chunk = 0; chunks; chunk++, chunks >>= 1)
+        if (chunks & 1)
+            look_unaligned(s, chunk);
+    look_at_words(s);
+    look_at_numbers(s);
+}
+
+static void look_plain(const strip *s) { look_at_strip(s); }
+#if defined(__x86_64__)
+AVX2 static void look_avx2(const strip *s) { look_at_strip(s); }
+#else
+#define look_avx2 look_plain
+#endif
+
+/* -- strips */
+
+typedef struct {
+    disguises *d;
+    const uint8_t *data;
+    uint64_t address, length, step;
+    bool roots, avx2;
+} searching;
+
+/* Of each `step` strips, which one is looked at: not always the same, as structures repeat. */
+INLINE uint64_t chosen(uint64_t group, uint64_t step) { return group * step + ((group * 0x9E3779B97F4A7C15u) >> 33) % step; }
+
+static void look_at_some(void *context, unsigned thread, uint64_t first, uint64_t end) {
+    const searching *j = context;
+    uint8_t padded[STRIP + BEYOND];
+    for (uint64_t group = first; group < end; group++) {
+        uint64_t at = chosen(group, j->step) * STRIP;
+        if (at >= j->length)
+            continue;
+        strip s = {j->d, &j->d->found[thread], j->data + at, j->address + at, j->roots};
+        if (j->length - at < STRIP + BEYOND) { /* behind the end are zeros */
+            memset(padded, 0, sizeof padded);
+            memcpy(padded, s.data, j->length - at);
+            s.data = padded;
+        }
+        if (j->avx2)
+            look_avx2(&s);
+        else
+            look_plain(&s);
+    }
+}
+
+/* Of each form, how many words lead into blocks, and how many to the first word of one in use. */
+API int fl_disguises_tries(const disguises *d, words *found) {
+    for (uint32_t number = 0; number < d->form_count; number++)
+        if (PUSH_ALL(found, d->tries[number], d->starts[number]))
+            return NO_MEMORY;
+    return DONE;
+}
+
+/* Search a piece, or one strip of each `step`. */
+API int fl_disguises_scan(disguises *d, const piece *p, uint64_t step, bool roots) {
+    uint64_t skip = -p->address & 7u;
+    if (p->length <= skip || !d->segment_count)
+        return DONE;
+    searching j = {d, p->data + skip, p->address + skip, p->length - skip, step ? step : 1, roots, has_avx2()};
+    d->sorted = false;
+    run_in_parts(d->g->b->threads, (j.length - 1) / STRIP / j.step + 1, SOME_STRIPS, look_at_some, &j);
+    return d->failed;
+}

@@ -1,0 +1,118 @@
+/* What a search for disguised pointers found: counted by size and offset, and as references. */
+#include "disguises.h"
+
+#include <stdlib.h>
+
+static int compare(const void *left, const void *right) {
+    const disguised *a = left, *b = right;
+    if (a->form != b->form)
+        return a->form < b->form ? -1 : 1;
+    if (a->target != b->target)
+        return a->target < b->target ? -1 : 1;
+    if (a->offset != b->offset)
+        return a->offset < b->offset ? -1 : 1;
+    return a->place < b->place ? -1 : a->place > b->place;
+}
+
+/* All into one list, by form, target, offset and place: threads find them in no order. */
+static int sort(disguises *d) {
+    disguised_list *all = &d->found[0];
+    for (unsigned thread = 1; thread < MOST_THREADS; thread++) {
+        for (uint64_t at = 0; at < d->found[thread].count; at++)
+            if (PUSH(*all, d->found[thread].items[at]))
+                return NO_MEMORY;
+        DROP(d->found[thread].items);
+        d->found[thread] = (disguised_list){0};
+    }
+    if (!d->sorted && all->count)
+        qsort(all->items, all->count, sizeof *all->items, compare);
+    d->sorted = true;
+    return DONE;
+}
+
+/* Sizes of the leaders, in no order, repeated. */
+API int fl_leader_sizes(const graph *g, words *sizes) {
+    for (uint64_t at = 0; at < g->lost->leaders.count; at++)
+        if (words_push(sizes, size_of(g->b, g->lost->indices[g->lost->leaders.items[at].place])))
+            return NO_MEMORY;
+    return DONE;
+}
+
+/* The leader that is held if this lost block is: itself, or that of a cycle, which may begin at any
+ * of its blocks. NONE for other indirect blocks. */
+static uint32_t leader_held(const lost *l, uint32_t place) {
+    const leader *of = &l->leaders.items[l->low[place]];
+    return of->place == place || of->cycle > 1 ? of->place : NONE;
+}
+
+/* Keys (form << 48 | size's number << 16 | offset) of what was found, one for each word (`hits`),
+ * each leader that a form reaches (`heads`), and each that it reaches from memory that is not lost
+ * (`live`). Forms with more than `most` words, and sizes not in the list, which ascends, have none.
+ * Call it before references are added to the graph. */
+API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_count, words *hits, words *heads, words *live) {
+    const graph *g = d->g;
+    const lost *l = g->lost;
+    /* of leaders: 2 * (form + 1), and 1 if seen as live */
+    uint32_t *seen = calloc((size_t)l->count + 1, sizeof *seen);
+    int failed = seen ? sort(d) : NO_MEMORY;
+    for (uint64_t at = 0; at < d->found[0].count && !failed; at++) {
+        const disguised *one = &d->found[0].items[at];
+        uint32_t place = place_of(l, one->target), head = leader_held(l, place);
+        uint64_t size = size_of(g->b, l->indices[head == NONE ? place : head]), number = 0;
+        BISECT(number, size_count, middle, sizes[middle] < size)
+        if (d->counts[one->form] > d->most || number == size_count || sizes[number] != size)
+            continue;
+        uint64_t key = (uint64_t)one->form << 48 | number << 16 | one->offset;
+        failed = words_push(hits, key);
+        if (head == NONE)
+            continue;
+        uint32_t mark = 2 * (one->form + 1), before = seen[head];
+        if (before >> 1 != one->form + 1) {
+            seen[head] = mark;
+            failed = failed ? failed : words_push(heads, key);
+        }
+        bool from_live = one->source == NONE || place_of(l, one->source) == NONE;
+        if (from_live && !(seen[head] & 1)) {
+            seen[head] |= 1;
+            failed = failed ? failed : words_push(live, key);
+        }
+    }
+    free(seen);
+    return failed;
+}
+
+static bool is_accepted(const disguised *one, const uint64_t *accepted, uint64_t count) {
+    for (uint64_t at = 0; at < count; at++)
+        if (accepted[at] == ((uint64_t)one->form << 16 | one->offset))
+            return true;
+    return false;
+}
+
+static int compare_sources(const void *left, const void *right) {
+    const disguised *a = left, *b = right;
+    if (a->source != b->source)
+        return a->source < b->source ? -1 : 1;
+    if (a->place != b->place)
+        return a->place < b->place ? -1 : 1;
+    return a->form < b->form ? -1 : a->form > b->form;
+}
+
+/* Three words for each disguised pointer of the accepted kinds (form << 16 | offset), by source and
+ * place: its place, source << 32 | target, form. The others are dropped. */
+API int fl_disguises_references(disguises *d, const uint64_t *accepted, uint64_t count, words *found) {
+    int failed = sort(d);
+    disguised_list *all = &d->found[0];
+    uint64_t kept = 0;
+    for (uint64_t at = 0; at < all->count; at++)
+        if (is_accepted(&all->items[at], accepted, count))
+            all->items[kept++] = all->items[at];
+    all->count = kept;
+    d->sorted = false;
+    if (kept)
+        qsort(all->items, kept, sizeof *all->items, compare_sources);
+    for (uint64_t at = 0; at < kept && !failed; at++) {
+        const disguised *one = &all->items[at];
+        failed = PUSH_ALL(found, one->place, (uint64_t)one->source << 32 | one->target, one->form);
+    }
+    return failed;
+}

@@ -1,0 +1,107 @@
+"""Programs that refer to their blocks by disguised pointers: every block is what its program says, and noise changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from debuggers import findleaks, gdb, lldb, objects
+
+import cores
+
+FLAGS = ("-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
+FORMS = {
+    "tagged": ("tagged", "pointers with tags in their top 16 bits"),
+    "nan": ("tagged", "pointers with tags in their top 16 bits"),
+    "itype": ("tagged", "pointers with tags in their top 16 bits"),
+    "topbyte": ("tagged", "pointers with tags in their top 16 bits"),
+    "shifted": ("shifted_left", "pointers shifted left by 16 bits"),
+    "small": ("shifted_left", "pointers shifted left by 1 bit"),
+    "pages": ("shifted_right", "pointers shifted right by 4 bits"),
+    "compressed": ("compressed", "compressed pointers: 32-bit values"),
+    "cage": ("compressed", "compressed pointers: 32-bit values"),
+    "packed": ("unaligned", "unaligned pointers"),
+    "halves": ("unaligned", "unaligned pointers"),
+    "crossing": ("unaligned", "unaligned pointers"),
+    "xor": ("linked", "links of XOR lists"),
+}
+NOISE = ("none", "noise-random", "noise-text", "noise-counters", "noise-numbers")
+COUNT = 300
+
+
+def compiled(folder: Path, compiler: str) -> Path:
+    program = folder / "disguised"
+    subprocess.run([compiler, *FLAGS, "-o", str(program), str(truth.PROGRAMS / "disguised.c")], check=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("x86-64"), "cc")
+
+
+@pytest.fixture(scope="module")
+def program_32(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("i386"), "i686-linux-gnu-gcc")
+
+
+def find(*words: str) -> dict[str, Any]:
+    return dict(json.loads(findleaks("find", "--json", *words)))
+
+
+def check(program: Path, folder: Path, kind: str) -> tuple[dict[str, Any], str]:
+    """Compare block by block, alive; what `find` says, as JSON and as text."""
+    with cores.Running([str(program), kind, str(COUNT)], folder) as run:
+        records = truth.parse(run.output)
+        where = ("--pid", str(run.pid))
+        verdict = truth.compare(records, truth.ask(*where)[0])
+        assert verdict.perfect, str(verdict)
+        return find(*where)["heuristics"]["disguised"], findleaks("find", *where)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_block_by_block(program: Path, tmp_path: Path, kind: str) -> None:
+    said, text = check(program, tmp_path, kind)
+    form, words = FORMS[kind]
+    (one,) = said["conventions"]
+    assert (one["disguise"], one["sizes"]) == (form, [72])
+    assert words in " ".join(text.split())
+
+
+@pytest.mark.parametrize("kind", NOISE)
+def test_noise_hides_no_leak(program: Path, tmp_path: Path, kind: str) -> None:
+    said, text = check(program, tmp_path, kind)
+    assert said["conventions"] == [] and "count as reachable" not in text
+
+
+@pytest.mark.platform("i386", "live, on the command line")
+@pytest.mark.parametrize("kind", ["packed", "halves", "crossing", "xor", "none", "noise-random", "noise-text", "noise-counters"])
+def test_words_of_four_bytes(program_32: Path, tmp_path: Path, kind: str) -> None:
+    said, _ = check(program_32, tmp_path, kind)
+    assert [one["disguise"] for one in said["conventions"]] == ([FORMS[kind][0]] if kind in FORMS else [])
+
+
+def test_every_command_and_front_end(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program), "tagged", str(COUNT)], tmp_path) as run:
+        records = truth.parse(run.output)
+        core = str(run.kernel_core())
+    item = next(one for one in records if one.category == "disguised")
+    below = next(one for one in records if one.category == "below")
+    (step, plain) = json.loads(findleaks("path", "--json", hex(below.address), core))["path"]
+    assert (step["disguise"], step["offset"]) == ("tagged pointer: tags in the top 16 bits", 0) and "disguise" not in plain
+    assert "(tagged pointer: tags in the top 16 bits)" in findleaks("path", hex(below.address), core)
+    (reference,) = json.loads(findleaks("refs", "--json", hex(item.address), core))["references"]
+    assert (reference["address"], reference["live"], reference["disguise"]) == (step["address"], True, step["disguise"])
+    assert "referenced by a tagged pointer" in findleaks("whatis", hex(item.address), core)
+    assert json.loads(findleaks("roots", "--json", core))["roots"][0]["retained_blocks"] == 2 * COUNT
+    assert "referenced only by pointers with tags" in " ".join(findleaks("verdict", core).split())
+    plainly = find("--heuristics", "none", core)
+    assert plainly["totals"]["definite"]["blocks"] == COUNT + 40 and plainly["heuristics"]["disguised"]["conventions"] == []
+    found = find(core)
+    for output in (gdb(["leaks find --json"], "-c", core), lldb(["leaks find --json"], "-c", core)):
+        (other,) = [json.loads(one) for one in objects(output)]
+        assert other["heuristics"]["disguised"] == found["heuristics"]["disguised"] and other["totals"] == found["totals"]

@@ -1,0 +1,108 @@
+/* A program that refers to its blocks by disguised pointers, and that knows what must be said of each of its blocks.
+ *
+ *   disguised KIND COUNT
+ *
+ * writes the lines of truth.c: COUNT blocks that only pointers in the form KIND refer to, each of which refers to a string by a plain
+ * pointer; a list whose links have that form, and whose first node no pointer refers to; and lost blocks of other sizes. KIND none: no
+ * pointer at all. With "noise-" before it, the table has noise of that kind in place of pointers, and all blocks are lost. */
+#include "truth.h"
+#include "truth_stop.h"
+
+#include <stdio.h>
+
+enum { ITEM = 72, LOST = 136 };
+
+static unsigned char *table; /* of disguised pointers */
+static uintptr_t base;       /* of compressed ones */
+static size_t table_size;
+
+static void put(size_t at, const void *data, size_t size) { memcpy(table + at, data, size); }
+static void put_word(size_t at, uint64_t word) { put(at, &word, 8); }
+
+static void tagged(size_t i, uintptr_t p) { put_word(8 * i, p | (uint64_t)(i % 60000 + 1) << 48 | (i & 3)); }
+static void nan_boxed(size_t i, uintptr_t p) { put_word(8 * i, p | UINT64_C(0xfff9) << 48); }
+static void itype(size_t i, uintptr_t p) { put_word(8 * i, p | UINT64_C(0x1fff7) << 47); } /* of 17 bits */
+static void top_byte(size_t i, uintptr_t p) { put_word(8 * i, p | (uint64_t)(i % 255 + 1) << 56); }
+static void shifted(size_t i, uintptr_t p) { put_word(8 * i, (uint64_t)p << 16 | (i & 0xffff)); }
+static void small(size_t i, uintptr_t p) { put_word(8 * i, (uint64_t)p << 1 | (i & 1)); }
+static void pages(size_t i, uintptr_t p) { put_word(8 * i, (uint64_t)p >> 4); }
+static void compressed(size_t i, uintptr_t p) { uint32_t word = (uint32_t)((p - base) >> 3); put(4 * i, &word, 4); }
+static void cage(size_t i, uintptr_t p) { uint32_t word = (uint32_t)p | 1; put(4 * i, &word, 4); }
+static void packed(size_t i, uintptr_t p) { table[(WORD + 1) * i] = (unsigned char)i; put((WORD + 1) * i + 1, &p, WORD); }
+static void halves(size_t i, uintptr_t p) { put(3 * WORD / 2 * i + WORD / 2, &p, WORD); }
+static void page_crossing(size_t i, uintptr_t p) { put(4096 * (i + 1) - 3, &p, WORD); }
+static void nothing(size_t i, uintptr_t p) { (void)i, (void)p; }
+
+static uint64_t random_word(void) {
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state;
+}
+
+static void random_bytes(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 8; n++) put_word(64 * i + 8 * n, random_word()); }
+static void letters(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 64; n++) table[64 * i + n] = (unsigned char)(' ' + random_word() % 95); }
+static void counters(size_t i, uintptr_t p) { (void)p; for (uint32_t n = 0; n < 16; n++) { uint32_t word = 16 * (uint32_t)i + n; put(64 * i + 4 * n, &word, 4); } }
+static void numbers(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 16; n++) { uint32_t word = random_word() & 0xffffff; put(64 * i + 4 * n, &word, 4); } }
+
+static const struct { const char *name; void (*encode)(size_t, uintptr_t); } kinds[] = {
+    {"tagged", tagged}, {"nan", nan_boxed}, {"itype", itype}, {"topbyte", top_byte}, {"shifted", shifted}, {"small", small}, {"pages", pages},
+    {"compressed", compressed}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing},
+    {"noise-random", random_bytes}, {"noise-text", letters}, {"noise-counters", counters}, {"noise-numbers", numbers},
+};
+
+static NOINLINE struct block plain(size_t size) {
+    struct block b = {malloc(size), size, 0};
+    if (!b.p) abort();
+    memset(b.p, 0, malloc_usable_size(b.p));
+    return b;
+}
+
+static NOINLINE void fill_table(void (*encode)(size_t, uintptr_t), size_t count, int held) {
+    for (size_t i = 0; i < count; i++) {
+        struct block item = plain(ITEM), text = plain(24);
+        memset(text.p, 'x', 20);
+        ((void **)item.p)[2] = text.p;
+        encode(i, (uintptr_t)item.p);
+        if (held) {
+            note_reachable(item, "disguised");
+            note_reachable(text, "below");
+        } else {
+            note_definite(item, "unheld");
+            note_indirect(text, item, "unheld");
+        }
+    }
+}
+
+/* Nodes whose link is the XOR of their neighbours' addresses; `table` refers to the last. */
+static NOINLINE void link_by_xor(size_t count) {
+    struct block before = {0}, last = plain(ITEM);
+    for (size_t i = 0; i < count; i++) {
+        struct block next = i + 1 < count ? plain(ITEM) : (struct block){0};
+        ((uintptr_t *)last.p)[1] = (uintptr_t)before.p ^ (uintptr_t)next.p;
+        note_reachable(last, "linked");
+        if (i + 1 == count) put(0, &last.p, WORD);
+        before = last, last = next;
+    }
+}
+
+static NOINLINE void lose_some(void) {
+    for (int i = 0; i < 40; i++) note_definite(plain(LOST + 16 * (i % 4)), "lost");
+}
+
+int main(int argc, char **argv) {
+    static hidden none[9];
+    if (argc < 3) return 2;
+    size_t count = (size_t)atoi(argv[2]);
+    base = (uintptr_t)sbrk(0);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (strcmp(kinds[k].name, argv[1])) continue;
+        table_size = (kinds[k].encode == page_crossing ? 4096 * (count + 2) : 64 * count);
+        table = mmap(NULL, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (strcmp(argv[1], "xor")) fill_table(kinds[k].encode, count, strcmp(argv[1], "none") && strncmp(argv[1], "noise", 5));
+        else link_by_xor(count);
+        lose_some();
+        scrub();
+        stop(none, 1);
+    }
+    return 2;
+}
