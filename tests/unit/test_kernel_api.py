@@ -15,13 +15,11 @@ from findleaks.engine.kernel.memory import CPiece, CRange
 from findleaks.engine.kernel.sources import FOLDER, VARIANTS
 
 API = Path(FOLDER, "api.h").read_text()
-HANDLES = set(
-    ["blocks", "graph", "grouping", "counting", "disguises", "dominators", "examination", "fields", "tree_walk", "link_walk", "records"]
+HANDLES = frozenset(
+    ("blocks", "graph", "grouping", "counting", "disguises", "dominators", "examination", "fields", "tree_walk", "link_walk", "records")
 )
-ROWS = {
-    "range",
-    *(f"struct {name}" for name in ["block_total", "cache", "chain", "exclusion", "form", "run", "slab", "slot_group", "user"]),
-}
+STRUCTURES = ("block_total", "cache", "chain", "exclusion", "form", "run", "slab", "slot_group", "user")
+ROWS = {"range", *(f"struct {name}" for name in STRUCTURES)}
 """Structures of words: Python may pass an array of words."""
 
 U64S, U32S, U8S = (ctypes.POINTER(number) for number in (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_ubyte))
