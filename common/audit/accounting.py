@@ -185,7 +185,7 @@ def account(session: Session, residency: Presence) -> Accounting:
         left,
         size,
         [*residency.warnings, *_zero_page_warnings(residency)],
-        [one for one in runtime_holdings(session, session.runtimes) if one.native is not None and one.bytes],
+        [one for one in runtime_holdings(session, session.runtimes, leaked_too=False) if one.native is not None and one.bytes],
         reserved,
     )
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple, Optional
 
+from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, number, printable, size
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import Session
+
+_LEAKED = re.compile(b"[" + bytes([Kind.DEFINITE, Kind.INDIRECT]) + b"]")  # in Graph.kinds
 
 STEP = 1 << 19  # objects handled between two checks for Ctrl-C
 
@@ -123,13 +127,13 @@ def _objects(count: int) -> str:
 
 
 def runtime_holdings(
-    session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str
+    session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str, leaked_too: bool = True
 ) -> list[Holdings]:
     """Each runtime's objects by type. Without `native` no graph is made: what objects hold, and
     which of them are leaked, is unknown. Types with one `group` name count as one, also for what
-    only they hold together."""
+    only they hold together. Without `leaked_too`, what leaked objects hold is left out."""
     holders = [_grouped(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
-    totals = held_by_types(session, [one for one in holders if one is not None]) if any(holders) else []
+    totals = held_by_types(session, [one for one in holders if one is not None], leaked_too) if any(holders) else []
     found, which = [], iter(totals)
     for runtime, one in zip(runtimes, holders):
         session.report_progress(f"counting the objects of {runtime.name}", 0.0)
@@ -203,9 +207,9 @@ def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Ho
     )
 
 
-def held_by_types(session: Session, holders: Sequence[Holders]) -> list[list[Totals]]:
-    """Per runtime and type number, what only this type's objects hold. Blocks that contain the
-    objects themselves (CPython's) are left out."""
+def held_by_types(session: Session, holders: Sequence[Holders], leaked_too: bool = True) -> list[list[Totals]]:
+    """Per runtime and type number, what only this type's objects hold, without leaked objects if
+    wanted. Blocks that contain the objects themselves (CPython's) are left out."""
     first = list(accumulate((len(one.names) for one in holders), initial=0))
     rest = first[-1]  # the root of all root memory outside managed objects
     graph = session.graph()
@@ -222,7 +226,7 @@ def held_by_types(session: Session, holders: Sequence[Holders]) -> list[list[Tot
             if index >= 0:
                 roots_of_blocks[index] = IGNORED  # its words are read object by object
     if roots_of_blocks is not None:
-        tree.merge_into_roots(roots_of_blocks)
+        tree.merge_into_roots(roots_of_blocks if leaked_too else _without_leaked(graph, roots_of_blocks))
     for one, start in zip(holders, first):
         for kind, owned in one.owned:
             tree.refer(start + kind, owned)
@@ -231,6 +235,14 @@ def held_by_types(session: Session, holders: Sequence[Holders]) -> list[list[Tot
     tree.root_words(session.register_words(), rest)
     totals = session.computed(tree, "finding what managed objects hold").by_root()
     return [totals[start:end] for start, end in zip(first, first[1:])]
+
+
+def _without_leaked(graph: Graph, roots_of_blocks: array[int]) -> array[int]:
+    """The same, with NO_ROOT for the objects in leaked blocks."""
+    made = roots_of_blocks[:]
+    for match in _LEAKED.finditer(graph.kinds()):
+        made[match.start()] = NO_ROOT
+    return made
 
 
 def _all_bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:

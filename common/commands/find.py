@@ -13,6 +13,7 @@ from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.in_flight import in_flight_json
 from findleaks.audit.kernel_held import kernel_json, kernel_notes
 from findleaks.audit.leak_groups import lost, merge
+from findleaks.audit.reference_evidence import evidence_json, garbage_totals
 from findleaks.audit.site_groups import lost_by_site
 from findleaks.audit.suppressions import load
 from findleaks.audit.unread_memory import unread_memory
@@ -77,6 +78,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     graph = session.graph(heuristics)
     leaks = lost_by_site(session, graph, suppressions) if args.by == "site" else lost(session, graph, suppressions)
     lost_bytes = sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE)
+    lost_bytes = max(0, lost_bytes - garbage_totals(session)[0].bytes)
     wanted = [leak for leak in leaks if leak.kind in kinds]
     shown = wanted if args.by == "site" else merge(wanted, args.by)
     body: dict[str, object] = {
@@ -84,6 +86,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "allocators": [_allocator(session, allocator) for allocator in session.directory.allocators],
         "totals": _totals(session, graph),
         "heuristics": conventions_json(session, args.heuristics),
+        "reference_counts": evidence_json(session),
         "in_flight": in_flight_json(session),
         "unread": unread_memory(session).json(),
         "notes": [*notes(session), *kernel_notes(session)],

@@ -10,9 +10,10 @@ from findleaks.audit.conventions import held_by_interiors, sentences, structure_
 from findleaks.audit.disguises import sentences as disguise_sentences
 from findleaks.audit.in_flight import in_flight_line
 from findleaks.audit.leak_groups import Leak, add, track_words, typable, what
+from findleaks.audit.reference_evidence import evidence_sentences, garbage_totals
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import Invocation
-from findleaks.engine.terms import Kind
+from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 from findleaks.quoting import shell_quoted
 from findleaks.session import Session
@@ -76,7 +77,9 @@ def opening(session: Session, body: dict[str, Any], width: int, invocation: Invo
 
 def closing(session: Session, body: dict[str, Any], width: int) -> Iterator[str]:
     """Lines after the table."""
-    yield from _summary(body["totals"], body["suppressed"], _qualifier(session, body["trusted"]))
+    yield from _summary(body["totals"], garbage_totals(session), body["suppressed"], _qualifier(session, body["trusted"]))
+    for line in evidence_sentences(session):
+        yield from ("  " + part for part in wrapped(line, width - 2))
     yield from _convention_lines(session, width)
 
 
@@ -113,11 +116,15 @@ def _qualifier(session: Session, trusted: bool) -> str:
     return f" in the other {size(unread.read)}, which findleaks reads" if unread.is_most else " for sure"
 
 
-def _summary(totals: dict[str, dict[str, int]], suppressed: Sequence[dict[str, Any]], qualifier: str) -> Iterator[str]:
+def _summary(
+    totals: dict[str, dict[str, int]], garbage: tuple[Totals, int], suppressed: Sequence[dict[str, Any]], qualifier: str
+) -> Iterator[str]:
+    """`garbage`: blocks that a collector will free, and their heads, which are no leaks."""
     definite, indirect, possible = totals["definite"], totals["indirect"], totals["possible"]
-    lost = definite["blocks"] + indirect["blocks"]
+    lost = definite["blocks"] + indirect["blocks"] - garbage[0].blocks
     if lost:
-        yield f"  lost for sure: {size(definite['bytes'] + indirect['bytes'])} in {blocks(lost)} ({counted(definite['blocks'], 'leak')})"
+        held = definite["bytes"] + indirect["bytes"] - garbage[0].bytes
+        yield f"  lost for sure: {size(held)} in {blocks(lost)} ({counted(definite['blocks'] - garbage[1], 'leak')})"
     else:
         yield f"  nothing is lost{qualifier}"
     if possible["blocks"]:

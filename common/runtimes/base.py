@@ -318,6 +318,11 @@ class Runtime:
         """The types of its objects, if each is an allocator's block; else None."""
         return None
 
+    @property
+    def automatic_collection(self) -> Optional[bool]:
+        """Whether its collector of garbage runs by itself; None if unknown."""
+        return None
+
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """Compare the reference counts of leaked objects with the references that exist. `graph` is
         classified, `pieces` the memory of all blocks. None if the runtime does not count."""

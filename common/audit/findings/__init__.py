@@ -13,7 +13,7 @@ from findleaks.audit.accounting import Accounting, Store
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.free_memory import cached_memory, freed_by_runtimes, unreturned_memory
 from findleaks.audit.findings.held import held_memory
-from findleaks.audit.findings.leaked import leaked_memory, possibly_leaked
+from findleaks.audit.findings.leaked import leaked_memory, possibly_leaked, uncollected
 from findleaks.audit.findings.threads import unjoined_threads
 from findleaks.audit.findings.unread import unknown_owner, unread_heaps
 from findleaks.audit.unread_memory import unread_memory
@@ -40,7 +40,7 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
         found += held_memory(session, accounting, figures, scopes)
         possible = list(possibly_leaked(session, figures))
     leaked = leaked_memory(session, figures, inside or bool(possible))
-    found += [*possible, *([leaked] if leaked.bytes else []), *(unowned if accounting.known else [])]
+    found += [*possible, *uncollected(session, figures), *([leaked] if leaked.bytes else []), *(unowned if accounting.known else [])]
     found.sort(key=lambda finding: -finding.weight)
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []

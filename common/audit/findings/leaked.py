@@ -8,16 +8,24 @@ from typing import Optional
 from findleaks.audit.conventions import sentences
 from findleaks.audit.diagnostics import trusted
 from findleaks.audit.disguises import sentences as disguise_sentences
-from findleaks.audit.findings.figures import LEAKED, BlockFigures
+from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import largest_head
 from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
+from findleaks.audit.reference_evidence import (
+    counting_runtime,
+    evidence_json,
+    largest_uncollected,
+    missing_decrement,
+    uncollected_blocks,
+)
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.formatting import blocks, number, printable, size, some
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.base import CountVerdict, Finding
 from findleaks.session import Session
 
+LEAST_GARBAGE = 1 << 20  # fewest bytes of uncollected garbage for a finding; also PART of those in use
 LEAST_POSSIBLE = 1 << 20  # fewest bytes of possible leaks for a finding; also PART of those in use
 WORTH = 1 << 20  # fewest bytes held by the program's conventions that are mentioned
 
@@ -37,7 +45,7 @@ def leaked_memory(session: Session, figures: BlockFigures, possible_reported: bo
         if what:
             title = f"No block of an allocator of native code was found: the only heap that is known is that of {what}."
         return Finding("no-blocks", 0, title, resident=0)
-    graph, doubtful, leaks = session.latest, figures.of(Kind.POSSIBLE), figures.of(*LEAKED)
+    graph, doubtful, leaks = session.latest, figures.of(Kind.POSSIBLE), _without_garbage(session, figures)
     facts: dict[str, object] = {
         "blocks": leaks.blocks,
         "leaks": graph.totals(Kind.DEFINITE).blocks,
@@ -55,9 +63,45 @@ def leaked_memory(session: Session, figures: BlockFigures, possible_reported: bo
         facts["bytes"] = leaks.bytes
         return Finding("next-to-nothing-lost", 0, title, _by_convention(session), facts=facts, commands=tuple(commands[:1]), resident=0)
     doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called leaked may be referenced from there."
-    cause = " ".join(filter(None, (cause, _disguised(session))))
+    cause = " ".join(filter(None, (cause, *_evidence(session), _disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
     return Finding("lost", leaks.bytes, title, cause, (), tuple(commands), facts, leaks.resident)
+
+
+def _without_garbage(session: Session, figures: BlockFigures) -> Figures:
+    """Figures of leaked blocks, without what a collector has not freed yet."""
+    leaks, garbage = figures.of(*LEAKED), _garbage(session, figures)
+    resident = None if leaks.resident is None or garbage.resident is None else leaks.resident - garbage.resident
+    return Figures(leaks.blocks - garbage.blocks, leaks.bytes - garbage.bytes, resident)
+
+
+def _garbage(session: Session, figures: BlockFigures) -> Figures:
+    counts = session.reference_counts
+    return figures.of_blocks([uncollected_blocks(counts)] if counts is not None else [], *LEAKED)
+
+
+def uncollected(session: Session, figures: BlockFigures) -> Iterator[Finding]:
+    """One finding, if a collector has not freed much garbage."""
+    counts, garbage = session.reference_counts, _garbage(session, figures)
+    if counts is None or garbage.bytes < LEAST_GARBAGE or garbage.bytes < PART * session.directory.blocks.totals(State.IN_USE).bytes:
+        return
+    runtime = counting_runtime(session)
+    disabled = runtime is not None and runtime.automatic_collection is False
+    cause = "Automatic collection is disabled (gc.disable())." if disabled else "No collection has reached it."
+    top = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in largest_uncollected(counts)])
+    title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} is in cycles that Python's collector has not freed: {top}."
+    remedies = ("call gc.collect(), or gc.enable()",) if disabled else ("call gc.collect()",)
+    facts: dict[str, object] = {"blocks": garbage.blocks, "reference_counts": evidence_json(session)}
+    yield Finding(
+        "uncollected-garbage", garbage.bytes, title, cause, remedies, ("find --kind definite", "runtime"), facts, garbage.resident
+    )
+
+
+def _evidence(session: Session) -> Iterator[str]:
+    counts = session.reference_counts
+    words = missing_decrement(counts) if counts is not None else ""
+    if words:
+        yield f"{words}."
 
 
 def _nothing(session: Session, sure: bool) -> str:
@@ -81,7 +125,7 @@ def _compared(session: Session) -> int:
 
 def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
     """The largest group, as a sentence, and commands about it. Adds to `facts`."""
-    groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.DEFINITE])
+    groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.DEFINITE and not _is_garbage(session, leak)])
     facts["groups"] = [leak.json() for leak in groups[:3]]
     commands = ["find --kind definite"]
     if not groups or not groups[0].examples:
@@ -93,6 +137,13 @@ def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[s
         cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
     example = groups[0].examples[0]
     return cause, [*commands, f"whatis {example:#x}", f"path {example:#x}", *track_words(session, groups[0])]
+
+
+def _is_garbage(session: Session, leak: Leak) -> bool:
+    """Whether all objects of a group wait for their collector."""
+    counts = session.reference_counts
+    index = session.directory.blocks.find(leak.examples[0]) if leak.examples else -1
+    return counts is not None and index >= 0 and counts.verdicts[index] == CountVerdict.UNCOLLECTED
 
 
 def _largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:

@@ -166,6 +166,11 @@ class CPython(Runtime):
         word = self._target.arch.word
         return [*(Range(head, head + 2 * word) for head in self._lists.heads), *self._lists.unused_frames]
 
+    @property
+    def automatic_collection(self) -> Optional[bool]:
+        enabled = self._collector.get(collector.ENABLED)
+        return None if enabled is None else bool(enabled)
+
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """See Runtime."""
         return compare_counts(self._engine, graph, pieces, self._whole_block, self.tally, self._names)

@@ -1,0 +1,98 @@
+"""What the reference counts of leaked managed objects show, in words: a missing decrement, or
+garbage that the runtime's collector has not freed."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator
+from typing import Optional
+
+from findleaks.engine.terms import Kind, Totals
+from findleaks.formatting import blocks, number, printable, size, some
+from findleaks.runtimes.base import CountVerdict, MiscountedType, ReferenceCounts, Runtime
+from findleaks.session import Session
+
+NAMED = 3  # types that a sentence names
+
+_UNCOLLECTED = re.compile(bytes([CountVerdict.UNCOLLECTED]))
+
+
+def uncollected_blocks(counts: ReferenceCounts) -> array[int]:
+    """Indices ("I") of the leaked blocks that are garbage of a collector."""
+    return array("I", (match.start() for match in _UNCOLLECTED.finditer(counts.verdicts)))
+
+
+def garbage_totals(session: Session) -> tuple[Totals, int]:
+    """All blocks of `session.latest` that are garbage of a collector, and how many are heads."""
+    counts = session.reference_counts
+    if counts is None or not counts.totals[CountVerdict.UNCOLLECTED].blocks:
+        return Totals(0, 0), 0
+    kinds = session.latest.kinds()
+    return counts.totals[CountVerdict.UNCOLLECTED], sum(kinds[index] == Kind.DEFINITE for index in uncollected_blocks(counts))
+
+
+def counting_runtime(session: Session) -> Optional[Runtime]:
+    """The runtime whose objects have reference counts."""
+    known = session.object_types
+    return next((one for one in session.runtimes if known is not None and one.name == known.runtime), None)
+
+
+def missing_decrement(counts: ReferenceCounts) -> str:
+    """ "50,000 objects count one reference more than exists: a Py_DECREF is missing (…)", or ""."""
+    wrong = [one for one in counts.types if one.objects]
+    objects, excess = sum(one.objects for one in wrong), sum(one.excess for one in wrong)
+    if not objects:
+        return ""
+    several = objects > 1
+    more = "one reference more than exists" if excess == objects else f"{number(excess)} references more than exist"
+    names = some([f"{number(one.objects)} of {printable(one.name)}" for one in wrong[:NAMED]])
+    subject = f"{number(objects)} objects {'each count' if excess == objects else 'count'}" if several else "1 object counts"
+    return f"{subject} {more}: a Py_DECREF is missing ({names})"
+
+
+def uncollected_garbage(session: Session, counts: ReferenceCounts) -> str:
+    """ "24 MiB in 99,815 blocks is garbage that CPython's collector has not freed yet: …", or ""."""
+    found = counts.totals[CountVerdict.UNCOLLECTED]
+    runtime = counting_runtime(session)
+    if not found.blocks or runtime is None:
+        return ""
+    why = "automatic collection is disabled (gc.disable())" if runtime.automatic_collection is False else "no collection has reached it"
+    of = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in largest_uncollected(counts)])
+    held = f"{size(found.bytes)} in {blocks(found.blocks)}"
+    return f"{held} is garbage that {runtime.name}'s collector has not freed, no leak: {why} ({of})"
+
+
+def largest_uncollected(counts: ReferenceCounts) -> list[MiscountedType]:
+    """The types with most uncollected objects."""
+    return sorted((one for one in counts.types if one.uncollected), key=lambda one: (-one.uncollected, one.name))[:NAMED]
+
+
+def evidence_sentences(session: Session) -> Iterator[str]:
+    """What reference counts show about the leaked objects of `session.latest`."""
+    counts = session.reference_counts
+    if counts is None:
+        return
+    yield from filter(None, (missing_decrement(counts), uncollected_garbage(session, counts)))
+    cycles = counts.totals[CountVerdict.UNTRACKED_CYCLE]
+    if cycles.blocks:
+        held = f"{size(cycles.bytes)} in {blocks(cycles.blocks)}"
+        yield f"{held} is in cycles with objects that the collector does not know: no collection frees them"
+
+
+def evidence_json(session: Session) -> Optional[dict[str, object]]:
+    """The same for programs; None if no runtime counts references, or nothing leaked."""
+    counts, runtime = session.reference_counts, counting_runtime(session)
+    if counts is None or runtime is None:
+        return None
+    names = {
+        CountVerdict.MISSING_DECREF: "missing_decrement",
+        CountVerdict.UNCOLLECTED: "uncollected",
+        CountVerdict.UNTRACKED_CYCLE: "untracked_cycles",
+    }
+    return {
+        "runtime": runtime.name,
+        "automatic_collection": runtime.automatic_collection,
+        **{name: counts.totals[verdict]._asdict() for verdict, name in names.items()},
+        "types": [one._asdict() for one in counts.types],
+    }
