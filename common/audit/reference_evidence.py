@@ -52,7 +52,7 @@ def missing_decrement(counts: ReferenceCounts) -> str:
 
 
 def uncollected_garbage(session: Session, counts: ReferenceCounts) -> str:
-    """ "24 MiB in 99,815 blocks is garbage that CPython's collector has not freed yet: …", or ""."""
+    """ "24 MiB in 99,815 blocks is garbage that CPython's collector did not free: …", or ""."""
     found = counts.totals[CountVerdict.UNCOLLECTED]
     runtime = counting_runtime(session)
     if not found.blocks or runtime is None:

@@ -33,7 +33,7 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("laid_out"), "interior_structures", "cc", *flags)
 
 
-@pytest.mark.platform("x86-64", "tables of 16 control bytes")
+@pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_block_by_block(laid_out: Path, tmp_path: Path) -> None:
     """Intact structures and what they hold are reachable, damaged ones and strays stay possible; in both engines and all front ends."""
     with cores.Running([str(laid_out)], tmp_path) as run:
@@ -56,7 +56,7 @@ def test_block_by_block(laid_out: Path, tmp_path: Path) -> None:
     assert none["totals"]["possible"]["blocks"] == said["totals"]["possible"]["blocks"] + len(held)
 
 
-@pytest.mark.platform("x86-64", "tables of 16 control bytes")
+@pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_rust(tmp_path: Path) -> None:
     """Nothing in a Rust program's containers is possible, and what it loses is lost, to the block."""
     rustc = shutil.which("rustc")
@@ -89,7 +89,7 @@ def check_coroutines(program: Path, folder: Path, stacks: int) -> None:
     assert found["pmr-chunk"] > 40
 
 
-@pytest.mark.platform("x86-64", "stacks of coroutines")
+@pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_coroutines_and_memory_resources(tmp_path: Path) -> None:
     flags = ["-std=c++20", "-pthread", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     check_coroutines(built(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40)

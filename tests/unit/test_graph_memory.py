@@ -4,75 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import re
 import weakref
 from array import array
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import graphs
 import pytest
 
-from findleaks.engine.kernel.library import SIGNATURES, CRules, CRunSearch, CWords
-from findleaks.engine.kernel.memory import CPiece, CRange, c_array, c_piece, c_pieces
+from findleaks.engine.kernel.library import SIGNATURES
+from findleaks.engine.kernel.memory import CPiece, c_array, c_piece, c_pieces
 from findleaks.target.base import Piece
-
-SOURCES = Path(__file__).parents[2] / "common/kernel"
-MADE_BY_THE_KERNEL = ("blocks", "graph", "grouping", "dominators", "fields", "tree_walk", "link_walk", "records", "counting")
-WORDS = ("uint64_t", "run", "group", "cache", "slab", "user", "chain", "block_total")  # structures of nothing but words
-NUMBERS = {
-    "uint64_t": ctypes.c_uint64,
-    "int64_t": ctypes.c_int64,
-    "uint32_t": ctypes.c_uint32,
-    "uint8_t": ctypes.c_ubyte,
-    "unsigned": ctypes.c_uint,
-    "int": ctypes.c_int,
-    "bool": ctypes.c_bool,
-}
-POINTERS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(MADE_BY_THE_KERNEL, (ctypes.c_void_p,)),
-    **dict.fromkeys(WORDS, (ctypes.POINTER(ctypes.c_uint64),)),
-    "range": (ctypes.POINTER(CRange), ctypes.POINTER(ctypes.c_uint64)),
-    "uint32_t": (ctypes.POINTER(ctypes.c_uint32),),
-    "uint8_t": (ctypes.POINTER(ctypes.c_ubyte), ctypes.c_char_p),
-    "bool": (ctypes.POINTER(ctypes.c_bool),),
-    "piece": (ctypes.POINTER(CPiece),),
-    "words": (ctypes.POINTER(CWords),),
-    "row_rules": (ctypes.POINTER(CRules),),
-    "run_search": (ctypes.POINTER(CRunSearch),),
-    "void*": (ctypes.POINTER(ctypes.c_void_p),),
-    "uint8_t*": (ctypes.POINTER(ctypes.c_void_p),),
-    "range*": (ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64)),),
-}
 
 
 class Watched(bytearray):
     """Bytes that a weak reference can be had of."""
-
-
-def functions() -> Iterator[tuple[str, str, list[str]]]:
-    """Name, type, and the parameters' types of each function that the kernel exports; without `const` and spaces."""
-    for source in SOURCES.glob("*.c"):
-        for made, name, parameters in re.findall(r"^API ([^({]*?)(\w+)\(([^)]*)\)\s*\{", source.read_text(), re.MULTILINE):
-            types = [re.sub(r"\bconst\b|\s|\w+$", "", one) for one in parameters.split(",") if one != "void"]
-            yield name, re.sub(r"\bconst\b|\s", "", made), types
-
-
-def test_signatures_are_those_of_the_sources() -> None:
-    found = {name: (made, types) for name, made, types in functions()}
-    assert found.keys() == SIGNATURES.keys()
-    for name, (made, types) in found.items():
-        result, arguments = SIGNATURES[name]
-        assert result is (None if made == "void" else ctypes.c_void_p if made.endswith("*") else NUMBERS[made]), name
-        assert len(arguments) == len(types), name
-        for argument, kind in zip(arguments, types):
-            if (name, kind) == ("fl_free", "void*"):
-                assert argument is ctypes.c_void_p
-            elif kind.endswith("*"):
-                assert argument in POINTERS[kind[:-1]], (name, kind)
-            else:
-                assert argument is NUMBERS[kind], (name, kind)
 
 
 def test_a_number_is_no_memory() -> None:

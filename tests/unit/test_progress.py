@@ -50,7 +50,7 @@ def test_no_second_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sessions, "time", clock)
     monkeypatch.setattr(sessions, "unread", slow)
-    monkeypatch.setattr(sessions, "doubtful", lambda *_: Doubtful([], [HEAP + 16], Unread()))
+    monkeypatch.setattr(sessions, "doubtful", lambda *_: Doubtful([], [HEAP + 16], Unread(), {}, True))
     made = session(FakeTarget({HEAP: bytes(4096)}), [ListAllocator(HEAP, HEAP + 4096, [Listed(HEAP + 16, 100)])])
     made.graph()
     assert (made.seconds["unread"], made.seconds["mark"]) == (5.0, 0.0)

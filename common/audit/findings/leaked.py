@@ -25,7 +25,7 @@ from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.runtimes.base import CountVerdict, Finding
 from findleaks.session import Session
 
-LEAST_GARBAGE = 1 << 20  # fewest bytes of uncollected garbage for a finding; also PART of those in use
+LEAST_GARBAGE = 1 << 20  # fewest bytes of uncollected garbage for a finding; also PART of all
 LEAST_POSSIBLE = 1 << 20  # fewest bytes of possible leaks for a finding; also PART of those in use
 WORTH = 1 << 20  # fewest bytes held by the program's conventions that are mentioned
 
