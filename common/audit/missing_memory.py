@@ -140,11 +140,15 @@ def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list
     runtime that maps and unmaps its heap leaves stale words in frames and blocks: those do not
     count."""
     stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in session.runtimes) else []
+    # The address at which a heap in front ends, such as the break, is no reference.
+    ends_heap = any(heap.end == one.start for heap in session.heap_ranges())
     values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
     for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
         if is_live(session, address, value) and inside(stale, address) is None:
             if one.what != UNNAMED or not _in_c_library(session, address):
                 values.append(value)
+    if ends_heap:
+        values = [value for value in values if value != one.start]
     if one.what == UNNAMED:
         values = [value for value in values if not value % session.target.arch.word]
         if len(set(values)) < MANY and all(value % session.target.arch.page for value in values):

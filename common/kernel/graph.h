@@ -104,16 +104,15 @@ INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64
 /* The number of the block's type in a managed runtime; NONE. */
 INLINE uint32_t label_of(const graph *g, uint32_t index) { return g->labels ? g->labels[index] : NONE; }
 
-/* Is the word at this address of block `source`, which refers to `offset` in block `target`, no
+/* Is the word `at` bytes into block `source`, which refers to `offset` in block `target`, no
  * reference? Bit i of a mask is word i of a block, bit 63 is all words from number 63 on. A link
  * counts as one only if it refers to where the target's own links are: a block may contain remains
  * of an object, and then what seems to be its link is data. */
-INLINE bool is_excluded(const blocks *b, const uint8_t *patterns, const exclusion *exclusions, uint32_t source, uint64_t address, uint32_t target,
-                        uint64_t offset) {
+INLINE bool is_excluded(const uint8_t *patterns, const exclusion *exclusions, uint32_t source, uint64_t at, uint32_t target, uint64_t offset) {
     const exclusion *of = patterns && patterns[source] ? &exclusions[patterns[source]] : NULL;
     if (!of)
         return false;
-    uint64_t word = (address - block_address(b, source)) / WORD, bit = UINT64_C(1) << (word < 63 ? word : 63);
+    uint64_t word = at / WORD, bit = UINT64_C(1) << (word < 63 ? word : 63);
     return of->words & bit || (of->links & bit && exclusions[patterns[target]].header == offset);
 }
 

@@ -32,10 +32,10 @@ API examination *fl_structures_new(graph *g, const range *code, uint32_t code_co
     return e;
 }
 
-/* Whether the word at `address` of a block, which refers to `value`, is no reference. */
-static bool left_out(const graph *g, uint32_t block, uint64_t address, uint64_t value) {
+/* Whether the word `at` bytes into a block, which refers to `value`, is no reference. */
+static bool left_out(const graph *g, uint32_t block, uint64_t at, uint64_t value) {
     uint32_t target = block_find(g->b, value);
-    return target != NONE && is_excluded(g->b, g->patterns, g->exclusions, block, address, target, value - block_address(g->b, target));
+    return target != NONE && is_excluded(g->patterns, g->exclusions, block, at, target, value - block_address(g->b, target));
 }
 
 /* The address of the next word of the source block with this value, from the one found last on: the
@@ -55,7 +55,7 @@ static uint64_t stored_at(examination *e, uint32_t source, uint64_t value) {
         uint64_t last = end - from < p->length - offset ? end - from : p->length - offset;
         const uint8_t *data = p->data + offset;
         for (uint64_t at = 0; at + WORD <= last; at += WORD)
-            if (load(data + at) == value && !left_out(g, source, from + at, value)) {
+            if (load(data + at) == value && !left_out(g, source, from + at - start, value)) {
                 e->word = from + at + WORD;
                 return from + at;
             }

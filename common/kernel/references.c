@@ -35,8 +35,9 @@ INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
     return offset < size_of(b, index) ? index << INDEX_SHIFT | INTERIOR : NONE;
 }
 
-/* The block in use with the word at `address`, or NONE. Addresses ascend; `recent`: last table. */
-INLINE uint32_t source_of(const blocks *b, uint64_t address, table *recent) {
+/* The block in use with the word at `address`, and its start, or NONE. Addresses ascend; `recent`:
+ * last table. */
+INLINE uint32_t source_of(const blocks *b, uint64_t address, table *recent, uint64_t *at) {
     uint64_t start = 0, key = address >> b->table_shift;
     if (key != recent->key) {
         recent->key = key;
@@ -47,6 +48,7 @@ INLINE uint32_t source_of(const blocks *b, uint64_t address, table *recent) {
     if (index == NONE || b->states[index] != IN_USE)
         return NONE;
     uint64_t size = size_of(b, index);
+    *at = start;
     return size >= WORD && address - start <= size - WORD ? index : NONE;
 }
 
@@ -61,9 +63,9 @@ INLINE void look_up_as(const search *how, stretch *s, batch *c) {
         if (edge == NONE)
             continue;
         if (from_blocks) {
-            uint64_t address = s->address + (uint64_t)source * WORD;
-            source = source_of(b, address, &recent);
-            if (source == NONE || edge >> INDEX_SHIFT == source || is_excluded(b, how->patterns, how->exclusions, source, address, edge >> INDEX_SHIFT, c->values[at] - c->starts[at]))
+            uint64_t address = s->address + (uint64_t)source * WORD, start = 0;
+            source = source_of(b, address, &recent, &start);
+            if (source == NONE || edge >> INDEX_SHIFT == source || is_excluded(how->patterns, how->exclusions, source, address - start, edge >> INDEX_SHIFT, c->values[at] - c->starts[at]))
                 continue;
         }
         s->found[count++] = (reference){source, edge};

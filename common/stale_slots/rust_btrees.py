@@ -52,11 +52,13 @@ def stale_slots(memory: HeapMemory, words: Words) -> Iterator[Range]:
         return
     piece, addresses, values = words
     size = memory.size
+    base = -piece.address % size
+    everything = memory.arch.unpack(bytes(piece.data[base : base + (len(piece.data) - base) // size * size]))
+    begin, last = piece.address + base, len(everything) - 3
     for address, root in zip(addresses, values):
-        at = address - piece.address
-        height, length = memory.arch.unpack(bytes(piece.data[at + size : at + 3 * size])) if at + 3 * size <= len(piece.data) else (0, 0)
-        if 0 < height <= HIGHEST and CAPACITY < length <= MAX_NODES * CAPACITY:
-            yield from _of_map(memory, root, height, length)
+        at = (address - begin) // size
+        if at <= last and 0 < everything[at + 1] <= HIGHEST and CAPACITY < everything[at + 2] <= MAX_NODES * CAPACITY:
+            yield from _of_map(memory, root, everything[at + 1], everything[at + 2])
 
 
 def _of_map(memory: HeapMemory, root: int, height: int, length: int) -> Iterator[Range]:

@@ -42,6 +42,7 @@ class Pymalloc(Allocator):
         self.number = number
         self.image = image
         self.metatype = metatype
+        self._types: dict[tuple[Range, ...], list[int]] = {}
         self.layout = layout_of(target.arch)
         self.granule = self.layout.align
         self.memory = Memory(target)
@@ -143,9 +144,17 @@ class Pymalloc(Allocator):
         if self.number:
             # sub-interpreters share the main one's types, or have them in the same heaps
             return Heuristic.NONE, ()
-        found = types(self.target, self.engine, self.metatype, [part for image in images(self.target) for part in image.data], heaps)
+        found = self.types_in(heaps)
         values = Heuristic.DICT_VALUES if self.version.startswith(("3.11", "3.12", "3.10 or later")) else Heuristic.NONE
         return Heuristic.OBJECTS | values, found
+
+    def types_in(self, heaps: Sequence[Range]) -> Sequence[int]:
+        """The addresses of all types, in files' data and in these heaps; searched for once."""
+        key = tuple(heaps)
+        if key not in self._types:
+            data = [part for image in images(self.target) for part in image.data]
+            self._types = {key: types(self.target, self.engine, self.metatype, data, heaps)}
+        return self._types[key]
 
     # ---- statistics ----
 

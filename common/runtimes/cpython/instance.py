@@ -86,6 +86,9 @@ class CPython(Runtime):
     def known(self) -> Types:
         """All types. Every heap is searched for them, once."""
         heaps = [Range(owned.start, owned.end) for owned in self._directory.heaps]
+        main = next((one for one in self._pymalloc if not one.number), None)
+        if main is not None:
+            return Types(self._target, self._engine, main.types_in(heaps))
         data = [part for image in images(self._target) for part in image.data]
         return Types(self._target, self._engine, find_types(self._target, self._engine, self._metatype, data, heaps))
 

@@ -50,10 +50,13 @@ class InterpreterMemory(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """Words of a state, from `address` on."""
+    """Words of a state, from `address` on; `objects` and `others` are the numbers of those that
+    point into blocks with objects and into other blocks in use or not, with the blocks."""
 
     address: int
     words: Sequence[int]
+    objects: Sequence[tuple[int, int]]
+    others: Sequence[tuple[int, int]]
 
 
 def read_interpreter_memory(target: Target, image: Image, blocks: Blocks, known: Types, found: array[int]) -> InterpreterMemory:
@@ -72,6 +75,9 @@ class _Reader:
         self._target, self._blocks, self._known, self._found = target, blocks, known, found
         self._memory = Memory(target)
         self.word = target.arch.word
+        # No block begins below the first or ends above the second.
+        last = len(blocks) - 1
+        self._low, self._high = (blocks.address(0), blocks.address(last) + blocks.size(last)) if len(blocks) else (0, 0)
 
     def states(self, image: Image) -> Iterator[_Words]:
         """The program's data, and blocks that it refers to and that may be interpreters' states."""
@@ -83,21 +89,28 @@ class _Reader:
                     raise Interrupted
                 skipped = -piece.address % self.word
                 data = piece.data[skipped : skipped + (len(piece.data) - skipped) // self.word * self.word]
-                words = self._target.arch.unpack(bytes(data))
-                yield _Words(piece.address + skipped, words)
-                indices, sizes = blocks.find_all(array("Q", words))
-                seen.update(index for index, size in zip(indices, sizes) if size in STATE_SIZES and self._found[index] == NO_OBJECT)
+                state = self._state(piece.address + skipped, self._target.arch.unpack(bytes(data)))
+                yield state
+                seen.update(index for _, index in state.others if blocks.size(index) in STATE_SIZES)
         for index in sorted(seen):
             if blocks.state(index) == State.IN_USE:
                 read = self._memory.words(blocks.address(index), blocks.size(index) // self.word)
                 if read is not None:
-                    yield _Words(blocks.address(index), read)
+                    yield self._state(blocks.address(index), read)
+
+    def _state(self, address: int, words: Sequence[int]) -> _Words:
+        low, high = self._low, self._high
+        near = [at for at, value in enumerate(words) if low <= value < high]
+        indices, _ = self._blocks.find_all(array("Q", [words[at] for at in near]))
+        inside = [(at, index) for at, index in zip(near, indices) if index != NO_BLOCK]
+        found = self._found
+        objects = [one for one in inside if found[one[1]] != NO_OBJECT]
+        return _Words(address, words, objects, [one for one in inside if found[one[1]] == NO_OBJECT])
 
     def list_heads(self, state: _Words) -> Iterator[int]:
         """Addresses of heads: the object after it refers back, and the one before it ahead."""
-        indices, _ = self._blocks.find_all(array("Q", state.words))
-        for at, index in enumerate(indices):
-            if index == NO_BLOCK or self._found[index] == NO_OBJECT or at + 1 == len(indices):
+        for at, _ in state.objects:
+            if at + 1 == len(state.words):
                 continue
             address = state.address + at * self.word
             back = self._memory.word(state.words[at] + self.word)
@@ -108,8 +121,9 @@ class _Reader:
     def chunk_words(self, state: _Words) -> Iterator[int]:
         """Addresses of datastack_chunk in thread states."""
         words = state.words
-        for at in range(len(words) - 2):
-            if words[at] and not words[at] % CHUNK_ALIGNMENT and self._is_chunk(*words[at : at + 3]):
+        aligned = [at for at, value in enumerate(words) if value and not value & CHUNK_ALIGNMENT - 1]
+        for at in aligned:
+            if at + 2 < len(words) and self._is_chunk(*words[at : at + 3]):
                 yield state.address + at * self.word
 
     def _is_chunk(self, chunk: int, top: int, limit: int) -> bool:
@@ -156,19 +170,17 @@ class _Reader:
 
     def stale_tables(self, state: _Words) -> Iterator[int]:
         """Blocks of freed dictionaries' tables: nothing refers to their keys any more."""
-        indices, sizes = self._blocks.find_all(array("Q", state.words))
-        for value, index, size in zip(state.words, indices, sizes):
-            if index == NO_BLOCK or self._found[index] != NO_OBJECT or value != self._blocks.address(index):
-                continue
-            if self._memory.word(value) == 0 and self._blocks.state(index) == State.IN_USE and table(self._memory, value, size) is not None:
-                yield index
+        blocks = self._blocks
+        for at, index in state.others:
+            value = state.words[at]
+            if value == blocks.address(index) and self._memory.word(value) == 0 and blocks.state(index) == State.IN_USE:
+                if table(self._memory, value, blocks.size(index)) is not None:
+                    yield index
 
     def free_objects(self, state: _Words) -> Iterator[tuple[int, int]]:
         """Blocks of objects in free lists, with their types: their reference count is 0."""
-        indices, _ = self._blocks.find_all(array("Q", state.words))
-        for value, index in zip(state.words, indices):
-            if index == NO_BLOCK or self._found[index] != NO_OBJECT:
-                continue
+        for at, _ in state.others:
+            value = state.words[at]
             for _ in range(MOST_FREE):
                 known = self._blocks.lookup(value)
                 words = self._memory.words(value, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
