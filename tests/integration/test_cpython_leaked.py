@@ -129,3 +129,39 @@ def test_the_engine_in_python_says_the_same(leaked: Leaked) -> None:
     pure, *same = (debuggers.objects(debuggers.findleaks(*words.split(), core, FINDLEAKS_PURE="1")) for words in LINES)
     assert same == blocks
     assert json.loads(pure[0])["groups"] == json.loads(found[0])["groups"]
+
+
+def test_reference_counts_tell_leaks_from_garbage(leaked: Leaked) -> None:
+    """A missing Py_DECREF leaves one reference too many; a cycle that waits for the collector has none."""
+    found = asked(leaked.before, "find")
+    counts = found["reference_counts"]
+    assert (counts["runtime"], counts["automatic_collection"]) == ("CPython", False)
+    types = {one["name"]: one for one in counts["types"]}
+    for name in ("__main__.Session", "tuple"):
+        assert LEAST * COUNT <= types[name]["objects"] <= COUNT
+        assert types[name]["excess"] == types[name]["objects"]
+    for name in ("__main__.Owner", "list"):
+        assert types[name]["objects"] == 0
+        assert types[name]["uncollected"] >= LEAST * COUNT
+    assert types["__main__.Session"]["uncollected"] <= (1 - LEAST) * COUNT  # a stale word in garbage passes for its reference
+    sums = {name: counts[name]["bytes"] for name in ("missing_decrement", "uncollected")}
+    every = found["totals"]["definite"]["bytes"] + found["totals"]["indirect"]["bytes"]
+    assert sum(sums.values()) <= every
+    findings = {one["finding"]: one for one in asked(leaked.before, "verdict")["findings"]}
+    assert findings["lost"]["bytes"] == every - sums["uncollected"]
+    assert "a Py_DECREF is missing" in findings["lost"]["cause"]
+    text = debuggers.findleaks("find", str(leaked.before))
+    assert "a Py_DECREF is missing" in text
+    assert "automatic collection is disabled (gc.disable())" in text
+
+
+@pytest.mark.matrix
+def test_the_python_engine_compares_the_same_counts(leaked: Leaked) -> None:
+    assert asked(leaked.before, "find", FINDLEAKS_PURE="1")["reference_counts"] == asked(leaked.before, "find")["reference_counts"]
+
+
+def test_the_collectors_links_are_no_references(leaked: Leaked) -> None:
+    for place in leaked.places["__main__.Session"][:5]:
+        answer = asked(leaked.before, "refs", place)
+        assert [one for one in answer["references"] if one["live"] and one["value"] == place] == []
+        assert asked(leaked.before, "path", place)["path"] == []
