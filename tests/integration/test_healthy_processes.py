@@ -61,7 +61,7 @@ OTHERS = {
     "java 21": _java("21.0.4"),
     "java 25": _java("25.0.2"),
 }
-UNREAD = {"node", "java", "java 21", "java 25", "php", "erlang", "ocaml", "perl"}
+UNREAD = {"node", "java 21", "java 25", "php", "erlang", "ocaml", "perl"}
 """Kinds that have a MiB and more in a heap that findleaks does not read, which is most of their memory."""
 
 WRONG = {"erlang": {"lost"}, "php": {"possible"}}
