@@ -87,6 +87,8 @@ def _plausible(session: Session) -> Iterator[Uncertain]:
     holes = merged(known)
     protected = [one for one in target.uncertain if one.what == PROTECTED]
     for what in dict.fromkeys(one.what for one in target.uncertain):
+        if what == UNNAMED and target.arch.word == 4:
+            continue  # any number may be an address there
         asked = [one for one in target.uncertain if one.what == what]
         if what in (PROTECTED, UNDUMPED, READ_ONLY):
             # A runtime's reservations are many, and not all are known.

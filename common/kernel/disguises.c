@@ -113,6 +113,16 @@ static bool is_text(const uint8_t *at, unsigned length) {
     return text;
 }
 
+/* Whether one of these bytes of a block is in a word that is no reference (fl_graph_exclude_words):
+ * a runtime keeps addresses of its objects there, plain or not. */
+static bool has_excluded(const graph *g, uint32_t index, uint64_t offset, unsigned width) {
+    const exclusion *of = g->patterns && g->patterns[index] ? &g->exclusions[g->patterns[index]] : NULL;
+    if (!of)
+        return false;
+    uint64_t first = offset / WORD, last = (offset + width - 1) / WORD, mask = of->words | of->links;
+    return mask >> (first < 63 ? first : 63) & 1 || mask >> (last < 63 ? last : 63) & 1;
+}
+
 /* Record that the `width` bytes at `place` are a pointer to `value` if that is in a lost block. */
 static void examine(const strip *s, unsigned place, unsigned width, uint32_t number, uint64_t value) {
     disguises *d = s->d;
@@ -134,7 +144,7 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
         if (source == NONE || source == target || b->states[source] != IN_USE)
             return;
         uint64_t size = size_of(b, source), offset = address - from;
-        if (offset >= size || size - offset < width)
+        if (offset >= size || size - offset < width || has_excluded(d->g, source, offset, width))
             return;
     }
     uint64_t offset = value - start;

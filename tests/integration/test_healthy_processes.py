@@ -29,14 +29,14 @@ OCAML = 'print_endline "ready"; flush stdout; ignore (Sys.command "sleep 3600")'
 
 def _go(folder: Path) -> Sequence[str]:
     (folder / "idle.go").write_text(GO)
-    command = [real.program("go"), "build", "-o", str(folder / "idle"), str(folder / "idle.go")]
+    command = [real.executable("go"), "build", "-o", str(folder / "idle"), str(folder / "idle.go")]
     subprocess.run(command, check=True, env={**os.environ, "CGO_ENABLED": "0"}, cwd=folder)
     return [str(folder / "idle")]
 
 
 def _ocaml(folder: Path) -> Sequence[str]:
     (folder / "idle.ml").write_text(OCAML)
-    return [real.program("ocaml"), str(folder / "idle.ml")]
+    return [real.executable("ocaml"), str(folder / "idle.ml")]
 
 
 def _java(version: str) -> Callable[[Path], Sequence[str]]:
@@ -49,7 +49,7 @@ def _java(version: str) -> Callable[[Path], Sequence[str]]:
 
 
 def _script(program: str, *words: str) -> Callable[[Path], Sequence[str]]:
-    return lambda folder: [real.program(program), *words]
+    return lambda folder: [real.executable(program), *words]
 
 
 INSTALLED = {"go": _go, "perl": _script("perl", "-e", PERL)}

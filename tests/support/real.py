@@ -75,12 +75,12 @@ class Program:
 def _redis(folder: Path, port: int) -> Sequence[str]:
     # Its own handler of crashes would catch SIGABRT and write a report before the core.
     options = {"port": port, "bind": "127.0.0.1", "dir": folder, "save": "", "crash-log-enabled": "no", "appendonly": "no"}
-    return [program("redis-server"), *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
+    return [executable("redis-server"), *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
 
 
 def _nginx(folder: Path, port: int) -> Sequence[str]:
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port))
-    return [program("nginx"), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
+    return [executable("nginx"), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
 
 
 def _python(folder: Path, port: int) -> Sequence[str]:
@@ -93,14 +93,14 @@ def _node(folder: Path, port: int) -> Sequence[str]:
 
 
 def _ruby(folder: Path, port: int) -> Sequence[str]:
-    return [program("ruby"), "-e", RUBY_SCRIPT]
+    return [executable("ruby"), "-e", RUBY_SCRIPT]
 
 
 def _java(folder: Path, port: int) -> Sequence[str]:
     (folder / "Idle.java").write_text(JAVA)
     jvms.compile_java(folder / "Idle.java", folder)
     # Small reserves: gcore of GDB 13 writes every byte that is mapped.
-    return [program("java"), "-Xmx32m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-cp", str(folder), "Idle"]
+    return [executable("java"), "-Xmx32m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-cp", str(folder), "Idle"]
 
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -125,7 +125,7 @@ class Idle(Running):
         self._limit = PATIENCE * (4 if judge else 1)
         if judge:
             options = ["--leak-check=no", "--vgdb=yes", "--vgdb-poll=1000", "--num-callers=16", f"--log-file={folder}/valgrind.log"]
-            command = [program("valgrind"), *options, *program.valgrind, *command]
+            command = [executable("valgrind"), *options, *program.valgrind, *command]
         super().__init__(command, folder)
 
     def _wait(self) -> str:
@@ -239,7 +239,7 @@ def _vgdb(pid: int, command: str) -> str:
     return done.stdout
 
 
-def program(name: str) -> str:
+def executable(name: str) -> str:
     found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if found is None:
         raise RuntimeError(f"{name} is missing: tests/support/install.sh installs what the tests need")

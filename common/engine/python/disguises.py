@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.engine.disguises import ANY_OFFSET, BEYOND, STRIP, Disguise, Form, Keys
-from findleaks.engine.python.blocks import PureBlocks
+from findleaks.engine.python.excluded_words import ExcludedWords
 from findleaks.engine.python.lost import Lost
-from findleaks.engine.terms import NO_BLOCK, Kind, State
+from findleaks.engine.terms import LAST_WORD, NO_BLOCK, Kind, State
 from findleaks.target.base import Piece, Range
 
 LOST = (Kind.DEFINITE, Kind.INDIRECT)
@@ -31,8 +31,12 @@ class Found(NamedTuple):
 class PureDisguises:
     """See disguises.Disguises."""
 
-    def __init__(self, blocks: PureBlocks, kinds: bytearray, lost: Lost, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> None:
+    def __init__(
+        self, excluded: ExcludedWords, kinds: bytearray, lost: Lost, ranges: Sequence[Range], forms: Sequence[Form], most: int
+    ) -> None:
+        blocks = excluded.blocks
         self._blocks, self._kinds, self._lost, self._forms, self._most = blocks, kinds, lost, forms, most
+        self._excluded = excluded
         self._word, self._order, self._all = blocks.arch.word, blocks.arch.byteorder, blocks.arch.mask
         self._segments = list(self._made_segments(ranges))
         highest = self._segments[-1].end - 1 if self._segments else 0
@@ -110,7 +114,7 @@ class PureDisguises:
             source = blocks.find(place)
             if source in (-1, target) or blocks.states[source] != State.IN_USE:
                 return
-            if place + width > blocks.starts[source] + blocks.sizes[source]:
+            if place + width > blocks.starts[source] + blocks.sizes[source] or self._has_excluded(source, place, width):
                 return
         offset = value - blocks.starts[target]
         if self._forms[number].kind == Disguise.TAGGED:
@@ -118,6 +122,11 @@ class PureDisguises:
         self._counts[number] += 1
         if self._counts[number] <= self._most:
             self._found.append(Found(number, target, min(offset, ANY_OFFSET), place, source))
+
+    def _has_excluded(self, source: int, place: int, width: int) -> bool:
+        """Whether one of these bytes is in a word that is no reference."""
+        first, words = place - self._blocks.starts[source], self._excluded.mask(source)
+        return any(words >> min(at // self._word, LAST_WORD) & 1 for at in (first, first + width - 1))
 
     def tries(self) -> list[tuple[int, int]]:
         return [(tries, starts) for tries, starts in self._tries]

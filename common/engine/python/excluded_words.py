@@ -14,15 +14,15 @@ class ExcludedWords:
 
     def __init__(self, blocks: PureBlocks, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
         """ValueError if the patterns do not fit; see shared.checked_exclusions."""
-        self._blocks = blocks
+        self.blocks = blocks
         self.patterns = patterns
         self._exclusions = shared.checked_exclusions(patterns, exclusions, len(blocks)) if patterns or exclusions else ()
 
     def has(self, source: int, address: int, target: int, value: int) -> bool:
         """Whether the word at `address` of a block with a pattern, which refers to `value` in
         block `target`, is no reference."""
-        starts, of = self._blocks.starts, self._exclusions[self.patterns[source]]
-        bit = 1 << min((address - starts[source]) // self._blocks.arch.word, LAST_WORD)
+        starts, of = self.blocks.starts, self._exclusions[self.patterns[source]]
+        bit = 1 << min((address - starts[source]) // self.blocks.arch.word, LAST_WORD)
         header = self._exclusions[self.patterns[target]].header
         return bool(of.words & bit or (of.links & bit and value - starts[target] == header))
 

@@ -195,7 +195,7 @@ class PureGraph(LostBlocks):
 
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> PureDisguises:
         self._after_classifying()
-        return PureDisguises(self.blocks, self._kinds, self.lost, ranges, forms, most)
+        return PureDisguises(self.excluded, self._kinds, self.lost, ranges, forms, most)
 
     def connect(self, references: array[int]) -> None:
         self._after_classifying()
