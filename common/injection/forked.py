@@ -14,8 +14,10 @@ from findleaks.injection.held_clone import HeldClone
 from findleaks.target.copied import CopiedProcess, NoMemory, Progress
 from findleaks.target.copying import Copied, Layout, Transfer, wanted
 from findleaks.target.files import memory_at
+from findleaks.target.kernel_references import peek_signals, read_kernel_state
 from findleaks.target.maps import regions_of
-from findleaks.target.ptrace import state
+from findleaks.target.process import folder_of
+from findleaks.target.ptrace import state, tasks
 from findleaks.target.stopped import Plan, Stop
 
 
@@ -50,6 +52,8 @@ class ForkedProcess(CopiedProcess):
         taken, stop = clone.taken, Stop()
         stop.proc, stop.maps, stop.regions, stop.at = taken.proc, taken.maps, regions_of(taken.maps), taken.at
         stop.stat, stop.taken_at = taken.stat, taken.taken_at
+        # Of the process itself: the clone has no descriptors. It may be some milliseconds newer.
+        stop.kernel = read_kernel_state(folder_of(self._pid), tasks(self._pid), peek_signals)
         plan, stop.placed = self._plan(taken.maps, stop.regions, taken.at)
         layout = Layout(plan.windows, plan.buffer.address)
         self._copy_kept(clone, layout)
