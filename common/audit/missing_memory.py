@@ -85,10 +85,13 @@ def _plausible(session: Session) -> Iterator[Uncertain]:
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
     holes = merged(known)
+    own_heap = any(not part.inside for runtime in session.runtimes for part in runtime.parts())
     protected = [one for one in target.uncertain if one.what == PROTECTED]
     for what in dict.fromkeys(one.what for one in target.uncertain):
-        if what == UNNAMED and target.arch.word == 4:
-            continue  # any number may be an address there
+        # With 32 bits any number may be an address. A runtime with a heap of its own reserves, maps
+        # and unmaps memory all the time, and leaves stale words everywhere.
+        if (what == UNNAMED and target.arch.word == 4) or (own_heap and what in (UNNAMED, UNWRITTEN)):
+            continue
         asked = [one for one in target.uncertain if one.what == what]
         if what in (PROTECTED, UNDUMPED, READ_ONLY):
             # A runtime's reservations are many, and not all are known.
