@@ -249,23 +249,20 @@ class ReferenceGraphs:
             graph, session.directory.blocks, session.engine, self._heuristic_matcher, session.budget, session.report_progress
         )
 
-    def _read_word(self, address: int) -> Optional[int]:
+    def _read_number(self, address: int, length: int) -> Optional[int]:
+        """The number in `length` bytes of memory; None if they cannot be read."""
         target = self._session.target
         try:
-            return int.from_bytes(target.read(address, target.arch.word), target.arch.byteorder)
+            return int.from_bytes(target.read(address, length), target.arch.byteorder)
         except UnreadableMemory:
             return None
+
+    def _read_word(self, address: int) -> Optional[int]:
+        return self._read_number(address, self._session.target.arch.word)
 
     @cached_property
     def _heuristic_matcher(self) -> HeuristicMatcher:
         """Tests which of memcheck's heuristics fit a block, by its contents."""
-        target = self._session.target
         vtables = self._session.types.vtables()
-
-        def read(address: int, length: int) -> Optional[int]:
-            try:
-                return int.from_bytes(target.read(address, length), target.arch.byteorder)
-            except UnreadableMemory:
-                return None
-
-        return heuristic_matcher(target.arch.word, read, lambda value: inside(vtables, value) is not None)
+        word = self._session.target.arch.word
+        return heuristic_matcher(word, self._read_number, lambda value: inside(vtables, value) is not None)
