@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -37,7 +38,7 @@ class PureDisguises:
         blocks = excluded.blocks
         self._blocks, self._kinds, self._lost, self._forms, self._most = blocks, kinds, lost, forms, most
         self._excluded = excluded
-        self._word, self._order, self._all = blocks.arch.word, blocks.arch.byteorder, blocks.arch.mask
+        self._word, self._order = blocks.arch.word, blocks.arch.byteorder
         self._segments = list(self._made_segments(ranges))
         highest = self._segments[-1].end - 1 if self._segments else 0
         bits = next((bits for bits in (47, 48) if not highest >> bits), 64) if self._word == 8 else 32
@@ -59,47 +60,64 @@ class PureDisguises:
         skip = -piece.address % 8
         data = bytes(piece.data[skip:])
         base, count = piece.address + skip, -(-len(data) // STRIP)
+        if not self._segments:
+            return
+        if step == 1:
+            self._look(data.ljust(count * STRIP + BEYOND, b"\0"), base, roots)
+            return
         for group in range(-(-count // step)):
             at = (group * step + ((group * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 33) % step) * STRIP
-            if at < len(data) and self._segments:
+            if at < len(data):
                 self._look(data[at : at + STRIP + BEYOND].ljust(STRIP + BEYOND, b"\0"), base + at, roots)
 
     def _look(self, data: bytes, address: int, roots: bool) -> None:
-        word, order = self._word, self._order
-        words = [int.from_bytes(data[at : at + word], order) for at in range(STRIP)]
+        """Look at every word that begins in `data`, whose last BEYOND bytes begin none."""
+        word = self._word
+        for first in range(word):
+            words = self._nonzero(data, first, word)
+            for number, form in enumerate(self._forms):
+                if form.kind == Disguise.COMPRESSED or (form.kind == Disguise.UNALIGNED) != (first > 0):
+                    continue
+                for at, value in self._candidates(form, words):
+                    self._examine(data, address, at, word, number, value, roots)
+        numbers = self._nonzero(data, 0, 4)
         for number, form in enumerate(self._forms):
             if form.kind == Disguise.COMPRESSED:
-                for at in range(0, STRIP, 4):
-                    value = form.base + (int.from_bytes(data[at : at + 4], order) << form.shift)
-                    if value != form.base and not self._is_half(data, at, value):
+                for at, value in self._candidates(form, numbers):
+                    if not self._is_half(data, at, value):
                         self._examine(data, address, at, 4, number, value, roots)
-                continue
-            for at in range(STRIP) if form.kind == Disguise.UNALIGNED else range(0, STRIP, word):
-                value = self._decoded(form, words[at], at)
-                if value >= 0:
-                    self._examine(data, address, at, word, number, value, roots)
 
-    def _decoded(self, form: Form, word: int, at: int) -> int:
-        """The address that `word` is in this form, or -1."""
-        if form.kind == Disguise.TAGGED:
-            return word & self._mask if self._word == 8 and word & ~self._mask else -1
-        if form.kind == Disguise.UNALIGNED:
-            return word if at % self._word and not word & ~self._mask else -1
-        if form.kind == Disguise.SHIFTED_LEFT:
-            return word >> form.shift
-        value = word << form.shift
-        return value if value <= self._all else -1
+    def _nonzero(self, data: bytes, first: int, width: int) -> list[tuple[int, int]]:
+        """Offset and value of each word but 0, from the offset `first` on."""
+        length = len(data) - BEYOND
+        words = array("Q" if width == 8 else "I", data[first : first + length])
+        if self._order != sys.byteorder:
+            words.byteswap()
+        return [(at, value) for at, value in zip(range(first, first + length, width), words) if value]
+
+    def _candidates(self, form: Form, words: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Offset and address of each of these words that is an address in a segment in this form."""
+        mask, shift, base = self._mask, form.shift, form.base
+        for start, end in self._segments:
+            if form.kind == Disguise.TAGGED:
+                yield from ((at, word & mask) for at, word in words if self._word == 8 and word > mask and start <= word & mask < end)
+            elif form.kind == Disguise.UNALIGNED:
+                yield from ((at, word) for at, word in words if start <= word < end)
+            elif form.kind == Disguise.SHIFTED_LEFT:
+                low, beyond = start << shift, end << shift
+                yield from ((at, word >> shift) for at, word in words if low <= word < beyond)
+            else:
+                low, beyond = -(-(start - base) >> shift), -(-(end - base) >> shift)
+                yield from ((at, base + (word << shift)) for at, word in words if low <= word < beyond)
 
     def _is_half(self, data: bytes, at: int, value: int) -> bool:
         """Whether the number is half of a whole pointer to `value`, which has forms of its own."""
         first = at if self._order == "little" else at - 4
-        return first >= 0 and int.from_bytes(data[first : first + 8], self._order) & self._mask == value
+        return at // STRIP == first // STRIP and int.from_bytes(data[first : first + 8], self._order) & self._mask == value
 
     def _examine(self, data: bytes, address: int, at: int, width: int, number: int, value: int, roots: bool) -> None:
         """Record the `width` bytes at `at` as a pointer to `value` if that is in a lost block."""
         blocks = self._blocks
-        if not any(start <= value < end for start, end in self._segments):
-            return
         target = blocks.find(value)
         if target < 0:
             return
