@@ -164,4 +164,5 @@ def test_the_collectors_links_are_no_references(leaked: Leaked) -> None:
     for place in leaked.places["__main__.Session"][:5]:
         answer = asked(leaked.before, "refs", place)
         assert [one for one in answer["references"] if one["live"] and one["value"] == place] == []
-        assert asked(leaked.before, "path", place)["path"] == []
+        steps = asked(leaked.before, "path", place)["path"]
+        assert [step for step in steps if step["in"]["block"]["kind"] not in ("definite", "indirect")] == []  # a stale word in another leak

@@ -1,7 +1,7 @@
 """Words of CPython's objects that are no references: they do not count in the referent's ob_refcnt.
 
 The collector's links, the list of an object's weak references, a weak reference's referent, and
-what objects kept for reuse still contain.
+what objects kept for reuse still contain, or what follows an object in its block.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words in front of an
 object), Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 its first word is the
@@ -35,7 +35,7 @@ class Borrowed:
         for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
             is_weak = number in weak or not weak.isdisjoint(known.bases(number))
             links, header = _links(start, flags, word)
-            words = _borrowed(start, flags, known.weak_lists[number], is_weak, word)
+            words = _borrowed(start, flags, known.weak_lists[number], is_weak, word) | _rest(start + known.sizes[number], word)
             plain = self._pattern(Exclusion(0, links, header))
             self.lives.append(self._pattern(Exclusion(words & ~links, links, header), plain))
             self.kept.append(self._pattern(Exclusion(_remains(start, flags, word), links, header), plain))
@@ -73,6 +73,13 @@ def _borrowed(start: int, flags: int, weak_list: int, is_weak: bool, word: int) 
     elif weak_list > 0 and weak_list % word == 0:
         words.add(first + weak_list // word)
     return sum(1 << at for at in words if at < LAST_WORD)
+
+
+def _rest(end: int, word: int) -> int:
+    """The mask of the word between the end of an object and that of its block, if pymalloc, which
+    gives multiples of two words, rounded its size up: an earlier object's word may still be there.
+    `end`: 0 if not known."""
+    return 1 << end // word if end % (2 * word) == word and end // word < LAST_WORD else 0
 
 
 def _remains(start: int, flags: int, word: int) -> int:

@@ -16,9 +16,9 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
 from findleaks.target.encoded_numbers import signed
 
-# Offsets in a type, in words: tp_name, tp_dealloc, tp_flags, tp_weaklistoffset, tp_base, tp_dict
-# (3.9 to 3.14).
-NAME, DEALLOC, FLAGS, WEAK_LIST, BASE, DICT = 3, 6, 21, 26, 32, 33
+# Offsets in a type, in words: tp_name, tp_basicsize, tp_itemsize, tp_dealloc, tp_flags,
+# tp_weaklistoffset, tp_base, tp_dict (3.9 to 3.14).
+NAME, BASIC_SIZE, ITEM_SIZE, DEALLOC, FLAGS, WEAK_LIST, BASE, DICT = 3, 4, 5, 6, 21, 26, 32, 33
 
 LENGTH = 34  # words of a type that are read
 
@@ -27,6 +27,7 @@ HAVE_GC = 1 << 14
 # the garbage collector's header.
 MANAGED_WEAKREF = 1 << 3
 PRE_HEADER = MANAGED_WEAKREF | 1 << 4
+INLINE_VALUES = 1 << 2  # Py_TPFLAGS_INLINE_VALUES (3.13), unused before: attributes behind the object
 
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
@@ -40,6 +41,7 @@ UNICODE_DATA = (40, 48)  # offset of ASCII strings' characters: without, and (to
 class Types:
     """All types of an interpreter, by number. `offsets`: a byte for each of `addresses`. The first
     `foreign` types are extensions': their C code frees their objects together with what these hold.
+    `sizes`: bytes of an object of a class defined in Python; 0 where objects differ, or not known.
     Names are read when asked for."""
 
     def __init__(self, target: Target, engine: Engine, addresses: Sequence[int]) -> None:
@@ -68,6 +70,12 @@ class Types:
         header = 2 * word
         self.offsets = bytes(header * bool(f & HAVE_GC) + header * bool(f & PRE_HEADER) for f in self.flags)
         self._number = {address: number for number, address in enumerate(self.addresses)}
+
+        def size(number: int) -> int:
+            flags, item = words[number * LENGTH + FLAGS], words[number * LENGTH + ITEM_SIZE]
+            return words[number * LENGTH + BASIC_SIZE] if flags & HEAP_TYPE and not flags & INLINE_VALUES and not item else 0
+
+        self.sizes = [0] * len(theirs) + [size(number) for number in kept[len(theirs) :]]
         self.weak_lists = [signed(words[number * LENGTH + WEAK_LIST], 8 * word) for number in kept]
         self._bases = [words[number * LENGTH + BASE] for number in kept]
 
