@@ -82,6 +82,7 @@ __attribute__((noinline)) static void bump(long mib) {
 __attribute__((noinline)) static void wipe(void) {
     volatile char stack[30000];
     memset((void *)stack, 0, sizeof stack);
+    __asm__ volatile("" : : "r"(stack) : "memory"); /* or GCC leaves it out */
 }
 
 int main(int argc, char **argv) {

@@ -145,6 +145,7 @@ NOINLINE static void fails() {
 NOINLINE static void wipe() {
     volatile char room[16384];
     memset((void *)room, 0, sizeof room);
+    __asm__ volatile("" : : "r"(room) : "memory"); /* or GCC leaves it out */
 }
 
 static void *worker(void *) {

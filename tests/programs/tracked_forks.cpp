@@ -89,6 +89,7 @@ NOINLINE static void one(int turn) {
 NOINLINE static void wipe() {
     volatile char room[65536];
     memset((void *)room, 0, sizeof room);
+    __asm__ volatile("" : : "r"(room) : "memory"); /* or GCC leaves it out */
 }
 
 int main() {

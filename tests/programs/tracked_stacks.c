@@ -55,6 +55,7 @@ NOINLINE static int descend(int depth, void (*last)(void)) {
 NOINLINE static void wipe(void) {
     volatile char room[65536];
     memset((void *)room, 0, sizeof room);
+    __asm__ volatile("" : : "r"(room) : "memory"); /* or GCC leaves it out */
 }
 
 int main(void) {

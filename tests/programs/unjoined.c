@@ -10,6 +10,7 @@ static size_t bytes = 20000;
 static void *ends(void *word) {
   volatile char deep[20000];
   memset((void *)deep, 1, sizeof deep);
+  __asm__ volatile("" : : "r"(deep) : "memory"); /* or GCC leaves it out */
   return word;
 }
 

@@ -27,6 +27,7 @@ static void ask(int number) {
 static void *ends(void *word) {
     volatile char deep[10000];
     memset((void *)deep, 1, sizeof deep);
+    __asm__ volatile("" : : "r"(deep) : "memory"); /* or GCC leaves it out */
     return word;
 }
 
@@ -74,6 +75,7 @@ __attribute__((noinline)) static void keep(long count, long stride) {
 __attribute__((noinline)) static void wipe(void) {
     volatile char stack[30000];
     memset((void *)stack, 0, sizeof stack);
+    __asm__ volatile("" : : "r"(stack) : "memory"); /* or GCC leaves it out */
 }
 
 static long anonymous(void) {
