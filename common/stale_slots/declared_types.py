@@ -43,12 +43,14 @@ def standard_name(part: Type) -> str:
 
 class BlockType(NamedTuple):
     """What a block holds: from byte `begin` on one value of `type`, or an array of them
-    (`repeated`). `links`: what is before refers to blocks of the same kind."""
+    (`repeated`). `links`: what is before refers to blocks of the same kind. `buckets`: it has
+    nothing but references to such blocks."""
 
     type: Type
     begin: int = 0
     repeated: bool = False
     links: bool = False
+    buckets: bool = False
 
 
 class DeclaredTypes:
@@ -72,7 +74,7 @@ class DeclaredTypes:
             return
         block = self._of_block(found[1], found[2], depth)
         offset = address - found[1] - block.begin if block is not None else -1
-        if block is None or offset < 0 or block.type.size <= 0:
+        if block is None or offset < 0 or block.type.size <= 0 or block.buckets:
             return
         if block.repeated:
             offset %= block.type.size
@@ -101,6 +103,8 @@ class DeclaredTypes:
     def _fits(self, found: BlockType, size: int) -> bool:
         """Whether a block of `size` usable bytes may have been requested for this."""
         each = found.type.size
+        if found.buckets:
+            return True
         if found.repeated:
             return 0 < each <= size
         # Three words may be behind: a node of an unordered container keeps the hash there.
@@ -110,22 +114,20 @@ class DeclaredTypes:
         """What a block holds that the word at `word` refers to."""
         holder = self._memory.blocks.lookup(word)
         above = self._of_block(holder[1], holder[2], depth + 1) if holder is not None else None
-        if holder is not None and above is not None and above.links and word - holder[1] < above.begin:
-            return above
-        for begin, part in reversed(list(self._around(word, depth + 1))):
-            found = self._pointed_to(part, word - begin)
-            if found is not None:
-                return found
-        return None
+        if holder is not None and above is not None and (above.buckets or (above.links and word - holder[1] < above.begin)):
+            return above._replace(buckets=False)
+        parts = list(self._around(word, depth + 1))
+        # A container's own pointers are to nodes without a value: its declaration comes first.
+        for begin, part in reversed(parts):
+            name = standard_name(part)
+            if name:
+                return self._contained(part, name, word - begin)
+        target = parts[-1][1].pointee() if parts else None
+        return BlockType(target) if target is not None and target.name and target.size else None
 
-    def _pointed_to(self, part: Type, offset: int) -> Optional[BlockType]:
-        """What a block holds that a word at `offset` of this declared part refers to."""
-        size = self._memory.size
-        target = part.pointee()
-        if target is not None:
-            return BlockType(target) if target.name and target.size else None
-        name = standard_name(part)
-        element = part.element() if name else None
+    def _contained(self, part: Type, name: str, offset: int) -> Optional[BlockType]:
+        """What a block holds that the word at `offset` of a container or smart pointer refers to."""
+        size, element = self._memory.size, part.element()
         if element is None:
             return None
         if name in ("vector", "Vec", "VecDeque"):
@@ -135,7 +137,9 @@ class DeclaredTypes:
         if name == "shared_ptr":
             # make_shared puts the object behind a vtable's address and two counters of 32 bits.
             return BlockType(element, begin=size + 8)
-        return BlockType(self._pair(part, name) or element, begin=_NODES[name] * size, links=True)
+        value = self._pair(part, name) or element
+        # An unordered container begins with the address of its buckets.
+        return BlockType(value, begin=_NODES[name] * size, links=True, buckets=name.startswith("unordered") and offset == 0)
 
     def _pair(self, part: Type, name: str) -> Optional[Type]:
         """The pair of key and value of a map; None for other containers."""
