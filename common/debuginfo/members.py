@@ -109,7 +109,8 @@ class Type:
         found = [(start, child) for child in children if (start := _start(child)) is not None and start <= offset]
         for start, child in sorted(found, key=lambda one: -one[0]):
             inner = _type_of(self.file, child)
-            if inner is not None and start <= offset < start + inner.size:
+            # An array has no size of its own.
+            if inner is not None and (offset < start + inner.size or inner.die.tag == "DW_TAG_array_type"):
                 return offset - start, inner
         return None
 
