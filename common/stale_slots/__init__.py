@@ -10,9 +10,9 @@ by mistake would report a block in use as leaked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from findleaks.allocators.bulk import pointing
-from findleaks.debuginfo.members import Type
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.stale_slots import deques, rust_btrees, rust_channels, rust_vectors, sequences, vectors
 from findleaks.stale_slots.declared_types import DeclaredTypes
@@ -21,6 +21,9 @@ from findleaks.stale_slots.languages import find_languages
 from findleaks.stale_slots.near_blocks import NearBlocks
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces
+
+if TYPE_CHECKING:
+    from findleaks.debuginfo.members import Type
 
 MAX_RANGE = 1 << 22  # bytes of a range of root memory that are searched for heads of containers
 MAX_BYTES = 1 << 25  # of all

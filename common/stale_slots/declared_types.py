@@ -7,10 +7,12 @@ freed and reused for something else rarely has it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from findleaks.debuginfo.members import Members, Type
 from findleaks.stale_slots.heap_memory import HeapMemory, wastes_little
+
+if TYPE_CHECKING:
+    from findleaks.debuginfo.members import Members, Type
 
 MAX_DEPTH = 24  # blocks between a variable and a word whose type is asked
 
@@ -86,6 +88,8 @@ class DeclaredTypes:
         if symbol is None or not symbol.address <= address < symbol.address + max(symbol.size, 1):
             return
         if self._members is None:
+            from findleaks.debuginfo.members import Members  # few processes need it
+
             self._members = Members(self._memory.target)
         declared = self._members.variable(symbol.address)
         for inner, part in declared.around(address - symbol.address) if declared is not None else ():

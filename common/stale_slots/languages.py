@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from findleaks.target.base import Target
 
-MAX_SEARCHED = 1 << 26  # bytes of constants that are searched in all, some 50 ms
+MAX_SEARCHED = 1 << 26  # bytes of constants that are searched in all, some 100 ms
 PIECE = 1 << 20  # bytes that are searched at a time
+LONGEST = 16  # bytes of what is searched for, at most
 
-_MARKS = re.compile(rb"N10__cxxabiv1|/rustc/|library/(?:alloc|std)/src")
-"""The first is in the name of each of C++'s classes of run-time type information, which are in the
-C++ library, shared or linked statically. The others are paths of Rust's standard library, which its
-messages of panics have."""
+_CPP = b"N10__cxxabiv1"
+"""In the names of C++'s classes of run-time type information, which are in the C++ library, shared
+or linked statically."""
+
+_RUST = b"/rustc/", b"library/std/src"
+"""In paths of Rust's standard library, which its messages of panics have."""
 
 
 class Languages(NamedTuple):
@@ -33,9 +35,9 @@ def find_languages(target: Target) -> Languages:
         for piece in target.pieces(region.start, min(region.end, region.start + left)):
             left -= len(piece.data)
             for begin in range(0, len(piece.data), PIECE):
-                for match in _MARKS.finditer(piece.data[begin : begin + PIECE + 64]):
-                    cpp |= match[0].startswith(b"N10")
-                    rust |= not match[0].startswith(b"N10")
-                    if cpp and rust:
-                        return Languages(cpp, rust)
+                data = bytes(piece.data[begin : begin + PIECE + LONGEST])
+                cpp = cpp or _CPP in data
+                rust = rust or any(mark in data for mark in _RUST)
+                if cpp and rust:
+                    return Languages(cpp, rust)
     return Languages(cpp, rust)

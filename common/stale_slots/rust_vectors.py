@@ -8,17 +8,19 @@ the same. So only debug information makes sure, which also has the offsets."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from findleaks.debuginfo.members import Type
 from findleaks.stale_slots.declared_types import standard_name
 from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, Storage, Words, wastes_little
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 
+if TYPE_CHECKING:
+    from findleaks.debuginfo.members import Type
+
 NEIGHBOURS = 3  # words on each side of the pointer, of which one is the capacity
 
-Around = Callable[[int], Iterable[tuple[int, Type]]]
+Around = Callable[[int], Iterable[tuple[int, "Type"]]]
 
 
 class _Head(NamedTuple):

@@ -21,12 +21,11 @@ class Pointers:
     """Words that were seen to point into the heaps, and where they are."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[int, int]] = []  # value, address
-        self._sorted = True
+        self._added: list[Words] = []
+        self._seen: list[tuple[int, int]] = []  # value, address; ascending
 
     def add(self, words: Words) -> None:
-        self._seen += zip(words.values, words.addresses)
-        self._sorted = False
+        self._added.append(words)
 
     def add_variables(self, memory: HeapMemory, everywhere: Sequence[Range], heads: Sequence[Range]) -> None:
         """Add words that point to heads outside of the heaps, in variables."""
@@ -39,9 +38,11 @@ class Pointers:
 
     def into(self, where: Range) -> Iterator[tuple[int, int]]:
         """(value, address) of words that point into `where`."""
-        if not self._sorted:
+        if self._added:
+            for words in self._added:
+                self._seen += zip(words.values, words.addresses)
             self._seen.sort()
-            self._sorted = True
+            self._added.clear()
         for at in range(bisect_left(self._seen, (where.start, 0)), len(self._seen)):
             value, address = self._seen[at]
             if value >= where.end:

@@ -9,13 +9,16 @@ behind its end."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from findleaks.debuginfo.members import Type
 from findleaks.stale_slots.declared_types import standard_name
 from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, Storage, Words
 from findleaks.target.base import Range
 
-Around = Callable[[int], Iterable[tuple[int, Type]]]
+if TYPE_CHECKING:
+    from findleaks.debuginfo.members import Type
+
+Around = Callable[[int], Iterable[tuple[int, "Type"]]]
 
 
 def find_vectors(memory: HeapMemory, words: Words, around: Around) -> Iterator[Storage]:
