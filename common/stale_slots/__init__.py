@@ -57,7 +57,7 @@ class _Search:
         self._types = DeclaredTypes(memory, self._near.referrers)
         self._languages = find_languages(memory.target)
         self._questions = 0
-        self._left_out = False  # whether root memory was too large to be searched
+        self._left_out = False  # whether not all of it was searched
 
     def run(self) -> Iterator[Range]:
         """Bytes of stale slots."""
@@ -75,7 +75,8 @@ class _Search:
             if rust:
                 others += rust_vectors.find_vectors(self._memory, words, self._asked)
             if len(others) + len(double) > MAX_SEQUENCES:
-                return
+                self._left_out = True
+                break
         yield from self._unused(certain, others, double)
 
     def _asked(self, address: int) -> Iterable[tuple[int, Type]]:
@@ -104,8 +105,8 @@ class _Search:
             self._pointers.add_variables(memory, everywhere, [one.head for one in others])
             alone = [one for one in others if not sequences.has_other_user(self._pointers, self._near.referrers, one)]
             others = [] if self._left_out else alone
-        double = sequences.with_single_owners(memory, self._heaps, everywhere, double)
-        for found in (*certain, *others, *double):
+        others = sequences.with_single_owners(memory, self._heaps, everywhere, [*others, *double])
+        for found in (*certain, *others):
             if not sequences.is_busy(memory, found):
                 yield from found.unused
 

@@ -130,7 +130,7 @@ class DeclaredTypes:
         return BlockType(target) if target is not None and target.name and target.size else None
 
     def _contained(self, part: Type, name: str, offset: int) -> Optional[BlockType]:
-        """What a block holds that the word at `offset` of a container or smart pointer refers to."""
+        """What a block holds that a container or smart pointer refers to at `offset`."""
         size, element = self._memory.size, part.element()
         if element is None:
             return None

@@ -16,6 +16,8 @@ from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
+MOST_REFERRERS = 4  # words that refer to one block that are noted: a head has at most three
+
 
 class Pointers:
     """Words that were seen to point into the heaps, and where they are."""
@@ -65,19 +67,20 @@ def has_other_user(pointers: Pointers, referrers: Mapping[int, int], found: Stor
     return any(address != owner for _, address in pointers.into(found.head))
 
 
-def with_single_owners(memory: HeapMemory, heaps: Sequence[Range], everywhere: Sequence[Range], deques: Sequence[Storage]) -> list[Storage]:
-    """Those deques to whose map no other word refers: of `everywhere`, but for blocks that are not
-    in use. `heaps`: where blocks are, sorted and disjoint."""
-    maps = array("Q", sorted({one.blocks[0].start for one in deques}))
-    counts: dict[int, int] = {}
-    for part in merged(everywhere) if maps else ():
+def with_single_owners(memory: HeapMemory, heaps: Sequence[Range], everywhere: Sequence[Range], found: Sequence[Storage]) -> list[Storage]:
+    """Those to whose first block no word outside of the head refers: of `everywhere`, but for
+    blocks that are not in use. `heaps`: where blocks are, sorted and disjoint. Others may be
+    destroyed ones, whose memory another container has now."""
+    starts = array("Q", sorted({one.blocks[0].start for one in found}))
+    referrers: dict[int, list[int]] = {start: [] for start in starts}
+    for part in merged(everywhere) if starts else ():
         for piece in memory.target.pieces(*part):
             memory.poll()
-            for address in memory.engine.search_any(piece, maps):
-                if _is_used(memory, heaps, address):
-                    value = memory.word(address) or 0
-                    counts[value] = counts.get(value, 0) + 1
-    return [one for one in deques if counts.get(one.blocks[0].start) == 1]
+            for address in memory.engine.search_any(piece, starts):
+                seen = referrers.get(memory.word(address) or 0)
+                if seen is not None and len(seen) < MOST_REFERRERS and _is_used(memory, heaps, address):
+                    seen.append(address)
+    return [one for one in found if all(one.head.start <= address < one.head.end for address in referrers[one.blocks[0].start])]
 
 
 def _is_used(memory: HeapMemory, heaps: Sequence[Range], address: int) -> bool:

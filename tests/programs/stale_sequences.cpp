@@ -201,6 +201,33 @@ NOINLINE static void destroyed() {
         g_next->push_back(made(false));
 }
 
+/* Sessions that were destroyed in a vector, whose elements' storage others have now: far from any variable, at the end of a long list. */
+struct Link {
+    Link *next;
+    Orders orders;
+};
+Link *g_first;
+std::vector<Session> *g_destroyed_sessions;
+
+NOINLINE static void reused() {
+    for (int i = 0; i < 5000; i++)
+        g_first = new Link{g_first, {}};
+    g_destroyed_sessions = new std::vector<Session>(2);
+    for (Session &one : *g_destroyed_sessions) {
+        one.orders.reserve(700);
+        one.orders.push_back(nullptr);
+    }
+    g_destroyed_sessions->resize(0);
+    Link *last = g_first;
+    while (last->next)
+        last = last->next;
+    for (Link *one : {last, g_first->next}) {
+        one->orders.reserve(700);
+        for (int i = 0; i < 700; i++)
+            one->orders.push_back(made(false));
+    }
+}
+
 /* Overwrites what calls left below the stack pointer. */
 NOINLINE static void wipe() {
     volatile char space[65536];
@@ -213,6 +240,7 @@ int main() {
     deques();
     similar();
     destroyed();
+    reused();
     wipe();
     for (int i = 0; i < noted; i++)
         printf("%s %#lx\n", is_lost[i] ? "lost" : "held", ~hidden[i]);
