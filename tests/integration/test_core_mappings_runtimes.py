@@ -1,4 +1,4 @@
-"""Cores of processes with managed heaps that lack a mapping of a native library: not trusted, with the reason; complete ones are trusted."""
+"""Cores of processes with managed heaps that lack a native library's mapping are not trusted, with the reason; complete ones are."""
 
 from __future__ import annotations
 
