@@ -235,6 +235,7 @@ class Runtime:
     where: str  # "libruby-3.1.so.3.1.2"
     problems: list[Problem]
     lists_objects = False  # whether `types` has all objects of its heap
+    shares_module = False  # whether the program's own data is beside its own in the module `where`
 
     def counters(self) -> Mapping[str, Count]:
         """The runtime's own counters, in reading order."""
@@ -329,6 +330,10 @@ class Runtime:
         return None
 
     report_call = ""  # by which native code reports bytes to its collector; "" if there is none
+
+    def is_own_name(self, symbol: str) -> bool:
+        """Whether a variable of the module `where` is its own, or of its managed language."""
+        return True
 
     def release_command(self, call: str) -> str:
         """A command or statement by which users have this runtime make `call` ("malloc_trim(0)"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import jvms
 import pytest
 import real
+from idle import wait_until_idle
 from rubies import postgres
 from verdicts import sorts, verdict
 
-from cores import Running
+from cores import PATIENCE, Running
 
 NOTHING = {"nothing-lost", "next-to-nothing-lost", "no-blocks"}
 
@@ -108,15 +110,27 @@ def test_idle_postgres(tmp_path: Path) -> None:
         raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
     assert shutil.which("setpriv")
     with postgres(tmp_path) as port:
-        (master,) = [int(one) for one in os.listdir("/proc") if one.isdigit() and _is_server(int(one), port)]
-        children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-        for pid in [str(master), *children[:1]]:
-            check(verdict("--pid", pid), "postgres")
+        for pid in _servers(port):
+            wait_until_idle(pid)
+            check(verdict("--pid", str(pid)), "postgres")
 
 
-def _is_server(pid: int, port: int) -> bool:
+def _servers(port: int) -> tuple[int, int]:
+    """The postmaster, and its checkpointer. A child has its parent's command line until it sets a title."""
+    limit = time.monotonic() + PATIENCE
+    while time.monotonic() < limit:
+        titles = {int(one): _command_line(int(one)) for one in os.listdir("/proc") if one.isdigit()}
+        servers = [pid for pid, words in titles.items() if words[0].endswith(b"/postgres") and str(port).encode() in words]
+        children = Path(f"/proc/{servers[0]}/task/{servers[0]}/children").read_text().split() if len(servers) == 1 else []
+        checkpointers = [int(pid) for pid in children if titles.get(int(pid), [b""])[0].startswith(b"postgres: checkpointer")]
+        if checkpointers:
+            return servers[0], checkpointers[0]
+        time.sleep(0.05)
+    raise RuntimeError(f"the server at port {port} has no checkpointer")
+
+
+def _command_line(pid: int) -> list[bytes]:
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        return False
-    return words[0].endswith(b"/postgres") and str(port).encode() in words
+        return [b""]
