@@ -46,6 +46,10 @@ class Borrowed:
         first = end // self._word - 2
         return self._pattern(Exclusion(3 << first)) if 0 <= first < LAST_WORD - 1 else 0
 
+    def all_but(self, offset: int) -> int:
+        """The pattern that leaves out all words but the one at `offset` of a block."""
+        return self._pattern(Exclusion(EVERY_WORD & ~(1 << offset // self._word)))
+
     def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
         """The pattern's number, a new one if need be; `fallback` where there are too many."""
         if exclusion not in self._numbers:

@@ -162,6 +162,8 @@ class CPython(Runtime):
             patterns[index] = LEAF
         for index, number in self._lists.free_objects:
             patterns[index] = self.borrowed.kept[number]
+        for index, offset in self._lists.chained:
+            patterns[index] = self.borrowed.all_but(offset)
         return Exclusions(patterns, self.borrowed.exclusions)
 
     def bookkeeping(self) -> Sequence[Range]:

@@ -10,7 +10,9 @@ its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the s
 interpreter is in the program's data since 3.11, before that in a block), Include/cpython/pystate.h
 (_PyStackChunk: previous, size in bytes, top in words, data; PyThreadState begins with prev and
 next, and has datastack_chunk, datastack_top, datastack_limit in turn), Objects/dictobject.c
-(free_keys_object), tupleobject.c and frameobject.c (free lists, chained by the object's word 3)."""
+(free_keys_object), tupleobject.c and frameobject.c (free lists, chained by the object's word 3).
+Since 3.14 every free list is {first item, length}, chained by the items' first word
+(Include/internal/pycore_freelist.h), which is the reference count of an object in use."""
 
 from __future__ import annotations
 
@@ -47,6 +49,7 @@ class InterpreterMemory(NamedTuple):
     unused_frames: Sequence[Range]  # parts of threads' stacks of frames
     stale_tables: Sequence[int]  # blocks of tables in free lists
     free_objects: Sequence[tuple[int, int]]  # blocks of objects in free lists, and their types
+    chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
 
 
 class _Words(NamedTuple):
@@ -67,7 +70,9 @@ def read_interpreter_memory(target: Target, image: Image, blocks: Blocks, known:
     tops = [at for state in states for at in reader.chunk_words(state)]
     unused = [part for at in reader.all_threads(tops) for part in reader.unused_frames(at)]
     free = dict(one for state in states for one in reader.free_objects(state))
-    return InterpreterMemory(heads, unused, [index for state in states for index in reader.stale_tables(state)], list(free.items()))
+    stale = [index for state in states for index in reader.stale_tables(state)]
+    chained = dict(one for state in states for one in reader.chained(state))
+    return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()))
 
 
 class _Reader:
@@ -189,3 +194,29 @@ class _Reader:
                     break
                 yield known[0], number
                 value = words[CHAIN]
+
+    def chained(self, state: _Words) -> Iterator[tuple[int, int]]:
+        """Blocks in free lists of 3.14, with the offset of the word that chains each."""
+        for at, _ in state.others:
+            length = state.words[at + 1] if at + 1 < len(state.words) else 0
+            if 0 < length <= MOST_FREE:
+                yield from self._free_list(state.words[at], length)
+
+    def _free_list(self, value: int, length: int) -> list[tuple[int, int]]:
+        """The list from `value` on; [] unless it has this length, and all items are objects or all
+        are tables of dictionaries. Other memory is chained in the same way, and in use."""
+        items: list[tuple[int, int]] = []
+        kinds: set[bool] = set()
+        for _ in range(length):
+            known = self._blocks.lookup(value)
+            words = self._memory.words(value, 2) if known is not None and known[3] == State.IN_USE else None
+            if known is None or words is None or self._found[known[0]] != NO_OBJECT:
+                return []
+            number, offset = self._known.number(words[1]), value - known[1]
+            is_object = number >= 0 and offset == self._known.offsets[number]
+            if not is_object and (offset or table(self._memory, value, known[2]) is None):
+                return []
+            items.append((known[0], offset))
+            kinds.add(is_object)
+            value = words[0]
+        return items if not value and len(kinds) == 1 else []
