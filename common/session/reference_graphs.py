@@ -133,10 +133,11 @@ class ReferenceGraphs:
 
     @cached_property
     def _customary(self) -> tuple[Heuristic, list[int]]:
-        """Heuristics for interior pointers that the allocators always need (references to Python's
-        objects), and type addresses; see Allocator.heuristics."""
+        """Heuristics for interior pointers that allocators and runtimes always need (references to
+        Python's objects), and type addresses; see Allocator.heuristics."""
         session = self._session
         asked = [allocator.heuristics(session.heap_ranges()) for allocator in session.directory.allocators]
+        asked += [runtime.heuristics() for runtime in session.runtimes]
         heuristics = Heuristic.NONE
         for one, _ in asked:
             heuristics |= one

@@ -34,7 +34,7 @@ class Borrowed:
         weak = {number for number in range(len(known)) if known.plain_name(number) in WEAK}
         for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
             is_weak = number in weak or not weak.isdisjoint(known.bases(number))
-            links, header = _links(start, flags, word)
+            links, header = (0, NO_HEADER) if known.shift else _links(start, flags, word)
             words = _borrowed(start, flags, known.weak_lists[number], is_weak, word) | _rest(start + known.sizes[number], word)
             plain = self._pattern(Exclusion(0, links, header))
             self.lives.append(self._pattern(Exclusion(words & ~links, links, header), plain))

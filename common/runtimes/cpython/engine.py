@@ -52,7 +52,11 @@ class ObjectTally(NamedTuple):
     A block in use contains an object if the word behind its first is a type whose offset matches,
     and its first word can be a reference count: bits 32 to 47 are 0, and it is below 1 MiB, or
     neither in any block nor in [low, high), the addresses of the program that has the types. The
-    first match in a block counts."""
+    first match in a block counts.
+
+    `shift`: in a free-threaded interpreter the bytes of an object before its shared count, which is
+    before its type; else 0. There `offsets` and `marks` are those of that count, another part of
+    the count is in front of it, and the collector's knowledge is a bit."""
 
     types: array[int]  # "Q"
     offsets: bytes
@@ -65,15 +69,16 @@ class ObjectTally(NamedTuple):
     merged: array[int]  # "I"
     patterns: bytearray
     sums: array[int]  # "Q"
+    shift: int = 0
 
     @classmethod
-    def of(cls, blocks: Blocks, types: Sequence[int], columns: TypeColumns, program: Range) -> ObjectTally:
+    def of(cls, blocks: Blocks, types: Sequence[int], columns: TypeColumns, program: Range, shift: int = 0) -> ObjectTally:
         """A tally with nothing counted yet."""
         if any(len(column) != len(types) for column in columns):
             raise ValueError(f"{len(types)} types, columns of {[len(column) for column in columns]}")
         none = array("I", [NO_OBJECT]) * len(blocks)
         sums = array("Q", bytes(8 * SUMS * len(types)))
-        return cls(array("Q", types), *columns, *program, none, none[:], bytearray(len(blocks)), sums)
+        return cls(array("Q", types), *columns, *program, none, none[:], bytearray(len(blocks)), sums, shift)
 
 
 def count_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:

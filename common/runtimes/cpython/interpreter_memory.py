@@ -188,9 +188,10 @@ class _Reader:
             value = state.words[at]
             for _ in range(MOST_FREE):
                 known = self._blocks.lookup(value)
-                words = self._memory.words(value, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
-                number = self._known.number(words[1]) if words is not None and words[0] == 0 else -1
-                if known is None or words is None or number < 0 or value - known[1] != self._known.offsets[number]:
+                shift = self._known.shift
+                words = self._memory.words(value + shift, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
+                number = self._known.number(words[1]) if words is not None and words[0] >> 2 == 0 else -1
+                if known is None or words is None or number < 0 or value + shift - known[1] != self._known.offsets[number]:
                     break
                 yield known[0], number
                 value = words[CHAIN]
@@ -209,14 +210,16 @@ class _Reader:
         kinds: set[bool] = set()
         for _ in range(length):
             known = self._blocks.lookup(value)
-            words = self._memory.words(value, 2) if known is not None and known[3] == State.IN_USE else None
-            if known is None or words is None or self._found[known[0]] != NO_OBJECT:
+            shift, there = self._known.shift, known is not None and known[3] == State.IN_USE
+            words = self._memory.words(value + shift, 2) if there else None
+            following = self._memory.word(value) if there else None
+            if known is None or words is None or following is None or self._found[known[0]] != NO_OBJECT:
                 return []
             number, offset = self._known.number(words[1]), value - known[1]
-            is_object = number >= 0 and offset == self._known.offsets[number]
+            is_object = number >= 0 and offset + shift == self._known.offsets[number]
             if not is_object and (offset or table(self._memory, value, known[2]) is None):
                 return []
             items.append((known[0], offset))
             kinds.add(is_object)
-            value = words[0]
+            value = following
         return items if not value and len(kinds) == 1 else []
