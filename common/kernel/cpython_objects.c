@@ -16,6 +16,8 @@
 #define MUTEX (-6)    /* bytes from ob_ref_shared to ob_mutex, ob_gc_bits, ob_ref_local: free-threaded builds */
 #define GC_BITS (-5)
 #define REF_LOCAL (-4)
+#define MERGED 3 /* _Py_REF_MERGED */
+#define LOWEST_THREAD 4096u
 #define MOST_COUNTED (INT64_C(1) << 33)
 #define DEFERRED (INT64_C(1) << 59)
 #define LEAF 1u /* the pattern that leaves out every word */
@@ -39,12 +41,15 @@ static bool counts(const blocks *b, const range *program, uint64_t word) {
     return !(word >> 32 & 0xffff) && (word < SMALL || ((word < program->start || word >= program->end) && block_find(b, word) == NONE));
 }
 
-/* The same of an object of a free-threaded interpreter, whose shared count is at `count`. Each object
- * counts references of its own thread apart, and `shared` has two low bits of flags, and a large
- * number added in objects with deferred counting (Include/object.h, pycore_object.h). */
+/* The same of an object of a free-threaded interpreter, whose shared count is at `count`. References
+ * of the thread that owns the object, ob_tid, are counted apart; without an owner the shared count is
+ * merged, or the object immortal. Its two low bits are flags, and objects with deferred counting have
+ * a large number added (Include/refcount.h, object.h, internal/pycore_object_deferred.h). */
 static bool shared_counts(const uint8_t *count) {
+    uint64_t owner = load(count - FREE_THREADED);
     int64_t shared = (int64_t)load(count) >> 2;
-    return count[MUTEX] <= 3 && (shared >= DEFERRED || (shared < MOST_COUNTED && shared > -MOST_COUNTED));
+    bool owned = owner ? owner % WORD == 0 && owner >= LOWEST_THREAD : (load(count) & 3) == MERGED || load32(count + REF_LOCAL) == UINT32_MAX;
+    return owned && count[MUTEX] <= 3 && (shared >= DEFERRED || (shared < MOST_COUNTED && shared > -MOST_COUNTED));
 }
 
 /* May a block be a dictionary's values? Their first words are not initialized and may have remains

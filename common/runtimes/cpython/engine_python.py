@@ -20,6 +20,7 @@ from findleaks.target.encoded_numbers import signed
 _SMALL = 1 << 20
 FREE_THREADED = 16  # bytes of an object before ob_ref_shared, at least
 MUTEX, GC_BITS = -6, -5  # of these: ob_mutex, ob_gc_bits; ob_ref_local is behind them
+MERGED = 3  # _Py_REF_MERGED, in the two low bits of ob_ref_shared
 DEFERRED_BIT = 64  # of ob_gc_bits
 _MOST_COUNTED, _DEFERRED = 1 << 33, 1 << 59
 
@@ -58,7 +59,7 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
             place = start - piece.address + offset
             if tally.shift:
                 head = piece.data[place - FREE_THREADED : place] if offset >= FREE_THREADED else None
-                if head is None or not _shared_counts(head, signed(count, 8 * word)):
+                if head is None or not _shared_counts(head, signed(count, 8 * word), word, arch.byteorder):
                     continue
                 live = bool(_local(head, arch.byteorder) or count >> 2)
                 tracked = bool(head[GC_BITS] & 1)
@@ -97,9 +98,11 @@ def _counts(blocks: Blocks, tally: ObjectTally, word: int) -> bool:
     return not word >> 32 & 0xFFFF and (word < _SMALL or (not tally.low <= word < tally.high and blocks.find(word) < 0))
 
 
-def _shared_counts(head: memoryview, count: int) -> bool:
+def _shared_counts(head: memoryview, count: int, word: int, order: Literal["little", "big"]) -> bool:
     """See shared_counts in cpython_objects.c."""
-    return head[MUTEX] <= 3 and (count >> 2 >= _DEFERRED or abs(count >> 2) < _MOST_COUNTED)
+    owner = int.from_bytes(head[:word], order)
+    owned = owner % word == 0 and owner >= 4096 if owner else count & 3 == MERGED or _local(head, order) == 0xFFFFFFFF
+    return owned and head[MUTEX] <= 3 and (count >> 2 >= _DEFERRED or abs(count >> 2) < _MOST_COUNTED)
 
 
 def _local(head: Union[memoryview, bytes], byteorder: Literal["little", "big"]) -> int:

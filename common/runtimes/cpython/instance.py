@@ -204,7 +204,10 @@ class CPython(Runtime):
 
     def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
         """See Runtime: those of pymalloc, in a process whose objects are elsewhere."""
-        return (Heuristic.NONE, ()) if self._pymalloc else (Heuristic.OBJECTS, self.known.addresses)
+        if self._pymalloc:
+            return Heuristic.NONE, ()
+        # Objects/listobject.c, _PyListArray: a free-threaded list points behind a number
+        return Heuristic.OBJECTS | (Heuristic.ITEMS if self._shift else Heuristic.NONE), self.known.addresses
 
     def variables(self) -> Sequence[Variable]:
         """Variables of modules, except those whose values are modules themselves. An object with

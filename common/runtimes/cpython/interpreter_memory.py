@@ -190,11 +190,19 @@ class _Reader:
                 known = self._blocks.lookup(value)
                 shift = self._known.shift
                 words = self._memory.words(value + shift, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
-                number = self._known.number(words[1]) if words is not None and words[0] >> 2 == 0 else -1
+                number = self._known.number(words[1]) if words is not None and self._is_unused(value, words[0]) else -1
                 if known is None or words is None or number < 0 or value + shift - known[1] != self._known.offsets[number]:
                     break
                 yield known[0], number
                 value = words[CHAIN]
+
+    def _is_unused(self, address: int, count: int) -> bool:
+        """Whether the object at `address`, with this count or shared count, has no references."""
+        if not self._known.shift:
+            return count == 0
+        # behind ob_tid; the lower half has flags, the other is ob_ref_local
+        local = self._memory.word(address + self.word)
+        return count >> 2 == 0 and local is not None and local >> 32 == 0
 
     def chained(self, state: _Words) -> Iterator[tuple[int, int]]:
         """Blocks in free lists of 3.14, with the offset of the word that chains each."""
