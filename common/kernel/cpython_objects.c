@@ -141,3 +141,21 @@ end:
     FREE_ALL(known.keys, known.numbers);
     return code;
 }
+
+/* Starts of the blocks in the piece with objects that a free-threaded interpreter made immortal, to
+ * `out`. `found` and `offsets`: see fl_objects. A block whose object's head the piece cuts off is left
+ * out: CPython's mimalloc has no small block across 64 KiB, and pieces end at multiples of that. */
+API int fl_immortal_objects(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out) {
+    uint64_t start = 0;
+    for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
+        uint64_t left = p->length - (start - p->address);
+        if (found[index] == UINT32_MAX || start % WORD)
+            continue;
+        uint64_t offset = offsets[found[index]];
+        if (offset < FREE_THREADED || left < offset + HEADER)
+            continue;
+        if (load32(p->data + (start - p->address) + offset + REF_LOCAL) == UINT32_MAX && words_push(out, start))
+            return NO_MEMORY;
+    }
+    return DONE;
+}

@@ -318,6 +318,10 @@ class Runtime:
         """See Allocator.heuristics, for a runtime whose allocator does not know of its objects."""
         return Heuristic.NONE, ()
 
+    def permanent_blocks(self) -> Sequence[int]:
+        """Starts of blocks that it will never free, though nothing may refer to them: roots."""
+        return ()
+
     def object_types(self) -> Optional[ObjectTypes]:
         """The types of its objects, if each is an allocator's block; else None."""
         return None

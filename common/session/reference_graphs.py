@@ -128,6 +128,7 @@ class ReferenceGraphs:
                 graph.scan_roots(piece)
             graph.root_words([*register_words(session.target, unread, session.library_words), *self._thread_blocks(), *session.in_flight])
             graph.root_words([word for word, _ in session.kernel_references])
+            graph.root_words([block for runtime in session.runtimes for block in runtime.permanent_blocks()])
             graph.settle()
         return graph
 

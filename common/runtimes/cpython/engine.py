@@ -85,12 +85,22 @@ def count_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTal
     """Add the objects in the blocks in use that start in `piece` to the tally. Pieces come in any
     order, each byte once. Gives the addresses of blocks whose first bytes the piece cuts off; these
     are not counted: call again with a piece of just these bytes."""
+    return _loops(engine).count_objects(engine, blocks, piece, tally)
+
+
+def immortal_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+    """Starts of the blocks in `piece` with objects of the tally that a free-threaded interpreter
+    made immortal."""
+    return _loops(engine).immortal_objects(engine, blocks, piece, tally)
+
+
+def _loops(engine: Engine) -> _Loops:
     name = "engine_kernel" if engine.name == "kernel" else "engine_python"
-    loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
-    return loops.count_objects(engine, blocks, piece, tally)
+    return cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
 
 
 class _Loops(Protocol):
     """The interface of engine_kernel.py and of its reference, engine_python.py."""
 
     def count_objects(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]: ...
+    def immortal_objects(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]: ...

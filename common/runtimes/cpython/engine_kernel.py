@@ -25,6 +25,14 @@ def count_objects(engine: KernelEngine, blocks: Blocks, piece: Piece, tally: Obj
     return engine.library.words(engine.library.fl_objects, blocks.handle, c_piece(piece), *types, program, *outputs)
 
 
+def immortal_objects(engine: KernelEngine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+    """See engine.py; `blocks` must be this engine's."""
+    if not isinstance(blocks, KernelBlocks) or len(tally.found) != len(blocks):
+        raise TypeError("blocks of another engine, or a tally of others")
+    library = engine.library
+    return library.words(library.fl_immortal_objects, blocks.handle, c_piece(piece), c_array(tally.found), tally.offsets)
+
+
 def compare_counts(
     engine: KernelEngine, graph: KernelGraph, pieces: Iterable[Piece], read: BlockReader, tally: ObjectTally, columns: CountColumns
 ) -> None:

@@ -109,6 +109,22 @@ def _local(head: Union[memoryview, bytes], byteorder: Literal["little", "big"]) 
     return int.from_bytes(head[-4:], byteorder)
 
 
+def immortal_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+    """See engine.py and fl_immortal_objects."""
+    word, found = engine.arch.word, array("Q")
+    for index in range(blocks.at_or_after(piece.address), len(blocks)):
+        start = blocks.address(index)
+        place = start - piece.address
+        if place >= len(piece.data):
+            break
+        if tally.found[index] == NO_OBJECT or start % word:
+            continue
+        at = place + tally.offsets[tally.found[index]]
+        if at - place >= FREE_THREADED and at + 2 * word <= len(piece.data) and piece.data[at - 4 : at] == b"\xff\xff\xff\xff":
+            found.append(start)
+    return found
+
+
 OBJECT, EXCESS, TRACKED, REFERS_TO_ITSELF = 1, 2, 4, 8  # flags of a block
 
 

@@ -22,7 +22,7 @@ from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Par
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
-from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects
+from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects, immortal_objects
 from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, read_interpreter_memory
 from findleaks.runtimes.cpython.ranks import type_ranks
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
@@ -208,6 +208,17 @@ class CPython(Runtime):
             return Heuristic.NONE, ()
         # Objects/listobject.c, _PyListArray: a free-threaded list points behind a number
         return Heuristic.OBJECTS | (Heuristic.ITEMS if self._shift else Heuristic.NONE), self.known.addresses
+
+    def permanent_blocks(self) -> Sequence[int]:
+        """See Runtime. 3.13 makes functions, code, types and modules immortal when the first thread
+        starts, garbage among them (Python/gc_free_threading.c: immortalize_visitor)."""
+        found: array[int] = array("Q")
+        for owned in self._directory.heaps if self._shift else ():
+            for piece in self._target.pieces(owned.start, owned.end):
+                if self._target.interrupted():
+                    raise Interrupted
+                found += immortal_objects(self._engine, self._directory.blocks, piece, self.tally)
+        return found
 
     def variables(self) -> Sequence[Variable]:
         """Variables of modules, except those whose values are modules themselves. An object with

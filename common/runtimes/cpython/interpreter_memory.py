@@ -39,6 +39,7 @@ MOST_CHUNKS = 1 << 16  # of one thread
 MOST_THREADS = 1 << 20
 CHAIN = 3  # the word by which tuples and frames in a free list are chained
 MOST_FREE = 1 << 12  # of one free list
+STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (pycore_object_stack.h)
 BEFORE_TRIPLE = 1 << 10  # bytes of a thread state searched for its first word
 
 
@@ -196,6 +197,15 @@ class _Reader:
                 yield known[0], number
                 value = words[CHAIN]
 
+    def _is_item(self, value: int, offset: int, size: int) -> bool:
+        """Whether this is a dictionary's table, or an empty chunk of a free-threaded collector's
+        stacks of objects. `size`: usable bytes of the block, `value` is `offset` bytes in it."""
+        if offset:
+            return False
+        if self._known.shift and size in STACK_CHUNKS and self._memory.word(value + self.word) == 0:
+            return True
+        return table(self._memory, value, size) is not None
+
     def _is_unused(self, address: int, count: int) -> bool:
         """Whether the object at `address`, with this count or shared count, has no references."""
         if not self._known.shift:
@@ -225,7 +235,7 @@ class _Reader:
                 return []
             number, offset = self._known.number(words[1]), value - known[1]
             is_object = number >= 0 and offset + shift == self._known.offsets[number]
-            if not is_object and (offset or table(self._memory, value, known[2]) is None):
+            if not is_object and not self._is_item(value, offset, known[2]):
                 return []
             items.append((known[0], offset))
             kinds.add(is_object)
