@@ -43,7 +43,7 @@ class Heuristic(IntFlag):
     OBJECTS = 16
     # CPython 3.11, 3.12: p, or p + 1, is b + n, n in 8, 16, 24, 32, and the byte at b + n - 1 is n
     DICT_VALUES = 32
-    # free-threaded CPython: p == b + W, n = *(word*)b > 0, n + 1 words fit and are half of the block
+    # free-threaded CPython: p == b + W, n = *(word*)b > 0, n + 1 words are most of the block
     ITEMS = 128
     AUTO = 64  # interior references are recorded for `Graph.interiors`
 

@@ -13,7 +13,8 @@
 #define FREE_THREADED 16u /* bytes before an object's shared count, at least */
 #define IGNORED 0xFFFFFFFEu
 #define SMALL (UINT64_C(1) << 20)
-#define MUTEX (-6)    /* bytes from ob_ref_shared to ob_mutex, ob_gc_bits, ob_ref_local: free-threaded builds */
+/* Bytes from ob_ref_shared to ob_mutex, ob_gc_bits and ob_ref_local, in free-threaded builds. */
+#define MUTEX (-6)
 #define GC_BITS (-5)
 #define REF_LOCAL (-4)
 #define MERGED 3 /* _Py_REF_MERGED */
@@ -41,10 +42,10 @@ static bool counts(const blocks *b, const range *program, uint64_t word) {
     return !(word >> 32 & 0xffff) && (word < SMALL || ((word < program->start || word >= program->end) && block_find(b, word) == NONE));
 }
 
-/* The same of an object of a free-threaded interpreter, whose shared count is at `count`. References
- * of the thread that owns the object, ob_tid, are counted apart; without an owner the shared count is
- * merged, or the object immortal. Its two low bits are flags, and objects with deferred counting have
- * a large number added (Include/refcount.h, object.h, internal/pycore_object_deferred.h). */
+/* The same of an object of a free-threaded interpreter, whose shared count is at `count`.
+ * References of the thread that owns the object, ob_tid, are counted apart; without an owner the
+ * shared count is merged, or the object immortal. Its two low bits are flags, and objects with
+ * deferred counting have a large number added (Include/refcount.h, object.h). */
 static bool shared_counts(const uint8_t *count) {
     uint64_t owner = load(count - FREE_THREADED);
     int64_t shared = (int64_t)load(count) >> 2;
@@ -142,9 +143,9 @@ end:
     return code;
 }
 
-/* Starts of the blocks in the piece with objects that a free-threaded interpreter made immortal, to
- * `out`. `found` and `offsets`: see fl_objects. A block whose object's head the piece cuts off is left
- * out: CPython's mimalloc has no small block across 64 KiB, and pieces end at multiples of that. */
+/* Starts of the blocks in the piece with objects that a free-threaded interpreter made immortal,
+ * to `out`. `found` and `offsets`: see fl_objects. A block whose object's head the piece cuts off
+ * is left out: CPython's mimalloc has no small block across 64 KiB, where pieces end. */
 API int fl_immortal_objects(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out) {
     uint64_t start = 0;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {

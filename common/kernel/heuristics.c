@@ -1,5 +1,5 @@
-/* memcheck's four interior-pointer heuristics (Valgrind 3.19, memcheck/mc_leakcheck.c) and three for
- * CPython, in one pass. Facts (what a block's first words say) and interior references are
+/* memcheck's four interior-pointer heuristics (Valgrind 3.19, memcheck/mc_leakcheck.c) and three
+ * for CPython, in one pass. Facts (what a block's first words say) and interior references are
  * collected while scanning, combined before marking, or at once where facts are complete. Facts are
  * kept until marking ends, for roots that are added meanwhile. memcheck knows the requested size;
  * the usable one exceeds it by less than SLACK. */

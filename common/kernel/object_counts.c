@@ -13,7 +13,8 @@
 /* Counts from here on are of immortal objects (3.12 and later). */
 #define IMMORTAL (WORD == 8 ? UINT32_C(0x80000000) : UINT32_C(0x20000000))
 
-#define GC_BITS (-5) /* bytes from ob_ref_shared to ob_gc_bits and ob_ref_local: free-threaded builds */
+/* Bytes from ob_ref_shared to ob_gc_bits and ob_ref_local, in free-threaded builds. */
+#define GC_BITS (-5)
 #define REF_LOCAL (-4)
 #define FREE_THREADED 16u /* bytes before ob_ref_shared, at least */
 #define DEFERRED 64 /* of ob_gc_bits: references on stacks are not counted */
@@ -52,8 +53,8 @@ typedef struct {
     bool exact, tracked; /* exact: not immortal, and not counted by the collector instead */
 } counted;
 
-/* What an object counts; of a free-threaded interpreter if `shift`, see fl_objects. `offset`: where in
- * the block `data` the count of references is. */
+/* What an object counts; of a free-threaded interpreter if `shift`, see fl_objects. `offset`: where
+ * in the block `data` the count of references is. */
 static counted count_of(const uint8_t *data, uint64_t offset, uint64_t shift) {
     const uint8_t *at = data + offset;
     if (!shift) {
@@ -68,8 +69,8 @@ static counted count_of(const uint8_t *data, uint64_t offset, uint64_t shift) {
 
 /* Of each lost object in the piece: its flags, and in `counts`, which has the references found (see
  * fl_lost_references), how many more it counts itself. `found` is the type of each block's object
- * (fl_objects), `offsets` where the objects of a type begin, `shift` as there. Blocks that the piece cuts off go to
- * `cut`, by address. */
+ * (fl_objects), `offsets` where the objects of a type begin, `shift` as there. Blocks that the
+ * piece cuts off go to `cut`, by address. */
 API int fl_compare_counts(const graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, uint8_t *flags, uint32_t *counts,
                           words *cut) {
     const blocks *b = g->b;

@@ -26,7 +26,6 @@ LEAST = 0.9
 lists and dictionaries that are not in use."""
 
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES]
-"""All but 3.14, whose package has no ctypes, by which the program takes the references that nothing gives back."""
 
 
 class Leaked(NamedTuple):

@@ -4,15 +4,19 @@ their former contents; prints "ready".
 A Session has a reference too many, as after a missing Py_DECREF. Nothing refers to it.
 """
 
-import ctypes
 import gc
 import signal
 import sys
 
 COUNT = int(sys.argv[1])
-increment = ctypes.pythonapi.Py_IncRef
-increment.argtypes = [ctypes.py_object]
-increment.restype = None
+try:
+    from python_increment import increment  # an extension, where there is no ctypes
+except ImportError:
+    import ctypes
+
+    increment = ctypes.pythonapi.Py_IncRef
+    increment.argtypes = [ctypes.py_object]
+    increment.restype = None
 
 
 class Session:

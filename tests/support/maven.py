@@ -20,7 +20,8 @@ def jar(artifact: str, digest: str, folder: Path) -> Path:
                 ("dependency:get", f"-Dartifact={artifact}", "-Dtransitive=false"),
                 ("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"),
             ):
-                done = subprocess.run(["mvn", "--batch-mode", "--quiet", *goal], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                command = ["mvn", "--batch-mode", "--quiet", *goal]
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                 if done.returncode:
                     raise debian.PackagesMissing(f"Maven: {artifact} cannot be had:\n{done.stdout}")
         found = hashlib.sha256(made.read_bytes()).hexdigest()

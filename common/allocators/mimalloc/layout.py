@@ -1,9 +1,9 @@
 """Layouts of mimalloc's structures: offsets in page and segment descriptors, newest first.
 
 Sources, all 64-bit: include/mimalloc/types.h of mimalloc 2.1.3 to 2.4 and 3.0 to 3.4,
-include/mimalloc-types.h of 2.0; Include/internal/mimalloc/mimalloc/types.h of CPython 3.13.5, 3.14.3
-and 3.14.10, free-threaded. A build that encodes its free lists (MI_SECURE >= 3, MI_DEBUG >= 1)
-has two random keys in each page (`keys`), which move what follows."""
+include/mimalloc-types.h of 2.0; Include/internal/mimalloc/mimalloc/types.h of CPython 3.13.5,
+3.14.3 and 3.14.10, free-threaded. A build that encodes its free lists (MI_SECURE >= 3,
+MI_DEBUG >= 1) has two random keys in each page (`keys`), which move what follows."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from findleaks.target.base import Range, Target
 HUGE_SIZE = 1 << 31  # MI_HUGE_BLOCK_SIZE, in xblock_size for sizes that do not fit in it
 
 MASK = (1 << 64) - 1
-USER_ADDRESSES = 1 << 47  # x86-64's and AArch64's mappings are below, unless a program asks otherwise
+USER_ADDRESSES = 1 << 47  # mappings of x86-64 and AArch64 are below, as a rule
 MOST = 64
 """Instances that are read. A process has one for each copy of mimalloc that is linked into it."""
 

@@ -4,9 +4,9 @@ layout.py.
 It serves requests of up to 512 bytes, from arenas that it gets from mmap, or from malloc if the
 program asked for that (PyObject_SetArenaAllocator). Larger ones go to the process's malloc.
 
-A free-threaded interpreter (3.13t and later) has a copy of mimalloc instead; PYTHONMALLOC=malloc has no
-pymalloc either. With PYTHONMALLOC=debug the program's part of a block begins two words into it,
-behind its size and a canary."""
+A free-threaded interpreter (3.13t and later) has a copy of mimalloc instead; PYTHONMALLOC=malloc
+has no pymalloc either. With PYTHONMALLOC=debug the program's part of a block begins two words into
+it, behind its size and a canary."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def _type_of_types(target: Target, engine: Engine, initialised: Sequence[Range])
     None where the data has no interpreter.
 
     It is its own type: its second word behind the shift holds its address, and many other objects
-    in the data name it as their type. `initialised`: the parts of the data that come from the file."""
+    in the data name it as their type. `initialised`: the parts of the data that come from the
+    file."""
     for start, end in initialised:
         for piece in nonzero_pieces(target, start, end):
             for metatype, shift in _own_types(target, engine, piece):

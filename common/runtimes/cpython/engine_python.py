@@ -20,6 +20,7 @@ from findleaks.target.encoded_numbers import signed
 _SMALL = 1 << 20
 FREE_THREADED = 16  # bytes of an object before ob_ref_shared, at least
 MUTEX, GC_BITS = -6, -5  # of these: ob_mutex, ob_gc_bits; ob_ref_local is behind them
+IMMORTAL = 0xFFFFFFFF  # ob_ref_local
 MERGED = 3  # _Py_REF_MERGED, in the two low bits of ob_ref_shared
 DEFERRED_BIT = 64  # of ob_gc_bits
 _MOST_COUNTED, _DEFERRED = 1 << 33, 1 << 59
@@ -101,7 +102,7 @@ def _counts(blocks: Blocks, tally: ObjectTally, word: int) -> bool:
 def _shared_counts(head: memoryview, count: int, word: int, order: Literal["little", "big"]) -> bool:
     """See shared_counts in cpython_objects.c."""
     owner = int.from_bytes(head[:word], order)
-    owned = owner % word == 0 and owner >= 4096 if owner else count & 3 == MERGED or _local(head, order) == 0xFFFFFFFF
+    owned = owner % word == 0 and owner >= 4096 if owner else count & 3 == MERGED or _local(head, order) == IMMORTAL
     return owned and head[MUTEX] <= 3 and (count >> 2 >= _DEFERRED or abs(count >> 2) < _MOST_COUNTED)
 
 
@@ -120,7 +121,7 @@ def immortal_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Ob
         if tally.found[index] == NO_OBJECT or start % word:
             continue
         at = place + tally.offsets[tally.found[index]]
-        if at - place >= FREE_THREADED and at + 2 * word <= len(piece.data) and piece.data[at - 4 : at] == b"\xff\xff\xff\xff":
+        if at - place >= FREE_THREADED and at + 2 * word <= len(piece.data) and _local(piece.data[:at], engine.arch.byteorder) == IMMORTAL:
             found.append(start)
     return found
 
@@ -155,14 +156,15 @@ def _compare(engine: PureEngine, graph: PureGraph, index: int, data: bytes, tall
     words = engine.arch.unpack(data[: len(data) // word * word])
     excluded = graph.excluded.mask(index)
     own = sum(
-        value & ~3 == graph.blocks.starts[index] + offset - tally.shift and not excluded >> min(at, LAST_WORD) & 1 for at, value in enumerate(words)
+        value & ~3 == graph.blocks.starts[index] + offset - tally.shift and not excluded >> min(at, LAST_WORD) & 1
+        for at, value in enumerate(words)
     )
     counted = int.from_bytes(data[offset : offset + word], order)
     references = columns.excess[index] + own
     if tally.shift:
         local, bits = _local(data[:offset], order), data[offset + GC_BITS]
         counted = local + (signed(counted, 8 * word) >> 2)
-        exact, tracked = local != 0xFFFFFFFF and not bits & DEFERRED_BIT and counted < 0xFFFFFFFF, bool(bits & 1)
+        exact, tracked = local != IMMORTAL and not bits & DEFERRED_BIT and counted < 0xFFFFFFFF, bool(bits & 1)
     else:
         counted &= 0xFFFFFFFF
         exact = counted < (1 << 31 if word == 8 else 1 << 29)

@@ -92,7 +92,8 @@ class CPython(Runtime):
         if main is not None:
             return Types(self._target, self._engine, main.types_in(heaps))
         data = [part for image in images(self._target) for part in image.data]
-        return Types(self._target, self._engine, find_types(self._target, self._engine, self._metatype, data, heaps, self._shift), self._shift)
+        addresses = find_types(self._target, self._engine, self._metatype, data, heaps, self._shift)
+        return Types(self._target, self._engine, addresses, self._shift)
 
     @cached_property
     def borrowed(self) -> Borrowed:
