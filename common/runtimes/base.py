@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.engine.terms import Exclusion, Totals
+from findleaks.engine.terms import Exclusion, Heuristic, Totals
 from findleaks.target.base import Piece, Range, Target
 
 if TYPE_CHECKING:
@@ -314,6 +314,14 @@ class Runtime:
         heads of its lists of all objects, unused parts of its stacks. Not references in any
         graph; in any order."""
         return []
+
+    def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
+        """See Allocator.heuristics, for a runtime whose allocator does not know of its objects."""
+        return Heuristic.NONE, ()
+
+    def permanent_blocks(self) -> Sequence[int]:
+        """Starts of blocks that it will never free, though nothing may refer to them: roots."""
+        return ()
 
     def object_types(self) -> Optional[ObjectTypes]:
         """The types of its objects, if each is an allocator's block; else None."""

@@ -25,8 +25,7 @@ LEAST = 0.9
 """Share of the leaked objects that is definitely lost: stale words hold some, in free lists of the interpreter's and in the parts of
 lists and dictionaries that are not in use."""
 
-VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES if v != "3.14"]
-"""All but 3.14, whose package has no ctypes, by which the program takes the references that nothing gives back."""
+VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES]
 
 
 class Leaked(NamedTuple):
