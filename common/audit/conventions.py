@@ -57,8 +57,20 @@ def sentences(learned: Learned, word: int) -> Iterator[str]:
     convention; `word` is a pointer's size."""
     for name in names(learned.heuristics):
         yield f"blocks that {_MEANINGS[name]} count as held"
+    tagged = [one for one in learned.conventions if one.offset < 2 * word and not one.heuristic]
+    if len(tagged) > 1:
+        every = () if any(not one.sizes for one in tagged) else tuple(sorted({size for one in tagged for size in one.sizes}))
+        yield _sentence(
+            Convention(1, every, "", sum(one.blocks for one in tagged), sum(one.bytes for one in tagged)),
+            "are held by pointers with tags in their low bits",
+        )
     for one in learned.conventions:
-        yield f"{blocks(one.blocks)} ({size(one.bytes)}){_sizes(one)} {_convention(one, word)}"
+        if len(tagged) < 2 or one not in tagged:
+            yield _sentence(one, _convention(one, word))
+
+
+def _sentence(one: Convention, what: str) -> str:
+    return f"{blocks(one.blocks)} ({size(one.bytes)}){_sizes(one)} {what}"
 
 
 def _sizes(one: Convention) -> str:

@@ -27,6 +27,7 @@ from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UN
 from findleaks.target.ranges import holding, inside, merged, subtract
 
 MANY = 16  # places in memory of no segment that words refer to, which show that it is missing
+SMALL = 1 << 24  # numbers below which a word's lower half is no part of an address
 _MOST_WORDS = 1 << 14  # into a range that are looked at
 _MOST_RANGES = 16  # ranges of a kind whose words are looked at, the smallest first
 _MOST_HEAP = 256 << 20  # bytes of heaps up to which words in blocks are looked at, for UNNAMED
@@ -155,10 +156,16 @@ def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list
     if ends_heap:
         values = [value for value in values if value != one.start]
     if one.what == UNNAMED:
-        values = [value for value in values if not value % session.target.arch.word]
+        values = [value for value in values if not (value % session.target.arch.word or _is_small_number(value))]
         if len(set(values)) < MANY and all(value % session.target.arch.page for value in values):
             return []
     return values
+
+
+def _is_small_number(value: int) -> bool:
+    """Whether the lower half is a small number, as where a program wrote 32 bits over the lower
+    half of a stale pointer: {u16 2, u16 7} leaves 0x7fb500070002."""
+    return value >> 32 != 0 and value & 0xFFFFFFFF < SMALL
 
 
 def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:
