@@ -27,6 +27,8 @@ STRUCTURES = {
     Structure.CHUNK_AT_END: ("pmr-chunk", "chunk", "of std::pmr::monotonic_buffer_resource"),
     Structure.SAVED_CONTEXT: ("coroutine-stack", "stack", "of suspended coroutines (Boost.Context)"),
     Structure.COROUTINE_FRAME: ("coroutine-frame", "frame", "of C++20 coroutines"),
+    Structure.PHP_ARRAY: ("php-array", "hash table", "of PHP (arrays and symbol tables)"),
+    Structure.PHP_ARGUMENTS: ("php-arguments", "list", "of arguments of PHP's internal functions"),
     Structure.COUNTED_VALUE: ("arc", "block", "with a value of Rust's Arc or Rc"),
 }
 """Structures that are referred to by their inside: name in JSON, what a block is, of what."""
