@@ -86,9 +86,12 @@ class Image:
     def php_array(self, places: int, slots: int) -> None:
         """`slots`: 2 of a packed array."""
         used = self.rng.randint(0, places)
-        index = [self.rng.choice((0xFFFFFFFF, self.rng.randrange(used or 1))) if used and slots > 2 else 0xFFFFFFFF for _ in range(slots)]
+        numbers = [0xFFFFFFFF, *(range(used) if slots > 2 else ())]
+        index = self.rng.choices(numbers, k=slots)
         start = self.block(self.numbers(*index) + self.rng.randbytes(places * (16 if slots == 2 else 32)))
-        self.roots += self.numbers(1, -slots) + self.words(start + 4 * slots) + self.numbers(used, self.rng.randint(0, used), places, 0) + bytes(64)
+        self.roots += (
+            self.numbers(1, -slots) + self.words(start + 4 * slots) + self.numbers(used, self.rng.randint(0, used), places, 0) + bytes(64)
+        )
         self.expected.append(Structure.PHP_ARRAY)
 
     def php_arguments(self, count: int, more: int) -> None:

@@ -27,6 +27,9 @@ STEP = 4096  # control bytes read at a time
 SLOT, UNUSED, PACKED_SLOTS, ELEMENT, PACKED_ELEMENT, SLOTS_AT_A_TIME = 4, 0xFFFFFFFF, 2, 32, 16, 256
 ARGUMENT, MOST_ARGUMENTS, MOST_PADDING = 32, 1 << 12, 24
 
+_BY_HEAD = (Structure.HASHBROWN, Structure.SWISS_TABLE, Structure.PHP_ARRAY, Structure.PHP_ARGUMENTS)
+"""Structures that the memory around the pointer proves."""
+
 
 class Pieces:
     """Memory in ascending pieces."""
@@ -330,8 +333,7 @@ class PureExamination:
             candidate = Candidate(start, start + self._blocks.sizes[noted.target], start + noted.offset, noted.address)
             found = self._recogniser.recognise(candidate)
             if found is not None:
-                table = found.structure in (Structure.HASHBROWN, Structure.SWISS_TABLE, Structure.PHP_ARRAY)
-                where = noted.address if table else 0
+                where = noted.address if found.structure in _BY_HEAD else 0
                 self._found.extend((found.structure, noted.target, noted.offset, where, found.used, found.places))
                 self._accept(noted)
         return len(some) < budget
