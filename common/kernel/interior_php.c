@@ -1,15 +1,15 @@
 /* Structures of PHP that are referred to by their inside, in 64-bit programs.
  *
- * Arrays (zend_types.h, zend_hash.h, PHP 7.0 to 8.4): the block has 32-bit
- * hash slots and then the elements; the head's arData points to the elements. Head, in bytes from
- * arData: mask -4, elements used 8, elements that are not deleted 12, places 16. The number of slots
- * is -mask: as many as places (to 7.2), or twice as many; a packed array has two. A slot is -1 or the
- * number of an element. An element has 32 bytes; in packed arrays since 8.2, 16.
+ * Arrays (zend_types.h, zend_hash.h, PHP 7.0 to 8.4): the block has 32-bit hash slots and then
+ * the elements; the head's arData points to the elements. Head, in bytes from arData: mask -4,
+ * elements used 8, elements that are not deleted 12, places 16. The number of slots is -mask: as
+ * many as places (to 7.2), or twice as many; a packed array has two. A slot is -1 or the number
+ * of an element. An element has 32 bytes; in packed arrays since 8.2, 16.
  *
  * Arguments of internal functions (zend_compile.h: zend_internal_arg_info, zend_API.c:
- * zend_register_functions, PHP 8.0 to 8.4): elements of 32 bytes, the first of which describes the
- * result and begins with the number of required arguments, or -1 for all. The function's arg_info
- * points to the second; before it are 32 bits each of num_args and required_num_args. */
+ * zend_register_functions, PHP 8.0 to 8.4): elements of 32 bytes, the first of which describes
+ * the result and begins with the number of required arguments, or -1 for all. The function's
+ * arg_info points to the second; before it are 32 bits each of num_args and required_num_args. */
 #include "interior_structures.h"
 
 #define SLOT 4u
@@ -30,7 +30,7 @@ static bool read32(const memory *m, uint64_t address, uint32_t *value) {
     return true;
 }
 
-/* The hash slots before the pointer are a power of two, and the first two are such of some array. */
+/* A power of two of hash slots before the pointer, the first two of which an array may have. */
 bool may_be_php_array(const memory *m, const candidate *c) {
     uint64_t offset = c->pointer - c->start, slots = offset / SLOT;
     uint32_t first, second;
@@ -38,7 +38,7 @@ bool may_be_php_array(const memory *m, const candidate *c) {
         return false;
     if (!read32(m, c->start, &first) || !read32(m, c->start + SLOT, &second))
         return false;
-    uint64_t least = slots == PACKED_SLOTS ? 0 : slots; /* a number that no element has */
+    uint64_t least = slots == PACKED_SLOTS ? 0 : slots; /* no element has this number */
     return (first == UNUSED || first < least) && (second == UNUSED || second < least);
 }
 
@@ -50,8 +50,8 @@ static bool are_slots(memory *m, uint64_t address, uint64_t slots, uint32_t used
             return false;
         m->credit -= some * SLOT;
         for (uint64_t at = 0; at < some; at++) {
-            uint32_t slot = load32(data + at * SLOT);
-            if (slot != UNUSED && slot >= used)
+            uint32_t number = load32(data + at * SLOT);
+            if (number != UNUSED && number >= used)
                 return false;
         }
         address += some * SLOT;

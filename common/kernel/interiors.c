@@ -9,7 +9,7 @@
 
 #define HELD (1u << 16) /* blocks that a thread counts at a time */
 #define LINE 16u        /* words between threads' counters: two cache lines */
-#define LOW_BITS UINT32_MAX /* stands for all offsets below 2 * WORD; no key has it */
+#define LOW_BITS UINT32_MAX /* all offsets below 2 * WORD; no key has it */
 
 void interiors_free(graph *g) {
     free_all((void *const[]){g->inners.items, g->root_words.items}, 2);
@@ -125,9 +125,10 @@ API counting *fl_interior_count_new(const graph *g) {
     return c;
 }
 
-/* Count keys, which ascend without duplicates. A block counts once for each of its offsets and once
- * for offset 0, under its own size and under size 0; and once for LOW_BITS if a pointer differs from
- * its start in the low bits only (16-byte alignment leaves them to tags), which the first key shows. */
+/* Count keys, which ascend without duplicates. A block counts once for each of its offsets and
+ * once for offset 0, under its own size and under size 0; and once for LOW_BITS if a pointer
+ * differs from its start in the low bits only (16-byte alignment leaves them to tags), which
+ * the first key shows. */
 API int fl_interior_count(counting *c, const uint64_t *keys, uint64_t count) {
     for (uint64_t at = 0; at < count; at++) {
         uint32_t block = (uint32_t)(keys[at] >> 32);
