@@ -19,7 +19,7 @@
 #define UNUSED UINT32_MAX
 #define ARGUMENT 32u
 #define MOST_ARGUMENTS (1u << 12)
-#define MOST_PADDING 24u /* bytes by which an allocator's usable size may exceed what was asked for */
+#define MOST_PADDING 24u /* bytes by which usable sizes exceed what was asked for */
 #define SLOTS_AT_A_TIME 256u
 
 static bool read32(const memory *m, uint64_t address, uint32_t *value) {
