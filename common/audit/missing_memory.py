@@ -32,6 +32,7 @@ from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UN
 from findleaks.target.ranges import holding, inside, intersection, merged, subtract
 
 MANY = 16  # places in memory of no segment that words refer to, which show that it is missing
+SMALL = 1 << 24  # numbers below which a word's lower half is no part of an address
 _MOST_WORDS = 1 << 14  # into a range that are looked at
 _MOST_RANGES = 16  # ranges of a kind whose words are looked at, the smallest first
 _MOST_HEAP = 256 << 20  # bytes of heaps up to which words in blocks are looked at, for UNNAMED
@@ -176,11 +177,17 @@ def _plausible_values(session: Session, one: Uncertain, values: list[int]) -> li
         values = [value for value in values if value != one.start]
     if one.what != UNNAMED:
         return values
-    values = [value for value in values if not value % arch.word]
+    values = [value for value in values if not (value % arch.word or _is_small_number(value))]
     pages = [value for value in values if not value % arch.page]
     if arch.word == 4:  # any number may be an address: only what mmap returns counts, and no round one
         return [value for value in pages if value % _ROUND]
     return values if pages or len(set(values)) >= MANY else []
+
+
+def _is_small_number(value: int) -> bool:
+    """Whether the lower half is a small number, as where a program wrote 32 bits over the lower
+    half of a stale pointer: {u16 2, u16 7} leaves 0x7fb500070002."""
+    return value >> 32 != 0 and value & 0xFFFFFFFF < SMALL
 
 
 def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:

@@ -247,8 +247,9 @@ class ReferenceGraphs:
 
     def _learn_conventions(self, graph: Graph) -> Learned:
         session = self._session
+        word = session.target.arch.word
         return learn_conventions(
-            graph, session.directory.blocks, session.engine, self._heuristic_matcher, session.budget, session.report_progress
+            graph, session.directory.blocks, session.engine, word, self._heuristic_matcher, session.budget, session.report_progress
         )
 
     def _read_number(self, address: int, length: int) -> Optional[int]:

@@ -72,6 +72,12 @@ def test_block_by_block(program: Path, tmp_path: Path, kind: str) -> None:
     assert words in " ".join(text.split())
 
 
+def test_tags_in_low_bits(program: Path, tmp_path: Path) -> None:
+    """Pointers with tags from 0 to 15 refer to places inside the blocks: it is one convention."""
+    said, text = check(program, tmp_path, "low")
+    assert said["conventions"] == [] and "are held by pointers with tags in their low bits" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("kind", NOISE)
 def test_noise_hides_no_leak(program: Path, tmp_path: Path, kind: str) -> None:
     said, text = check(program, tmp_path, kind)
