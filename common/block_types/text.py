@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Optional
 
+from findleaks.engine.rows import Hint
 from findleaks.target.arch import Arch
 
 LONGEST = 200
@@ -39,6 +41,29 @@ def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
                 return _quoted(text)
     text = _text(data[arch.word :], least=6)
     return f"+{arch.word} {_quoted(text)}" if text is not None else ""
+
+
+def text_hints(hints: Sequence[int], ends: Sequence[int], text: bytes, arch: Arch) -> list[str]:
+    """What `text_hint` gives for blocks whose text the engine found: see rows.RowColumns."""
+    plain = text.decode("ascii") if _PLAIN.fullmatch(text) else ""
+    made, start, second = [], 0, f"+{arch.word} "
+    for hint, end in zip(hints, ends):
+        if hint <= Hint.ZEROS:
+            made.append("zeros" if hint else "")
+            continue
+        if not plain:
+            shown = _quoted(text[start:end].decode("utf-8"))
+        elif end - start <= COLUMNS:
+            shown = f'"{plain[start:end]}"'
+        else:
+            shown = f'"{plain[start : start + COLUMNS]}…"'
+        made.append(second + shown if hint == Hint.SECOND else shown)
+        start = end
+    return made
+
+
+_PLAIN = re.compile(rb"[ !#-\[\]-~]*")
+"""Text of which each character is shown as it is."""
 
 
 def _is_pointer(first: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> bool:

@@ -280,6 +280,10 @@ class Graph(Protocol):
         """An INDIRECT block's leader, the lowest that reaches it; a DEFINITE block; else -1."""
         ...
 
+    def leaders(self) -> memoryview:
+        """`leader` of every block ("I", read-only), by index; NO_GROUP in place of -1."""
+        ...
+
     def cycle(self, index: int) -> int:
         """Blocks in the cycle that this block leads, itself included; 1 if it leads none."""
         ...

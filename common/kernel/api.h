@@ -177,6 +177,7 @@ API int fl_kind_sizes(const struct graph *g, uint8_t kind, words *found);
 /* classify.c */
 API int fl_classify(struct graph *g, int64_t budget);
 API uint32_t fl_leader(const struct graph *g, uint32_t index);
+API void fl_leaders(const struct graph *g, uint32_t first, uint32_t last, uint32_t *leaders);
 API uint32_t fl_cycle(const struct graph *g, uint32_t index);
 API void fl_hanging(const struct graph *g, uint32_t index, uint32_t *count, uint64_t *bytes);
 

@@ -1,4 +1,4 @@
-/* Blocks that pass filters, as rows of JSON (../commands/blocks_rows.py; ../engine/rows.py). The
+/* Blocks that pass filters, as rows of JSON (../audit/block_rows.py; ../engine/rows.py). The
  * walk stops at a row that takes more than the block's words or a table: Python makes it. */
 #include "graph.h"
 #include "rows.h"

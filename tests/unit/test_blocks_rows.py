@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from ptmalloc import BITS_32, NARROW, WIDE, Image, Places
 
 from findleaks.allocators.glibc import layout
-from findleaks.commands import Invocation, blocks_rows, parse, parser
+from findleaks.audit import block_rows
+from findleaks.commands import Invocation, parse, parser
 from findleaks.commands.blocks import Listing, blocks
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
@@ -119,9 +120,9 @@ def agree(made: Session, *words: str) -> str:
 def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     made = session(random.Random(3), graphs.kernel())
     asked: list[int] = []
-    alone = blocks_rows.BlockRows._line
-    monkeypatch.setattr(blocks_rows, "MANY_ODD", 1)
-    monkeypatch.setattr(blocks_rows.BlockRows, "_line", lambda self, index: asked.append(index) or alone(self, index))
+    alone = block_rows.BlockRows._line
+    monkeypatch.setattr(block_rows, "MANY_ODD", 1)
+    monkeypatch.setattr(block_rows.BlockRows, "_line", lambda self, index: asked.append(index) or alone(self, index))
     list(listing(made).json_lines())
     assert 60 > 2 * len(asked) > 0
 
@@ -133,7 +134,7 @@ def test_all_contents(seed: int, many: int, arch: Arch, where: int) -> None:
     places = PLACES[arch.word][where % len(PLACES[arch.word])]
     made = session(random.Random(seed), graphs.kernel(arch), places)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks_rows, "MANY_ODD", many)
+        patch.setattr(block_rows, "MANY_ODD", many)
         agree(made)
 
 
@@ -162,9 +163,9 @@ def test_a_pointer_of_printable_bytes_is_no_text(make: Callable[[], Engine]) -> 
 
 def test_memory_that_is_copied_comes_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = agree(session(random.Random(5), graphs.pure()))
-    monkeypatch.setattr(blocks_rows, "WINDOW", 0x2000)
+    monkeypatch.setattr(block_rows, "WINDOW", 0x2000)
     made = session(random.Random(5), graphs.kernel())
-    assert not isinstance(next(iter(made.target.pieces(*made.heap_ranges()[0]))).data.obj, blocks_rows.mmap.mmap)
+    assert not isinstance(next(iter(made.target.pieces(*made.heap_ranges()[0]))).data.obj, block_rows.mmap.mmap)
     assert agree(made) == expected
 
 

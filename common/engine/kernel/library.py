@@ -158,6 +158,7 @@ SIGNATURES = {
     "fl_kind_bytes_of": (None, [_HANDLE, _U32S, c_uint64, _U64S, c_uint64, _U64S]),
     "fl_heads": (c_int, [_HANDLE, _WORDS]),
     "fl_leader": (c_uint32, [_HANDLE, c_uint32]),
+    "fl_leaders": (None, [_HANDLE, c_uint32, c_uint32, _U32S]),
     "fl_cycle": (c_uint32, [_HANDLE, c_uint32]),
     "fl_hanging": (None, [_HANDLE, c_uint32, _U32S, _U64S]),
     "fl_graph_set_labels": (None, [_HANDLE, _U32S, _U32S]),
