@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 OWN = 1 << 63
@@ -44,16 +45,55 @@ class NameTable(dict[int, BlockNames]):
 
 
 class Batch(NamedTuple):
-    """Columns of equal length, but for `hints` and `sites`, which are empty if no block has any.
-    They are valid until the next batch."""
+    """Columns of equal length, but for `hints` and `sites`, which are empty if no block has any."""
 
-    indices: Sequence[int]
-    addresses: Sequence[int]
-    sizes: Sequence[int]
-    """Usable bytes."""
-    names: Sequence[int]
-    """Numbers in a NameTable."""
-    hints: Sequence[str]
-    """Readable text at the beginning (block_types/text.py), escaped; "" for none."""
-    sites: Sequence[int]
+    indices: array[int]
+    """Indices in the heap ("I")."""
+    addresses: array[int]
+    """"Q"."""
+    sizes: array[int]
+    """Usable bytes ("Q")."""
+    names: array[int]
+    """Numbers in a NameTable ("Q")."""
+    hints: list[str]
+    """Readable text at the beginning (block_types/text.py), quoted and escaped; "" for none."""
+    sites: list[int]
     """Numbers of allocation sites; 0: not recorded."""
+
+
+class Gathered:
+    """Joins columns of a few blocks into batches of at least ROWS: a batch costs as much as hundreds
+    of rows."""
+
+    ROWS = 1 << 13
+
+    def __init__(self) -> None:
+        self._columns = tuple(array(code) for code in "IQQQ")
+        self._hints: list[str] = []
+        self._sites: list[int] = []
+
+    def add(self, columns: Iterable[memoryview | Iterable[int]], hints: Sequence[str] = (), sites: Sequence[int] = ()) -> None:
+        """Add indices, addresses, sizes and numbers of names: views of the engine, which are copied,
+        or numbers."""
+        before = len(self._columns[0])
+        for column, values in zip(self._columns, columns):
+            if isinstance(values, memoryview):
+                column.frombytes(values.cast("B"))
+            else:
+                column.extend(values)
+        if hints:
+            self._hints += [""] * (before - len(self._hints))
+            self._hints += hints
+        if sites:
+            self._sites += [0] * (before - len(self._sites))
+            self._sites += sites
+
+    def batches(self, last: bool = False) -> Iterator[Batch]:
+        """The batch, if it is large enough, or the last one."""
+        rows = len(self._columns[0])
+        if rows >= (1 if last else self.ROWS):
+            hints = self._hints + [""] * (rows - len(self._hints)) if any(self._hints) else []
+            sites = self._sites + [0] * (rows - len(self._sites)) if any(self._sites) else []
+            made = Batch(*self._columns, hints, sites)
+            self._columns, self._hints, self._sites = tuple(array(code) for code in "IQQQ"), [], []
+            yield made

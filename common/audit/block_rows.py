@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 from findleaks.arg_types import SizeRange
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
-from findleaks.audit.block_batches import Batch, BlockNames, NameTable
+from findleaks.audit.block_batches import Batch, BlockNames, Gathered, NameTable
 from findleaks.audit.block_type import label_names
 from findleaks.block_types.text import known_characters, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowColumns, RowRules, Rows, unpack_names
@@ -122,22 +122,28 @@ class BlockRows:
 
     def batches(self, order: array[int] | None = None, limit: int = 0, hints: bool = True) -> Iterator[Batch]:
         """Columns of the blocks in `order`, else by address. limit 0: all. `hints`: text hints, too."""
+        gathered = Gathered()
+        for _ in self._gathered(gathered, order, limit, hints):
+            self._check_interrupt()
+            yield from gathered.batches()
+        yield from gathered.batches(last=True)
+
+    def _gathered(self, to: Gathered, order: array[int] | None, limit: int, hints: bool) -> Iterator[None]:
+        """Add columns of the blocks to `to`, some at a time."""
         rows = self._rows(typed=True)
         if rows is None:
-            indices = iter(self._one_by_one() if order is None else order)
-            indices = islice(indices, limit or None)
+            indices = islice(self._one_by_one() if order is None else order, limit or None)
             while found := list(islice(indices, CHUNK)):
-                self._check_interrupt()
-                yield self._described(found)
+                self._describe(to, found)
+                yield
             return
         at, unformatted, left, end = 0, 0, limit or NO_LIMIT, self._end if order is None else len(order)
         memory = _Windows(self.session, rows, order is None)
         while at < end and left:
-            self._check_interrupt()
             made = rows.columns(order, at, end, left)
             at, left = made.at, left - len(made.indices)
-            if made.indices:
-                yield self._batch(made, hints)
+            self._add(to, made, hints)
+            yield
             if made.rare:
                 index = at if order is None else order[at]
                 if not memory.moved(index):
@@ -147,26 +153,22 @@ class BlockRows:
                         rows.rules.characters = known_characters()
                     if order is not None or self._type_passes(index):
                         left -= 1
-                        yield self._described([index])
+                        self._describe(to, [index])
 
-    def _batch(self, made: RowColumns, with_hints: bool) -> Batch:
-        """The engine's columns, with text hints and sites."""
+    def _add(self, to: Gathered, made: RowColumns, with_hints: bool) -> None:
+        """Add the engine's columns, with text hints and sites."""
         hints: list[str] = []
         if with_hints and made.hints.tobytes().strip(b"\0"):
             hints = text_hints(made.hints, made.hint_ends, made.text, self.session.target.arch)
         sites = self.session.sites
-        numbers = [sites.of(address) for address in made.addresses] if len(sites) else []
-        return Batch(made.indices, made.addresses, made.sizes, made.names, hints, numbers)
+        to.add(made[:4], hints, [sites.of(address) for address in made.addresses] if len(sites) else [])
 
-    def _described(self, indices: Sequence[int]) -> Batch:
-        """Columns of blocks that are described one by one."""
+    def _describe(self, to: Gathered, indices: Sequence[int]) -> None:
+        """Add blocks that are described one by one."""
         blocks = [self.describer.block(index) for index in indices]
         names = [self.names.add(_names_of(block)) for block in blocks]
-        hints = [block.hint for block in blocks]
-        sites = [block.site for block in blocks]
-        return Batch(
-            indices, [block.address for block in blocks], [block.size for block in blocks], names, hints if any(hints) else [], sites
-        )
+        columns = indices, [block.address for block in blocks], [block.size for block in blocks], names
+        to.add(columns, [block.hint for block in blocks], [block.site for block in blocks])
 
     def _unpack(self, number: int) -> BlockNames:
         """The names behind a number of the engine's rows."""

@@ -70,21 +70,13 @@ def block_table(session: Session, filters: Filters, limit: int = 0, largest: boo
     leaders = rows.graph.leaders()
     numbers = _Numbers(rows.names)
     for batch in rows.batches(order, limit, hints=False):
-        _extend(address, batch.addresses)
-        _extend(size, batch.sizes)
+        address += batch.addresses
+        size += batch.sizes
         for column, values in zip(named, zip(*map(numbers.__getitem__, batch.names))):
             column.extend(values)
         site.extend(batch.sites or bytes(len(batch.names)))
         group.extend(map(leaders.__getitem__, batch.indices))
     return BlockTable(*(memoryview(column).toreadonly() for column in columns), owners=list(numbers.owners), types=list(numbers.types))
-
-
-def _extend(column: array[int], values: Sequence[int]) -> None:
-    """Append a batch's column, at memory speed if the engine made it."""
-    if isinstance(values, memoryview):
-        column.frombytes(values)
-    else:
-        column.extend(values)
 
 
 __all__ = ["NO_GROUP", "BlockTable", "Filters", "block_table"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Optional
 
 from findleaks.engine.rows import Hint
@@ -43,25 +43,25 @@ def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
     return f"+{arch.word} {_quoted(text)}" if text is not None else ""
 
 
-def text_hints(hints: Sequence[int], ends: Sequence[int], text: bytes, arch: Arch) -> list[str]:
+def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> list[str]:
     """What `text_hint` gives for blocks whose text the engine found: see rows.RowColumns."""
-    plain = text.decode("ascii") if _PLAIN.fullmatch(text) else ""
-    made, start, second = [], 0, f"+{arch.word} "
-    for hint, end in zip(hints, ends):
-        if hint <= Hint.ZEROS:
-            made.append("zeros" if hint else "")
-            continue
-        if not plain:
-            shown = _quoted(text[start:end].decode("utf-8"))
-        elif end - start <= COLUMNS:
-            shown = f'"{plain[start:end]}"'
+    made = list(map(_WITHOUT_TEXT.__getitem__, hints))
+    second = f"+{arch.word} "
+    for match in _WITH_TEXT.finditer(hints):
+        at = match.start()
+        body = text[ends[at - 1] if at else 0 : ends[at]]
+        if not _PLAIN.fullmatch(body):
+            shown = _quoted(body.decode("utf-8"))
+        elif len(body) <= COLUMNS:
+            shown = f'"{body.decode("ascii")}"'
         else:
-            shown = f'"{plain[start : start + COLUMNS]}…"'
-        made.append(second + shown if hint == Hint.SECOND else shown)
-        start = end
+            shown = f'"{body[:COLUMNS].decode("ascii")}…"'
+        made[at] = second + shown if hints[at] == Hint.SECOND else shown
     return made
 
 
+_WITHOUT_TEXT = ("", "zeros", "", "")  # by Hint
+_WITH_TEXT = re.compile(b"[%c%c]" % (Hint.TEXT, Hint.SECOND))  # in a column of hints
 _PLAIN = re.compile(rb"[ !#-\[\]-~]*")
 """Text of which each character is shown as it is."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Optional
 
 from findleaks.audit.block_batches import Batch, BlockNames
 from findleaks.errors import FindleaksError
 from findleaks.escaping import visible
+from findleaks.report.block_files import Texts, visible_or_none
 from findleaks.report.files import replacing
 
 ROWS = 1 << 18
@@ -35,8 +36,9 @@ def write_parquet(path: str, batches: Iterable[Batch], names: Mapping[int, Block
     fields = [("address", number), ("size", number), *((name, text) for name in ("state", "kind", "allocator", "arena"))]
     schema = pyarrow.schema([*fields, ("site", pyarrow.uint32()), ("type", text), ("hint", text)])
     schema = schema.with_metadata({key: visible(value) for key, value in about.items()})
+    texts = Texts(visible_or_none)
     with replacing(path) as part, parquet.ParquetWriter(part, schema) as writer:
-        for group in _groups(_record_batch(pyarrow, schema, batch, names) for batch in batches):
+        for group in _groups(_record_batch(pyarrow, schema, batch, names, texts) for batch in batches):
             writer.write_table(pyarrow.Table.from_batches(group, schema))
 
 
@@ -54,30 +56,20 @@ def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
         yield group
 
 
-def _record_batch(pyarrow: Any, schema: Any, batch: Batch, names: Mapping[int, BlockNames]) -> Any:
+def _record_batch(pyarrow: Any, schema: Any, batch: Batch, names: Mapping[int, BlockNames], texts: Texts[Optional[str]]) -> Any:
     """The batch as Arrow has it. Names are looked up once for each number, not for each row."""
-    count = len(batch.addresses)
+    count, text, word = len(batch.addresses), pyarrow.string(), pyarrow.uint64()
 
-    def column(values: Sequence[int], typecode: str, kind: Any) -> Any:
-        return pyarrow.Array.from_buffers(kind, count, [None, pyarrow.py_buffer(_copied(values, typecode))])
+    def column(values: array[int]) -> Any:
+        return pyarrow.Array.from_buffers(word, count, [None, pyarrow.py_buffer(values)])
 
-    encoded = column(batch.names, "Q", pyarrow.uint64()).dictionary_encode()
+    encoded = column(batch.names).dictionary_encode()
     known = [names[number] for number in encoded.dictionary.to_pylist()]
-
-    def named(name: str) -> Any:
-        # state, allocator and arena are never null, as in JSON
-        blank = None if name in ("kind", "type") else ""
-        return pyarrow.array([visible(getattr(one, name)) or blank for one in known], pyarrow.string()).take(encoded.indices)
-
-    made = {"address": column(batch.addresses, "Q", pyarrow.uint64()), "size": column(batch.sizes, "Q", pyarrow.uint64())}
-    made |= {name: named(name) for name in BlockNames._fields}
-    made["site"] = pyarrow.array([one or None for one in batch.sites], pyarrow.uint32()) if batch.sites else pyarrow.nulls(count, pyarrow.uint32())
-    made["hint"] = (
-        pyarrow.array([visible(one) or None for one in batch.hints], pyarrow.string()) if batch.hints else pyarrow.nulls(count, pyarrow.string())
-    )
+    made = {"address": column(batch.addresses), "size": column(batch.sizes)}
+    for name in BlockNames._fields:
+        blank = None if name in ("kind", "type") else ""  # as in JSON
+        made[name] = pyarrow.array([visible(getattr(one, name)) or blank for one in known], text).take(encoded.indices)
+    site = pyarrow.uint32()
+    made["site"] = pyarrow.array([one or None for one in batch.sites], site) if batch.sites else pyarrow.nulls(count, site)
+    made["hint"] = pyarrow.array(list(texts.of(batch.hints)), text) if batch.hints else pyarrow.nulls(count, text)
     return pyarrow.RecordBatch.from_arrays([made[field.name] for field in schema], schema=schema)
-
-
-def _copied(values: Sequence[int], typecode: str) -> bytes:
-    """The column's bytes: what the engine made is overwritten by the next batch."""
-    return values.tobytes() if isinstance(values, memoryview) else array(typecode, values).tobytes()

@@ -13,7 +13,7 @@ from findleaks.target.base import Piece
 
 TEXT_BYTES = 256 << 10  # bytes of text made in one call: about a millisecond
 STEPS = 1 << 16  # blocks visited in one call
-ROWS = 1 << 13  # blocks visited in one call for columns: what Python makes of them fits the cache
+ROWS = 1 << 14  # blocks visited in one call for columns
 RARE = 1
 
 
