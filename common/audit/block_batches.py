@@ -68,7 +68,7 @@ class Gathered:
     ROWS = 1 << 13
 
     def __init__(self) -> None:
-        self._columns = tuple(array(code) for code in "IQQQ")
+        self._columns = _no_blocks()
         self._hints: list[str] = []
         self._sites: list[int] = []
 
@@ -95,5 +95,9 @@ class Gathered:
             hints = self._hints + [""] * (rows - len(self._hints)) if any(self._hints) else []
             sites = self._sites + [0] * (rows - len(self._sites)) if any(self._sites) else []
             made = Batch(*self._columns, hints, sites)
-            self._columns, self._hints, self._sites = tuple(array(code) for code in "IQQQ"), [], []
+            self._columns, self._hints, self._sites = _no_blocks(), [], []
             yield made
+
+
+def _no_blocks() -> tuple[array[int], array[int], array[int], array[int]]:
+    return array("I"), array("Q"), array("Q"), array("Q")

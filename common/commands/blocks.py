@@ -69,8 +69,10 @@ class Listing:
             from findleaks.commands.site_profile import of_sites
 
             found = block_batches(self.session, self.rows, order, limit)
-            sited = len(self.session.sites) or form == "heap"
-            profile = of_sites(self.session, "Blocks", "", found, form == "heap") if sited else of_blocks(self.session, found, self.rows.names)
+            if len(self.session.sites) or form == "heap":
+                profile = of_sites(self.session, "Blocks", "", found, form == "heap")
+            else:
+                profile = of_blocks(self.session, found, self.rows.names)
             self.written = write_profile(self.session, of_target(profile, self.session.target), file, form)
 
     def json(self) -> Iterator[Mapping[str, object]]:

@@ -125,7 +125,8 @@ def write_sqlite(
             for batch in batches:
                 new = [number for number in set(batch.names) if number not in known]
                 known.update(zip(new, range(len(known), len(known) + len(new))))
-                base.executemany("INSERT INTO names VALUES (?, ?, ?, ?, ?, ?)", ((known[number], *_columns(names[number])) for number in new))
+                rows = ((known[number], *_columns(names[number])) for number in new)
+                base.executemany("INSERT INTO names VALUES (?, ?, ?, ?, ?, ?)", rows)
                 _insert(base, batch, known, texts)
             base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (tuple(map(_stored, row)) for row in sites))
             base.execute("COMMIT")

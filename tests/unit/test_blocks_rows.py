@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import fake
@@ -114,7 +115,21 @@ def agree(made: Session, *words: str) -> str:
     """The kernel's text, which is Python's."""
     rows = "".join(listing(made, *words).json_lines())
     assert rows == "".join(json_line(item) + "\n" for item in listing(made, *words).json())
+    assert in_columns(listing(made, *words)) == [one for one in map(json.loads, rows.splitlines()) if "address" in one]
     return rows
+
+
+def in_columns(made: Listing) -> list[dict[str, object]]:
+    """The JSON of the blocks, from their columns."""
+    found: list[dict[str, object]] = []
+    limit = made.limit or 0
+    for batch in made.rows.batches(made.rows.largest_first(limit) if made.by_size else None, limit):
+        rows = zip(batch.addresses, batch.sizes, batch.names, batch.hints or repeat(""), batch.sites or repeat(0))
+        for address, size, number, hint, site in rows:
+            names = made.rows.names[number]._asdict()
+            row = {"address": hex(address), "size": size, **names, "site": site or None, "hint": hint or None}
+            found.append({**row, "kind": row["kind"] or None, "type": row["type"] or None})
+    return found
 
 
 def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,11 +129,13 @@ class KernelBlocks:
     def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
         self._ready()
         first, last = shared.clipped(first, last, len(self))
-        made = tuple(bytearray(size * (last - first)) for size in (8, 8, 1))
+        addresses, sizes, states = (bytearray(size * (last - first)) for size in (8, 8, 1))
         for low in range(first, last, STEPS):
             high = min(low + STEPS, last)
-            self.library.fl_block_columns(self.handle, low, high, *(c_buffer(one, code, low - first) for one, code in zip(made, "QQB")))
-        return BlockColumns(*(memoryview(one).cast(code).toreadonly() for one, code in zip(made, "QQB")))
+            out = (c_buffer(one, code, low - first) for one, code in ((addresses, "Q"), (sizes, "Q"), (states, "B")))
+            self.library.fl_block_columns(self.handle, low, high, *out)
+        words = (memoryview(one).cast("Q").toreadonly() for one in (addresses, sizes))
+        return BlockColumns(*words, memoryview(states).toreadonly())
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         self._ready()

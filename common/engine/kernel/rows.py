@@ -47,9 +47,9 @@ class KernelRows:
         code = self._library.fl_row_columns(
             self._graph, byref(self._rules()), *self._pieces, places, byref(where), end, ROWS, byref(left), byref(out), byref(written)
         )
-        made = [memoryview(column)[: written.value] for column in self._columns]
-        text = self._view[: made[-1][-1] if written.value else 0].tobytes()
-        return RowColumns(*made, text, where.value, code == RARE)
+        indices, addresses, sizes, names, hints, ends = (memoryview(column)[: written.value] for column in self._columns)
+        text = self._view[: ends[-1] if written.value else 0].tobytes()
+        return RowColumns(indices, addresses, sizes, names, hints, ends, text, where.value, code == RARE)
 
     def select(self, at: int, end: int) -> Selected:
         where, written, size = c_uint32(at), c_uint64(), c_uint64()
