@@ -65,18 +65,33 @@ def block_table(session: Session, filters: Filters, limit: int = 0, largest: boo
     (0: all). About 0.5 µs a block. For addresses and sizes of all blocks, Blocks.columns takes 10 ns."""
     rows = BlockRows(session, filters)
     order = rows.largest_first(limit) if largest else None
-    columns = tuple(array(code) for code in "QQBBIIII")
-    address, size, *named, site, group = columns
+    address, size, state, kind = array("Q"), array("Q"), array("B"), array("B")
+    owner, type_number, site, group = array("I"), array("I"), array("I"), array("I")
     leaders = rows.graph.leaders()
     numbers = _Numbers(rows.names)
     for batch in rows.batches(order, limit, hints=False):
         address += batch.addresses
         size += batch.sizes
-        for column, values in zip(named, zip(*map(numbers.__getitem__, batch.names))):
+        for column, values in zip((state, kind, owner, type_number), zip(*map(numbers.__getitem__, batch.names))):
             column.extend(values)
         site.extend(batch.sites or bytes(len(batch.names)))
         group.extend(map(leaders.__getitem__, batch.indices))
-    return BlockTable(*(memoryview(column).toreadonly() for column in columns), owners=list(numbers.owners), types=list(numbers.types))
+    return BlockTable(
+        address=_view(address),
+        size=_view(size),
+        state=_view(state),
+        kind=_view(kind),
+        owner=_view(owner),
+        type=_view(type_number),
+        site=_view(site),
+        group=_view(group),
+        owners=list(numbers.owners),
+        types=list(numbers.types),
+    )
+
+
+def _view(column: array[int]) -> memoryview:
+    return memoryview(column).toreadonly()
 
 
 __all__ = ["NO_GROUP", "BlockTable", "Filters", "block_table"]

@@ -18,10 +18,13 @@ from ptmalloc import BITS_32, NARROW, WIDE, Image, Places
 
 from findleaks.allocators.glibc import layout
 from findleaks.audit import block_rows
+from findleaks.audit.address_info import STATES
+from findleaks.audit.block_table import block_table
 from findleaks.commands import Invocation, parse, parser
 from findleaks.commands.blocks import Listing, blocks
+from findleaks.engine.columns import NO_GROUP
 from findleaks.engine.contract import Engine
-from findleaks.engine.terms import State
+from findleaks.engine.terms import Kind, State
 from findleaks.errors import Interrupted
 from findleaks.escaping import json_line
 from findleaks.session import Session
@@ -199,3 +202,29 @@ def test_an_interrupt_ends_it() -> None:
     made.target._left = 0
     with pytest.raises(Interrupted):
         list(rows.json_lines())
+
+
+@pytest.mark.parametrize("words", [[], ["--state", "all"], ["--kind", "lost"], ["--sort", "size", "--limit", "7"]], ids=" ".join)
+def test_the_table_has_what_the_json_has(words: list[str]) -> None:
+    """With and without the C engine. Blocks of a leak have the number of its head."""
+    for engine in (graphs.kernel(), graphs.pure()):
+        made = session(random.Random(5), engine)
+        of = listing(made, *words)
+        rows = [row for row in of.json() if "address" in row]
+        table = block_table(made, of.filters, of.limit or 0, of.by_size)
+        names = zip(table.state, table.kind, table.owner, table.type)
+        assert [
+            (
+                hex(address),
+                size,
+                STATES[State(state)],
+                Kind(kind).name.lower() if kind else None,
+                *table.owners[owner],
+                table.types[number] or None,
+            )
+            for address, size, (state, kind, owner, number) in zip(table.address, table.size, names)
+        ] == [tuple(row[key] for key in ("address", "size", "state", "kind", "allocator", "arena", "type")) for row in rows]
+        assert list(table.site) == [0] * len(rows) and rows
+        blocks, graph = made.directory.blocks, of.rows.graph
+        heads = [graph.leader(blocks.find(address)) for address in table.address]
+        assert list(table.group) == [NO_GROUP if head < 0 else head for head in heads]

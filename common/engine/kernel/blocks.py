@@ -134,8 +134,8 @@ class KernelBlocks:
             high = min(low + STEPS, last)
             out = (c_buffer(one, code, low - first) for one, code in ((addresses, "Q"), (sizes, "Q"), (states, "B")))
             self.library.fl_block_columns(self.handle, low, high, *out)
-        words = (memoryview(one).cast("Q").toreadonly() for one in (addresses, sizes))
-        return BlockColumns(*words, memoryview(states).toreadonly())
+        starts, lengths = (memoryview(one).cast("Q").toreadonly() for one in (addresses, sizes))
+        return BlockColumns(starts, lengths, memoryview(states).toreadonly())
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         self._ready()
