@@ -11,7 +11,7 @@ OWN = 1 << 63
 
 
 class BlockNames(NamedTuple):
-    """What a block has of names; "" for what is unknown or does not apply. Text of the target is not
+    """Names of a block; "" for what is unknown or does not apply. Text of the target is not
     escaped."""
 
     state: str
@@ -62,8 +62,8 @@ class Batch(NamedTuple):
 
 
 class Gathered:
-    """Joins columns of a few blocks into batches of at least ROWS: a batch costs as much as hundreds
-    of rows."""
+    """Joins columns of a few blocks into batches of at least ROWS: a batch costs as much time as
+    hundreds of rows."""
 
     ROWS = 1 << 13
 
@@ -73,8 +73,8 @@ class Gathered:
         self._sites: list[int] = []
 
     def add(self, columns: Iterable[memoryview | Iterable[int]], hints: Sequence[str] = (), sites: Sequence[int] = ()) -> None:
-        """Add indices, addresses, sizes and numbers of names: views of the engine, which are copied,
-        or numbers."""
+        """Add indices, addresses, sizes and numbers of names: numbers, or views of the engine,
+        which are copied."""
         before = len(self._columns[0])
         for column, values in zip(self._columns, columns):
             if isinstance(values, memoryview):

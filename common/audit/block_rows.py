@@ -1,6 +1,7 @@
 """Blocks that pass filters: their indices, their JSON, and their columns, in batches by the engine.
 
-Blocks that the engine leaves to its caller, or all if it makes no rows, are described one by one."""
+Blocks that the engine leaves to its caller, or all if it makes no rows, are described one by
+one."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ class BlockRows:
                         yield self._line(index)
 
     def batches(self, order: array[int] | None = None, limit: int = 0, hints: bool = True) -> Iterator[Batch]:
-        """Columns of the blocks in `order`, else by address. limit 0: all. `hints`: text hints, too."""
+        """Columns of the blocks in `order`, else by address. limit 0: all. `hints`: with text
+        hints."""
         gathered = Gathered()
         for _ in self._gathered(gathered, order, limit, hints):
             self._check_interrupt()

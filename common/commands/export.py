@@ -48,7 +48,8 @@ def rendered(profile: Profile, form: str) -> bytes:
 
 
 def write_blocks(session: Session, rows: BlockRows, file: str, form: str, order: Optional[array[int]] = None, limit: int = 0) -> Written:
-    """Write the blocks as CSV, SQLite or Parquet: those in `order`, else by address. limit 0: all."""
+    """Write the blocks as CSV, SQLite or Parquet: those in `order`, else by address. limit 0:
+    all."""
     found = block_batches(session, rows, order, limit)
     about = {"findleaks": "blocks/1", "process": session.target.description}
     if form == "parquet":

@@ -9,8 +9,8 @@ NO_GROUP = 0xFFFFFFFF
 
 
 class BlockColumns(NamedTuple):
-    """Blocks of consecutive indices, by ascending address. The buffers are read-only, contiguous, of
-    equal length, and stay valid however long the directory of blocks lives."""
+    """Blocks of consecutive indices, by ascending address. The buffers are read-only, contiguous
+    and of equal length. They stay valid when the directory of blocks is gone."""
 
     address: memoryview
     """Addresses ("Q")."""

@@ -1,6 +1,7 @@
 """Blocks that pass filters, many at a time: as rows of JSON, or as columns (common/kernel/rows.c).
 
-The C engine handles rows that need only a block's words and tables, and leaves others to its caller."""
+The C engine handles rows that need only a block's words and tables. It leaves others to its
+caller."""
 
 from __future__ import annotations
 
@@ -74,9 +75,9 @@ class RowBatch(NamedTuple):
 
 
 class RowColumns(NamedTuple):
-    """Columns of rows, of equal length; `at` and `rare` as in RowBatch. `names`: one number for what
-    a row has of names, see `unpack_names`. The text of row i, undecoded UTF-8, is
-    text[hint_ends[i - 1]:hint_ends[i]], if hints[i] is a text."""
+    """Columns of rows, of equal length; `at` and `rare` as in RowBatch. `names`: one number for all
+    names of a row, see `unpack_names`. The text of row i, undecoded UTF-8, is
+    text[hint_ends[i - 1]:hint_ends[i]], if hints[i] says that there is one."""
 
     indices: memoryview  # "I"
     addresses: memoryview  # "Q"

@@ -149,10 +149,11 @@ static bool passes(lister *l, uint32_t index, uint64_t start, uint32_t *owner) {
     return size >= r->low && size <= r->high && !(*owner & UNWANTED);
 }
 
-/* One row, as far as it needs no text. `data`: the first bytes, or NULL. */
+/* One row without its texts. `state`: number of its text; `data`: its first `count` bytes, or NULL
+ * if they were not needed. */
 typedef struct {
     uint64_t start, size;
-    uint32_t index, owner, type, state, count; /* state: number of its text; count: bytes of `data` */
+    uint32_t index, owner, type, state, count;
     const uint8_t *data;
     bool used;
 } row;

@@ -41,7 +41,7 @@ typedef struct row_columns {
     uint64_t capacity; /* of `text` */
 } row_columns;
 
-/* One number for what a row has of names: its kind or state (3 bits), owner and type (30 bits each). */
+/* One number for the names of a row: kind or state (3 bits), owner and type (30 bits each). */
 #define NAMES(state, owner, type) ((uint64_t)(state) | (uint64_t)(owner) << 3 | (uint64_t)(type) << 33)
 
 /* ../engine/rows.py: Hint. */

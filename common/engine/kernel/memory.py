@@ -46,7 +46,7 @@ def c_array(buffer: Buffer) -> CArray:
 
 
 def c_buffer(buffer: bytearray, typecode: str, first: int) -> CArray:
-    """A ctypes array of such elements ("Q", "I", "B") over a buffer, from element number `first`."""
+    """A ctypes array over a buffer of such elements ("Q", "I", "B"), from element `first` on."""
     made: CArray = _STARTS[typecode].from_buffer(buffer, first * array(typecode).itemsize)
     return made
 
