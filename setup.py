@@ -116,7 +116,7 @@ setup(
         "png": ["pillow>=9"],  # findleaks map -o FILE.png
         # findleaks find -o FILE.pb.gz, in debuggers too. 4.22 brought GetMessageClass.
         "pprof": ["protobuf>=4.25,<8"],
-        "parquet": ["pyarrow>=10"],  # findleaks triage -o FILE.parquet
+        "parquet": ["pyarrow>=10"],  # findleaks find, blocks or triage -o FILE.parquet
         "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         "test": [
             "distributed>=2022.5",

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge as merge_sorted
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.block_type import block_type, label_names
-from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
@@ -18,6 +17,9 @@ from findleaks.formatting import number, printable
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.ranges import holding, inside, merged_to
+
+if TYPE_CHECKING:
+    from findleaks.audit.suppressions import Suppressions
 
 EXAMPLES = 3
 

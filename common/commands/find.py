@@ -14,8 +14,6 @@ from findleaks.audit.in_flight import in_flight_json
 from findleaks.audit.kernel_held import kernel_json, kernel_notes
 from findleaks.audit.leak_groups import lost, merge
 from findleaks.audit.reference_evidence import evidence_json, garbage_totals, is_garbage
-from findleaks.audit.site_groups import lost_by_site
-from findleaks.audit.suppressions import load
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
@@ -74,9 +72,19 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
-    suppressions = load(args.suppressions) if args.suppressions else None
+    suppressions = None
+    if args.suppressions:
+        from findleaks.audit.suppressions import load
+
+        suppressions = load(args.suppressions)
     graph = session.graph(heuristics)
-    leaks = lost_by_site(session, graph, suppressions) if args.by == "site" else lost(session, graph, suppressions)
+    if args.by == "site":
+        # few processes have recorded stacks
+        from findleaks.audit.site_groups import lost_by_site
+
+        leaks = lost_by_site(session, graph, suppressions)
+    else:
+        leaks = lost(session, graph, suppressions)
     lost_bytes = sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE)
     lost_bytes = max(0, lost_bytes - garbage_totals(session)[0].bytes)
     wanted = [leak for leak in leaks if leak.kind in kinds]
