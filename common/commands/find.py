@@ -13,7 +13,7 @@ from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.in_flight import in_flight_json
 from findleaks.audit.kernel_held import kernel_json, kernel_notes
 from findleaks.audit.leak_groups import lost, merge
-from findleaks.audit.reference_evidence import evidence_json, garbage_totals
+from findleaks.audit.reference_evidence import evidence_json, garbage_totals, is_garbage
 from findleaks.audit.site_groups import lost_by_site
 from findleaks.audit.suppressions import load
 from findleaks.audit.unread_memory import unread_memory
@@ -91,7 +91,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         "unread": unread_memory(session).json(),
         "notes": [*notes(session), *kernel_notes(session)],
         "kernel": kernel_json(session),
-        "groups": [leak.json() for leak in first(shown, args.limit)],
+        "groups": [{**leak.json(), "garbage": is_garbage(session, leak)} for leak in first(shown, args.limit)],
         "next": commands(session, shown, in_text(args.limit, GROUPS)),
         "suppressed": [],
         "unused_suppressions": [],

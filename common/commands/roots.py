@@ -13,7 +13,7 @@ from findleaks.audit.containers.reader import Reader
 from findleaks.audit.holders import holders
 from findleaks.audit.owner import WORDS
 from findleaks.audit.owners import Owners
-from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row
+from findleaks.audit.retained_roots import EXPANDED, holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row
 from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows
 from findleaks.commands import command
 from findleaks.commands.limits import first, in_text
@@ -38,7 +38,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     what = f"roots, and fields of each, to print ({LIMIT}; JSON: all roots, fields of the first {LIMIT}); 0: all"
     parser.add_argument("--limit", type=count_word, help=what)
     add_output(parser, "the whole tree of what is shown", STACKS)
-    parser.add_argument("--lost", action="store_true", help="what nothing holds instead: each lost block that others hang from")
+    lost = f"what nothing holds instead: each lost block that others hang from; fields of the largest {EXPANDED}"
+    parser.add_argument("--lost", action="store_true", help=lost)
 
 
 @command(arguments=_arguments, subject="subject")
