@@ -16,14 +16,12 @@ from findleaks.errors import UnreadableMemory
 from findleaks.formatting import number, printable
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
-from findleaks.target.ranges import holding, inside, merged_to
+from findleaks.target.ranges import holding, inside
 
 if TYPE_CHECKING:
     from findleaks.audit.suppressions import Suppressions
 
 EXAMPLES = 3
-
-MOST_RANGES = 256  # of memory that are read apart from one another; each costs some 30 µs
 
 HINT = 64  # bytes of a block searched for a readable string
 
@@ -112,7 +110,7 @@ def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
 
     def grouped() -> Sequence[Group]:
         if graph.has_cycles():
-            words = session.pieces(merged_to(graph.cycle_ranges(), MOST_RANGES), "reading the lost", whole=True)
+            words = session.pieces(graph.cycle_ranges(), "reading the lost", whole=True)
             graph.represent_cycles(words, session.types.ranges())
         return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
 

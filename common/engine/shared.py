@@ -13,7 +13,7 @@ from findleaks.target.ranges import merged as merged
 MAX_BLOCKS = 1 << 30  # block indices fit 30 bits: an edge is an index and two bits
 MAX_EDGES = (1 << 31) - 1
 
-CYCLE_GAP = 1 << 16  # ranges of memory less than this apart are read as one
+CYCLE_GAP = 4 << 20  # bytes between ranges of memory that are read as one
 
 # glibc's usable size exceeds the requested one by fewer words (alignment to two, minimum chunk).
 SLACK_WORDS = 3
