@@ -13,6 +13,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, number, printable, size
+from findleaks.results.verdict import HoldingType, ManagedMemory
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import Session
 
@@ -100,26 +101,19 @@ class Holdings(NamedTuple):
             return f"{words}; {self.name} does not know of {size(self.unreported)} that objects hold: its collector sees no reason to run"
         return words
 
-    def json(self) -> dict[str, object]:
+    def result(self) -> ManagedMemory:
+        """The figures as a result, with the three types that hold most."""
         reported = [row.reported for row in self.types if row.reported is not None]
-        return {
-            "runtime": self.name,
-            "native_blocks": self.held.blocks,
-            "native_bytes": self.held.bytes,
-            "objects": self.objects,
-            "object_bytes": self.object_bytes,
-            "reported_bytes": sum(reported) if reported else None,
-            "unreported_bytes": self.unreported if reported else None,
-            "types": [
-                {
-                    "name": row.type.name,
-                    "objects": row.type.objects,
-                    "native_blocks": row.held.blocks,
-                    "native_bytes": row.held.bytes,
-                }
-                for row in self.by_native[:3]
-            ],
-        }
+        return ManagedMemory(
+            self.name,
+            native_blocks=self.held.blocks,
+            native_bytes=self.held.bytes,
+            objects=self.objects,
+            object_bytes=self.object_bytes,
+            reported_bytes=sum(reported) if reported else None,
+            unreported_bytes=self.unreported if reported else None,
+            types=[HoldingType(row.type.name, row.type.objects, row.held.blocks, row.held.bytes) for row in self.by_native[:3]],
+        )
 
 
 def _objects(count: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from findleaks.catalogue import meant
-from findleaks.commands import SCHEMA, Invocation, command, diff_survivors
+from findleaks.commands import Invocation, command, diff_survivors
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.moments import gather
@@ -19,6 +19,7 @@ from findleaks.errors import UsageError
 from findleaks.formatting import printable, wrapped
 from findleaks.history.growth import RANKED, Grown, Growth, Series, all_series
 from findleaks.history.snapshot import Snapshot, differences
+from findleaks.results.record import SCHEMA
 from findleaks.session import Session
 
 SECTIONS = {

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Set
 from contextlib import closing
 from typing import Any, Optional, cast
 
+from findleaks.answers.verdict import memory_shares, memory_totals
 from findleaks.audit.accounting import account
 from findleaks.audit.mappings import mappings
 from findleaks.audit.residency import identity, residency
 from findleaks.audit.typed_blocks import typed_blocks
 from findleaks.commands import Result, load, parser
-from findleaks.commands.verdict import shares_json, totals_json
 from findleaks.errors import TargetError, UsageError
 from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
 from findleaks.history.sample import taken
@@ -81,7 +81,9 @@ def _answer(session: Session, word: str) -> Any:
 def _accounting(session: Session) -> dict[str, object]:
     """The part of verdict's JSON that has figures."""
     accounting = account(session, residency(session))
-    return {**totals_json(accounting), "shares": shares_json(accounting), "warnings": accounting.warnings}
+    resident, mapped = memory_totals(accounting)
+    shares = [share.to_json() for share in memory_shares(accounting)]
+    return {"resident": resident, "mapped": mapped, "shares": shares, "warnings": accounting.warnings}
 
 
 def _clock(target: Target) -> Clock:

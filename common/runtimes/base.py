@@ -17,6 +17,7 @@ from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Exclusion, Totals
+from findleaks.results import verdict
 from findleaks.target.base import Piece, Range, Target
 
 if TYPE_CHECKING:
@@ -212,17 +213,11 @@ class Finding:
         """What ranks it: resident bytes; all bytes where these are not known."""
         return self.bytes if self.resident is None else self.resident
 
-    def json(self) -> dict[str, object]:
-        return {
-            "finding": self.kind,
-            "bytes": self.bytes,
-            "resident_bytes": self.resident,
-            "text": self.title,
-            "cause": self.cause or None,
-            "try": list(self.remedies),
-            "next": list(self.commands),
-            "evidence": self.facts,
-        }
+    def result(self) -> verdict.Finding:
+        """The finding as a result."""
+        return verdict.Finding(
+            self.kind, self.bytes, self.resident, self.title, self.cause or None, self.remedies, self.commands, self.facts
+        )
 
 
 class Runtime:
