@@ -94,6 +94,7 @@ setup(
     package_dir=PACKAGE_DIR,
     package_data={
         "findleaks": ["py.typed"],
+        "findleaks.results": ["findleaks-1.schema.json"],
         "findleaks.report": ["words.js"],
         "findleaks.report.flamegraph": ["page.html", "page.css", "data.js", "graph.js", "table.js", "page.js"],
         "findleaks.report.heapmap": ["page.html", "page.css", "page.js"],
