@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from findleaks.catalogue import CATALOGUE
-from findleaks.results import addresses, caches, leaks, references, roots, runtimes, stacks, verdict
+from findleaks.results import addresses, caches, growth, leaks, references, roots, runtimes, stacks, verdict
 from findleaks.results.record import SCHEMA, Record, json_fields
 
 FILE = Path(__file__).parents[1] / "common" / "results" / "findleaks-1.schema.json"
@@ -32,6 +32,7 @@ DOCUMENTS: Mapping[str, type[Record]] = {
     "verdict": verdict.Verdict,
     "runtime": runtimes.Runtimes,
     "stacks": stacks.Stacks,
+    "diff": growth.Growth,
 }
 """The class of the result of each command that has one."""
 
