@@ -117,13 +117,15 @@ setup(
         "png": ["pillow>=9"],  # findleaks map -o FILE.png
         # findleaks find -o FILE.pb.gz, in debuggers too. 4.22 brought GetMessageClass.
         "pprof": ["protobuf>=4.25,<8"],
-        "parquet": ["pyarrow>=10"],  # findleaks triage -o FILE.parquet
+        "pandas": ["pandas>=1.3"],  # Blocks.to_pandas() of the Python API
+        "parquet": ["pyarrow>=10"],  # findleaks triage -o FILE.parquet, Blocks.to_arrow()
         "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         "test": [
             "distributed>=2022.5",
             "hypothesis>=6",
             "jsonschema>=4",
             "mypy>=1.19,<2.5",
+            "pandas>=1.3",
             "pillow>=9",
             "protobuf>=4.25,<8",
             "pyarrow>=10",

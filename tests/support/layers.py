@@ -31,6 +31,7 @@ LAYERS = (
     ("counting",),
     ("tracking",),
     ("commands",),
+    ("api",),
     ("debugger_session", "launcher"),
     ("gdb_subprocess",),
     ("cli",),
