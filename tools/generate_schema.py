@@ -113,7 +113,7 @@ class _Definitions:
         return {"$ref": f"#/$defs/{name}"}
 
     def _object(self, record: type[Record]) -> dict[str, Any]:
-        hints, texts = get_type_hints(record), _field_texts(record)
+        hints, texts = get_type_hints(record), field_texts(record)
         properties: dict[str, Any] = {}
         required, merged = [], False
         for one in json_fields(record):
@@ -160,11 +160,11 @@ class _Definitions:
         return {"anyOf": kinds}
 
 
-def _field_texts(record: type) -> dict[str, str]:
+def field_texts(record: type) -> dict[str, str]:
     """The string below each field of a class and of its bases. ValueError: a field has none."""
     found: dict[str, str] = {}
     for base in reversed(record.__mro__):
-        if base is Record or not issubclass(base, Record):
+        if base is Record or not hasattr(base, "__dataclass_fields__"):
             continue
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(tree, ast.ClassDef)

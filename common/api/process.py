@@ -146,9 +146,13 @@ class Process:
             raise UsageError(f"no site {site}: {len(session.sites)} allocation stacks are recorded in this process")
         return Blocks(session, Filters(kinds, states, _sizes(size), type, allocator, site), limit, largest)
 
-    def block_at(self, address: int) -> Optional[Block]:
-        """The block that holds `address`; None: it is in no block."""
-        return self.whatis(address).block
+    def block_at(self, address: int) -> Block:
+        """The block that holds `address`. UsageError: it is in no block; `whatis(address).block` is
+        None then."""
+        found = self.whatis(address)
+        if found.block is None:
+            raise UsageError(f"{address:#x} is in no block: {found.text}")
+        return found.block
 
     def whatis(self, address: Address) -> AddressInfo:
         """What is at `address`: a block, a stack, a symbol, an allocator's data, a mapping."""
@@ -185,10 +189,11 @@ class Process:
         --save-residency` wrote, for a core that does not say which pages were resident."""
         return account_for_memory(self._session, residency).result
 
-    def threads(self, function: str = "", module: str = "") -> Sequence[ThreadGroup]:
+    def threads(self, function: str = "", module: str = "", lines: bool = True) -> Sequence[ThreadGroup]:
         """Threads by identical call stacks, most threads first: those that `function` (a pattern)
-        is on, with a frame in `module`."""
-        return group_stacks(self._session, function, module).result.stacks
+        is on, with a frame in `module`. `lines`: read files, lines and inlined functions from debug
+        information."""
+        return group_stacks(self._session, function, module, lines=lines).result.stacks
 
     def runtimes(self, native: bool = True) -> Sequence[Runtime]:
         """Managed runtimes with their objects by type. `native`: look for leaked objects and for

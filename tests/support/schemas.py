@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -18,15 +19,18 @@ ROWS = 20
 """Rows of `blocks` that are validated."""
 
 
-@cache
-def generated() -> Any:
-    """The module tools/generate_schema.py."""
+def tool(name: str) -> Any:
+    """A module of the folder tools/."""
     sys.path.append(str(ROOT / "tools"))
     try:
-        import generate_schema
+        return importlib.import_module(name)
     finally:
         sys.path.remove(str(ROOT / "tools"))
-    return generate_schema
+
+
+def generated() -> Any:
+    """The module tools/generate_schema.py."""
+    return tool("generate_schema")
 
 
 @cache
