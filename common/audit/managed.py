@@ -7,15 +7,17 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, number, printable, size
-from findleaks.results.verdict import HoldingType, ManagedMemory
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import Session
+
+if TYPE_CHECKING:
+    from findleaks.results.verdict import ManagedMemory
 
 _LEAKED = re.compile(b"[" + bytes([Kind.DEFINITE, Kind.INDIRECT]) + b"]")  # in Graph.kinds
 
@@ -103,6 +105,8 @@ class Holdings(NamedTuple):
 
     def result(self) -> ManagedMemory:
         """The figures as a result, with the three types that hold most."""
+        from findleaks.results.verdict import HoldingType, ManagedMemory  # only `verdict` needs it
+
         reported = [row.reported for row in self.types if row.reported is not None]
         return ManagedMemory(
             self.name,

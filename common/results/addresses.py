@@ -11,7 +11,7 @@ from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
 from findleaks.results.sites import Site
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Block(Record):
     """A block: what an allocator's function returned, with the usable size."""
 
@@ -37,7 +37,7 @@ class Block(Record):
     """The block in words: "definite 48-byte block, osgeo::Ellipsoid"."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SourceFunction(Record):
     """A function of the source code."""
 
@@ -49,7 +49,7 @@ class SourceFunction(Record):
     """The line in it, from 1."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SourceLine(Record):
     """Where code comes from."""
 
@@ -61,7 +61,7 @@ class SourceLine(Record):
     """Functions inlined there, innermost first."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class MappedRegion(Record):
     """A mapping of the process."""
 
@@ -75,7 +75,7 @@ class MappedRegion(Record):
     """The file, or the kernel's name for it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class AddressInfo(Record):
     """What is known of one address."""
 
@@ -103,7 +103,7 @@ class AddressInfo(Record):
     """The recorded call stacks that allocated or freed the block; None: not asked for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Addresses(Record):
     """The result of `whatis`."""
 

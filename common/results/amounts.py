@@ -24,7 +24,7 @@ class Counted(Protocol):
     def bytes(self) -> int: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Amount(Record):
     """A number of blocks and their usable bytes."""
 

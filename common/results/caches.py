@@ -11,7 +11,7 @@ from findleaks.results.record import ADDRESS, OPTIONAL, Record
 from findleaks.results.sites import Recorder, Site
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class BlockCounts(Record):
     """Numbers of blocks by state."""
 
@@ -25,7 +25,7 @@ class BlockCounts(Record):
     """All of them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Instance(Record):
     """A part of a result that belongs to one allocator."""
 
@@ -35,7 +35,7 @@ class Instance(Record):
     """Its index in `totals`, as two allocators may have the same name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class AllocatorTotals(Instance):
     """The memory of one allocator, in bytes but for `blocks`."""
 
@@ -63,7 +63,7 @@ class AllocatorTotals(Instance):
     """What the allocator counts itself, by its names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SizeClass(Instance):
     """A size class of an allocator."""
 
@@ -97,7 +97,7 @@ class SizeClass(Instance):
     """The allocator's own counters, by its names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArenaTotals(Instance):
     """An arena, in bytes."""
 
@@ -117,7 +117,7 @@ class ArenaTotals(Instance):
     """The allocator's own counters, by its names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ThreadCache(Instance):
     """The blocks of one size class in one thread cache."""
 
@@ -135,7 +135,7 @@ class ThreadCache(Instance):
     """Their usable bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SizeClassSite(Instance):
     """Blocks in use of one size class that one call stack allocated."""
 
@@ -153,7 +153,7 @@ class SizeClassSite(Instance):
     """The call stack."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Caches(Record):
     """The result of `caches`."""
 

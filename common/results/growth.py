@@ -9,7 +9,7 @@ from typing import Literal, Optional
 from findleaks.results.record import INTERNAL, OPTIONAL, Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Moment(Record):
     """A moment that was compared: a snapshot, a core, or a process."""
 
@@ -31,7 +31,7 @@ class Moment(Record):
     """Mapped bytes, if it is not known which pages were resident."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Series(Record):
     """One figure at every moment."""
 
@@ -57,7 +57,7 @@ class Series(Record):
     """Its bytes at every moment."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rate(Record):
     """Growth an hour, in the unit of the series, with its 95 % interval."""
 
@@ -69,7 +69,7 @@ class Rate(Record):
     """Upper end of the interval."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Grown(Series):
     """A figure that explains growth."""
 
@@ -81,7 +81,7 @@ class Grown(Series):
     """Parts of it that grew with it, the innermost last."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class EstimatedAmount(Record):
     """A number of blocks and their bytes; with 95 % intervals if only a sample was kept."""
 
@@ -95,7 +95,7 @@ class EstimatedAmount(Record):
     """Lower and upper end of the interval of `bytes`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Interval(Record):
     """An estimate with its 95 % interval."""
 
@@ -107,7 +107,7 @@ class Interval(Record):
     """Upper end of the interval."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Cohort(Record):
     """Blocks that were there at one moment."""
 
@@ -119,7 +119,7 @@ class Cohort(Record):
     """The part that stayed, from 0 to 1."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stayed(Record):
     """Which blocks stayed."""
 
@@ -131,7 +131,7 @@ class Stayed(Record):
     """Blocks that only the last moment has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class StayedOfSize(Record):
     """Which blocks of one size stayed."""
 
@@ -145,7 +145,7 @@ class StayedOfSize(Record):
     """Blocks that only the last moment has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Survivors(Record):
     """Blocks that are in every later moment of one process."""
 
@@ -161,7 +161,7 @@ class Survivors(Record):
     """The same by size."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class GrownObjects(Record):
     """Managed objects that grew, by type."""
 
@@ -171,7 +171,7 @@ class GrownObjects(Record):
     """The types that grew most in bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Growth(Record):
     """The result of `diff`."""
 

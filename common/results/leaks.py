@@ -12,7 +12,7 @@ from findleaks.results.record import ADDRESS, INTERNAL, MERGED, OPTIONAL, Record
 from findleaks.results.sites import Recorder, Site
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LeakGroup(Record):
     """Leaked blocks that are alike. The figures are those of the leak heads; blocks that are only
     reachable from these are `indirect`."""
@@ -49,7 +49,7 @@ class LeakGroup(Record):
     """Addresses of some of the leak heads, ascending."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class AllocatorInUse(Record):
     """An allocator and its blocks in use."""
 
@@ -67,7 +67,7 @@ class AllocatorInUse(Record):
     """What this allocator counts itself; the keys differ between allocators."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Totals(Record):
     """All blocks in use, and by kind."""
 
@@ -83,7 +83,7 @@ class Totals(Record):
     """Blocks that are reachable from definitely lost ones only."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Suppressed(Record):
     """What one line of the suppressions left out."""
 
@@ -97,7 +97,7 @@ class Suppressed(Record):
     """Usable bytes of these blocks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Leaks(Record):
     """The result of `find`."""
 

@@ -11,7 +11,7 @@ from findleaks.results.amounts import Amount
 from findleaks.results.record import ADDRESS, Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Convention(Record):
     """An offset from the start of blocks at which the program refers to them."""
 
@@ -27,7 +27,7 @@ class Convention(Record):
     """Usable bytes of these blocks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Structure(Record):
     """Structures of one kind that pointers to their inside refer to."""
 
@@ -41,7 +41,7 @@ class Structure(Record):
     """Usable bytes of their blocks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class DisguisedConvention(Record):
     """A form of disguised pointers that counts as references."""
 
@@ -61,7 +61,7 @@ class DisguisedConvention(Record):
     """Usable bytes of these blocks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class DisguisedPart(Record):
     """A group of blocks of which too few have a disguised pointer of this form for it to count."""
 
@@ -79,7 +79,7 @@ class DisguisedPart(Record):
     """All blocks of the group."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Disguised(Record):
     """Disguised pointers: tagged, shifted, compressed, or at odd addresses."""
 
@@ -93,7 +93,7 @@ class Disguised(Record):
     """Bytes that were not searched for disguised pointers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Heuristics(Record):
     """Interior and disguised pointers that count as references to a block's start."""
 
@@ -111,7 +111,7 @@ class Heuristics(Record):
     """Pointers that are no plain addresses."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class StoppedThread(Record):
     """A thread that was stopped inside an allocator."""
 
@@ -123,7 +123,7 @@ class StoppedThread(Record):
     """Whether its whole call stack is known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class HalfChanged(Record):
     """A place of the heap that a thread was changing."""
 
@@ -133,7 +133,7 @@ class HalfChanged(Record):
     """The inconsistency."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class InFlight(Record):
     """Blocks that threads inside an allocator work on. They count as reachable."""
 
@@ -149,7 +149,7 @@ class InFlight(Record):
     """How often a live process was read: more than once if a reading was inconsistent."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class UnreadPart(Record):
     """Memory of one owner that findleaks does not read."""
 
@@ -159,7 +159,7 @@ class UnreadPart(Record):
     """Bytes of it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class UnreadMemory(Record):
     """Writable memory that findleaks does not read: leaks in it are not reported."""
 
@@ -177,7 +177,7 @@ class UnreadMemory(Record):
     """Blocks in use where a runtime keeps objects that are not read."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Unreadable(Record):
     """Kernel objects whose pointers cannot be read."""
 
@@ -187,7 +187,7 @@ class Unreadable(Record):
     """How many of them the process has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class KernelReferences(Record):
     """Pointers that the kernel keeps for the process."""
 
@@ -201,7 +201,7 @@ class KernelReferences(Record):
     """Blocks that look like alternate signal stacks, whose addresses only the kernel has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class MiscountedType(Record):
     """Leaked objects of one type with wrong reference counts, or uncollected."""
 
@@ -215,7 +215,7 @@ class MiscountedType(Record):
     """Objects that a garbage collector has not freed yet."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReferenceCounts(Record):
     """Reference counts of leaked managed objects, beside the references that exist."""
 

@@ -10,7 +10,7 @@ from findleaks.results.addresses import AddressInfo
 from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reference(Record):
     """A word that refers to a block: in memory, in a register, or kept by the kernel."""
 
@@ -38,7 +38,7 @@ class Reference(Record):
     """What the word is in."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class References(Record):
     """The result of `refs`."""
 
@@ -52,7 +52,7 @@ class References(Record):
     """The references, or the first of them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Step(Record):
     """One reference of a chain, to the next block."""
 
@@ -72,7 +72,7 @@ class Step(Record):
     """What the word is in."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Skipped(Record):
     """Steps of a chain that are left out."""
 
@@ -82,7 +82,7 @@ class Skipped(Record):
     """Number of steps before them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Path(Record):
     """The result of `path`: a shortest chain of references to a block."""
 

@@ -10,7 +10,7 @@ from findleaks.results.amounts import Amount, Counted, Kind
 from findleaks.results.record import ADDRESS, OPTIONAL, Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RetainedAmount(Record):
     """Blocks that would become unreachable, and their bytes."""
 
@@ -25,7 +25,7 @@ class RetainedAmount(Record):
         return cls(counted.blocks, counted.bytes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RetainedFields(Record):
     """Fields without a row of their own."""
 
@@ -37,7 +37,7 @@ class RetainedFields(Record):
     """Usable bytes of these."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class BlocksOfSize(Record):
     """Blocks of one size."""
 
@@ -47,7 +47,7 @@ class BlocksOfSize(Record):
     """Number of blocks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ContainerBlocks(Record):
     """Blocks of one size that a container holds beside its nodes and tables."""
 
@@ -59,7 +59,7 @@ class ContainerBlocks(Record):
     """Whether those examined are text."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Container(Record):
     """A container, recognised by its structure or its declared type."""
 
@@ -83,7 +83,7 @@ class Container(Record):
     """What is damaged in it, with the address."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Alike(Record):
     """Several fields in one row."""
 
@@ -95,7 +95,7 @@ class Alike(Record):
     """The most blocks that one of them retains."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Retained(Record):
     """A root, a field, or a block, with what it retains: the blocks that would become unreachable
     if it alone went."""
@@ -128,7 +128,7 @@ class Retained(Record):
     """Roots that reach a shared block."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ManagedObjects(Record):
     """Objects of a managed heap that a variable retains."""
 
@@ -140,7 +140,7 @@ class ManagedObjects(Record):
     """Bytes of these in the managed heap."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RetainedRoot(Retained):
     """A root with what it retains."""
 
@@ -152,7 +152,7 @@ class RetainedRoot(Retained):
     """What a variable of a managed language retains in the managed heap."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RetainedBlock(Retained):
     """A block with what it retains."""
 
@@ -160,7 +160,7 @@ class RetainedBlock(Retained):
     """What retains the block itself."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RetainedLeak(Retained):
     """A leak head with what it retains."""
 
@@ -168,7 +168,7 @@ class RetainedLeak(Retained):
     """"definite" or "possible"."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SharedSize(Record):
     """Shared blocks of one size that retain others."""
 
@@ -182,7 +182,7 @@ class SharedSize(Record):
     """Usable bytes of these."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Shared(Record):
     """Blocks that several roots reach: no single one retains them."""
 
@@ -196,7 +196,7 @@ class Shared(Record):
     """The largest of them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Roots(Record):
     """The result of `roots`."""
 

@@ -10,7 +10,7 @@ from findleaks.results.amounts import Amount
 from findleaks.results.record import ADDRESS, Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RuntimePart(Record):
     """Memory that a runtime owns: its heap, code, metadata."""
 
@@ -32,7 +32,7 @@ class RuntimePart(Record):
     """Its components."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ObjectType(Record):
     """Live objects of one type."""
 
@@ -54,7 +54,7 @@ class ObjectType(Record):
     """Counts that only this runtime has, by its names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RuntimeSite(Record):
     """A place in the program that memory was asked for at, as the runtime records it."""
 
@@ -66,7 +66,7 @@ class RuntimeSite(Record):
     """Their bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Runtime(Record):
     """A managed runtime of the process."""
 
@@ -88,7 +88,7 @@ class Runtime(Record):
     """Places that memory was asked for at, most bytes first."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Runtimes(Record):
     """The result of `runtime`."""
 

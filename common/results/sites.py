@@ -10,7 +10,7 @@ from findleaks.results.amounts import Amount
 from findleaks.results.record import ADDRESS, OPTIONAL, Record, beside
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class StackFrame(Record):
     """One frame of a call stack, or a function inlined in it."""
 
@@ -30,7 +30,7 @@ class StackFrame(Record):
     """Whether this is a function that the compiler inlined in the next frame."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Site(Record):
     """An allocation site: a call stack that was recorded when blocks were allocated."""
 
@@ -48,7 +48,7 @@ class Site(Record):
     """The call stack, innermost frame first."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recorder(Record):
     """A heap profiler in the process, or the like."""
 

@@ -10,7 +10,7 @@ from findleaks.results.record import Record
 from findleaks.results.sites import StackFrame
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ThreadGroup(Record):
     """Threads with one call stack."""
 
@@ -26,7 +26,7 @@ class ThreadGroup(Record):
     """Whether the stack reaches its beginning."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stacks(Record):
     """The result of `stacks`."""
 

@@ -17,7 +17,7 @@ metadata; a managed runtime's memory; stacks of threads, of ended unjoined ones,
 new threads; shared memory; the kernel's; memory of no known owner; mapped files."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SharePart(Record):
     """One mapping or file of a share."""
 
@@ -29,7 +29,7 @@ class SharePart(Record):
     """Its bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Share(Record):
     """One share of the memory."""
 
@@ -49,7 +49,7 @@ class Share(Record):
     """Its largest mappings or files."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReservedMemory(Record):
     """Addresses that are reserved and hold nothing."""
 
@@ -59,7 +59,7 @@ class ReservedMemory(Record):
     """Bytes of addresses."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArenaMemory(Record):
     """The memory of an arena, in resident bytes, or in mapped bytes if residency is not known."""
 
@@ -79,7 +79,7 @@ class ArenaMemory(Record):
     """Mapped bytes, resident or not."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class AllocatorMemory(Record):
     """The memory of an allocator: resident bytes; mapped bytes if residency is not known."""
 
@@ -103,7 +103,7 @@ class AllocatorMemory(Record):
     """The same by arena."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class HoldingType(Record):
     """Managed objects of one type and the native memory that only they hold."""
 
@@ -117,7 +117,7 @@ class HoldingType(Record):
     """Their usable bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ManagedMemory(Record):
     """A managed runtime's objects and the native memory that they hold."""
 
@@ -139,7 +139,7 @@ class ManagedMemory(Record):
     """The types that hold most."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Finding(Record):
     """Something that is wrong with the process's memory, or worth knowing."""
 
@@ -161,7 +161,7 @@ class Finding(Record):
     """The numbers behind it; the keys depend on `kind`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Verdict(Record):
     """The result of `verdict`."""
 

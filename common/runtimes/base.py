@@ -17,12 +17,12 @@ from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Exclusion, Totals
-from findleaks.results import verdict
 from findleaks.target.base import Piece, Range, Target
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.allocators.sites import Recording
+    from findleaks.results import verdict
 
 NO_OBJECT = NO_ROOT  # in ObjectTypes.types
 
@@ -215,6 +215,8 @@ class Finding:
 
     def result(self) -> verdict.Finding:
         """The finding as a result."""
+        from findleaks.results import verdict  # only `verdict` needs it
+
         return verdict.Finding(
             self.kind, self.bytes, self.resident, self.title, self.cause or None, self.remedies, self.commands, self.facts
         )
