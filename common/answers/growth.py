@@ -32,7 +32,7 @@ def compare_snapshots(snapshots: Sequence[Snapshot]) -> Growth:
 def growth_result(found: growth.Growth, rows: Sequence[growth.Grown], limit: Optional[int] = None) -> Growth:
     """The result of a comparison with these rows, `limit` of them (0, None: all)."""
     first, last = (leaked_amount(found.snapshots[at]) for at in (0, -1))
-    survived, why = _survivors(found.survival, limit or None)
+    survived, why = survivors_result(found.survival, limit)
     return Growth(
         moments=[_moment(one) for one in found.snapshots],
         seconds=found.times[-1] - found.times[0] if found.times else None,
@@ -95,12 +95,12 @@ def _grown(row: growth.Grown) -> Grown:
     return Grown(**vars(_series(row.series)), trend=row.trend.value, per_hour=rate, inside=[_series(one) for one in row.inside])
 
 
-def _survivors(found: Union[survivors.Survival, str], limit: Optional[int]) -> tuple[Optional[Survivors], Optional[str]]:
-    """What stayed, or why that is not known."""
+def survivors_result(found: Union[survivors.Survival, str], limit: Optional[int]) -> tuple[Optional[Survivors], Optional[str]]:
+    """What stayed, or why that is not known; `limit` sizes (0, None: all)."""
     if isinstance(found, str):
         return None, found
     total = _stayed(found.total)
-    sizes = [(one.size or 0, _stayed(one)) for one in found.sizes[:limit]]
+    sizes = [(one.size or 0, _stayed(one)) for one in found.sizes[: limit or None]]
     by_size = [StayedOfSize(size, one.first, one.since, one.newest) for size, one in sizes]
     return Survivors(found.level > 0, total.first, total.since, total.newest, by_size), None
 
