@@ -34,9 +34,13 @@ def generated() -> Any:
 
 
 @cache
+def _definitions() -> Any:
+    return generated().schema(closed=True)["$defs"]
+
+
+@cache
 def _validator(name: str) -> Draft202012Validator:
-    definitions = generated().schema(closed=True)["$defs"]
-    return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": definitions})
+    return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": _definitions()})
 
 
 def check_output(words: Sequence[str], output: str) -> None:
