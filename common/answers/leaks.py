@@ -41,9 +41,11 @@ def find_leaks(
     heuristics: Heuristic = Heuristic.AUTO,
     asked: str = "auto",
     suppressions: Optional[Suppressions] = None,
+    stacks: int = 0,
 ) -> FoundLeaks:
     """Leaked blocks of these `kinds`, grouped by content, or `by` "type", "size", "kind", "site".
-    `asked`: the words for `heuristics`. `suppressions` leaves groups out, and counts them."""
+    `asked`: the words for `heuristics`. `suppressions` leaves groups out, and counts them. `stacks`:
+    by site, groups with their call stacks (0: all); further ones have the number of the site."""
     graph = session.graph(heuristics)
     leaks = lost_by_site(session, graph, suppressions) if by == SITE else lost(session, graph, suppressions)
     wanted = [leak for leak in leaks if leak.kind in kinds]
@@ -59,7 +61,7 @@ def find_leaks(
         unread=unread_memory(session).result(),
         notes=[*notes(session), *kernel_notes(session)],
         kernel=kernel_pointers(session),
-        groups=_by_site(session, groups) if by == SITE else [leak.result() for leak in groups],
+        groups=_by_site(session, groups, stacks) if by == SITE else [leak.result() for leak in groups],
         next=(),
         suppressed=_suppressed(suppressions),
         unused_suppressions=[str(rule) for rule in suppressions.unused()] if suppressions else (),
@@ -71,9 +73,12 @@ def find_leaks(
     return FoundLeaks(result, groups)
 
 
-def _by_site(session: Session, leaks: Sequence[Leak]) -> list[LeakGroup]:
-    names = SiteNames(session)
-    return [leak.result(allocation_site(session, names, leak.site) if leak.site else None) for leak in leaks]
+def _by_site(session: Session, leaks: Sequence[Leak], stacks: int) -> list[LeakGroup]:
+    names, found = SiteNames(session), []
+    for at, leak in enumerate(leaks):
+        is_named = leak.site and (at < stacks or not stacks)
+        found.append(leak.result(allocation_site(session, names, leak.site) if is_named else None))
+    return found
 
 
 def _allocator(session: Session, allocator: Allocator) -> AllocatorInUse:

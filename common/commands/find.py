@@ -67,7 +67,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
     suppressions = load(args.suppressions) if args.suppressions else None
-    found, groups = find_leaks(session, kinds, args.by, heuristics, args.heuristics, suppressions)
+    found, groups = find_leaks(session, kinds, args.by, heuristics, args.heuristics, suppressions, args.limit or 0)
     shown = in_text(args.limit, GROUPS)
     if args.by == SITE:
         # few processes have recorded stacks
