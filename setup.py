@@ -118,7 +118,8 @@ setup(
         # findleaks find -o FILE.pb.gz, in debuggers too. 4.22 brought GetMessageClass.
         "pprof": ["protobuf>=4.25,<8"],
         "pandas": ["pandas>=1.3"],  # Blocks.to_pandas() of the Python API
-        "parquet": ["pyarrow>=10"],  # findleaks triage -o FILE.parquet, Blocks.to_arrow()
+        # findleaks find, blocks or triage -o FILE.parquet; Blocks.to_arrow()
+        "parquet": ["pyarrow>=10"],
         "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         "test": [
             "distributed>=2022.5",

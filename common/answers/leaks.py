@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
-from findleaks.answers.sites import allocation_site, recorders
 from findleaks.audit.conventions import applied_heuristics
 from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.in_flight import in_flight
 from findleaks.audit.kernel_held import kernel_notes, kernel_pointers
 from findleaks.audit.leak_groups import Leak, lost, merge
 from findleaks.audit.reference_evidence import garbage_totals, reference_evidence
-from findleaks.audit.site_groups import lost_by_site
-from findleaks.audit.site_stacks import SiteNames
-from findleaks.audit.suppressions import Suppressions
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Heuristic, Kind, State
 from findleaks.results.amounts import Amount
 from findleaks.results.leaks import AllocatorInUse, LeakGroup, Leaks, Suppressed, Totals
 from findleaks.session import Session
+
+if TYPE_CHECKING:
+    from findleaks.audit.suppressions import Suppressions
+    from findleaks.results.sites import Recorder
 
 SITE = "site"
 """The value of `by` that groups by the stacks that allocated the blocks."""
@@ -44,10 +44,10 @@ def find_leaks(
     stacks: int = 0,
 ) -> FoundLeaks:
     """Leaked blocks of these `kinds`, grouped by content, or `by` "type", "size", "kind", "site".
-    `asked`: the words for `heuristics`. `suppressions` leaves groups out, and counts them. `stacks`:
-    by site, groups with their call stacks (0: all); further ones have the number of the site."""
+    `asked`: the words for `heuristics`. `suppressions` leaves groups out, and counts them.
+    `stacks`: by site, groups with their call stacks (0: all); others have the site's number."""
     graph = session.graph(heuristics)
-    leaks = lost_by_site(session, graph, suppressions) if by == SITE else lost(session, graph, suppressions)
+    leaks = _lost_by_site(session, graph, suppressions) if by == SITE else lost(session, graph, suppressions)
     wanted = [leak for leak in leaks if leak.kind in kinds]
     groups = wanted if by == SITE else merge(wanted, by)
     garbage, garbage_heads = garbage_totals(session)
@@ -65,7 +65,7 @@ def find_leaks(
         next=(),
         suppressed=_suppressed(suppressions),
         unused_suppressions=[str(rule) for rule in suppressions.unused()] if suppressions else (),
-        recorders=recorders(session) if by == SITE else None,
+        recorders=_recorders(session) if by == SITE else None,
         garbage=Amount.of(garbage),
         garbage_heads=garbage_heads,
         definite=sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE),
@@ -73,7 +73,25 @@ def find_leaks(
     return FoundLeaks(result, groups)
 
 
+# Few processes have recorded stacks: what reads them is imported where it is asked for.
+
+
+def _lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
+    from findleaks.audit.site_groups import lost_by_site
+
+    return lost_by_site(session, graph, suppressions)
+
+
+def _recorders(session: Session) -> list[Recorder]:
+    from findleaks.answers.sites import recorders
+
+    return recorders(session)
+
+
 def _by_site(session: Session, leaks: Sequence[Leak], stacks: int) -> list[LeakGroup]:
+    from findleaks.answers.sites import allocation_site
+    from findleaks.audit.site_stacks import SiteNames
+
     names, found = SiteNames(session), []
     for at, leak in enumerate(leaks):
         is_named = leak.site and (at < stacks or not stacks)

@@ -16,9 +16,9 @@ from typing import Any, Union
 
 from findleaks.answers.growth import compare_snapshots
 from findleaks.api.block_list import Blocks
-from findleaks.api.block_table import BlockTable
 from findleaks.api.process import Process
 from findleaks.api.snapshots import Snapshot, snapshot_of
+from findleaks.audit.block_table import BlockTable
 from findleaks.errors import TargetError
 from findleaks.history import store
 from findleaks.results.growth import Growth

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Optional
 
-from findleaks.api.block_table import BlockTable, block_table
 from findleaks.audit.address_info import STATES, Describer
-from findleaks.commands.blocks_rows import BlockRows, Filters
+from findleaks.audit.block_rows import BlockRows, Filters
+from findleaks.audit.block_table import BlockTable, block_table
 from findleaks.engine.terms import Kind
 from findleaks.errors import FindleaksError
 from findleaks.results.addresses import Block
@@ -57,8 +57,9 @@ class Blocks:
         return self._table
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A data frame: address, size, state, kind, allocator, arena, type, site. Words are
-        categories. FindleaksError: pandas is not installed."""
+        """A data frame: address, size, state, kind, allocator, arena, type, site, group. Words are
+        categories; `group` is the same number for the blocks of one leak, 2**32 - 1 for blocks that
+        are not leaked. FindleaksError: pandas is not installed."""
         pd: Any = _module("pandas")
         np: Any = _module("numpy")
         table = self._table
@@ -80,6 +81,7 @@ class Blocks:
                 "arena": words(owner, [arena for _, arena in table.owners]),
                 "type": words(np.frombuffer(table.type, "u4"), list(table.types)),
                 "site": np.frombuffer(table.site, "u4"),
+                "group": np.frombuffer(table.group, "u4"),
             },
             copy=False,
         )
@@ -107,6 +109,7 @@ class Blocks:
                 "arena": words(owner, [arena for _, arena in table.owners]),
                 "type": words(type_, list(table.types)),
                 "site": numbers(table.site, pa.uint32()),
+                "group": numbers(table.group, pa.uint32()),
             }
         )
 

@@ -20,7 +20,7 @@ from findleaks.api.snapshots import Snapshot
 from findleaks.arg_types import SizeRange, one_of, size_range
 from findleaks.audit import suppressions as rules
 from findleaks.audit.address_info import STATES
-from findleaks.commands.blocks_rows import Filters
+from findleaks.audit.block_rows import Filters
 from findleaks.commands.result import warnings_of
 from findleaks.commands.taking import name_of, take
 from findleaks.engine.terms import Kind

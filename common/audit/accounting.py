@@ -18,6 +18,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.retention import ArenaUse
 from findleaks.audit.managed import Holdings, runtime_holdings
+from findleaks.audit.unread_memory import SHARED
 from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.formatting import size as human
@@ -31,7 +32,6 @@ from findleaks.target.runs import Runs
 
 STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 
-SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
 NAMED = 5  # mappings without a known owner that are listed, the largest first
 

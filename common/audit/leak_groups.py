@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge as merge_sorted
-from typing import Optional, cast
+from typing import TYPE_CHECKING, Optional, cast
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.block_type import block_type, label_names
-from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
@@ -21,9 +20,14 @@ from findleaks.results.leaks import LeakGroup
 from findleaks.results.sites import Site
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
-from findleaks.target.ranges import holding, inside
+from findleaks.target.ranges import holding, inside, merged_to
+
+if TYPE_CHECKING:
+    from findleaks.audit.suppressions import Suppressions
 
 EXAMPLES = 3
+
+MOST_RANGES = 256  # of memory that are read apart from one another; each costs some 30 µs
 
 HINT = 64  # bytes of a block searched for a readable string
 
@@ -118,7 +122,7 @@ def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
 
     def grouped() -> Sequence[Group]:
         if graph.has_cycles():
-            words = session.pieces(graph.cycle_ranges(), "reading the lost", whole=True)
+            words = session.pieces(merged_to(graph.cycle_ranges(), MOST_RANGES), "reading the lost", whole=True)
             graph.represent_cycles(words, session.types.ranges())
         return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
 

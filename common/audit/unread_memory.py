@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.audit.accounting import SHARED
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
 from findleaks.libc.stacks import thread_stacks
@@ -18,6 +17,9 @@ from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
+
+SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
+"""How names of shared memory begin."""
 
 MOST = 0.5
 """ "Most" of the writable memory: from this fraction on it comes first in `find` and `verdict`."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import re
 import unicodedata
 from collections.abc import Callable
 from typing import Optional
 
+from findleaks.engine.rows import Hint
 from findleaks.target.arch import Arch
 
 LONGEST = 200
@@ -39,6 +41,29 @@ def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
                 return _quoted(text)
     text = _text(data[arch.word :], least=6)
     return f"+{arch.word} {_quoted(text)}" if text is not None else ""
+
+
+def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> list[str]:
+    """What `text_hint` gives for blocks whose text the engine found: see rows.RowColumns."""
+    made = list(map(_WITHOUT_TEXT.__getitem__, hints))
+    second = f"+{arch.word} "
+    for match in _WITH_TEXT.finditer(hints):
+        at = match.start()
+        body = text[ends[at - 1] if at else 0 : ends[at]]
+        if not _PLAIN.fullmatch(body):
+            shown = _quoted(body.decode("utf-8"))
+        elif len(body) <= COLUMNS:
+            shown = f'"{body.decode("ascii")}"'
+        else:
+            shown = f'"{body[:COLUMNS].decode("ascii")}…"'
+        made[at] = second + shown if hints[at] == Hint.SECOND else shown
+    return made
+
+
+_WITHOUT_TEXT = ("", "zeros", "", "")  # by Hint
+_WITH_TEXT = re.compile(b"[%c%c]" % (Hint.TEXT, Hint.SECOND))  # in a column of hints
+_PLAIN = re.compile(rb"[ !#-\[\]-~]*")
+"""Text of which each character is shown as it is."""
 
 
 def _is_pointer(first: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> bool:

@@ -8,8 +8,8 @@ from itertools import islice
 
 from findleaks.arg_types import SizeRange, count_word, one_of, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
+from findleaks.audit.block_rows import BlockRows, Filters
 from findleaks.commands import Invocation, command
-from findleaks.commands.blocks_rows import BlockRows, Filters
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.output import BLOCKS, STACKS, Written, add_output, output_format
 from findleaks.commands.result import blocks_status, warning_lines, warnings_of, written_json, written_lines
@@ -59,7 +59,7 @@ class Listing:
     def write(self, file: str, form: str) -> None:
         """Write the blocks, or their sums: by the stacks that allocated them where such were
         recorded, else by kind, allocator, type and size."""
-        from findleaks.commands.export import block_rows, of_target, write_blocks, write_profile
+        from findleaks.commands.export import block_batches, of_target, write_blocks, write_profile
 
         limit = self.limit or 0
         order = self.rows.largest_first(limit) if self.by_size else None
@@ -69,9 +69,11 @@ class Listing:
             from findleaks.commands.profiles import of_blocks
             from findleaks.commands.site_profile import of_sites
 
-            found = block_rows(self.session, self.rows, order, limit)
-            sited = len(self.session.sites) or form == "heap"
-            profile = of_sites(self.session, "Blocks", "", found, form == "heap") if sited else of_blocks(self.session, found)
+            found = block_batches(self.session, self.rows, order, limit)
+            if len(self.session.sites) or form == "heap":
+                profile = of_sites(self.session, "Blocks", "", found, form == "heap")
+            else:
+                profile = of_blocks(self.session, found, self.rows.names)
             self.written = write_profile(self.session, of_target(profile, self.session.target), file, form)
 
     def json(self) -> Iterator[Mapping[str, object]]:

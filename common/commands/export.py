@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Optional
+from collections.abc import Iterable, Iterator
+from typing import Optional
 
-from findleaks.commands.blocks_rows import BlockRows
+from findleaks.audit.block_batches import Batch
+from findleaks.audit.block_rows import BlockRows
 from findleaks.commands.output import Written
 from findleaks.report.files import write_file
 from findleaks.report.profile import Profile
 from findleaks.session import Session
 from findleaks.target.base import Target
-
-ROWS_PER_REPORT = 1 << 14  # blocks written between two progress reports
 
 
 def of_target(profile: Profile, target: Target) -> Profile:
@@ -49,40 +48,38 @@ def rendered(profile: Profile, form: str) -> bytes:
 
 
 def write_blocks(session: Session, rows: BlockRows, file: str, form: str, order: Optional[array[int]] = None, limit: int = 0) -> Written:
-    """Write the blocks as CSV or SQLite: those in `order`, else by address. limit 0: all."""
-    from findleaks.report.block_files import write_csv, write_sqlite
+    """Write the blocks as CSV, SQLite or Parquet: those in `order`, else by address. limit 0:
+    all."""
+    found = block_batches(session, rows, order, limit)
+    about = {"findleaks": "blocks/1", "process": session.target.description}
+    if form == "parquet":
+        from findleaks.report.block_parquet import write_parquet
 
-    found = block_rows(session, rows, order, limit)
-    if form == "csv":
-        write_csv(file, found)
+        write_parquet(file, found, rows.names, about)
+    elif form == "csv":
+        from findleaks.report.block_files import write_csv
+
+        write_csv(file, found, rows.names)
     else:
-        about = {"findleaks": "blocks/1", "process": session.target.description}
+        from findleaks.report.block_files import write_sqlite
+
         sites: set[int] = set()
-        write_sqlite(file, _noting(found, sites), about, site_rows(session, sites))
+        write_sqlite(file, _noting(found, sites), rows.names, about, site_rows(session, sites))
     return Written(file, os.path.getsize(file), form)
 
 
-def block_rows(session: Session, rows: BlockRows, order: Optional[array[int]] = None, limit: int = 0) -> Iterator[Mapping[str, Any]]:
-    """The JSON of blocks: those in `order`, else by address. limit 0: all."""
-    import json
-
-    for count, line in enumerate(_lines(rows.json(order, limit))):
-        if count % ROWS_PER_REPORT == 0:
-            session.report_progress("writing blocks", 0.0)
-        yield json.loads(line)
+def block_batches(session: Session, rows: BlockRows, order: Optional[array[int]] = None, limit: int = 0) -> Iterator[Batch]:
+    """Columns of blocks: those in `order`, else by address. limit 0: all."""
+    for batch in rows.batches(order, limit):
+        session.report_progress("writing blocks", 0.0)
+        yield batch
 
 
-def _lines(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        yield from text.splitlines()
-
-
-def _noting(rows: Iterable[Mapping[str, Any]], sites: set[int]) -> Iterator[Mapping[str, Any]]:
-    """The rows; the numbers of their sites are put into `sites` as they are taken."""
-    for row in rows:
-        if row["site"]:
-            sites.add(row["site"])
-        yield row
+def _noting(batches: Iterable[Batch], sites: set[int]) -> Iterator[Batch]:
+    """The batches; the numbers of their sites are put into `sites` as they are taken."""
+    for batch in batches:
+        sites.update(filter(None, batch.sites))
+        yield batch
 
 
 def site_rows(session: Session, numbers: Iterable[int]) -> Iterator[tuple[object, ...]]:

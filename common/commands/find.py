@@ -8,7 +8,6 @@ from functools import partial
 
 from findleaks.answers.leaks import SITE, find_leaks
 from findleaks.arg_types import count_word, one_of, size_word
-from findleaks.audit.suppressions import load
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
@@ -66,7 +65,11 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     heuristics = _heuristics(args.heuristics)
     fail_over = size_word(args.fail_over) if args.fail_over else None
-    suppressions = load(args.suppressions) if args.suppressions else None
+    suppressions = None
+    if args.suppressions:
+        from findleaks.audit.suppressions import load
+
+        suppressions = load(args.suppressions)
     found, groups = find_leaks(session, kinds, args.by, heuristics, args.heuristics, suppressions, args.limit or 0)
     shown = in_text(args.limit, GROUPS)
     if args.by == SITE:

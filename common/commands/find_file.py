@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Optional
 
+from findleaks.audit.block_rows import BlockRows, Filters
 from findleaks.audit.leak_groups import Leak
-from findleaks.commands.blocks_rows import BlockRows, Filters
-from findleaks.commands.export import block_rows, of_target, write_blocks, write_profile
+from findleaks.commands.export import block_batches, of_target, write_blocks, write_profile
 from findleaks.commands.output import BLOCKS, Written
 from findleaks.commands.profiles import of_leaks
 from findleaks.commands.site_profile import of_sites
@@ -17,12 +17,12 @@ from findleaks.session import Session
 
 def write(session: Session, file: str, form: str, kinds: Set[Kind], leaks: Optional[Sequence[Leak]]) -> Written:
     """Write what `find` shows: `leaks`; or the blocks of these `kinds`, with those that hang from
-    them, by the stacks that allocated them (None), or as CSV or SQLite."""
+    them, by the stacks that allocated them (None), or as CSV, SQLite or Parquet."""
     if leaks is not None and form not in BLOCKS:
         return write_profile(session, of_target(of_leaks(session, leaks), session.target), file, form)
     wanted = {*kinds, Kind.INDIRECT} if Kind.DEFINITE in kinds else set(kinds)
     rows = BlockRows(session, Filters({int(kind) for kind in wanted}, {State.IN_USE}, None, None, None))
     if form in BLOCKS:
         return write_blocks(session, rows, file, form)
-    profile = of_sites(session, "Lost blocks", "lost", block_rows(session, rows), form == "heap")
+    profile = of_sites(session, "Lost blocks", "lost", block_batches(session, rows), form == "heap")
     return write_profile(session, of_target(profile, session.target), file, form)

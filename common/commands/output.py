@@ -26,11 +26,12 @@ FORMATS = {
     "heap": Format((".heap",), "a heap profile, for jeprof"),
     "csv": Format((".csv",), "a line a block"),
     "sqlite": Format((".sqlite", ".db"), "tables of blocks, for sqlite3"),
+    "parquet": Format((".parquet",), "columns of blocks, for pandas, Polars and DuckDB"),
 }
 """By the words of --format."""
 STACKS = ("flamegraph", "folded", "pprof", "speedscope")
 """Formats of stacks of any kind; a heap profile has stacks of addresses only."""
-BLOCKS = ("csv", "sqlite")
+BLOCKS = ("csv", "sqlite", "parquet")
 
 
 class Written(NamedTuple):
@@ -71,6 +72,10 @@ def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
         from findleaks.report.profiles.protobuf_loader import require_protobuf
 
         require_protobuf()
+    if found == "parquet":
+        from findleaks.report.block_parquet import require_pyarrow
+
+        require_pyarrow()
     return found
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
+from findleaks.audit.block_batches import Batch, BlockNames
 from findleaks.audit.leak_groups import Leak
 from findleaks.audit.retained_tree import RetainedNode
 from findleaks.engine.terms import Totals
@@ -67,11 +67,15 @@ def _size(leak: Leak) -> str:
     return f"{size}{cycle}" + (f", e.g. {leak.hint}" if leak.hint else "")
 
 
-def of_blocks(session: Session, rows: Iterable[Mapping[str, Any]]) -> Profile:
-    """Blocks in their JSON: kind or state, allocator, type, size."""
+def of_blocks(session: Session, batches: Iterable[Batch], names: Mapping[int, BlockNames]) -> Profile:
+    """Blocks in columns: kind or state, allocator, type, size."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for batch in batches:
+        counts.update(zip(batch.names, batch.sizes))
     blocks: Counter[tuple[str, str, str, int]] = Counter()
-    for row in rows:
-        blocks[row["kind"] or row["state"], row["allocator"] or "unknown allocator", row["type"] or NO_TYPE, row["size"]] += 1
+    for (number_of_names, size), count in counts.items():
+        name = names[number_of_names]
+        blocks[name.kind or name.state, name.allocator or "unknown allocator", name.type or NO_TYPE, size] += count
     samples = [
         Sample((*map(Frame, map(frame_name, steps)), Frame(f"{number(size)} B")), (count, count * size))
         for (*steps, size), count in blocks.items()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from itertools import repeat
 
 from findleaks.allocators.sites import SourceFrame
+from findleaks.audit.block_batches import Batch
 from findleaks.audit.site_stacks import SiteNames, StackFrame, label
 from findleaks.commands.profiles import blocks_measures, call_frame
 from findleaks.errors import UsageError
@@ -18,19 +19,20 @@ NOT_RECORDED = "stack not recorded"
 """The step of blocks whose allocation was not recorded."""
 
 
-def of_sites(session: Session, title: str, word: str, rows: Iterable[Mapping[str, Any]], whole: bool = False) -> Profile:
-    """Blocks in their JSON, by site. `word`: what they are, "lost". Of a recorder that samples,
+def of_sites(session: Session, title: str, word: str, batches: Iterable[Batch], whole: bool = False) -> Profile:
+    """Blocks in columns, by site. `word`: what they are, "lost". Of a recorder that samples,
     each block counts for those that it represents, and others, which such blocks represent, not.
     `whole`: with the recorder's own frames. UsageError if no stacks were recorded."""
     sites = session.sites
     if not len(sites):
         raise UsageError("no stacks of allocations were recorded in this process: `find --by site` says how they would be")
     sums: dict[int, list[float]] = {}
-    for row in rows:
-        number, weight = sites.weighted(int(row["address"], 16)) if row["site"] else (0, 1.0)
-        found = sums.setdefault(number, [0.0, 0.0])
-        found[0] += weight
-        found[1] += weight * row["size"]
+    for batch in batches:
+        for address, size, site in zip(batch.addresses, batch.sizes, batch.sites or repeat(0)):
+            number, weight = sites.weighted(address) if site else (0, 1.0)
+            found = sums.setdefault(number, [0.0, 0.0])
+            found[0] += weight
+            found[1] += weight * size
     names = SiteNames(session)
     rates = {one.interval for one in sites.recordings if one.sampled}
     profile = Profile(f"{title}: {session.target.description}", blocks_measures(word), [], rate=max(rates, default=0))

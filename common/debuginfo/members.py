@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Optional
@@ -63,11 +65,54 @@ class Type:
                 found.update(text(one, "DW_AT_name") for one in below if one.tag == "DW_TAG_member")
         return found
 
-    def element(self) -> Optional[Type]:
-        """The first type argument of a template: a std::vector's elements. None without one."""
+    def element(self, number: int = 0) -> Optional[Type]:
+        """A type argument of a template, the first by default: a std::vector's elements. None if
+        there are fewer."""
         arguments = (child for child in self.file.children(self.die) if child.tag == "DW_TAG_template_type_param")
-        found = next(arguments, None)
+        found = next(itertools.islice(arguments, number, None), None)
         return _type_of(self.file, found) if found is not None else None
+
+    def member(self, name: str) -> Optional[tuple[int, Type]]:
+        """The offset and type of a structure's own member of this name; None if it has none."""
+        for child in self.file.children(self.die):
+            start = _start(child) if child.tag == "DW_TAG_member" and text(child, "DW_AT_name") == name else None
+            found = _type_of(self.file, child) if start is not None else None
+            if start is not None and found is not None:
+                return start, found
+        return None
+
+    def around(self, offset: int) -> Iterator[tuple[int, Type]]:
+        """The types of all that contains the byte at `offset`: (offset in it, type), from the whole
+        to the smallest part. Unlike `at`, also parts of the standard library's types, and what is
+        in a Rust Option that is Some."""
+        here: Optional[Type] = self
+        for _ in range(MAX_LEVELS):
+            if here is None:
+                return
+            yield offset, here
+            step = self.file.ask(partial(here._inside, offset), None)
+            if step is None:
+                return
+            offset, here = step
+
+    def _inside(self, offset: int) -> Optional[tuple[int, Optional[Type]]]:
+        """The offset in the member or element at `offset`, and its type. None: there is none, or
+        members overlap, as in a union of C++."""
+        if self.die.tag == "DW_TAG_array_type":
+            step = self._below(offset)
+            return step[1:] if step is not None else None
+        if self.die.tag == "DW_TAG_union_type" and not self.name.startswith("MaybeUninit<"):
+            return None
+        children = self.file.children(self.die)
+        if self.name.startswith("Option<"):
+            children = _some(self.file, children)
+        found = [(start, child) for child in children if (start := _start(child)) is not None and start <= offset]
+        for start, child in sorted(found, key=lambda one: -one[0]):
+            inner = _type_of(self.file, child)
+            # An array has no size of its own.
+            if inner is not None and (offset < start + inner.size or inner.die.tag == "DW_TAG_array_type"):
+                return offset - start, inner
+        return None
 
     def at(self, offset: int) -> tuple[str, Optional[Type]]:
         """The member at `offset`, as an expression like ".jobs.next" or "[3]", and its type.
@@ -99,6 +144,16 @@ class Type:
         start, member = max(reversed(found), key=lambda one: one[0])  # the last at this offset
         name = text(member, "DW_AT_name") if member.tag == "DW_TAG_member" else ""
         return f".{name}" if name else "", offset - start, _type_of(self.file, member)
+
+
+def _some(file: DebugFile, children: list[DIE]) -> list[DIE]:
+    """The members of a Rust Option's variant Some, which are at the same offsets in the Option."""
+    for part in (child for child in children if child.tag == "DW_TAG_variant_part"):
+        for variant in file.children(part):
+            found = [child for child in file.children(variant) if text(child, "DW_AT_name") == "Some"]
+            if found:
+                return found
+    return []
 
 
 def _start(die: DIE) -> Optional[int]:

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional, Protocol
 
+from findleaks.engine.columns import BlockColumns
 from findleaks.engine.links import LinkWalk
 from findleaks.engine.sampling import NO_SAMPLE, Sample
 from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Lists, Size, State, Totals
@@ -82,6 +83,11 @@ class Blocks(Protocol):
     def size(self, index: int) -> int: ...
 
     def state(self, index: int) -> State: ...
+
+    def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
+        """Address, size and state of the blocks with indices [first, last); None: of all from
+        `first`. About 10 ns a block, and 17 bytes."""
+        ...
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         """Mark the blocks that start at these addresses; the addresses where none starts."""
@@ -272,6 +278,10 @@ class Graph(Protocol):
 
     def leader(self, index: int) -> int:
         """An INDIRECT block's leader, the lowest that reaches it; a DEFINITE block; else -1."""
+        ...
+
+    def leaders(self) -> memoryview:
+        """`leader` of every block ("I", read-only), by index; NO_GROUP in place of -1."""
         ...
 
     def cycle(self, index: int) -> int:

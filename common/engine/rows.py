@@ -1,12 +1,14 @@
-"""Blocks that pass filters, as rows of text made many at a time (common/kernel/rows.c).
+"""Blocks that pass filters, many at a time: as rows of JSON, or as columns (common/kernel/rows.c).
 
-The kernel makes rows that need only a block's words and tables, and leaves others to its caller."""
+The C engine handles rows that need only a block's words and tables. It leaves others to its
+caller."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from findleaks.target.base import Piece, Range
@@ -72,6 +74,36 @@ class RowBatch(NamedTuple):
     rows: int
 
 
+class RowColumns(NamedTuple):
+    """Columns of rows, of equal length; `at` and `rare` as in RowBatch. `names`: one number for all
+    names of a row, see `unpack_names`. The text of row i, undecoded UTF-8, is
+    text[hint_ends[i - 1]:hint_ends[i]], if hints[i] says that there is one."""
+
+    indices: memoryview  # "I"
+    addresses: memoryview  # "Q"
+    sizes: memoryview  # "Q": usable bytes
+    names: memoryview  # "Q"
+    hints: memoryview  # "B": values of Hint
+    hint_ends: memoryview  # "I"
+    text: bytes
+    at: int
+    rare: bool
+
+
+class Hint(IntEnum):
+    """What the first bytes of a block hold (see block_types/text.py)."""
+
+    NONE = 0
+    ZEROS = 1
+    TEXT = 2
+    SECOND = 3  # text behind the first word
+
+
+def unpack_names(number: int) -> tuple[int, int, int]:
+    """The numbers of three texts: kind or state, owner, and type (NO_TEXT if unknown)."""
+    return number & 7, number >> 3 & NO_TEXT, number >> 33
+
+
 class Selected(NamedTuple):
     """Block indices ("I"), usable bytes, and `at` and `rare` as in RowBatch."""
 
@@ -92,6 +124,10 @@ class Rows(Protocol):
 
     def format(self, order: array[int] | None, at: int, end: int, limit: int) -> RowBatch:
         """The next rows, at most `limit`."""
+        ...
+
+    def columns(self, order: array[int] | None, at: int, end: int, limit: int) -> RowColumns:
+        """The next rows as columns, at most `limit`. They are valid until the next call."""
         ...
 
     def select(self, at: int, end: int) -> Selected:

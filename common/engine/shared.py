@@ -47,6 +47,12 @@ def check_granule(granule: int) -> None:
         raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
 
 
+def clipped(first: int, last: int | None, count: int) -> tuple[int, int]:
+    """The part of the range of indices [first, last) that exists; `last` None: up to the end."""
+    first = min(max(first, 0), count)
+    return first, max(first, min(count if last is None else last, count))
+
+
 class RangeSet:
     """Membership in a list of ranges."""
 

@@ -12,7 +12,7 @@ as often as to their starts: a form counts only if nearly all of its words lead 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -20,6 +20,7 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, STRIP, Disguise, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import merged_to
 
 SHARE = 0.9  # of the leaked blocks of one size, must have a pointer of a form
 LEAST = 8  # such blocks, at least
@@ -278,18 +279,3 @@ def _least(form: Form) -> int:
 
 def _rank(one: Shown) -> tuple[int, int, int]:
     return one.heads, -min(one.offsets, default=0), -one.form
-
-
-def merged_to(ranges: Iterable[Range], most: int, near: int = 0) -> list[Range]:
-    """Sorted ranges, merged across gaps of less than `near` bytes, and across the smallest others
-    until there are `most`."""
-    made = sorted(ranges)
-    gaps = sorted(range(1, len(made)), key=lambda at: made[at].start - made[at - 1].end)
-    joined = {at for at in gaps if made[at].start - made[at - 1].end < near} | set(gaps[: max(0, len(made) - most)])
-    found: list[Range] = []
-    for at, one in enumerate(made):
-        if at in joined:
-            found[-1] = Range(found[-1].start, max(found[-1].end, one.end))
-        else:
-            found.append(one)
-    return found

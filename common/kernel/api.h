@@ -25,6 +25,7 @@ struct cache;
 struct chain;
 struct exclusion;
 struct form;
+struct row_columns;
 struct row_rules;
 struct run;
 struct run_search;
@@ -53,6 +54,9 @@ API uint8_t fl_state(const struct blocks *b, uint32_t index);
 API uint64_t fl_set_state(struct blocks *b, uint64_t *addresses, uint64_t count, uint8_t state);
 API int fl_resize(struct blocks *b, uint32_t index, uint64_t size);
 API void fl_totals(struct blocks *b, uint32_t first, uint32_t last, struct block_total *totals);
+
+/* block_columns.c */
+API void fl_block_columns(const struct blocks *b, uint32_t first, uint32_t last, uint64_t *addresses, uint64_t *sizes, uint8_t *states);
 
 /* block_runs.c */
 API int fl_append_runs(struct blocks *b, const struct run *runs, uint64_t count, const uint8_t *bits, uint64_t bit_count);
@@ -173,6 +177,7 @@ API int fl_kind_sizes(const struct graph *g, uint8_t kind, words *found);
 /* classify.c */
 API int fl_classify(struct graph *g, int64_t budget);
 API uint32_t fl_leader(const struct graph *g, uint32_t index);
+API void fl_leaders(const struct graph *g, uint32_t first, uint32_t last, uint32_t *leaders);
 API uint32_t fl_cycle(const struct graph *g, uint32_t index);
 API void fl_hanging(const struct graph *g, uint32_t index, uint32_t *count, uint64_t *bytes);
 
@@ -184,8 +189,11 @@ API int fl_groups_finish(struct grouping *s, words *found);
 
 /* rows.c */
 API int fl_rows(const struct graph *g, const struct row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order,
-                uint32_t *at, uint32_t end, uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t capacity, uint32_t *indices, uint64_t
-                *written, uint64_t *bytes);
+                uint32_t *at, uint32_t end, uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t capacity, uint64_t *written);
+API int fl_row_indices(const struct graph *g, const struct row_rules *r, const piece *pieces, uint64_t piece_count, uint32_t *at,
+                       uint32_t end, uint32_t steps, uint32_t *indices, uint64_t *written, uint64_t *bytes);
+API int fl_row_columns(const struct graph *g, const struct row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order,
+                       uint32_t *at, uint32_t end, uint32_t steps, uint64_t *limit, const struct row_columns *c, uint64_t *written);
 API void fl_largest_first(const struct blocks *b, const uint32_t *from, uint32_t *to, uint64_t count, uint64_t run);
 
 /* dominators.c */

@@ -246,6 +246,12 @@ API uint32_t fl_leader(const graph *g, uint32_t index) {
     return found ? g->lost->indices[found->place] : NONE;
 }
 
+/* Of the blocks [first, last): the leader of each definite or indirect one, else NONE. */
+API void fl_leaders(const graph *g, uint32_t first, uint32_t last, uint32_t *leaders) {
+    for (uint32_t index = first; index < last; index++)
+        leaders[index - first] = g->kinds[index] >= DEFINITE ? fl_leader(g, index) : NONE;
+}
+
 API uint32_t fl_cycle(const graph *g, uint32_t index) {
     const leader *found = leader_of(g, index);
     return found && g->lost->indices[found->place] == index ? found->cycle : 1;

@@ -138,48 +138,56 @@ static uint8_t *quoted(uint8_t *out, const uint8_t *text, uint32_t count, const 
     return put(out, "\\\"", 2);
 }
 
-static int finished(const uint8_t *start, uint8_t *out) {
-    *out++ = '"';
-    return (int)(out - start);
-}
-
 /* Is the first word a mapped address? One that has a NUL byte may look like text otherwise: without
  * ASLR a heap is at 0x555555564040 and such, whose bytes are "@@VUUU". */
 static bool is_pointer(const uint8_t *data, uint32_t count, const row_rules *r) {
     return count >= WORD && memchr(data, 0, WORD) && in_ranges(r->mapped, r->mapped_count, load(data));
 }
 
-int hint_json(const uint8_t *data, uint32_t count, const row_rules *r, uint8_t *out) {
+int find_hint(const uint8_t *data, uint32_t count, const row_rules *r, uint32_t *from, uint32_t *length) {
     const uint8_t *characters = r->characters;
     uint8_t any = 0;
-    uint32_t length = 0;
-    const uint8_t *start = out;
+    *from = *length = 0;
     for (uint32_t at = 0; at < count; at++)
         any |= data[at];
-    if (!any && count >= WORD)
-        return (int)(put(out, "\"zeros\"", 7) - start);
     if (!any)
-        return (int)(put(out, "null", 4) - start);
-    *out++ = '"';
-    int found = text_of(data, count, LEAST, characters, &length);
+        return count >= WORD ? HINT_ZEROS : HINT_NONE;
+    int found = text_of(data, count, LEAST, characters, length);
     if (found == TEXT && !is_pointer(data, count, r))
-        return finished(start, quoted(out, data, length, characters));
+        return HINT_TEXT;
     if (found == UNKNOWN_TEXT)
-        return -1;
+        return HINT_UNKNOWN;
     if (count > 2 * WORD + 1) { /* a short std::string */
         uint64_t said = load(data + WORD);
         if (said >= LEAST && said <= 15 && count > 2 * WORD + said && !data[2 * WORD + said]) {
-            found = text_of(data + 2 * WORD, (uint32_t)said + 1, LEAST, characters, &length);
+            found = text_of(data + 2 * WORD, (uint32_t)said + 1, LEAST, characters, length);
             if (found == UNKNOWN_TEXT)
-                return -1;
-            if (found == TEXT && length == said)
-                return finished(start, quoted(out, data + 2 * WORD, length, characters));
+                return HINT_UNKNOWN;
+            if (found == TEXT && *length == said) {
+                *from = 2 * WORD;
+                return HINT_TEXT;
+            }
         }
     }
-    found = count > WORD ? text_of(data + WORD, count - WORD, MIN_SECOND, characters, &length) : NO_TEXT;
-    if (found == UNKNOWN_TEXT)
+    *from = WORD;
+    found = count > WORD ? text_of(data + WORD, count - WORD, MIN_SECOND, characters, length) : NO_TEXT;
+    return found == UNKNOWN_TEXT ? HINT_UNKNOWN : found == TEXT ? HINT_SECOND : HINT_NONE;
+}
+
+int hint_json(const uint8_t *data, uint32_t count, const row_rules *r, uint8_t *out) {
+    uint32_t from, length;
+    const uint8_t *start = out;
+    int found = find_hint(data, count, r, &from, &length);
+    if (found == HINT_UNKNOWN)
         return -1;
-    if (found == TEXT)
-        return finished(start, quoted(put(out, WORD == 8 ? "+8 " : "+4 ", 3), data + WORD, length, characters));
-    return (int)(put((uint8_t *)start, "null", 4) - start);
+    if (found == HINT_NONE)
+        return (int)(put(out, "null", 4) - start);
+    if (found == HINT_ZEROS)
+        return (int)(put(out, "\"zeros\"", 7) - start);
+    *out++ = '"';
+    if (found == HINT_SECOND)
+        out = put(out, WORD == 8 ? "+8 " : "+4 ", 3);
+    out = quoted(out, data + from, length, r->characters);
+    *out++ = '"';
+    return (int)(out - start);
 }

@@ -1,4 +1,4 @@
-/* Blocks that pass filters, as rows of JSON (../commands/blocks_rows.py; ../engine/rows.py). The
+/* Blocks that pass filters, as rows of JSON (../audit/block_rows.py; ../engine/rows.py). The
  * walk stops at a row that takes more than the block's words or a table: Python makes it. */
 #include "graph.h"
 #include "rows.h"
@@ -149,22 +149,38 @@ static bool passes(lister *l, uint32_t index, uint64_t start, uint32_t *owner) {
     return size >= r->low && size <= r->high && !(*owner & UNWANTED);
 }
 
-/* Rows of the blocks (indices in `order`, if any) from number *at (updated) to `end`, at most
- * `steps`. Rows: to `out`, of `capacity` bytes, at most *limit (updated); without `out` indices, as
- * many as `steps`, and sizes in *bytes. RARE: the next block is left to Python. */
-API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at, uint32_t end,
-                uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t capacity, uint32_t *indices, uint64_t *written, uint64_t *bytes) {
-    lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
+/* One row without its texts. `state`: number of its text; `data`: its first `count` bytes, or NULL
+ * if they were not needed. */
+typedef struct {
+    uint64_t start, size;
+    uint32_t index, owner, type, state, count;
+    const uint8_t *data;
+    bool used;
+} row;
+
+/* The walk over the blocks (indices in `order`, if any) from `number` up to `stop`. */
+typedef struct {
+    const uint32_t *order;
+    uint32_t first, number, stop;
+    uint64_t start;
+} walk;
+
+static walk walk_from(const uint32_t *order, uint32_t at, uint32_t end, uint32_t steps) {
+    return (walk){order, at, at, end - at > steps ? at + steps : end, 0};
+}
+
+enum { ROW = 2 };
+
+/* The next row that passes the filters, of number w->number: the caller raises that to go on. ROW;
+ * STOPPED at the end; RARE: it is left to Python. */
+INLINE int next_row(lister *l, walk *w, row *found) {
+    const graph *g = l->g;
+    const row_rules *r = l->r;
     const blocks *b = g->b;
-    const uint8_t *first = out;
-    uint32_t number = *at, stop = end - number > steps ? number + steps : end, owner;
-    uint64_t start = 0;
-    int code = STOPPED;
-    *written = 0;
-    for (; number < stop && *limit; number++) {
-        uint32_t index = order ? order[number] : number;
-        start = order || number == *at ? block_address(b, index) : start_after(b, start, index);
-        if (!passes(&l, index, start, &owner))
+    for (; w->number < w->stop; w->number++) {
+        uint32_t index = w->order ? w->order[w->number] : w->number, owner;
+        w->start = w->order || w->number == w->first ? block_address(b, index) : start_after(b, w->start, index);
+        if (!passes(l, index, w->start, &owner))
             continue;
         uint64_t size = size_of(b, index);
         bool used = b->states[index] == IN_USE;
@@ -175,57 +191,115 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
             if (label < r->label_count)
                 type = r->label_texts[label];
             else {
-                data = bytes_at(&l, start, count);
-                type = data ? type_of(&l, data, start, size) : NONE;
+                data = bytes_at(l, w->start, count);
+                type = data ? type_of(l, data, w->start, size) : NONE;
             }
-            if (type == NONE) {
-                code = RARE;
-                break;
-            }
+            if (type == NONE)
+                return RARE;
         }
         if (type & UNWANTED)
             continue;
-        --*limit;
-        if (!out) {
-            indices[(*written)++] = index;
-            *bytes += size;
-            continue;
-        }
-        uint32_t state = used ? g->kinds[index] : 4 + (uint32_t)b->states[index];
-        uint64_t most = MAX_ROW_BYTES + text_length(r, state) + text_length(r, owner) + (type == NO_TEXT_AT_ALL ? 0 : text_length(r, type));
+        *found = (row){w->start, size, index, owner, type, used ? g->kinds[index] : 4 + (uint32_t)b->states[index], count, data, used};
+        return ROW;
+    }
+    return STOPPED;
+}
+
+/* Rows of JSON of the blocks (indices in `order`, if any) from number *at (updated) to `end`, at
+ * most `steps`, to `out`, of `capacity` bytes, at most *limit (updated). RARE: the next block is
+ * left to Python. */
+API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at, uint32_t end,
+                uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t capacity, uint64_t *written) {
+    lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
+    walk w = walk_from(order, *at, end, steps);
+    const uint8_t *first = out;
+    int code = STOPPED;
+    row one;
+    for (; *limit && (code = next_row(&l, &w, &one)) == ROW; w.number++, --*limit) {
+        bool typed = one.type != NO_TEXT_AT_ALL;
+        uint64_t most = MAX_ROW_BYTES + text_length(r, one.state) + text_length(r, one.owner) + (typed ? text_length(r, one.type) : 0);
         uint8_t *begun = out;
         if (most > capacity - (uint64_t)(out - first)) {
             code = out == first ? RARE : STOPPED;
-            ++*limit;
             break;
         }
         PUT("{\"address\": \"0x");
-        out = put_hex(out, start);
+        out = put_hex(out, one.start);
         PUT("\", \"size\": ");
-        out = put_decimal(out, size);
-        out = put_text(r, out, state);
-        out = put_text(r, out, owner);
-        if (type != NO_TEXT_AT_ALL)
-            out = put_text(r, out, type);
-        else {
-            PUT(", \"type\": null, \"hint\": ");
-            int length = used ? hint_json(bytes_at(&l, start, count), count, r, out) : 0;
-            if (length < 0) {
-                out = begun;
+        out = put_decimal(out, one.size);
+        out = put_text(r, out, one.state);
+        out = put_text(r, out, one.owner);
+        if (typed) {
+            out = put_text(r, out, one.type);
+            continue;
+        }
+        PUT(", \"type\": null, \"hint\": ");
+        int length = one.used ? hint_json(bytes_at(&l, one.start, one.count), one.count, r, out) : 0;
+        if (length < 0) {
+            out = begun;
+            code = RARE;
+            break;
+        }
+        out += length;
+        if (!one.used)
+            PUT("null");
+        PUT("}\n");
+    }
+    *written = (uint64_t)(out - first);
+    *at = w.number;
+    return code == RARE ? RARE : STOPPED;
+}
+
+/* The same blocks' indices, as many as `steps`, and their sizes in *bytes. */
+API int fl_row_indices(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, uint32_t *at, uint32_t end,
+                       uint32_t steps, uint32_t *indices, uint64_t *written, uint64_t *bytes) {
+    lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
+    walk w = walk_from(NULL, *at, end, steps);
+    int code;
+    row one;
+    *written = *bytes = 0;
+    for (; (code = next_row(&l, &w, &one)) == ROW; w.number++) {
+        indices[(*written)++] = one.index;
+        *bytes += one.size;
+    }
+    *at = w.number;
+    return code;
+}
+
+/* The same blocks' columns: at most *limit rows (updated), of which each column has space for
+ * `steps`. */
+API int fl_row_columns(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at,
+                       uint32_t end, uint32_t steps, uint64_t *limit, const row_columns *c, uint64_t *written) {
+    lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
+    walk w = walk_from(order, *at, end, steps);
+    uint64_t text = 0, rows = 0;
+    int code = STOPPED;
+    row one;
+    for (; *limit && c->capacity - text >= HINT_BYTES && (code = next_row(&l, &w, &one)) == ROW; w.number++, --*limit) {
+        int hint = HINT_NONE;
+        if (one.used && one.type == NO_TEXT_AT_ALL) {
+            uint32_t from, length;
+            const uint8_t *data = bytes_at(&l, one.start, one.count);
+            hint = find_hint(data, one.count, r, &from, &length);
+            if (hint == HINT_UNKNOWN) {
                 code = RARE;
-                ++*limit;
                 break;
             }
-            out += length;
-            if (!used)
-                PUT("null");
-            PUT("}\n");
+            if (hint >= HINT_TEXT) {
+                memcpy(c->text + text, data + from, length);
+                text += length;
+            }
         }
+        c->indices[rows] = one.index;
+        c->addresses[rows] = one.start;
+        c->sizes[rows] = one.size;
+        c->names[rows] = NAMES(one.state, one.owner, one.type);
+        c->hints[rows] = (uint8_t)hint;
+        c->hint_ends[rows++] = (uint32_t)text;
     }
-    if (out)
-        *written = (uint64_t)(out - first);
-    *at = number;
-    return code;
+    *written = rows;
+    *at = w.number;
+    return code == RARE ? RARE : STOPPED;
 }
 
 /* Merge adjacent sorted runs of `run` indices of blocks: largest first, stable. */

@@ -30,6 +30,28 @@ typedef struct row_rules {
     const uint64_t *ends; /* of each text; the first nine: states and kinds */
 } row_rules;
 
+/* Columns of rows; element n of each is row n's. */
+typedef struct row_columns {
+    uint32_t *indices;
+    uint64_t *addresses, *sizes;
+    uint64_t *names;     /* see NAMES */
+    uint8_t *hints;      /* HINT_… */
+    uint32_t *hint_ends; /* of its bytes in `text`; they begin where the previous row's end */
+    uint8_t *text;
+    uint64_t capacity; /* of `text` */
+} row_columns;
+
+/* One number for the names of a row: kind or state (3 bits), owner and type (30 bits each). */
+#define NAMES(state, owner, type) ((uint64_t)(state) | (uint64_t)(owner) << 3 | (uint64_t)(type) << 33)
+
+/* ../engine/rows.py: Hint. */
+enum { HINT_UNKNOWN = -1, HINT_NONE = 0, HINT_ZEROS = 1, HINT_TEXT = 2, HINT_SECOND = 3 };
+
+/* What the first bytes of a block hold: HINT_TEXT, or HINT_SECOND behind the first word, with where
+ * the text begins and its length in bytes; HINT_UNKNOWN if characters unknown here decide. As
+ * ../block_types/text.py. */
+int find_hint(const uint8_t *data, uint32_t count, const row_rules *r, uint32_t *from, uint32_t *length);
+
 /* Write the text hint of a block with these first bytes as JSON ("null": none); its length, or -1
  * if characters unknown here decide. As ../block_types/text.py. */
 int hint_json(const uint8_t *data, uint32_t count, const row_rules *r, uint8_t *out);

@@ -250,8 +250,8 @@ class Session:
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            blocks, roots = self.directory.blocks, self.root_memory
-            return find_stale_slots(self.target, self.engine, blocks, roots, lambda: self.report_progress("finding containers", 0.0))
+            blocks, roots, heaps = self.directory.blocks, self.root_memory, merged(self.heap_ranges())
+            return find_stale_slots(self.target, self.engine, blocks, roots, heaps, lambda: self.report_progress("finding containers", 0.0))
 
     @cached_property
     def types(self) -> Types:

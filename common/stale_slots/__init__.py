@@ -9,63 +9,123 @@ by mistake would report a block in use as leaked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from findleaks.allocators.bulk import pointing
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.stale_slots import rust_btrees, rust_channels, vectors
-from findleaks.stale_slots.heap_memory import HeapMemory, Words
+from findleaks.stale_slots import deques, rust_btrees, rust_channels, rust_vectors, sequences, vectors
+from findleaks.stale_slots.declared_types import DeclaredTypes
+from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words
+from findleaks.stale_slots.languages import find_languages
+from findleaks.stale_slots.near_blocks import NearBlocks
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, nonzero_pieces
 
 if TYPE_CHECKING:
-    from findleaks.debuginfo.members import Members, Type
+    from findleaks.debuginfo.members import Type
 
 MAX_RANGE = 1 << 22  # bytes of a range of root memory that are searched for heads of containers
 MAX_BYTES = 1 << 25  # of all
 MAX_POINTERS = 100_000  # pointers in it that are examined
+MAX_ASKED = 2_000  # words whose types are looked up, some 0.2 ms each
+MAX_SEQUENCES = 10_000  # vectors and deques that are judged
 
 
-def find_stale_slots(target: Target, engine: Engine, blocks: Blocks, roots: Sequence[Range], poll: Callable[[], None]) -> list[Range]:
-    """The stale slots, sorted and disjoint. Heads of vectors and of Rust's BTreeMaps are looked for
-    in root memory, `roots`; channels everywhere. `poll` raises Interrupted if the user asked to
-    stop. Debug information is read only where a variable looks like a vector with stale slots."""
+def find_stale_slots(
+    target: Target, engine: Engine, blocks: Blocks, roots: Sequence[Range], heaps: Sequence[Range], poll: Callable[[], None]
+) -> list[Range]:
+    """The stale slots, sorted and disjoint. Channels are looked for everywhere; heads of vectors,
+    deques and Rust's BTreeMaps in root memory, `roots`, and in blocks near it. `heaps`: where
+    blocks are. `poll` raises Interrupted if the user asked to stop. Debug information is read only
+    where words look like a vector with stale slots."""
     if not len(blocks):
         return []
-    memory, types = HeapMemory(target, engine, blocks, poll), VariableTypes(target)
-    found = list(rust_channels.stale_slots(memory))
-    for words in _root_words(memory, roots):
-        found += vectors.stale_slots(memory, words, types)
-        found += rust_btrees.stale_slots(memory, words)
+    memory = HeapMemory(target, engine, blocks, poll)
+    found = [*rust_channels.stale_slots(memory), *_Search(memory, roots, heaps).run()]
     size = memory.size
     return merged(Range(start + -start % size, end) for start, end in found)
 
 
-class VariableTypes:
-    """The type of the variable that begins at an address, from debug information on first use."""
+class _Search:
+    """Looks through root memory and near blocks for heads of containers."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._members: Optional[Members] = None
+    def __init__(self, memory: HeapMemory, roots: Sequence[Range], heaps: Sequence[Range]) -> None:
+        self._memory, self._roots, self._heaps = memory, roots, heaps
+        self._near = NearBlocks(memory)
+        self._pointers = sequences.Pointers()
+        self._types = DeclaredTypes(memory, self._near.referrers)
+        self._languages = find_languages(memory.target)
+        self._questions = 0
+        self._left_out = False  # whether not all of it was searched
 
-    def __call__(self, address: int) -> Optional[Type]:
-        if self._members is None:
-            from findleaks.debuginfo.members import Members
+    def run(self) -> Iterator[Range]:
+        """Bytes of stale slots."""
+        certain: list[Storage] = []
+        others: list[Storage] = []
+        double: list[Storage] = []
+        cpp, rust = self._languages
+        for words, in_block in self._words():
+            if rust or not in_block:
+                yield from rust_btrees.stale_slots(self._memory, words)
+            if cpp or not in_block:
+                (others if in_block else certain).extend(vectors.find_vectors(self._memory, words, self._asked))
+            if cpp:
+                double += deques.find_deques(self._memory, words)
+            if rust:
+                others += rust_vectors.find_vectors(self._memory, words, self._asked)
+            if len(others) + len(double) > MAX_SEQUENCES:
+                self._left_out = True
+                break
+        yield from self._unused(certain, others, double)
 
-            self._members = Members(self._target)
-        return self._members.variable(address)
+    def _asked(self, address: int) -> Iterable[tuple[int, Type]]:
+        """DeclaredTypes.around, for a limited number of words."""
+        self._questions += 1
+        return self._types.around(address) if self._questions <= MAX_ASKED else ()
+
+    def _words(self) -> Iterator[tuple[Words, bool]]:
+        """Words of root memory and of near blocks; and whether they are in a block."""
+        walks = any(self._languages)
+        for words in self._root_words():
+            if walks:
+                self._pointers.add(words)
+                self._near.add(words)
+            yield words, False
+        for words in self._near.visit() if walks else ():
+            self._pointers.add(words)
+            yield words, True
+
+    def _unused(self, certain: list[Storage], others: list[Storage], double: list[Storage]) -> Iterator[Range]:
+        """Unused parts of vectors in variables, of other vectors, and of deques."""
+        memory = self._memory
+        others, double = (_with_pointers(memory, others), _with_pointers(memory, double))
+        everywhere = [*self._heaps, *self._roots]
+        if others:
+            self._pointers.add_variables(memory, everywhere, [one.head for one in others])
+            alone = [one for one in others if not sequences.has_other_user(self._pointers, self._near.referrers, one)]
+            others = [] if self._left_out else alone
+        others = sequences.with_single_owners(memory, self._heaps, everywhere, [*others, *double])
+        for found in (*certain, *others):
+            if not sequences.is_busy(memory, found):
+                yield from found.unused
+
+    def _root_words(self) -> Iterator[Words]:
+        """The words of root memory that point into the heaps, a piece at a time."""
+        memory = self._memory
+        left, pointers = MAX_BYTES, MAX_POINTERS
+        for start, end in self._roots:
+            for piece in nonzero_pieces(memory.target, start, min(end, start + MAX_RANGE, start + left)):
+                memory.poll()
+                left -= len(piece.data)
+                words = Words(piece, *pointing(memory.engine, piece, memory.low, memory.high))
+                pointers -= len(words.addresses)
+                if pointers < 0:
+                    self._left_out = True
+                    return
+                yield words
 
 
-def _root_words(memory: HeapMemory, roots: Sequence[Range]) -> Iterator[Words]:
-    """The words of root memory that point into the heaps, a piece at a time."""
-    left, pointers = MAX_BYTES, MAX_POINTERS
-    for start, end in roots:
-        for piece in nonzero_pieces(memory.target, start, min(end, start + MAX_RANGE, start + left)):
-            memory.poll()
-            left -= len(piece.data)
-            words = Words(piece, *pointing(memory.engine, piece, memory.low, memory.high))
-            pointers -= len(words.addresses)
-            if pointers < 0:
-                return
-            yield words
+def _with_pointers(memory: HeapMemory, found: Sequence[Storage]) -> list[Storage]:
+    """Those whose unused parts have words that may point to blocks."""
+    return [one for one in found if any(map(memory.has_pointers, one.unused))]

@@ -31,6 +31,14 @@ class Words(NamedTuple):
     values: Sequence[int]
 
 
+class Storage(NamedTuple):
+    """A sequence's head, the blocks that it keeps elements in, and their unused parts."""
+
+    head: Range
+    blocks: Sequence[Range]
+    unused: Sequence[Range]
+
+
 class HeapMemory(Memory):
     """Memory and blocks of one moment of a process. `poll` raises Interrupted if the user asked to
     stop."""
@@ -59,6 +67,10 @@ class HeapMemory(Memory):
         found = self.blocks.lookup(address) if address and address % self.size == 0 else None
         return HeapBlock(found[1], found[2]) if found is not None and found[1] == address and found[3] == State.IN_USE else None
 
+    def has_pointers(self, where: Range) -> bool:
+        """Whether there are words in `where` that may point to blocks."""
+        return any(self.engine.search(piece, self.low, self.high) for piece in self.target.pieces(*where))
+
     def contents(self, block: HeapBlock) -> tuple[int, ...]:
         """The block's words; () if it is too large, or cannot be read."""
         return self.words(block.start, block.size // self.size) or () if block.size <= MAX_BLOCK else ()
@@ -70,3 +82,8 @@ def request_sizes(usable: int, count: int, word: int) -> range:
     most = usable // count // word * word if count else 0
     least = max(usable - max(3 * word, usable // 4), word * count)
     return range(most, max(-(-least // count) // word * word, word) - 1, -word)
+
+
+def wastes_little(usable: int, requested: int, word: int) -> bool:
+    """Whether an allocator may have given `usable` bytes for `requested`; see request_sizes."""
+    return max(usable - max(3 * word, usable // 4), 0) <= requested <= usable

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from findleaks.errors import TargetError
@@ -106,6 +104,10 @@ class _Program:
     """The zstd program, unpacking the file that is its standard input."""
 
     def __init__(self, file: io.FileIO, name: str) -> None:
+        # most compressed cores need no program
+        import shutil
+        import subprocess
+
         program = shutil.which("zstd")
         if program is None:
             raise TargetError(
@@ -185,8 +187,12 @@ class _Output:
 
 def _unnamed(name: str) -> tuple[int, str]:
     """An unlinked file, and its folder: $TMPDIR, or /var/tmp, since /tmp is often in memory."""
-    folders = [os.environ["TMPDIR"]] if os.environ.get("TMPDIR") else ["/var/tmp"]
-    for folder in [*folders, tempfile.gettempdir()]:
+    first = os.environ.get("TMPDIR") or "/var/tmp"
+    with suppress(OSError):
+        return os.open(first, os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600), first
+    import tempfile  # most file systems have O_TMPFILE
+
+    for folder in (first, tempfile.gettempdir()):
         try:
             fd, path = tempfile.mkstemp(prefix="findleaks-", dir=folder)
         except OSError:

@@ -137,3 +137,18 @@ def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:
     for start, end in parts:
         data[start:end] = bytes(end - start)
     return Piece(low, memoryview(data))
+
+
+def merged_to(ranges: Iterable[Range], most: int, near: int = 0) -> list[Range]:
+    """Sorted ranges, merged across gaps of less than `near` bytes, and across the smallest others
+    until there are `most`."""
+    made = sorted(ranges)
+    gaps = sorted(range(1, len(made)), key=lambda at: made[at].start - made[at - 1].end)
+    joined = {at for at in gaps if made[at].start - made[at - 1].end < near} | set(gaps[: max(0, len(made) - most)])
+    found: list[Range] = []
+    for at, one in enumerate(made):
+        if at in joined:
+            found[-1] = Range(found[-1].start, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found

@@ -22,7 +22,7 @@ static uint64_t word_of(const uint8_t *data, size_t size, size_t number) {
 }
 
 /* Rows of the classified graph: texts and strings are recognised in what blocks hold. */
-static void rows(const graph *g, const piece *p, uint64_t count, uint32_t made) {
+static void rows(const graph *g, const blocks *b, const piece *p, uint64_t count, uint32_t made) {
     static uint8_t characters[CHARACTERS];
     uint64_t ends[10], limit = MOST, written, sum = 0, type = BASE + 40;
     uint8_t *out = malloc(4096);
@@ -36,12 +36,18 @@ static void rows(const graph *g, const piece *p, uint64_t count, uint32_t made) 
     row_rules r = {.states = 15, .kinds = 31, .high = UINT64_MAX, .no_owner = 8, .tables = &table, .table_count = 1, .words = &type,
                    .word_texts = &text, .word_count = 1, .mapped = mapped, .mapped_count = (uint32_t)count, .string = 9, .typed = true,
                    .characters = characters, .text = (const uint8_t *)"012345678901234567890123456789", .ends = ends};
-    while (at < made && fl_rows(g, &r, p, count, NULL, &at, made, 64, &limit, out, 4096, NULL, &written, &sum) >= 0 && limit)
+    while (at < made && fl_rows(g, &r, p, count, NULL, &at, made, 64, &limit, out, 4096, &written) >= 0 && limit)
         at++; /* as if Python had made the row */
     at = 0;
-    limit = UINT64_MAX;
-    fl_rows(g, &r, p, count, NULL, &at, made, made, &limit, NULL, 0, indices, &written, &sum);
-    free_all((void *const[]){out, indices}, 2);
+    fl_row_indices(g, &r, p, count, &at, made, made, indices, &written, &sum);
+    row_columns c = {indices, calloc(made + 1, 8), calloc(made + 1, 8), calloc(made + 1, 8), calloc(made + 1, 1), calloc(made + 1, 4), out, 4096};
+    at = 0;
+    limit = MOST;
+    while (at < made && fl_row_columns(g, &r, p, count, NULL, &at, made, 64, &limit, &c, &written) >= 0 && limit)
+        at++;
+    fl_block_columns(b, 0, made, c.addresses, c.sizes, c.hints);
+    fl_leaders(g, 0, made, indices);
+    free_all((void *const[]){out, indices, c.addresses, c.sizes, c.names, c.hints, c.hint_ends}, 7);
 }
 
 /* The graph of these blocks: marked, classified, grouped. */
@@ -62,7 +68,7 @@ static void heap(blocks *b, const piece *p, uint64_t count) {
     for (uint64_t at = 0; at < count; at++)
         fl_groups_feed(s, &p[at]);
     fl_groups_finish(s, &found);
-    rows(g, p, count, made);
+    rows(g, b, p, count, made);
     for (uint32_t index = 0; index < made && index < 50; index++)
         fl_path(g, index, &found);
     fl_groups_free(s);

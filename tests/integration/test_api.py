@@ -118,6 +118,8 @@ def test_columns_wrap_without_a_copy(process: findleaks.Process, truth: Printed)
         "indirect": sum(truth.indirect.values()),
     }
     assert set(frame["allocator"]) == {"glibc"} and set(frame["state"]) == {"in-use"} and frame["type"].isna().all()
+    leak_of = dict(zip(frame["address"], frame["group"]))
+    assert len({leak_of[head] for head in truth.head}) == REQUESTS and set(frame["group"]) == {leak_of[head] for head in truth.head}
     assert table.column("kind").to_pylist() == frame["kind"].tolist()
     assert table.schema.field("address").type == pyarrow.uint64()
     assert len(process.blocks(kind="definite", size=1).to_pandas()) == process.blocks(kind="definite", size=1).to_arrow().num_rows == 0

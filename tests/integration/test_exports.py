@@ -12,6 +12,7 @@ from typing import Any
 
 import doors
 import profilefiles
+import pyarrow.parquet
 import pytest
 import truth
 from counts import Counting, by_command_line, by_gdb, places
@@ -20,6 +21,7 @@ from profilefiles import Stack, Values
 
 from cores import Running
 
+PARQUET = "lost.parquet"  # which debuggers need not have a library for
 FORMS = ("lost.folded", "lost.pb.gz", "lost.speedscope.json", "lost.html", "lost.csv", "lost.db")
 
 
@@ -78,6 +80,8 @@ def read(file: Path) -> Any:
     if file.name.endswith(".csv"):
         with open(file, newline="", encoding="utf-8") as table:
             return list(csv.DictReader(table))
+    if file.name.endswith(".parquet"):
+        return [{**row, "address": hex(row["address"])} for row in pyarrow.parquet.read_table(file).to_pylist()]
     done = subprocess.run(["sqlite3", "-json", file, "SELECT * FROM blocks ORDER BY address"], capture_output=True, text=True, check=True)
     return [{**row, "address": hex(row["address"])} for row in json.loads(done.stdout)]
 
@@ -86,7 +90,7 @@ def read(file: Path) -> Any:
 def written(core: Path) -> dict[str, Any]:
     """By name: what the command line wrote."""
     found = {}
-    for name in FORMS:
+    for name in (*FORMS, PARQUET):
         answer = asked("find", "-o", core.parent / name, core)
         assert answer["written"] == {
             "file": str(core.parent / name),
@@ -108,7 +112,7 @@ def test_lost_blocks_are_those_of_find(core: Path, written: dict[str, Any]) -> N
     }
     blocks = rows(core, "--kind", "lost,possible")
     assert {block["kind"] for block in blocks} == {"definite", "indirect", "possible"}
-    assert written["lost.db"] == blocks
+    assert written["lost.db"] == written[PARQUET] == blocks
     assert written["lost.csv"] == [{key: in_csv(value) for key, value in block.items()} for block in blocks]
     totals = asked("find", core)["totals"]
     assert sum(values[1] for values in expected.values()) == sum(totals[kind]["bytes"] for kind in ("definite", "indirect", "possible"))
@@ -120,7 +124,7 @@ def test_every_door_writes_the_same(program: Path, core: Path, written: dict[str
         folder.mkdir()
         said = debugger([f"leaks find -o {folder / name}" for name in FORMS], *arguments)
         assert said.count("written to") == len(FORMS), said
-        assert {name: read(folder / name) for name in FORMS} == written
+        assert {name: read(folder / name) for name in FORMS} == {name: written[name] for name in FORMS}
         assert sorted(path.name for path in folder.iterdir()) == sorted(FORMS)
 
 
@@ -195,12 +199,13 @@ def test_counted_stacks(door: Any, tmp_path: Path) -> None:
     [
         (
             ["find", "-o", "a.txt"],
-            "-o a.txt: end its name in .html, .folded, .pb.gz, .speedscope.json, .heap, .csv or .sqlite, or add --format",
+            "-o a.txt: end its name in .html, .folded, .pb.gz, .speedscope.json, .heap, .csv, .sqlite or .parquet, or add --format",
         ),
         (["find", "--format", "csv"], "--format is that of a file: name one with -o FILE"),
         (["find", "-o", "none/a.csv"], "none/a.csv: cannot be written: no such file or directory"),
         (["find", "-o", "/dev/full", "--format", "csv"], "/dev/full: cannot be written: no space left on device"),
         (["find", "-o", "/dev/full", "--format", "sqlite"], "/dev/full: cannot be written: no space left on device"),
+        (["find", "-o", "/dev/full", "--format", "parquet"], "/dev/full: cannot be written: no space left on device"),
         (["find", "-o", "a.csv", "--suppressions", "/dev/null"], "such a file has blocks: give one of the two"),
         (["find", "-o", "a.heap"], "a heap profile has the stacks that allocated the blocks: add --by site"),
         (["find", "--by", "site", "-o", "a.heap"], "no stacks of allocations were recorded in this process"),

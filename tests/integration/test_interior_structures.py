@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import libraries_cpp
 import pytest
 import truth
 from debuggers import findleaks, gdb, lldb, objects
@@ -16,10 +17,10 @@ import cores
 
 
 def built(folder: Path, name: str, *words: str) -> Path:
-    """A program of tests/programs, compiled by these words."""
+    """A program of tests/programs, compiled by these words; its source comes behind the first one, and before libraries."""
     source = next(truth.PROGRAMS.glob(f"{name}.*"))
     program = folder / name
-    subprocess.run([*words, "-o", str(program), str(source)], check=True)
+    subprocess.run([words[0], str(source), *words[1:], "-o", str(program)], check=True)
     return program
 
 
@@ -93,3 +94,29 @@ def check_coroutines(program: Path, folder: Path, stacks: int) -> None:
 def test_coroutines_and_memory_resources(tmp_path: Path) -> None:
     flags = ["-std=c++20", "-pthread", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     check_coroutines(built(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("release", libraries_cpp.BOOST)
+def test_boost(release: str, tmp_path: Path) -> None:
+    """Stacks of Boost.Context and Boost.Coroutine2, in malloc's memory and mapped: only the former are blocks."""
+    flags = ["-std=c++20", "-O1", "-g", *libraries_cpp.boost(release)]
+    check_coroutines(built(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40 + 2 * 40)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("release", libraries_cpp.ABSEIL)
+def test_abseil(release: str, tmp_path: Path) -> None:
+    """Nothing in Abseil's tables is possible; from release 20230802 on, their heads point to the inside of blocks."""
+    program = built(tmp_path, "abseil_tables", "g++", "-std=c++17", "-O1", "-g", *libraries_cpp.abseil(release))
+    with cores.Running([str(program)], tmp_path / "run") as run:
+        lost_blocks, tables = map(int, run.output.split()[:2])
+        said = find("--pid", str(run.pid))
+        plain = find("--heuristics", "none", "--pid", str(run.pid))
+    assert said["totals"]["possible"] == {"blocks": 0, "bytes": 0}
+    assert (said["totals"]["definite"]["blocks"], said["totals"]["indirect"]["blocks"]) == (lost_blocks, 0)
+    found = {one["structure"]: one["blocks"] for one in said["heuristics"]["structures"]}
+    inside = release != "20220623"
+    # Tables of one small entry have no block since 20240722.
+    assert tables - 8 <= found.get("swiss-table", 0) <= tables if inside else "swiss-table" not in found
+    assert (plain["totals"]["possible"]["blocks"] > 50_000) == inside

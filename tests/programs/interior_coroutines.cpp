@@ -16,6 +16,7 @@
 #ifdef BOOST
 #include <boost/context/fiber.hpp>
 #include <boost/context/fixedsize_stack.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
 #include <boost/coroutine2/all.hpp>
 #endif
 
@@ -95,22 +96,28 @@ static void start_coroutine(int number) {
 static std::vector<boost::context::fiber> *fibers;
 static std::vector<boost::coroutines2::coroutine<int>::pull_type> *pulls;
 
+// `Stack`: of memory from malloc, or mapped.
+template <class Stack> static void start_boost(int number) {
+    fibers->emplace_back(std::allocator_arg, Stack(16384), [number](boost::context::fiber &&back) {
+        std::string own = "what a fiber has on its stack, number " + std::to_string(number);
+        back = std::move(back).resume();
+        printf("%s", own.c_str());
+        return std::move(back);
+    });
+    fibers->back() = std::move(fibers->back()).resume();
+    pulls->emplace_back(Stack(16384), [number](boost::coroutines2::coroutine<int>::push_type &push) {
+        std::string own = "what a coroutine has on its stack, number " + std::to_string(number);
+        push(number);
+        printf("%s", own.c_str());
+    });
+}
+
 static void start_boost() {
     fibers = new std::vector<boost::context::fiber>;
     pulls = new std::vector<boost::coroutines2::coroutine<int>::pull_type>;
     for (int i = 0; i < COUNT; i++) {
-        fibers->emplace_back(std::allocator_arg, boost::context::fixedsize_stack(16384), [i](boost::context::fiber &&back) {
-            std::string own = "what a fiber has on its stack, number " + std::to_string(i);
-            back = std::move(back).resume();
-            printf("%s", own.c_str());
-            return std::move(back);
-        });
-        fibers->back() = std::move(fibers->back()).resume();
-        pulls->emplace_back(boost::coroutines2::fixedsize_stack(16384), [i](boost::coroutines2::coroutine<int>::push_type &push) {
-            std::string own = "what a coroutine has on its stack, number " + std::to_string(i);
-            push(i);
-            printf("%s", own.c_str());
-        });
+        start_boost<boost::context::fixedsize_stack>(i);
+        start_boost<boost::context::protected_fixedsize_stack>(i);
     }
 }
 #endif

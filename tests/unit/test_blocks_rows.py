@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import fake
@@ -16,10 +17,14 @@ from hypothesis import strategies as st
 from ptmalloc import BITS_32, NARROW, WIDE, Image, Places
 
 from findleaks.allocators.glibc import layout
-from findleaks.commands import Invocation, blocks_rows, parse, parser
+from findleaks.audit import block_rows
+from findleaks.audit.address_info import STATES
+from findleaks.audit.block_table import block_table
+from findleaks.commands import Invocation, parse, parser
 from findleaks.commands.blocks import Listing, blocks
+from findleaks.engine.columns import NO_GROUP
 from findleaks.engine.contract import Engine
-from findleaks.engine.terms import State
+from findleaks.engine.terms import Kind, State
 from findleaks.errors import Interrupted
 from findleaks.escaping import json_line
 from findleaks.session import Session
@@ -113,15 +118,29 @@ def agree(made: Session, *words: str) -> str:
     """The kernel's text, which is Python's."""
     rows = "".join(listing(made, *words).json_lines())
     assert rows == "".join(json_line(item) + "\n" for item in listing(made, *words).json())
+    assert in_columns(listing(made, *words)) == [one for one in map(json.loads, rows.splitlines()) if "address" in one]
     return rows
+
+
+def in_columns(made: Listing) -> list[dict[str, object]]:
+    """The JSON of the blocks, from their columns."""
+    found: list[dict[str, object]] = []
+    limit = made.limit or 0
+    for batch in made.rows.batches(made.rows.largest_first(limit) if made.by_size else None, limit):
+        rows = zip(batch.addresses, batch.sizes, batch.names, batch.hints or repeat(""), batch.sites or repeat(0))
+        for address, size, number, hint, site in rows:
+            names = made.rows.names[number]._asdict()
+            row = {"address": hex(address), "size": size, **names, "site": site or None, "hint": hint or None}
+            found.append({**row, "kind": row["kind"] or None, "type": row["type"] or None})
+    return found
 
 
 def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     made = session(random.Random(3), graphs.kernel())
     asked: list[int] = []
-    alone = blocks_rows.BlockRows._line
-    monkeypatch.setattr(blocks_rows, "MANY_ODD", 1)
-    monkeypatch.setattr(blocks_rows.BlockRows, "_line", lambda self, index: asked.append(index) or alone(self, index))
+    alone = block_rows.BlockRows._line
+    monkeypatch.setattr(block_rows, "MANY_ODD", 1)
+    monkeypatch.setattr(block_rows.BlockRows, "_line", lambda self, index: asked.append(index) or alone(self, index))
     list(listing(made).json_lines())
     assert 60 > 2 * len(asked) > 0
 
@@ -133,7 +152,7 @@ def test_all_contents(seed: int, many: int, arch: Arch, where: int) -> None:
     places = PLACES[arch.word][where % len(PLACES[arch.word])]
     made = session(random.Random(seed), graphs.kernel(arch), places)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks_rows, "MANY_ODD", many)
+        patch.setattr(block_rows, "MANY_ODD", many)
         agree(made)
 
 
@@ -162,9 +181,9 @@ def test_a_pointer_of_printable_bytes_is_no_text(make: Callable[[], Engine]) -> 
 
 def test_memory_that_is_copied_comes_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = agree(session(random.Random(5), graphs.pure()))
-    monkeypatch.setattr(blocks_rows, "WINDOW", 0x2000)
+    monkeypatch.setattr(block_rows, "WINDOW", 0x2000)
     made = session(random.Random(5), graphs.kernel())
-    assert not isinstance(next(iter(made.target.pieces(*made.heap_ranges()[0]))).data.obj, blocks_rows.mmap.mmap)
+    assert not isinstance(next(iter(made.target.pieces(*made.heap_ranges()[0]))).data.obj, block_rows.mmap.mmap)
     assert agree(made) == expected
 
 
@@ -183,3 +202,29 @@ def test_an_interrupt_ends_it() -> None:
     made.target._left = 0
     with pytest.raises(Interrupted):
         list(rows.json_lines())
+
+
+@pytest.mark.parametrize("words", [[], ["--state", "all"], ["--kind", "lost"], ["--sort", "size", "--limit", "7"]], ids=" ".join)
+def test_the_table_has_what_the_json_has(words: list[str]) -> None:
+    """With and without the C engine. Blocks of a leak have the number of its head."""
+    for engine in (graphs.kernel(), graphs.pure()):
+        made = session(random.Random(5), engine)
+        of = listing(made, *words)
+        rows = [row for row in of.json() if "address" in row]
+        table = block_table(made, of.filters, of.limit or 0, of.by_size)
+        names = zip(table.state, table.kind, table.owner, table.type)
+        assert [
+            (
+                hex(address),
+                size,
+                STATES[State(state)],
+                Kind(kind).name.lower() if kind else None,
+                *table.owners[owner],
+                table.types[number] or None,
+            )
+            for address, size, (state, kind, owner, number) in zip(table.address, table.size, names)
+        ] == [tuple(row[key] for key in ("address", "size", "state", "kind", "allocator", "arena", "type")) for row in rows]
+        assert list(table.site) == [0] * len(rows) and rows
+        blocks, graph = made.directory.blocks, of.rows.graph
+        heads = [graph.leader(blocks.find(address)) for address in table.address]
+        assert list(table.group) == [NO_GROUP if head < 0 else head for head in heads]

@@ -14,9 +14,9 @@ from heaps import ListAllocator, Listed, session
 from findleaks import commands
 from findleaks.arg_types import SizeRange, size_range, size_word
 from findleaks.audit.address_info import Describer
+from findleaks.audit.block_rows import BlockRows
 from findleaks.block_types import Types
 from findleaks.catalogue import CATALOGUE
-from findleaks.commands.blocks_rows import BlockRows
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UsageError
 from findleaks.formatting import size

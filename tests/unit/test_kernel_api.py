@@ -38,6 +38,7 @@ STRUCTURES: dict[str, Any] = {
     "range": CRange,
     "words": library.CWords,
     "struct row_rules": library.CRules,
+    "struct row_columns": library.CRowColumns,
     "struct run_search": library.CRunSearch,
 }
 
@@ -117,6 +118,7 @@ def test_structures_are_laid_out_alike(tmp_path: Path) -> None:
         "range": ("start", "end"),
         "words": ("items", "count", "capacity"),
         "row_rules": tuple(field[0] for field in library.CRules._fields_),
+        "row_columns": tuple(field[0] for field in library.CRowColumns._fields_),
     }
     lines = [f'printf("{name} %zu", sizeof({name}));' for name in fields]
     for at, name in enumerate(fields):

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import errno
 import os
 import random
 import sqlite3
 import stat
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fuzz_outputs
 import profilefiles
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from findleaks.audit.block_batches import Batch, BlockNames
 from findleaks.commands.export import rendered
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.escaping import visible
 from findleaks.report import files
 from findleaks.report.block_files import COLUMNS, write_csv, write_sqlite
+from findleaks.report.block_parquet import write_parquet
 from findleaks.report.flamegraph.tree import tree
 from findleaks.report.profile import Frame, Measure, Profile, Sample
 from findleaks.target.base import Module, Region
@@ -260,13 +267,66 @@ ROWS = [
 ]
 
 
+def batches(rows: Iterable[Mapping[str, Any]], names: dict[int, BlockNames]) -> Iterator[Batch]:
+    """A batch a row: its columns, with its names in `names`."""
+    for number, row in enumerate(rows):
+        names[number] = BlockNames(row["state"], row["kind"] or "", row["allocator"], row["arena"], row["type"] or "")
+        columns = array("I", [number]), array("Q", [int(row["address"], 16)]), array("Q", [row["size"]]), array("Q", [number])
+        yield Batch(*columns, [row["hint"] or ""], [row["site"] or 0])
+
+
+def as_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    names: dict[int, BlockNames] = {}
+    write_csv(str(path), batches(rows, names), names)
+
+
+def as_sqlite(path: Path, rows: Iterable[Mapping[str, Any]], about: Mapping[str, str], sites: Sequence[tuple[object, ...]] = ()) -> None:
+    names: dict[int, BlockNames] = {}
+    write_sqlite(str(path), batches(rows, names), names, about, sites)
+
+
+def as_parquet(path: Path, rows: Iterable[Mapping[str, Any]], about: Mapping[str, str]) -> None:
+    names: dict[int, BlockNames] = {}
+    write_parquet(str(path), batches(rows, names), names, about)
+
+
+def test_blocks_as_parquet(tmp_path: Path) -> None:
+    rows = [{**row, "site": site} for row, site in zip(ROWS, (None, 7))]
+    as_parquet(tmp_path / "a.parquet", rows, {"process": "a\udcff"})
+    found = pyarrow.parquet.read_table(tmp_path / "a.parquet")
+    assert found.to_pylist() == [{**row, "address": int(row["address"], 16)} for row in rows]
+    assert [str(field.type) for field in found.schema][:2] == ["uint64", "uint64"]
+    assert found.schema.metadata[b"process"] == b"a\\xff"
+
+
+def test_parquet_without_blocks(tmp_path: Path) -> None:
+    as_parquet(tmp_path / "a.parquet", [], {})
+    found = pyarrow.parquet.read_table(tmp_path / "a.parquet")
+    assert found.num_rows == 0 and tuple(found.schema.names) == COLUMNS
+
+
+@pytest.mark.parametrize("count", [49, 50, 51, 149])
+def test_rows_of_several_statements(count: int, tmp_path: Path) -> None:
+    """SQLite gets fifty rows a statement, and the last ones singly."""
+    base = array("Q", range(16, 16 * count + 16, 16))
+    hints = [f"{number} \U0001f600" for number in range(count)]
+    names = {5: BlockNames("free", "", "a'b", "", ""), 6: BlockNames("in-use", "definite", "", "main", "T")}
+    numbers = array("Q", (5 + number % 2 for number in range(count)))
+    batch = Batch(array("I", range(count)), base, base, numbers, hints, list(range(count)))
+    write_sqlite(str(tmp_path / "a.db"), [batch], names, {})
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as found:
+        rows = found.execute("SELECT * FROM blocks").fetchall()
+    kinds = (("free", None, "a'b", ""), None), (("in-use", "definite", "", "main"), "T")
+    assert rows == [(at, at, *kinds[n % 2][0], n or None, kinds[n % 2][1], hints[n]) for n, at in enumerate(base)]
+
+
 def test_blocks_as_csv_and_sqlite(tmp_path: Path) -> None:
-    write_csv(str(tmp_path / "a.csv"), ROWS)
+    as_csv(tmp_path / "a.csv", ROWS)
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     assert found == [{name: "" if row[name] is None else str(row[name]) for name in COLUMNS} for row in ROWS]
     top = 0xFFFFFFFFFF600000
-    write_sqlite(str(tmp_path / "a.db"), ROWS, {"process": "a"}, [(1, 0, top, "vsyscall", 0, "", None, None)])
+    as_sqlite(tmp_path / "a.db", ROWS, {"process": "a"}, [(1, 0, top, "vsyscall", 0, "", None, None)])
     base = sqlite3.connect(tmp_path / "a.db")
     rows = base.execute(f"SELECT {', '.join(COLUMNS)} FROM blocks ORDER BY size, hint IS NULL").fetchall()
     assert [(hex(address % (1 << 64)), *rest) for address, *rest in rows] == [tuple(row[name] for name in COLUMNS) for row in ROWS]
@@ -279,7 +339,7 @@ def test_blocks_as_csv_and_sqlite(tmp_path: Path) -> None:
 def test_no_text_of_a_core_is_a_formula(tmp_path: Path) -> None:
     """A spreadsheet runs what begins with one of these, and RTTI may name a class so."""
     texts = ["=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "a=1"]
-    write_csv(str(tmp_path / "a.csv"), [{**ROWS[0], "type": text} for text in texts])
+    as_csv(tmp_path / "a.csv", [{**ROWS[0], "type": text} for text in texts])
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
         assert [row["type"] for row in csv.DictReader(file)] == [*(f"'{visible(text)}" for text in texts[:-1]), "a=1"]
 
@@ -288,9 +348,11 @@ def test_text_of_a_core_is_escaped(tmp_path: Path) -> None:
     """Bytes that are not UTF-8, and what controls a terminal, in names of modules, types and functions."""
     name, shown = "a\udcff\x1b[2J\x7f", "a\\xff\\x1b[2J\\x7f"
     rows = [{**ROWS[0], "type": name}]
-    write_csv(str(tmp_path / "a.csv"), rows)
+    as_csv(tmp_path / "a.csv", rows)
     assert shown in (tmp_path / "a.csv").read_text(encoding="utf-8")
-    write_sqlite(str(tmp_path / "a.db"), rows, {"process": name}, [(1, 0, 16, name, 0, name, None, None)])
+    as_sqlite(tmp_path / "a.db", rows, {"process": name}, [(1, 0, 16, name, 0, name, None, None)])
+    as_parquet(tmp_path / "a.parquet", rows, {})
+    assert pyarrow.parquet.read_table(tmp_path / "a.parquet")["type"].to_pylist() == [shown]
     base = sqlite3.connect(tmp_path / "a.db")
     found = [
         *base.execute("SELECT type FROM blocks"),
@@ -306,19 +368,21 @@ def _failing() -> Iterator[dict[str, object]]:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.db"])
+@pytest.mark.parametrize("name", ["a.csv", "a.db", "a.parquet"])
 def test_no_half_file_stays(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
-    write = (lambda rows: write_csv(str(file), rows)) if name == "a.csv" else (lambda rows: write_sqlite(str(file), rows, {}))
+    write = {"a.csv": partial(as_csv, file), "a.db": partial(as_sqlite, file, about={}), "a.parquet": partial(as_parquet, file, about={})}[
+        name
+    ]
     for before in (None, "as it was"):
         if before:
             file.write_text(before)
         with pytest.raises(FindleaksError, match="cannot be written: no space left on device"):
-            write(_failing())
+            write(rows=_failing())
         assert [path.name for path in tmp_path.iterdir()] == ([name] if before else [])
         assert not before or file.read_text() == before
     with pytest.raises(KeyboardInterrupt):
-        write(_interrupted())
+        write(rows=_interrupted())
     assert file.read_text() == "as it was" and len(list(tmp_path.iterdir())) == 1
 
 

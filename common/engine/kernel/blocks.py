@@ -8,10 +8,11 @@ from ctypes import byref, c_uint64
 from typing import Optional
 
 from findleaks.engine import shared
+from findleaks.engine.columns import BlockColumns
 from findleaks.engine.contract import Blocks
 from findleaks.engine.kernel import pages as kernel_pages
 from findleaks.engine.kernel.library import DISORDER, NONE, CWords, Handle, Kernel
-from findleaks.engine.kernel.memory import c_array, packed, zeros
+from findleaks.engine.kernel.memory import c_array, c_buffer, packed, zeros
 from findleaks.engine.kernel.pointer_runs import KernelPointerRuns
 from findleaks.engine.pages import PageLists, PageRead
 from findleaks.engine.pointer_runs import Bounds
@@ -19,6 +20,8 @@ from findleaks.engine.sampling import COLUMNS, NO_SAMPLE, Sample
 from findleaks.engine.terms import RUN, Size, State, Totals
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
+
+STEPS = 1 << 22  # blocks whose columns one call makes: some 50 ms
 
 
 class KernelBlocks:
@@ -122,6 +125,17 @@ class KernelBlocks:
 
     def state(self, index: int) -> State:
         return State(self.library.fl_state(self.handle, self._index(index)))
+
+    def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
+        self._ready()
+        first, last = shared.clipped(first, last, len(self))
+        addresses, sizes, states = (bytearray(size * (last - first)) for size in (8, 8, 1))
+        for low in range(first, last, STEPS):
+            high = min(low + STEPS, last)
+            out = (c_buffer(one, code, low - first) for one, code in ((addresses, "Q"), (sizes, "Q"), (states, "B")))
+            self.library.fl_block_columns(self.handle, low, high, *out)
+        starts, lengths = (memoryview(one).cast("Q").toreadonly() for one in (addresses, sizes))
+        return BlockColumns(starts, lengths, memoryview(states).toreadonly())
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         self._ready()

@@ -9,12 +9,12 @@ from typing import Optional
 
 from findleaks.engine import shared
 from findleaks.engine.disguises import Form
-from findleaks.engine.kernel.blocks import KernelBlocks
+from findleaks.engine.kernel.blocks import STEPS, KernelBlocks
 from findleaks.engine.kernel.disguises import KernelDisguises
 from findleaks.engine.kernel.dominators import KernelDominators
 from findleaks.engine.kernel.interiors import KernelInteriors
 from findleaks.engine.kernel.library import DISORDER, NONE, CWords, Handle, Kernel
-from findleaks.engine.kernel.memory import c_array, c_piece, c_ranges, c_words
+from findleaks.engine.kernel.memory import c_array, c_buffer, c_piece, c_ranges, c_words
 from findleaks.engine.kernel.rows import KernelRows
 from findleaks.engine.rows import RowRules
 from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Totals
@@ -206,6 +206,14 @@ class KernelGraph:
         self._after_classifying()
         found = self._library.fl_leader(self._handle, self._index(index))
         return -1 if found == NONE else int(found)
+
+    def leaders(self) -> memoryview:
+        self._after_classifying()
+        count = len(self.blocks)
+        made = bytearray(4 * count)
+        for low in range(0, count, STEPS):
+            self._library.fl_leaders(self._handle, low, min(low + STEPS, count), c_buffer(made, "I", low))
+        return memoryview(made).cast("I").toreadonly()
 
     def cycle(self, index: int) -> int:
         self._after_classifying()

@@ -26,7 +26,7 @@ class CWords(Structure):
 
 
 class CRules(Structure):
-    """rows.c: row_rules."""
+    """rows.h: row_rules."""
 
     _fields_ = (
         *((name, c_uint32) for name in ("states", "kinds")),
@@ -45,6 +45,19 @@ class CRules(Structure):
         ("characters", POINTER(c_ubyte)),
         ("text", POINTER(c_ubyte)),
         ("ends", POINTER(c_uint64)),
+    )
+
+
+class CRowColumns(Structure):
+    """rows.h: row_columns."""
+
+    _fields_ = (
+        ("indices", POINTER(c_uint32)),
+        *((name, POINTER(c_uint64)) for name in ("addresses", "sizes", "names")),
+        ("hints", POINTER(c_ubyte)),
+        ("hint_ends", POINTER(c_uint32)),
+        ("text", POINTER(c_ubyte)),
+        ("capacity", c_uint64),
     )
 
 
@@ -73,9 +86,12 @@ SIGNATURES = {
     "fl_of_sizes": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
     "fl_sample": (c_int, [_HANDLE, c_uint64, c_uint32, c_uint32, c_uint, _U64S, c_uint64, _WORDS]),
     "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
-    "fl_rows": (
+    "fl_block_columns": (None, [_HANDLE, c_uint32, c_uint32, _U64S, _U64S, _U8S]),
+    "fl_rows": (c_int, [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, _U32S, c_uint32, c_uint32, _U64S, _U8S, c_uint64, _U64S]),
+    "fl_row_indices": (c_int, [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, c_uint32, c_uint32, _U32S, _U64S, _U64S]),
+    "fl_row_columns": (
         c_int,
-        [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, _U32S, c_uint32, c_uint32, _U64S, _U8S, c_uint64, _U32S, _U64S, _U64S],
+        [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, _U32S, c_uint32, c_uint32, _U64S, POINTER(CRowColumns), _U64S],
     ),
     "fl_largest_first": (None, [_HANDLE, _U32S, _U32S, c_uint64, c_uint64]),
     "fl_sound_chunks": (c_int, [_PIECES, _U64S, c_uint64, c_uint64, _U64S, _U64S, _WORDS]),
@@ -142,6 +158,7 @@ SIGNATURES = {
     "fl_kind_bytes_of": (None, [_HANDLE, _U32S, c_uint64, _U64S, c_uint64, _U64S]),
     "fl_heads": (c_int, [_HANDLE, _WORDS]),
     "fl_leader": (c_uint32, [_HANDLE, c_uint32]),
+    "fl_leaders": (None, [_HANDLE, c_uint32, c_uint32, _U32S]),
     "fl_cycle": (c_uint32, [_HANDLE, c_uint32]),
     "fl_hanging": (None, [_HANDLE, c_uint32, _U32S, _U64S]),
     "fl_graph_set_labels": (None, [_HANDLE, _U32S, _U32S]),

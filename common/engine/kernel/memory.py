@@ -45,6 +45,12 @@ def c_array(buffer: Buffer) -> CArray:
     return made
 
 
+def c_buffer(buffer: bytearray, typecode: str, first: int) -> CArray:
+    """A ctypes array over a buffer of such elements ("Q", "I", "B"), from element `first` on."""
+    made: CArray = _STARTS[typecode].from_buffer(buffer, first * array(typecode).itemsize)
+    return made
+
+
 def c_piece(piece: Piece) -> CPiece:
     """A piece; a read-only view's bytes are copied, as ctypes cannot take their address."""
     try:

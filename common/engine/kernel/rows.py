@@ -1,4 +1,4 @@
-"""Rows of blocks made by the C kernel (common/kernel/rows.c)."""
+"""Rows and columns of blocks made by the C engine (common/kernel/rows.c)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from array import array
 from collections.abc import Iterator, Sequence
 from ctypes import byref, c_uint32, c_uint64
 
-from findleaks.engine.kernel.library import CRules, Handle, Kernel
+from findleaks.engine.kernel.library import CRowColumns, CRules, Handle, Kernel
 from findleaks.engine.kernel.memory import c_array, c_pieces, c_ranges, zeros
-from findleaks.engine.rows import RowBatch, RowRules, Selected
+from findleaks.engine.rows import RowBatch, RowColumns, RowRules, Selected
 from findleaks.target.base import Piece
 
 TEXT_BYTES = 256 << 10  # bytes of text made in one call: about a millisecond
 STEPS = 1 << 16  # blocks visited in one call
+ROWS = 1 << 14  # blocks visited in one call for columns
 RARE = 1
 
 
@@ -26,6 +27,7 @@ class KernelRows:
         self._pieces = c_pieces(())
         self._out = bytearray(TEXT_BYTES)
         self._view = memoryview(self._out)
+        self._columns: tuple[array[int], ...] = ()
 
     def use(self, pieces: Sequence[Piece]) -> None:
         self._pieces = c_pieces(pieces)
@@ -33,15 +35,27 @@ class KernelRows:
     def format(self, order: array[int] | None, at: int, end: int, limit: int) -> RowBatch:
         where, left, written = c_uint32(at), c_uint64(limit), c_uint64()
         places = None if order is None else c_array(order)
-        out = (c_array(self._out), TEXT_BYTES, None, byref(written), byref(c_uint64()))
+        out = (c_array(self._out), TEXT_BYTES, byref(written))
         code = self._library.fl_rows(self._graph, byref(self._rules()), *self._pieces, places, byref(where), end, STEPS, byref(left), *out)
         return RowBatch(str(self._view[: written.value], "ascii"), where.value, code == RARE, limit - left.value)
 
+    def columns(self, order: array[int] | None, at: int, end: int, limit: int) -> RowColumns:
+        where, left, written = c_uint32(at), c_uint64(limit), c_uint64()
+        places = None if order is None else c_array(order)
+        self._columns = self._columns or tuple(zeros(code, ROWS) for code in "IQQQBI")
+        out = CRowColumns(*map(c_array, self._columns), c_array(self._out), TEXT_BYTES)
+        code = self._library.fl_row_columns(
+            self._graph, byref(self._rules()), *self._pieces, places, byref(where), end, ROWS, byref(left), byref(out), byref(written)
+        )
+        indices, addresses, sizes, names, hints, ends = (memoryview(column)[: written.value] for column in self._columns)
+        text = self._view[: ends[-1] if written.value else 0].tobytes()
+        return RowColumns(indices, addresses, sizes, names, hints, ends, text, where.value, code == RARE)
+
     def select(self, at: int, end: int) -> Selected:
-        where, left, written, size = c_uint32(at), c_uint64((1 << 64) - 1), c_uint64(), c_uint64()
+        where, written, size = c_uint32(at), c_uint64(), c_uint64()
         indices = zeros("I", min(STEPS, max(end - at, 1)))
-        out = (None, 0, c_array(indices), byref(written), byref(size))
-        code = self._library.fl_rows(self._graph, byref(self._rules()), *self._pieces, None, byref(where), end, STEPS, byref(left), *out)
+        out = (c_array(indices), byref(written), byref(size))
+        code = self._library.fl_row_indices(self._graph, byref(self._rules()), *self._pieces, byref(where), end, STEPS, *out)
         return Selected(indices[: written.value], size.value, where.value, code == RARE)
 
     def largest_first(self, indices: array[int]) -> Iterator[array[int]]:

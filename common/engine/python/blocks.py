@@ -10,6 +10,7 @@ from itertools import compress, islice
 from typing import Optional
 
 from findleaks.engine import shared
+from findleaks.engine.columns import BlockColumns
 from findleaks.engine.contract import Blocks
 from findleaks.engine.pages import PageLists, PageRead
 from findleaks.engine.pointer_runs import Bounds
@@ -129,6 +130,12 @@ class PureBlocks:
 
     def state(self, index: int) -> State:
         return State(self.states[self._index(index)])
+
+    def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
+        self._ready()
+        first, last = shared.clipped(first, last, len(self))
+        made = self.starts[first:last], self.sizes[first:last], self.states[first:last]
+        return BlockColumns(*(memoryview(one).toreadonly() for one in made))
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         self._ready()

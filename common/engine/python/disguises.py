@@ -96,7 +96,7 @@ class PureDisguises:
         return [(at, value) for at, value in zip(range(first, first + length, width), words) if value]
 
     def _candidates(self, form: Form, words: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Offset and address of each of these words that is an address in a segment in this form."""
+        """Offset and address of each word that, in this form, is an address in a segment."""
         mask, shift, base = self._mask, form.shift, form.base
         for start, end in self._segments:
             if form.kind == Disguise.TAGGED:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.engine import shared
+from findleaks.engine.columns import NO_GROUP
 from findleaks.engine.python.blocks import PureBlocks
 from findleaks.engine.python.words import words_of
 from findleaks.engine.terms import NO_LABEL, Group, Kind, State, Totals
@@ -171,6 +172,10 @@ class Lost:
 
     def leader(self, index: int) -> int:
         return self._leaders.get(index, -1)
+
+    def leaders(self) -> array[int]:
+        """The leader of each block of the heap, or NO_GROUP ("I")."""
+        return array("I", (self._leaders.get(index, NO_GROUP) for index in range(len(self._blocks))))
 
     def indices(self) -> Iterable[int]:
         """The lost blocks, ascending."""

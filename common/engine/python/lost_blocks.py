@@ -25,6 +25,10 @@ class LostBlocks(ABC):
     def _after_classifying(self) -> None:
         """RuntimeError before classifying."""
 
+    def leaders(self) -> memoryview:
+        self._after_classifying()
+        return memoryview(self.lost.leaders()).toreadonly()
+
     def label_totals(self, kinds: Iterable[Kind]) -> list[Totals]:
         self._after_classifying()
         return self.lost.label_totals(frozenset(kinds))

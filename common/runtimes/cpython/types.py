@@ -27,7 +27,7 @@ HAVE_GC = 1 << 14
 # the garbage collector's header.
 MANAGED_WEAKREF = 1 << 3
 PRE_HEADER = MANAGED_WEAKREF | 1 << 4
-INLINE_VALUES = 1 << 2  # Py_TPFLAGS_INLINE_VALUES (3.13), unused before: attributes behind the object
+INLINE_VALUES = 1 << 2  # Py_TPFLAGS_INLINE_VALUES (3.13): attributes behind the object
 
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}

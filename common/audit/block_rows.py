@@ -1,6 +1,7 @@
-"""Rows of `blocks`: which blocks pass the filters, and their JSON, made in batches by the engine.
+"""Blocks that pass filters: their indices, their JSON, and their columns, in batches by the engine.
 
-What it cannot format, or all if it has no formatter, goes through the Describer one by one."""
+Blocks that the engine leaves to its caller, or all if it makes no rows, are described one by
+one."""
 
 from __future__ import annotations
 
@@ -8,16 +9,17 @@ import mmap
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 
 from findleaks.arg_types import SizeRange
-from findleaks.audit.address_info import STATES, Describer
+from findleaks.audit.address_info import STATES, BlockInfo, Describer
+from findleaks.audit.block_batches import Batch, BlockNames, Gathered, NameTable
 from findleaks.audit.block_type import label_names
-from findleaks.block_types.text import known_characters
-from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowRules, Rows
+from findleaks.block_types.text import known_characters, text_hints
+from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowColumns, RowRules, Rows, unpack_names
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.escaping import json_line
@@ -64,6 +66,8 @@ class BlockRows:
         self.filters = filters
         self.describer = Describer(session)
         self.graph = session.latest
+        self.names = NameTable(self._unpack)
+        self._text_names: dict[int, tuple[str, str]] = {}
 
     def indices(self) -> Iterator[int]:
         """Indices of the matching blocks, ascending."""
@@ -117,6 +121,64 @@ class BlockRows:
                         left -= 1
                         yield self._line(index)
 
+    def batches(self, order: array[int] | None = None, limit: int = 0, hints: bool = True) -> Iterator[Batch]:
+        """Columns of the blocks in `order`, else by address. limit 0: all. `hints`: with text
+        hints."""
+        gathered = Gathered()
+        for _ in self._gathered(gathered, order, limit, hints):
+            self._check_interrupt()
+            yield from gathered.batches()
+        yield from gathered.batches(last=True)
+
+    def _gathered(self, to: Gathered, order: array[int] | None, limit: int, hints: bool) -> Iterator[None]:
+        """Add columns of the blocks to `to`, some at a time."""
+        rows = self._rows(typed=True)
+        if rows is None:
+            indices = islice(self._one_by_one() if order is None else order, limit or None)
+            while found := list(islice(indices, CHUNK)):
+                self._describe(to, found)
+                yield
+            return
+        at, unformatted, left, end = 0, 0, limit or NO_LIMIT, self._end if order is None else len(order)
+        memory = _Windows(self.session, rows, order is None)
+        while at < end and left:
+            made = rows.columns(order, at, end, left)
+            at, left = made.at, left - len(made.indices)
+            self._add(to, made, hints)
+            yield
+            if made.rare:
+                index = at if order is None else order[at]
+                if not memory.moved(index):
+                    at, unformatted = at + 1, unformatted + 1
+                    self._learn_types(rows, index)
+                    if unformatted == MANY_ODD:
+                        rows.rules.characters = known_characters()
+                    if order is not None or self._type_passes(index):
+                        left -= 1
+                        self._describe(to, [index])
+
+    def _add(self, to: Gathered, made: RowColumns, with_hints: bool) -> None:
+        """Add the engine's columns, with text hints and sites."""
+        hints: list[str] = []
+        if with_hints and made.hints.tobytes().strip(b"\0"):
+            hints = text_hints(made.hints, made.hint_ends, made.text, self.session.target.arch)
+        sites = self.session.sites
+        to.add(made[:4], hints, [sites.of(address) for address in made.addresses] if len(sites) else [])
+
+    def _describe(self, to: Gathered, indices: Sequence[int]) -> None:
+        """Add blocks that are described one by one."""
+        blocks = [self.describer.block(index) for index in indices]
+        names = [self.names.add(_names_of(block)) for block in blocks]
+        columns = indices, [block.address for block in blocks], [block.size for block in blocks], names
+        to.add(columns, [block.hint for block in blocks], [block.site for block in blocks])
+
+    def _unpack(self, number: int) -> BlockNames:
+        """The names behind a number of the engine's rows."""
+        state, owner, type_number = unpack_names(number)
+        kind = Kind(state) if state < len(Kind) else None
+        words = (STATES[State.IN_USE], kind.name.lower()) if kind is not None else (STATES[State(state - 4)], "")
+        return BlockNames(*words, *self._text_names[owner], "" if type_number == NO_TEXT else self._text_names[type_number][0])
+
     @property
     def _end(self) -> int:
         return 0 if self.filters.none else len(self.session.directory.blocks)
@@ -152,6 +214,7 @@ class BlockRows:
         if self.filters.site:
             return None
         filters, types = self.filters, self.session.types
+        self.names.clear()
         states = sum(1 << state for state in (State if filters.any_state else filters.states))
         kinds = sum(1 << kind for kind in (filters.kinds if filters.kinds is not None else Kind))
         low, high = filters.sizes or (0, ANY_SIZE)
@@ -164,6 +227,7 @@ class BlockRows:
         @cache
         def owner(allocator: str, arena: str) -> int:
             number = rules.texts.add(_json_fields(allocator=allocator, arena=arena, site=None))
+            self._text_names[number] = allocator, arena
             return number | (UNWANTED if filters.allocator and allocator != filters.allocator else 0)
 
         rules.no_owner = owner("", "")
@@ -193,7 +257,9 @@ class BlockRows:
                 rules.learn(one, (self._type_text(rules, name) if name else NO_TEXT) | (0 if types.is_class(one) else NO_ARRAY))
 
     def _type_text(self, rules: RowRules, name: str) -> int:
-        return rules.texts.add(_json_fields(type=name, hint=None) + "}\n") | (0 if self._name_passes(name) else UNWANTED)
+        number = rules.texts.add(_json_fields(type=name, hint=None) + "}\n")
+        self._text_names[number] = name, ""
+        return number | (0 if self._name_passes(name) else UNWANTED)
 
     def _one_by_one(self) -> Iterator[int]:
         """Indices of the blocks that pass every filter. Described when printed: most never are."""
@@ -271,6 +337,10 @@ class _Windows:
             if start >= high:
                 return
             yield from self._session.target.pieces(max(start, low), min(end, high))
+
+
+def _names_of(block: BlockInfo) -> BlockNames:
+    return BlockNames(block.state, block.kind, block.allocator, block.arena, block.type)
 
 
 def _json_fields(**fields: str | None) -> str:

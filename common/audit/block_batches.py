@@ -1,0 +1,103 @@
+"""Columns of some thousand blocks at a time, as exports take them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+OWN = 1 << 63
+"""The least number of names that are not the engine's."""
+
+
+class BlockNames(NamedTuple):
+    """Names of a block; "" for what is unknown or does not apply. Text of the target is not
+    escaped."""
+
+    state: str
+    kind: str
+    allocator: str
+    arena: str
+    type: str
+
+
+class NameTable(dict[int, BlockNames]):
+    """Names by number. Those of the engine's numbers are unpacked when they are first asked for."""
+
+    def __init__(self, unpack: Callable[[int], BlockNames]) -> None:
+        super().__init__()
+        self._unpack = unpack
+        self._numbers: dict[BlockNames, int] = {}
+
+    def __missing__(self, number: int) -> BlockNames:
+        names = self[number] = self._unpack(number)
+        return names
+
+    def add(self, names: BlockNames) -> int:
+        """The number of names that the engine has no number for."""
+        number = self._numbers.setdefault(names, OWN + len(self._numbers))
+        self[number] = names
+        return number
+
+    def clear(self) -> None:
+        super().clear()
+        self._numbers.clear()
+
+
+class Batch(NamedTuple):
+    """Columns of equal length, but for `hints` and `sites`, which are empty if no block has any."""
+
+    indices: array[int]
+    """Indices in the heap ("I")."""
+    addresses: array[int]
+    """"Q"."""
+    sizes: array[int]
+    """Usable bytes ("Q")."""
+    names: array[int]
+    """Numbers in a NameTable ("Q")."""
+    hints: list[str]
+    """Readable text at the beginning (block_types/text.py), quoted and escaped; "" for none."""
+    sites: list[int]
+    """Numbers of allocation sites; 0: not recorded."""
+
+
+class Gathered:
+    """Joins columns of a few blocks into batches of at least ROWS: a batch costs as much time as
+    hundreds of rows."""
+
+    ROWS = 1 << 13
+
+    def __init__(self) -> None:
+        self._columns = _no_blocks()
+        self._hints: list[str] = []
+        self._sites: list[int] = []
+
+    def add(self, columns: Iterable[memoryview | Iterable[int]], hints: Sequence[str] = (), sites: Sequence[int] = ()) -> None:
+        """Add indices, addresses, sizes and numbers of names: numbers, or views of the engine,
+        which are copied."""
+        before = len(self._columns[0])
+        for column, values in zip(self._columns, columns):
+            if isinstance(values, memoryview):
+                column.frombytes(values.cast("B"))
+            else:
+                column.extend(values)
+        if hints:
+            self._hints += [""] * (before - len(self._hints))
+            self._hints += hints
+        if sites:
+            self._sites += [0] * (before - len(self._sites))
+            self._sites += sites
+
+    def batches(self, last: bool = False) -> Iterator[Batch]:
+        """The batch, if it is large enough, or the last one."""
+        rows = len(self._columns[0])
+        if rows >= (1 if last else self.ROWS):
+            hints = self._hints + [""] * (rows - len(self._hints)) if any(self._hints) else []
+            sites = self._sites + [0] * (rows - len(self._sites)) if any(self._sites) else []
+            made = Batch(*self._columns, hints, sites)
+            self._columns, self._hints, self._sites = _no_blocks(), [], []
+            yield made
+
+
+def _no_blocks() -> tuple[array[int], array[int], array[int], array[int]]:
+    return array("I"), array("Q"), array("Q"), array("Q")

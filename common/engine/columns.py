@@ -1,0 +1,20 @@
+"""Columns of blocks: buffers that numpy, pandas, pyarrow and polars wrap without a copy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NO_GROUP = 0xFFFFFFFF
+"""In place of a group's number: the block belongs to no group."""
+
+
+class BlockColumns(NamedTuple):
+    """Blocks of consecutive indices, by ascending address. The buffers are read-only, contiguous
+    and of equal length. They stay valid when the directory of blocks is gone."""
+
+    address: memoryview
+    """Addresses ("Q")."""
+    size: memoryview
+    """Usable sizes in bytes ("Q")."""
+    state: memoryview
+    """Values of terms.State ("B")."""

@@ -1,0 +1,80 @@
+"""Slots of std::deque outside its elements, at both ends.
+
+libstdc++ (GCC 12 bits/stl_deque.h, _Deque_impl_data and _Deque_iterator): a deque is {map, size of
+the map, start, finish}, an iterator {current, first, last, node}. The map is an array of pointers
+to chunks of 512 bytes, or of one element if that is larger. `current` of `start` is the first
+element, that of `finish` is behind the last. The map's words before the first chunk and behind the
+last one refer to chunks that were freed.
+
+Ten words in a row and the map's words prove a deque; no debug information is needed. libc++'s deque
+does not have the size of an element in its head, so that it is not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words, wastes_little
+from findleaks.target.base import Range
+
+HEAD = 10  # words
+POINTERS = HEAD - 1  # of these, words that point into the heaps
+CHUNK = 512  # bytes of a chunk, at least
+LEAST_MAP = 8  # chunks that the smallest map can hold
+MAX_MAP = 1 << 20  # chunks that the largest map can hold
+
+
+def find_deques(memory: HeapMemory, words: Words) -> Iterator[Storage]:
+    """Deques with heads among these words. Their first block is the map.
+
+    The head of a deque that was destroyed may still look sound if another one has its blocks now:
+    the caller has to make sure that no other word refers to the map."""
+    _, addresses, values = words
+    for at in range(len(addresses) - POINTERS + 1):
+        # All but the second of the ten words are pointers.
+        if addresses[at + POINTERS - 1] - addresses[at] == POINTERS * memory.size and addresses[at + 1] - addresses[at] == 2 * memory.size:
+            found = _at_head(memory, addresses[at], values[at])
+            if found is not None:
+                yield found
+
+
+def _at_head(memory: HeapMemory, head: int, table: int) -> Optional[Storage]:
+    """The deque at `head` with its map at `table`; None if there is none."""
+    size = memory.size
+    words, block = memory.words(head, HEAD), memory.block_at(table)
+    if words is None or block is None or words[0] != table:
+        return None
+    _, capacity, current, first, last, node, current_end, first_end, last_end, node_end = words
+    chunk = last - first
+    sound = (
+        LEAST_MAP <= capacity <= MAX_MAP
+        and wastes_little(block.size, capacity * size, size)
+        and table <= node <= node_end < table + capacity * size
+        and (node - table) % size == (node_end - table) % size == 0
+        and chunk >= CHUNK
+        and last_end - first_end == chunk
+        and first <= current < last
+        and first_end <= current_end < last_end
+        and (node < node_end or current <= current_end)
+    )
+    chunks = _chunks(memory, table, capacity) if sound else None
+    if chunks is None:
+        return None
+    used = chunks[(node - table) // size : (node_end - table) // size + 1]
+    if used[0] != first or used[-1] != first_end or len(set(used)) != len(used) or not all(_is_chunk(memory, one, chunk) for one in used):
+        return None
+    blocks = [Range(table, table + capacity * size), *(Range(one, one + chunk) for one in used)]
+    unused = [Range(table, node), Range(node_end + size, table + capacity * size), Range(first, current), Range(current_end, last_end)]
+    return Storage(Range(head, head + HEAD * size), blocks, unused)
+
+
+def _chunks(memory: HeapMemory, table: int, capacity: int) -> Optional[tuple[int, ...]]:
+    """The map's words."""
+    memory.poll()
+    return memory.words(table, capacity)
+
+
+def _is_chunk(memory: HeapMemory, start: int, size: int) -> bool:
+    """Whether a chunk of `size` bytes is in a block that was requested for it."""
+    block = memory.block_at(start)
+    return block is not None and wastes_little(block.size, size, memory.size)

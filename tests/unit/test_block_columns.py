@@ -1,0 +1,90 @@
+"""Columns of blocks: both engines make those that their look-ups of single blocks give, as buffers that others wrap without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import graphs
+import pyarrow
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.engine.columns import NO_GROUP, BlockColumns
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.kernel import blocks as kernel_blocks
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
+
+GAPS = st.lists(st.tuples(st.sampled_from([0, 16, 1024, 1 << 20, 1 << 33]), st.sampled_from([1, 8, 24, 4000, 1 << 33]), st.integers(0, 3)))
+
+
+def engines() -> Iterator[Engine]:
+    yield graphs.kernel()
+    yield graphs.pure()
+
+
+def directory(engine: Engine, gaps: list[tuple[int, int, int]]) -> Blocks:
+    made, floor = engine.blocks(X86_64, 16), 0x10000
+    for gap, size, state in gaps:
+        start = -(-(floor + gap) // 16) * 16
+        made.append([start], [size], [state])
+        floor = start + size
+    made.seal()
+    return made
+
+
+def lists(columns: BlockColumns) -> list[list[int]]:
+    return [column.tolist() for column in columns]
+
+
+@settings(max_examples=graphs.share(60), deadline=None)
+@given(GAPS, st.integers(0, 12), st.integers(0, 12))
+def test_columns_are_what_look_ups_give(gaps: list[tuple[int, int, int]], first: int, last: int) -> None:
+    for engine in engines():
+        blocks = directory(engine, gaps)
+        for low, high in ((0, None), (first, last), (first, None)):
+            wanted = range(len(blocks))[low:high]
+            found = blocks.columns(low, high)
+            assert lists(found) == [[look(at) for at in wanted] for look in (blocks.address, blocks.size, blocks.state)]
+            assert [column.format for column in found] == ["Q", "Q", "B"]
+            assert all(column.readonly and column.contiguous for column in found)
+
+
+def test_many_calls_make_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = directory(graphs.kernel(), [(16, 24, 0)] * 100)
+    whole = lists(blocks.columns())
+    monkeypatch.setattr(kernel_blocks, "STEPS", 7)
+    assert lists(blocks.columns()) == whole and len(whole[0]) == 100
+
+
+def test_columns_outlive_the_directory() -> None:
+    for engine in engines():
+        found = directory(engine, [(0, 24, 0), (0, 40, 2)]).columns()
+        assert lists(found) == [[0x10000, 0x10020], [24, 40], [State.IN_USE, State.FREE]]
+
+
+def test_arrow_wraps_columns_without_a_copy() -> None:
+    """Two wrappers of one column have one address: that of the column."""
+    for engine in engines():
+        address = directory(engine, [(0, 24, 0)] * 9).columns().address
+        buffer, again = pyarrow.py_buffer(address), pyarrow.py_buffer(address)
+        assert buffer.address == again.address and buffer.size == 72
+        assert pyarrow.Array.from_buffers(pyarrow.uint64(), 9, [None, buffer]).to_pylist() == address.tolist()
+
+
+@settings(max_examples=graphs.share(40), deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_leaders_of_all_blocks(seed: int) -> None:
+    heap = graphs.random_heap(seed, 40, 16, 3)
+    for engine in engines():
+        graph = graphs.graph_of(engine, heap)
+        leaders = graph.leaders()
+        assert leaders.format == "I" and leaders.readonly
+        assert leaders.tolist() == [NO_GROUP if graph.leader(at) < 0 else graph.leader(at) for at in range(len(heap.blocks))]
+
+
+def test_before_sealing() -> None:
+    for engine in engines():
+        with pytest.raises(RuntimeError, match="not sealed"):
+            engine.blocks(X86_64, 16).columns()

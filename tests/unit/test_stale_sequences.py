@@ -1,0 +1,167 @@
+"""Deques and vectors: unused parts of intact ones, none of those that are damaged, dead or in use; any bytes are survived."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable
+from typing import Any, cast
+
+import graphs
+import pytest
+from containers import DATA, Building
+from fake import thread
+
+from findleaks.stale_slots import deques, sequences
+from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words, wastes_little
+from findleaks.stale_slots.near_blocks import MAX_BLOCKS, NearBlocks
+from findleaks.target.base import Piece, Range
+
+HEAD, CHUNK = DATA + 0x100, 512
+
+
+def deque(made: Building, first: int, last: int, head: int = HEAD) -> list[int]:
+    """A deque of 8-byte elements at `head`, with 3 chunks: from element `first` of the first to `last` of the last. Its map and chunks."""
+    table = made.block(72)
+    chunks = [made.block(CHUNK + 8, *(made.block(24) for _ in range(64))) for _ in range(3)]
+    stale = made.block(CHUNK + 8)
+    made.put(table, stale, stale, *chunks, stale, stale, stale)
+    iterators = [
+        (chunk + 8 * at, chunk, chunk + CHUNK, table + 8 * node) for chunk, at, node in ((chunks[0], first, 2), (chunks[2], last, 4))
+    ]
+    made.put(head, table, 8, *iterators[0], *iterators[1])
+    return [table, *chunks]
+
+
+def looked_at(made: Building, start: int = DATA, size: int = 1 << 14) -> tuple[HeapMemory, list[Storage]]:
+    """The memory, and deques with heads in [start, start + size), the same by both engines."""
+    found = []
+    for engine in (graphs.kernel(), graphs.pure()):
+        session = made.session(engine)
+        memory = HeapMemory(session.target, engine, session.directory.blocks, lambda: None)
+        found.append((memory, list(deques.find_deques(memory, words(memory, start, size)))))
+    assert found[0][1] == found[1][1]
+    return found[0]
+
+
+def owned(memory: HeapMemory, found: list[Storage]) -> list[Storage]:
+    heaps = [Range(memory.low, memory.high)]
+    return sequences.with_single_owners(memory, heaps, [*heaps, Range(DATA, DATA + 4096)], found)
+
+
+def words(memory: HeapMemory, start: int, size: int) -> Words:
+    data = memory.read(start, size)
+    pairs = [(start + 8 * at, word) for at, word in enumerate(memory.arch.unpack(data)) if memory.low <= word < memory.high]
+    return Words(Piece(start, memoryview(data)), array("Q", [one for one, _ in pairs]), [word for _, word in pairs])
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (5, 60), (63, 63), (0, 63)])
+def test_both_ends_of_a_deque(first: int, last: int) -> None:
+    made = Building()
+    table, start, _, end = deque(made, first, last)
+    memory, found = looked_at(made)
+    assert [one.head for one in found] == [Range(HEAD, HEAD + 80)]
+    unused = [Range(table, table + 16), Range(table + 40, table + 64), Range(start, start + 8 * first), Range(end + 8 * last, end + CHUNK)]
+    assert found[0].unused == unused
+    assert owned(memory, found) == found
+
+
+DAMAGE: dict[str, Callable[[Building, list[int]], None]] = {
+    "too many chunks for the map": lambda made, blocks: made.put(HEAD + 8, 20),
+    "too few chunks": lambda made, blocks: made.put(HEAD + 8, 4),
+    "first element outside": lambda made, blocks: made.put(HEAD + 16, blocks[1] + CHUNK),
+    "first chunk of another size": lambda made, blocks: made.put(HEAD + 32, blocks[1] + CHUNK - 8),
+    "another node": lambda made, blocks: made.put(HEAD + 40, blocks[0] + 24),
+    "no multiple": lambda made, blocks: made.put(HEAD + 40, blocks[0] + 20),
+    "last element outside": lambda made, blocks: made.put(HEAD + 48, blocks[3] - 8),
+    "last node before the first": lambda made, blocks: made.put(HEAD + 72, blocks[0] + 8),
+    "a chunk in the middle is none": lambda made, blocks: made.put(blocks[0] + 24, made.block(40)),
+    "a chunk twice": lambda made, blocks: made.put(blocks[0] + 24, blocks[1]),
+    "the map is no block": lambda made, blocks: made.put(HEAD, blocks[0] + 8),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_one_thing_wrong(name: str) -> None:
+    made = Building()
+    blocks = deque(made, 5, 60)
+    DAMAGE[name](made, blocks)
+    assert looked_at(made)[1] == []
+
+
+def test_a_head_whose_map_another_has_is_left_alone() -> None:
+    """That of a destroyed deque, whose memory the next one got."""
+    made = Building()
+    table = deque(made, 5, 60)[0]
+    memory, found = looked_at(made)
+    for where in (HEAD + 0x200, made.block(40)):
+        made.put(where, table)
+        memory, found = looked_at(made)
+        assert owned(memory, found) == []
+        made.put(where, 0)
+
+
+def test_a_deque_that_a_thread_changes_is_left_alone() -> None:
+    made = Building()
+    blocks = deque(made, 5, 60)
+    memory, found = looked_at(made)
+    assert not sequences.is_busy(memory, found[0])
+    for address in (HEAD + 16, blocks[1] + 8, blocks[3] + 480):
+        target = cast(Any, memory.target)
+        target._threads = [thread(77, registers={"rdi": address})]
+        fresh = HeapMemory(memory.target, memory.engine, memory.blocks, memory.poll)
+        assert sequences.is_busy(fresh, found[0])
+
+
+def test_who_else_uses_a_vector() -> None:
+    """Not its own head, nor the owner of the block that begins with it. A pointer to the storage or the head is an iterator's."""
+    made = Building()
+    storage, head = made.block(160), made.block(24)
+    made.put(head, 20, storage, 5)
+    made.put(DATA, head)
+    found = Storage(Range(head, head + 24), [Range(storage, storage + 160)], [Range(storage + 40, storage + 160)])
+
+    def other_user() -> bool:
+        pointers = sequences.Pointers()
+        for start, size in ((DATA, 4096), (head, 24)):
+            pointers.add(words(looked_at(made)[0], start, size))
+        return sequences.has_other_user(pointers, {head: DATA}, found)
+
+    assert not other_user()
+    for value in (storage, storage + 152, head, head + 8):
+        made.put(DATA + 512, value)
+        assert other_user()
+    made.put(DATA + 512, storage + 160)  # the next block
+    assert not other_user()
+
+
+def test_near_blocks_are_bounded() -> None:
+    """A long list is followed up to the limit, and a cycle once."""
+    made = Building()
+    nodes = [made.block(24) for _ in range(MAX_BLOCKS + 50)]
+    for one, following in zip(nodes, [*nodes[1:], nodes[0]]):
+        made.put(one, following)
+    made.put(DATA, nodes[0])
+    memory, _ = looked_at(made)
+    near = NearBlocks(memory)
+    near.add(words(memory, DATA, 64))
+    visited = list(near.visit())
+    assert len(visited) == len(near.referrers) == MAX_BLOCKS
+    assert near.referrers[nodes[0]] == DATA and near.referrers[nodes[9]] == nodes[8]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_damage_is_survived(seed: int) -> None:
+    rng = random.Random(seed)
+    made = Building()
+    blocks = deque(made, 5, 60)
+    for _ in range(30):
+        where = rng.choice((HEAD + 8 * rng.randrange(10), rng.choice(blocks) + 8 * rng.randrange(8)))
+        made.put(where, rng.choice((0, 1, 1 << 63, (1 << 64) - 1, rng.choice(blocks), HEAD, rng.randrange(1 << 64))))
+        memory, found = looked_at(made)
+        owned(memory, found)
+
+
+def test_waste_of_allocators() -> None:
+    assert wastes_little(72, 64, 8) and wastes_little(640, 520, 8) and wastes_little(24, 1, 8)
+    assert not wastes_little(63, 64, 8) and not wastes_little(640, 400, 8)
