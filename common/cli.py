@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn, Optional, cast
 from findleaks import __version__
 from findleaks.arg_types import is_number
 from findleaks.catalogue import CATALOGUE, meant
-from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
+from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError, is_interruption
 from findleaks.escaping import visible
 from findleaks.quoting import shell_quoted
 from findleaks.report.columns import terminal_columns
@@ -83,6 +83,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except FindleaksError as error:
         return _print_error(str(error))
     except Exception as error:
+        if is_interruption(error):
+            return _print_error("interrupted", INTERRUPTED)
         if isinstance(error, OSError) and _output_fails(error):
             _drop_output()
             return _print_error(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")

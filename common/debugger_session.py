@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TextIO
 
-from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
+from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError, is_interruption
 
 if TYPE_CHECKING:
     from findleaks.progress import Bar
@@ -81,6 +81,9 @@ class DebuggerSession:
             self.drop()
             raise FindleaksError(f"{prog}: out of memory: run findleaks outside of the debugger, or on a machine with more") from None
         except Exception as error:
+            if is_interruption(error):
+                self.drop()
+                raise Interrupted from None
             raise FindleaksError(unexpected(prog, words, error)) from error
         finally:
             if bar is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 from findleaks.formatting import printable
 
 _LONGEST = 1000  # characters of a message, at most
@@ -37,3 +39,15 @@ class Interrupted(FindleaksError):
 
     def __init__(self) -> None:
         super().__init__("interrupted")
+
+
+def is_interruption(error: Optional[BaseException]) -> bool:
+    """Whether Ctrl-C caused this error: Python before 3.12 raises RuntimeError if it comes while a
+    class gets its fields, as in an import."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        if isinstance(error, (KeyboardInterrupt, Interrupted)):
+            return True
+        seen.append(error)
+        error = error.__cause__
+    return False

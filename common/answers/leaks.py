@@ -11,7 +11,7 @@ from findleaks.audit.diagnostics import notes, trusted
 from findleaks.audit.in_flight import in_flight
 from findleaks.audit.kernel_held import kernel_notes, kernel_pointers
 from findleaks.audit.leak_groups import Leak, lost, merge
-from findleaks.audit.reference_evidence import garbage_totals, reference_evidence
+from findleaks.audit.reference_evidence import garbage_totals, is_garbage, reference_evidence
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Heuristic, Kind, State
@@ -61,7 +61,7 @@ def find_leaks(
         unread=unread_memory(session).result(),
         notes=[*notes(session), *kernel_notes(session)],
         kernel=kernel_pointers(session),
-        groups=_by_site(session, groups, stacks) if by == SITE else [leak.result() for leak in groups],
+        groups=_by_site(session, groups, stacks) if by == SITE else [leak.result(garbage=is_garbage(session, leak)) for leak in groups],
         next=(),
         suppressed=_suppressed(suppressions),
         unused_suppressions=[str(rule) for rule in suppressions.unused()] if suppressions else (),
@@ -95,7 +95,8 @@ def _by_site(session: Session, leaks: Sequence[Leak], stacks: int) -> list[LeakG
     names, found = SiteNames(session), []
     for at, leak in enumerate(leaks):
         is_named = leak.site and (at < stacks or not stacks)
-        found.append(leak.result(allocation_site(session, names, leak.site) if is_named else None))
+        site = allocation_site(session, names, leak.site) if is_named else None
+        found.append(leak.result(site, is_garbage(session, leak)))
     return found
 
 

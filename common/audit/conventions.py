@@ -29,6 +29,8 @@ STRUCTURES = {
     Structure.CHUNK_AT_END: ("pmr-chunk", "chunk", "of std::pmr::monotonic_buffer_resource"),
     Structure.SAVED_CONTEXT: ("coroutine-stack", "stack", "of suspended coroutines (Boost.Context)"),
     Structure.COROUTINE_FRAME: ("coroutine-frame", "frame", "of C++20 coroutines"),
+    Structure.PHP_ARRAY: ("php-array", "hash table", "of PHP (arrays and symbol tables)"),
+    Structure.PHP_ARGUMENTS: ("php-arguments", "list", "of arguments of PHP's internal functions"),
     Structure.COUNTED_VALUE: ("arc", "block", "with a value of Rust's Arc or Rc"),
 }
 """Structures that are referred to by their inside: name in JSON, what a block is, of what."""
@@ -59,8 +61,20 @@ def sentences(learned: Learned, word: int) -> Iterator[str]:
     convention; `word` is a pointer's size."""
     for name in names(learned.heuristics):
         yield f"blocks that {_MEANINGS[name]} count as held"
+    tagged = [one for one in learned.conventions if one.offset < 2 * word and not one.heuristic]
+    if len(tagged) > 1:
+        every = () if any(not one.sizes for one in tagged) else tuple(sorted({size for one in tagged for size in one.sizes}))
+        yield _sentence(
+            Convention(1, every, "", sum(one.blocks for one in tagged), sum(one.bytes for one in tagged)),
+            "are held by pointers with tags in their low bits",
+        )
     for one in learned.conventions:
-        yield f"{blocks(one.blocks)} ({size(one.bytes)}){_sizes(one)} {_convention(one, word)}"
+        if len(tagged) < 2 or one not in tagged:
+            yield _sentence(one, _convention(one, word))
+
+
+def _sentence(one: Convention, what: str) -> str:
+    return f"{blocks(one.blocks)} ({size(one.bytes)}){_sizes(one)} {what}"
 
 
 def _sizes(one: Convention) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import NO_BLOCK
-from findleaks.formatting import blocks, counted, number, size, some
+from findleaks.formatting import blocks, number, size, some
 from findleaks.graph.disguises import Partly
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import Disguised, DisguisedConvention, DisguisedPart
@@ -16,13 +16,22 @@ from findleaks.session import Session
 MAX_SIZES = 3
 MAX_PARTLY = 3
 
-_NAMES = {
-    Disguise.TAGGED: "tagged pointer",
-    Disguise.UNALIGNED: "unaligned pointer",
-    Disguise.SHIFTED_LEFT: "shifted pointer",
-    Disguise.SHIFTED_RIGHT: "shifted pointer",
-    Disguise.COMPRESSED: "compressed pointer",
-    Disguise.LINKED: "XOR link",
+
+class _Wording(NamedTuple):
+    """How sentences name the pointers of a disguise."""
+
+    name: str  # of one; "s" makes it plural
+    detail: str  # what such a pointer consists of, with the form's {base}, {shift} and {scale}
+    examples: str = ""  # where readers may know it from
+
+
+_WORDING = {
+    Disguise.TAGGED: _Wording("tagged pointer", "tags in the top 16 bits", "boost::lockfree or NaN boxing"),
+    Disguise.UNALIGNED: _Wording("unaligned pointer", "at an address that is no multiple of a word", "packed structures or epoll_event[]"),
+    Disguise.SHIFTED_LEFT: _Wording("shifted pointer", "address << {shift}"),
+    Disguise.SHIFTED_RIGHT: _Wording("shifted pointer", "address >> {shift}"),
+    Disguise.COMPRESSED: _Wording("compressed pointer", "32 bits, {base:#x} + value × {scale}"),
+    Disguise.LINKED: _Wording("XOR link", "addresses of both neighbours combined"),
 }
 
 
@@ -41,37 +50,19 @@ class DisguisedReference(NamedTuple):
 
 
 def described(form: Form) -> str:
-    """One pointer of the form, with what it is made of."""
-    return f"{_NAMES[form.kind]}: {_detail(form)}"
-
-
-def _detail(form: Form) -> str:
-    if form.kind == Disguise.SHIFTED_LEFT:
-        return f"address << {form.shift}"
-    if form.kind == Disguise.SHIFTED_RIGHT:
-        return f"address >> {form.shift}"
-    if form.kind == Disguise.COMPRESSED:
-        return f"32 bits, {form.base:#x} + value × {1 << form.shift}"
-    return {
-        Disguise.TAGGED: "tags in the top 16 bits",
-        Disguise.UNALIGNED: "in a packed structure",
-        Disguise.LINKED: "addresses of both neighbours combined",
-    }[form.kind]
+    """ "tagged pointer: tags in the top 16 bits" """
+    return f"{_WORDING[form.kind].name}: {_detail(form)}"
 
 
 def _users(form: Form) -> str:
-    """What the pointers of a form are, with an example that readers may know."""
-    if form.kind == Disguise.SHIFTED_LEFT:
-        return f"pointers shifted left by {counted(form.shift, 'bit')}"
-    if form.kind == Disguise.SHIFTED_RIGHT:
-        return f"pointers shifted right by {counted(form.shift, 'bit')}"
-    if form.kind == Disguise.COMPRESSED:
-        return f"compressed pointers: 32-bit values, {form.base:#x} + value × {1 << form.shift}"
-    return {
-        Disguise.TAGGED: "pointers with tags in their top 16 bits (as in boost::lockfree or NaN boxing)",
-        Disguise.UNALIGNED: "unaligned pointers (as in packed structures or epoll_event[])",
-        Disguise.LINKED: "links of XOR lists (the addresses of both neighbours, combined by XOR)",
-    }[form.kind]
+    """ "tagged pointers (tags in the top 16 bits, as in boost::lockfree or NaN boxing)" """
+    words = _WORDING[form.kind]
+    examples = f", as in {words.examples}" if words.examples else ""
+    return f"{words.name}s ({_detail(form)}{examples})"
+
+
+def _detail(form: Form) -> str:
+    return _WORDING[form.kind].detail.format(base=form.base, shift=form.shift, scale=1 << form.shift)
 
 
 def sentences(session: Session) -> Iterator[str]:

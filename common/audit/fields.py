@@ -77,8 +77,7 @@ def fields_of(
     named = list({one.places[0].block: one for one in named}.values())
     if len(read.values) > LOOKED:
         return _with_totals(session, whole, node, [*whole_arrays, *_grouped_by_size(session, reader, read), *named])
-    heaps = merged(session.heap_ranges())
-    words = {address: value for address, value in zip(read.addresses, read.values) if inside(heaps, value) is not None}
+    words = {address: value for address, value in zip(read.addresses, read.values) if inside(reader.heaps, value) is not None}
     places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
     held: dict[int, bool] = {}
 

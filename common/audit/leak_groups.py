@@ -80,7 +80,7 @@ class Leak:
         """Its sizes for the option --size: "48", "48-104"."""
         return str(self.smallest) if self.smallest == self.largest else f"{self.smallest}-{self.largest}"
 
-    def result(self, site: Optional[Site] = None) -> LeakGroup:
+    def result(self, site: Optional[Site] = None, garbage: Optional[bool] = None) -> LeakGroup:
         """The group as a result; its site as a number if it is not given."""
         return LeakGroup(
             kind=kind_word(self.kind),
@@ -98,6 +98,7 @@ class Leak:
             indirect_bytes=self.indirect_bytes,
             indirect_range=(self.least_indirect, self.most_indirect),
             examples=self.examples,
+            garbage=garbage,
         )
 
 

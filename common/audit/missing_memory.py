@@ -8,7 +8,11 @@ if a block is leaked, and a live word refers to the range as a program does that
 - to a range that was mapped: any word;
 - to one that is perhaps not mapped: a word that is a multiple of the page size, as what mmap
   returns, or words to MANY places in it that are multiples of a word's size. Fewer are as likely
-  stale: a Python process has six such words to one gap."""
+  stale: a Python process has six such words to one gap.
+
+A runtime with a heap of its own (a JVM, Go, Node) reserves, maps and unmaps memory all the time:
+there only words of other code count (foreign_words.py). They also do of memory that a process with
+a runtime cannot write to."""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from findleaks.audit.foreign_words import ForeignWords, in_c_library
 from findleaks.audit.references import is_live
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number, size
@@ -24,15 +29,15 @@ from findleaks.session import Session
 from findleaks.target.base import Range, is_shared_memory
 from findleaks.target.layout import STACK
 from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
-from findleaks.target.ranges import holding, inside, merged, subtract
+from findleaks.target.ranges import holding, inside, intersection, merged, subtract
 
 MANY = 16  # places in memory of no segment that words refer to, which show that it is missing
+SMALL = 1 << 24  # numbers below which a word's lower half is no part of an address
 _MOST_WORDS = 1 << 14  # into a range that are looked at
 _MOST_RANGES = 16  # ranges of a kind whose words are looked at, the smallest first
 _MOST_HEAP = 256 << 20  # bytes of heaps up to which words in blocks are looked at, for UNNAMED
 _LARGEST_GUARD = 32 << 10  # bytes, where pages are not larger
-_C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
-"""Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
+_ROUND = 1 << 20  # multiples of this many bytes are likelier numbers than addresses of 32 bits
 
 
 class Missing(NamedTuple):
@@ -67,6 +72,8 @@ def _missing(session: Session) -> Iterator[Missing]:
         if unnamed and sum(end - start for start, end in heaps) > _MOST_HEAP:
             heaps = []
         searched = merged([*session.root_memory, *heaps])
+        if _has_own_heap(session):
+            searched = intersection(searched, _foreign(session).memory)
         found = _referred(session, asked, searched)
         for one in sorted(found, key=lambda one: one.end - one.start)[:_MOST_RANGES]:
             values = _values(session, one, searched)
@@ -85,17 +92,11 @@ def _plausible(session: Session) -> Iterator[Uncertain]:
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
     holes = merged(known)
-    own_heap = any(not part.inside for runtime in session.runtimes for part in runtime.parts())
     protected = [one for one in target.uncertain if one.what == PROTECTED]
     for what in dict.fromkeys(one.what for one in target.uncertain):
-        # With 32 bits any number may be an address. A runtime with a heap of its own reserves, maps
-        # and unmaps memory all the time, and leaves stale words everywhere.
-        if (what == UNNAMED and target.arch.word == 4) or (own_heap and what in (UNNAMED, UNWRITTEN)):
-            continue
         asked = [one for one in target.uncertain if one.what == what]
         if what in (PROTECTED, UNDUMPED, READ_ONLY):
-            # A runtime's reservations are many, and not all are known.
-            asked = [one for one in asked if not (session.runtimes or _is_guard(session, one))]
+            asked = [one for one in asked if not _is_guard(session, one)]
         elif what == UNWRITTEN:
             asked = [one for one in asked if not _is_reserved(one, protected)]
         yield from (Uncertain(*part, what) for part in subtract([Range(one.start, one.end) for one in asked], holes))
@@ -141,24 +142,52 @@ def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[
 
 
 def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list[int]:
-    """The live words that refer to a range; [] unless they are such as show that it is missing. A
-    runtime that maps and unmaps its heap leaves stale words in frames and blocks: those do not
-    count."""
-    stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in session.runtimes) else []
-    # The address at which a heap in front ends, such as the break, is no reference.
-    ends_heap = any(heap.end == one.start for heap in session.heap_ranges())
+    """The live words that refer to a range; [] unless they are such as show that it is missing."""
+    runtimes = session.runtimes
+    if _has_own_heap(session) or (runtimes and one.what not in (UNNAMED, UNWRITTEN)):
+        foreign = _foreign(session)
+        words = islice(_words_into(session, one, searched), _MOST_WORDS)
+        return _plausible_values(
+            session, one, [value for address, value in words if foreign.has(address) and is_live(session, address, value)]
+        )
+    # A runtime leaves stale words in frames and blocks.
+    stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in runtimes) else []
     values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
     for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
         if is_live(session, address, value) and inside(stale, address) is None:
             if one.what != UNNAMED or not _in_c_library(session, address):
                 values.append(value)
-    if ends_heap:
+    return _plausible_values(session, one, values)
+
+
+def _has_own_heap(session: Session) -> bool:
+    """Whether a runtime has a heap that belongs to no allocator."""
+    return any(not part.inside for runtime in session.runtimes for part in runtime.parts())
+
+
+def _foreign(session: Session) -> ForeignWords:
+    return session.once(ForeignWords, lambda: ForeignWords(session))
+
+
+def _plausible_values(session: Session, one: Uncertain, values: list[int]) -> list[int]:
+    """Those of the values that may be addresses in the range; [] if they are too few for a gap."""
+    arch = session.target.arch
+    # The address at which a heap in front ends, such as the break, is no reference.
+    if any(heap.end == one.start for heap in session.heap_ranges()):
         values = [value for value in values if value != one.start]
-    if one.what == UNNAMED:
-        values = [value for value in values if not value % session.target.arch.word]
-        if len(set(values)) < MANY and all(value % session.target.arch.page for value in values):
-            return []
-    return values
+    if one.what != UNNAMED:
+        return values
+    values = [value for value in values if not (value % arch.word or _is_small_number(value))]
+    pages = [value for value in values if not value % arch.page]
+    if arch.word == 4:  # any number may be an address: only what mmap returns counts, and no round one
+        return [value for value in pages if value % _ROUND]
+    return values if pages or len(set(values)) >= MANY else []
+
+
+def _is_small_number(value: int) -> bool:
+    """Whether the lower half is a small number, as where a program wrote 32 bits over the lower
+    half of a stale pointer: {u16 2, u16 7} leaves 0x7fb500070002."""
+    return value >> 32 != 0 and value & 0xFFFFFFFF < SMALL
 
 
 def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:
@@ -178,4 +207,4 @@ def _stale(session: Session) -> list[Range]:
 
 def _in_c_library(session: Session, address: int) -> bool:
     module = holding(session.target.modules(), address)
-    return module is not None and module.path.rsplit("/", 1)[-1].startswith(_C_LIBRARY)
+    return module is not None and in_c_library(module)

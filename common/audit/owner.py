@@ -20,7 +20,7 @@ class Sort(IntEnum):
     THREAD_LOCAL = 2
     LIBRARY = 3  # of libc and ld.so, with interior pointers to blocks: DTVs
     MAPPING = 4
-    KERNEL = 5  # what the kernel keeps for the process: epoll data, timers
+    KERNEL = 5  # what the kernel keeps for the process: epoll data, timers, signal stacks
     STACK = 6
     REGISTERS = 7
 

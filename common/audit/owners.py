@@ -15,6 +15,7 @@ from typing import Optional
 from findleaks.audit.containers.reader import Reader
 from findleaks.audit.managed_objects import OwnedObjects, owned_objects
 from findleaks.audit.owner import Owner, Sort, ThreadName
+from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.stack_owners import CONTROL_NAME, frames, thread_locals
 from findleaks.audit.variables import variables
 from findleaks.engine.dominators import NO_ROOT
@@ -118,6 +119,8 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
     for word, one in session.kernel_references:
         kept.setdefault(one.holder, []).append((one.part or "value", word))
     yield from (Owner(Sort.KERNEL, printable(holder), "kept by the kernel", 0, [], words) for holder, words in kept.items())
+    stacks = [("stack", start) for start in session.signal_stacks]
+    yield Owner(Sort.KERNEL, f"{SIGNAL_STACK}s", "kept by the kernel", 0, [], stacks)
     yield Owner(Sort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
 
 

@@ -8,7 +8,8 @@ from array import array
 from collections.abc import Iterator
 from typing import Optional
 
-from findleaks.engine.terms import Kind, Totals
+from findleaks.audit.leak_groups import Leak
+from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import MiscountedType, ReferenceCounts
@@ -60,10 +61,29 @@ def uncollected_garbage(session: Session, counts: base.ReferenceCounts) -> str:
     runtime = counting_runtime(session)
     if not found.blocks or runtime is None:
         return ""
-    why = "automatic collection is disabled (gc.disable())" if runtime.automatic_collection is False else "no collection has reached it"
     of = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in largest_uncollected(counts)])
     held = f"{size(found.bytes)} in {blocks(found.blocks)}"
-    return f"{held} is garbage that {runtime.name}'s collector has not freed, no leak: {why} ({of})"
+    return (
+        f"{held} is garbage that {runtime.name}'s collector has not freed, no leak: {why_uncollected(runtime.automatic_collection)} ({of})"
+    )
+
+
+def why_uncollected(automatic_collection: Optional[bool]) -> str:
+    """The reason why garbage is left, as a clause; see Runtime.automatic_collection."""
+    return "automatic collection is disabled (gc.disable())" if automatic_collection is False else "no collection has reached it"
+
+
+def is_garbage(session: Session, leak: Leak) -> bool:
+    """Whether a group consists of objects that wait for their collector: all examples do, and no
+    object of their type lacks a decrement."""
+    counts = session.reference_counts
+    if counts is None or not leak.runtime or not leak.examples:
+        return False
+    indices = session.directory.blocks.find_all(leak.examples)[0]
+    if any(index == NO_BLOCK or counts.verdicts[index] != CountVerdict.UNCOLLECTED for index in indices):
+        return False
+    miscounted = session.once((is_garbage, session.latest), lambda: frozenset(printable(one.name) for one in counts.types if one.objects))
+    return leak.type not in miscounted
 
 
 def largest_uncollected(counts: base.ReferenceCounts) -> list[base.MiscountedType]:

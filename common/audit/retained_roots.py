@@ -21,6 +21,10 @@ SEARCHED = 5  # such blocks whose roots are looked up: each takes a search of al
 MANY, PART = 100, 0.1
 """Blocks of one size are one row if at least MANY that retain PART of what several roots hold."""
 
+EXPANDED = 256
+"""Leaders of lost blocks that are shown with their fields: each takes a millisecond, and a process
+may have leaked a million times."""
+
 MAX_REFERRERS, FAR = 100, 100
 """Referrers of a shared block that are followed, and most steps up the dominator tree from each."""
 
@@ -99,10 +103,11 @@ def lost_tree(session: Session) -> Dominators:
 
 
 def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
-    """The leaders of lost blocks, with what each retains and its kind, the largest first."""
+    """The leaders of lost blocks, with what each retains and its kind, the largest first. The
+    EXPANDED largest have their fields."""
     most = limit + 1 if limit else len(builder.reader.blocks)
     found = [
         (child, kind) for number, kind in enumerate(("definite", "possible")) for child in builder.tree.children(root_node(number), most)
     ]
     found.sort(key=lambda one: -one[0].bytes)
-    return [(builder.of_block(child.block), kind) for child, kind in found[: limit or None]]
+    return [(builder.of_block(child.block, at < EXPANDED), kind) for at, (child, kind) in enumerate(found[: limit or None])]

@@ -30,7 +30,7 @@ SECTIONS = {
     "cache": ("cache", "allocator"),
     "root": ("root", "field", "container", "objects"),
     "type": ("type",),
-    "lost": ("lost",),
+    "lost": ("lost", "garbage type"),
     "runtime": ("runtime type", "native", "heap", "counter"),
     "handles": ("handles", "handle value"),
     "threads": ("threads",),

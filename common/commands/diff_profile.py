@@ -14,7 +14,7 @@ from findleaks.history.snapshot import differences
 from findleaks.report.profile import Frame, Profile, Sample, frame_name
 
 Path = tuple[str, ...]
-BLOCKS = ("lost", "root", "field")
+BLOCKS = ("lost", "garbage", "root", "field")
 """Sections whose counts are of blocks."""
 
 
@@ -43,6 +43,8 @@ def _path(one: Series) -> Iterator[Path]:
     section, within, name = one.key
     if section == "lost" and within == "definite":
         yield "lost", name
+    elif section == "garbage":
+        yield "garbage", name
     elif section == "root":
         yield "held", name
     elif section == "field":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from findleaks.audit.reference_evidence import why_uncollected
 from findleaks.commands import Invocation
 from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
@@ -144,6 +145,11 @@ def label(row: Grown) -> str:
         what = f"lost for sure: {name}" if name != SMALL_GROUPS else "lost for sure: groups that each changed little"
         note = f", e.g. {row.series.note}" if row.series.note else ""
         return f"{what}{note}, {_change(row.series, 'blocks')}"
+    if section == "garbage":
+        types = f": {_types(row.inside)}" if row.inside else ""
+        return f"garbage that {name}'s collector has not freed, {_change(row.series, 'blocks')}{types}"
+    if section == "garbage type":
+        return f"garbage of {within}: {name}, {_change(row.series, 'objects')}"
     if section == "threads":
         return f"threads: {name}"
     if section in ("root", "field", "container", "handles", "native"):
@@ -259,7 +265,8 @@ def sentence(row: Grown, several: bool = False) -> str:
     """What a row that grew means; of `several` processes, only what the last has more of."""
     section, _, name = row.series.key
     if several:
-        kind = {"lost": "More is leaked in the last process", "share": "The last process has more"}.get(
+        more = "The last process has more"
+        kind = {"lost": "More is leaked in the last process", "share": more, "garbage": more}.get(
             section, "More is held in the last process"
         )
         return f"{kind}: {_signed(row.series, row.series.delta)}, {label(row)}{_with_objects(row)}."
@@ -271,6 +278,8 @@ def sentence(row: Grown, several: bool = False) -> str:
         error = f" (Theil–Sen; {'95 %: ' if len(row.series.values) >= MIN_INTERVAL else ''}{low} to {high})"
     if section == "lost":
         kind = "Lost, and growing: nothing refers to it"
+    elif section == "garbage":
+        kind = f"Garbage, not leaked, and growing ({why_uncollected(False if row.series.note == 'disabled' else None)})"
     elif section == "share":
         kind = {
             "kept": "No leak: the allocator keeps free memory",
@@ -306,6 +315,8 @@ def suggestion(row: Grown) -> str:
     if section == "lost":
         exact = re.match(r"(?:.* \()?(\d+) B", name)
         return f"blocks --kind lost --size {exact[1]} --limit 5" if exact else "find --kind definite"
+    if section == "garbage":
+        return "find --kind definite"
     if last == "handles":
         return "scopes"
     if last == "native" or last == "runtime type":

@@ -7,6 +7,7 @@ from functools import partial
 
 from findleaks.answers.roots import DEPTH, all_roots, leaked_roots, one_root
 from findleaks.arg_types import count_word
+from findleaks.audit.retained_roots import EXPANDED
 from findleaks.commands import command
 from findleaks.commands.limits import in_text
 from findleaks.commands.output import STACKS, add_output, output_format
@@ -26,7 +27,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     what = f"roots, and fields of each, to print ({LIMIT}; JSON: all roots, fields of the first {LIMIT}); 0: all"
     parser.add_argument("--limit", type=count_word, help=what)
     add_output(parser, "the whole tree of what is shown", STACKS)
-    parser.add_argument("--lost", action="store_true", help="what nothing holds instead: each lost block that others hang from")
+    lost = f"what nothing holds instead: each lost block that others hang from; fields of the largest {EXPANDED}"
+    parser.add_argument("--lost", action="store_true", help=lost)
 
 
 @command(arguments=_arguments, subject="subject")

@@ -2,7 +2,7 @@
 resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc.
 
 An interior pointer to one of these counts as a start reference if the bytes around both ends of it
-prove the structure. How: common/kernel/interior_{tables,chunks,stacks,counted}.c."""
+prove the structure. How: common/kernel/interior_{tables,chunks,stacks,counted,php}.c."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class Structure(IntEnum):
     SAVED_CONTEXT = 4  # stack of a suspended coroutine (Boost.Context)
     COROUTINE_FRAME = 5  # C++20
     COUNTED_VALUE = 6  # Rust: Arc::into_raw, Rc::into_raw
+    PHP_ARRAY = 7  # PHP: zend_array
+    PHP_ARGUMENTS = 8  # PHP: zend_internal_arg_info[]
 
 
 class Examination(Protocol):

@@ -16,11 +16,13 @@ from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece, Range
 
 MAX_OFFSET = (1 << 32) - 1  # any offset from here on; no rule names it
+LOW_BITS = MAX_OFFSET  # in a Row: any offset below two words, as tags make it
 Rule = tuple[int, int]
 
 
 class Row(NamedTuple):
-    """`blocks` of `size` (0: all sizes) have a pointer to `offset`; offset 0: blocks examined."""
+    """`blocks` of `size` (0: all sizes) have a pointer to `offset`; offset 0: blocks examined;
+    offset LOW_BITS: blocks with a pointer to any offset below two words."""
 
     size: int
     offset: int

@@ -30,7 +30,7 @@ class Kind(IntEnum):
 
 class Heuristic(IntFlag):
     """Interior pointers p (block start b, usable size sz, word W) that count as start references:
-    memcheck's four, which users choose, and two that allocators ask for (Allocator.heuristics).
+    memcheck's four, which users choose, and three that allocators and runtimes ask for.
     AUTO: those that graph/conventions.py finds in use."""
 
     NONE = 0
@@ -43,6 +43,8 @@ class Heuristic(IntFlag):
     OBJECTS = 16
     # CPython 3.11, 3.12: p, or p + 1, is b + n, n in 8, 16, 24, 32, and the byte at b + n - 1 is n
     DICT_VALUES = 32
+    # free-threaded CPython: p == b + W, n = *(word*)b > 0, n + 1 words are most of the block
+    ITEMS = 128
     AUTO = 64  # interior references are recorded for `Graph.interiors`
 
 

@@ -10,6 +10,10 @@ size, to cover rare ones (large buffers).
 Most reachable or possible blocks of these sizes must have such a pointer: where most are referred
 to by their start, the middle is no convention.
 
+Tags in a pointer's low bits look like offsets below two words, several of them for one size, and
+like none for tag 0. They are counted together (LOW_BITS), and blocks of the same size that are
+referred to by their start do not speak against them.
+
 Blocks are counted, not pointers: a pool or text buffer with a header has one pointer just after it,
 and hundreds into its contents. Stray pointers favour no offset; MIN_SHARE allows for a few.
 
@@ -24,7 +28,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.engine import shared
 from findleaks.engine.contract import Blocks, Engine, Graph
-from findleaks.engine.interiors import MAX_OFFSET, Interiors, Row, Rule
+from findleaks.engine.interiors import LOW_BITS, MAX_OFFSET, Interiors, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind, Totals
 
 MIN_BLOCKS = 16  # fewest blocks that make an offset a convention: a handful may agree by chance
@@ -83,14 +87,21 @@ class Candidate(NamedTuple):
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
-    """Offsets that nearly all possible blocks of a size, or of all sizes, have a pointer to."""
+    """Offsets that nearly all possible blocks of a size, or of all sizes, have a pointer to;
+    LOW_BITS where only several low offsets together are so common."""
     looked: dict[int, int] = {}
+    tagged: dict[int, int] = {}
     best: dict[int, tuple[int, int]] = {}
     for size, offset, blocks in rows:
         if not offset:
             looked[size] = blocks
+        elif offset == LOW_BITS:
+            tagged[size] = blocks
         elif (blocks, -offset) > best.get(size, (0, 0)):
             best[size] = (blocks, -offset)
+    for size, blocks in tagged.items():
+        if best.get(size, (0, 0))[0] < MIN_SHARE * looked.get(size, blocks + 1):
+            best[size] = (blocks, -LOW_BITS)
     votes: dict[int, list[tuple[int, int]]] = {}
     for size, (blocks, less) in sorted(best.items()):
         if blocks >= MIN_BLOCKS_A_SIZE and blocks >= MIN_SHARE * looked.get(size, blocks + 1):
@@ -109,19 +120,21 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
     return sorted(found, key=lambda one: (not one.common, -one.blocks, one.offset, one.sizes))[:MAX_RULES]
 
 
-def rules_of(found: Iterable[Candidate], held: Callable[[int], int]) -> list[Rule]:
+def rules_of(found: Iterable[Candidate], held: Callable[[int], int], word: int) -> list[Rule]:
     """Rules for candidates that most reachable and possible blocks of their sizes have a pointer
-    to, ascending. `held(size)`: number of such blocks (0: of all sizes)."""
-    rules: list[Rule] = []
+    to, and for those that are tags, ascending. `held(size)`: number of such blocks (0: of all
+    sizes); `word`: bytes of a pointer."""
+    rules: set[Rule] = set()
     for one in found:
         every = held(0) if one.anywhere else sum(held(size) for size in one.sizes)
-        if one.blocks >= MIN_HELD_SHARE * every:
-            rules += [(0, one.offset)] if one.common else [(size, one.offset) for size in one.sizes]
+        if one.offset < word or one.offset == LOW_BITS or one.blocks >= MIN_HELD_SHARE * every:
+            offsets = range(1, 2 * word) if one.offset == LOW_BITS else (one.offset,)
+            rules.update((size, offset) for size in ((0,) if one.common else one.sizes) for offset in offsets)
     return sorted(rules)
 
 
 def learn_conventions(
-    graph: Graph, blocks: Blocks, engine: Engine, fits: HeuristicMatcher, budget: int, progress: Callable[[str, float], None]
+    graph: Graph, blocks: Blocks, engine: Engine, word: int, fits: HeuristicMatcher, budget: int, progress: Callable[[str, float], None]
 ) -> Learned:
     """Find and apply conventions of a marked graph made with Heuristic.AUTO. If there are none, and
     one of memcheck's heuristics explains most of a sample, nothing is changed, but `heuristics`
@@ -138,7 +151,7 @@ def learn_conventions(
         report(at / len(keys))
         interiors.count(keys[at : at + budget])
     found = candidates(interiors.rows(max(MIN_BLOCKS_A_SIZE, len(keys) >> MIN_SHARE_BITS)))
-    rules = rules_of(found, _held(interiors, found, len(blocks), budget, report)) if found else []
+    rules = rules_of(found, _held(interiors, found, len(blocks), budget, report), word) if found else []
     sample = list(_sampled(blocks, keys[:: max(1, len(keys) // SAMPLE)], frozenset(rules), fits))
     unexplained = _by_content(sample, len(keys))
     if unexplained:

@@ -83,8 +83,13 @@ def _verdict(answer: Answer) -> Iterator[Figure]:
 def _find(answer: Answer) -> Iterator[Figure]:
     for kind, amount in answer["totals"].items():
         yield Figure("kind", kind, amount["blocks"], amount["bytes"])
+    counts = answer.get("reference_counts") or {}
     for group in answer["groups"]:
         blocks, size = group["blocks"] + group["indirect_blocks"], group["bytes"] + group["indirect_bytes"]
+        if group.get("garbage"):
+            yield Figure("garbage", counts["runtime"], blocks, size, note="disabled" if counts["automatic_collection"] is False else "")
+            yield Figure("garbage type", group["type"], group["blocks"], size, counts["runtime"])
+            continue
         yield Figure("lost", _group_name(group), blocks, size, group["kind"], group["hint"] or "")
 
 

@@ -6,6 +6,7 @@ root is there is unknown. The rows that are ranked do not
 overlap:
 
   - lost groups,
+  - garbage that a runtime's collector has not freed,
   - what each root holds: as the root, with the part of it (a field, a container, V8's handles, a
     runtime's type) that explains most of its growth, or, where it takes several to explain it, as
     those parts and the rest; of a managed language's variable with its objects in the heap,
@@ -42,7 +43,23 @@ REST = "rest"
 SMALL_GROUPS = "other groups"
 """Name of the row for lost groups that each changed by less than MIN_BYTES."""
 
-RANKED = frozenset({"lost", "root", "field", "container", "handles", "native", "objects", "runtime type", "share", "threads", "total"})
+RANKED = frozenset(
+    {
+        "lost",
+        "garbage",
+        "garbage type",
+        "root",
+        "field",
+        "container",
+        "handles",
+        "native",
+        "objects",
+        "runtime type",
+        "share",
+        "threads",
+        "total",
+    }
+)
 """Sections that the rows are chosen from."""
 
 LISTED_IN_PART = frozenset({"field", "container"})
@@ -165,6 +182,12 @@ def _difference(column: Sequence[Optional[int]]) -> int:
     return first - sum(others)
 
 
+def _most_grown(types: Iterable[Series], whole: int) -> list[Series]:
+    """The types that make up much of the bytes by which the whole grew."""
+    grown = [one for one in types if one.delta >= max(MIN_BYTES, WORTH / 2 * whole)]
+    return sorted(grown, key=lambda one: -one.delta)[:OBJECTS]
+
+
 def _sum(key: Key, parts: Sequence[Series]) -> Series:
     """One series of several, which have counts and bytes."""
     counts = [sum(value or 0 for value in column) for column in zip(*(one.counts for one in parts))]
@@ -185,7 +208,7 @@ class Growth:
         note = totals[-1].name
         self.total = self.judged(Series(("total", "", note), [None] * len(totals), [total.bytes for total in totals], ""))
         self._objects = {key[2]: one for key, one in self.series.items() if key[0] == "objects"}
-        rows = [*self._lost(), *self._held(), *self._shares()]
+        rows = [*self._lost(), *self._garbage(), *self._held(), *self._shares()]
         self.rows = sorted(rows, key=lambda row: -row.series.delta)
 
     @cached_property
@@ -219,6 +242,13 @@ class Growth:
         if small:
             yield self.judged(_sum(("lost", "definite", SMALL_GROUPS), small))
 
+    def _garbage(self) -> Iterator[Grown]:
+        """What collectors have not freed, with the types that it grew by."""
+        for key, one in self.series.items():
+            if key[0] == "garbage":
+                types = [part for of, part in self.series.items() if of[:2] == ("garbage type", key[2])]
+                yield self.judged(one, _most_grown(types, one.delta))
+
     def _shares(self) -> Iterator[Grown]:
         """The shares of resident memory but for blocks in use, which `_lost` and `_held` divide."""
         for key, one in self.series.items():
@@ -242,9 +272,7 @@ class Growth:
     def _types(self, heap: Series) -> list[Series]:
         """The types of objects that a runtime's heap grew by."""
         of = heap.key[2].partition(" ")[0]
-        types = [one for key, one in self.series.items() if key[0] == "runtime type" and key[1] == of]
-        grown = [one for one in types if one.delta >= max(MIN_BYTES, WORTH / 2 * heap.delta)]
-        return sorted(grown, key=lambda one: -one.delta)[:OBJECTS]
+        return _most_grown([one for key, one in self.series.items() if key[0] == "runtime type" and key[1] == of], heap.delta)
 
     def _held(self) -> Iterator[Grown]:
         """Each root, as it is explained or divided by its parts."""

@@ -288,12 +288,13 @@ API void fl_asan_chunks(const piece *p, uint64_t chunk, uint64_t *blocks, uint64
 
 /* cpython_objects.c */
 API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, const
-                   uint8_t *leaves, const uint8_t *lives, uint64_t count, const range *program, uint32_t *found, uint32_t *merged, uint8_t
+                   uint8_t *leaves, const uint8_t *lives, uint64_t count, uint64_t shift, const range *program, uint32_t *found, uint32_t *merged, uint8_t
                    *patterns, uint64_t *sums, words *cut);
+API int fl_immortal_objects(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out);
 
 /* object_counts.c */
 API void fl_lost_references(const struct graph *g, uint32_t *counts);
-API int fl_compare_counts(const struct graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint8_t *flags, uint32_t
+API int fl_compare_counts(const struct graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, uint8_t *flags, uint32_t
                           *counts, words *cut);
 API int fl_judge_counts(const struct graph *g, const uint32_t *found, const uint8_t *flags, uint32_t *counts, uint8_t *verdicts, uint64_t
                         *sums, uint64_t *totals);

@@ -10,8 +10,17 @@
 #define COLLECTOR (2 * WORD) /* before an object: two links, the first 0 if untracked */
 #define STEPS 8u               /* objects start at multiples of HEADER below STEPS * HEADER */
 #define SUMS 6u
+#define FREE_THREADED 16u /* bytes before an object's shared count, at least */
 #define IGNORED 0xFFFFFFFEu
 #define SMALL (UINT64_C(1) << 20)
+/* Bytes from ob_ref_shared to ob_mutex, ob_gc_bits and ob_ref_local, in free-threaded builds. */
+#define MUTEX (-6)
+#define GC_BITS (-5)
+#define REF_LOCAL (-4)
+#define MERGED 3 /* _Py_REF_MERGED */
+#define LOWEST_THREAD 4096u
+#define MOST_COUNTED (INT64_C(1) << 33)
+#define DEFERRED (INT64_C(1) << 59)
 #define LEAF 1u /* the pattern that leaves out every word */
 
 typedef struct {
@@ -33,6 +42,17 @@ static bool counts(const blocks *b, const range *program, uint64_t word) {
     return !(word >> 32 & 0xffff) && (word < SMALL || ((word < program->start || word >= program->end) && block_find(b, word) == NONE));
 }
 
+/* The same of an object of a free-threaded interpreter, whose shared count is at `count`.
+ * References of the thread that owns the object, ob_tid, are counted apart; without an owner the
+ * shared count is merged, or the object immortal. Its two low bits are flags, and objects with
+ * deferred counting have a large number added (Include/refcount.h, object.h). */
+static bool shared_counts(const uint8_t *count) {
+    uint64_t owner = load(count - FREE_THREADED);
+    int64_t shared = (int64_t)load(count) >> 2;
+    bool owned = owner ? owner % WORD == 0 && owner >= LOWEST_THREAD : (load(count) & 3) == MERGED || load32(count + REF_LOCAL) == UINT32_MAX;
+    return owned && count[MUTEX] <= 3 && (shared >= DEFERRED || (shared < MOST_COUNTED && shared > -MOST_COUNTED));
+}
+
 /* May a block be a dictionary's values? Their first words are not initialized and may have remains
  * of an object. The byte in front of the values is their offset, of which 24 and 32 are beyond an
  * object's head (PyDictValues of 3.11 and 3.12, Objects/dictobject.c: new_values). */
@@ -48,9 +68,12 @@ static bool may_be_values(const uint8_t *data, uint64_t size) {
  * number too, or IGNORED without pointers: leaves[i] is 1 if none of the type has any, else the
  * bits all set in such objects' mark byte, or 0. patterns[index] (see fl_graph_exclude_words) is
  * LEAF for an object without pointers, else lives[i]; 0 where there is doubt. Blocks that the piece
- * cuts off go to `cut`, by address. */
+ * cuts off go to `cut`, by address.
+ *
+ * `shift`: 0, or the bytes of an object before its shared count of references, in a free-threaded
+ * interpreter. offsets[i] and marks[i] are then those of that count, which is before the type. */
 API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, const uint8_t *leaves,
-                   const uint8_t *lives, uint64_t count, const range *program, uint32_t *found, uint32_t *merged,
+                   const uint8_t *lives, uint64_t count, uint64_t shift, const range *program, uint32_t *found, uint32_t *merged,
                    uint8_t *patterns, uint64_t *sums, words *cut) {
     index_of_types known = {NULL, NULL, 63};
     unsigned steps = 0; /* bits of the steps at which some type's objects start */
@@ -88,11 +111,15 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
                 continue;
             uint64_t type = load(data + offset + WORD);
             uint64_t place = type ? place_of(&known, type) : 0;
-            if (!type || !known.keys[place] || offsets[known.numbers[place]] != offset || !counts(b, program, load(data + offset)))
+            if (!type || !known.keys[place] || offsets[known.numbers[place]] != offset)
                 continue;
+            const uint8_t *object = data + offset;
+            if (shift ? offset < FREE_THREADED || !shared_counts(object) : !counts(b, program, load(object)))
+                continue;
+            bool live = shift ? load32(object + REF_LOCAL) || load(object) >> 2 : load(object) != 0;
             uint32_t number = known.numbers[place];
             uint64_t *sum = sums + SUMS * (uint64_t)number, mark = marks[number];
-            if (load(data + offset)) {
+            if (live) {
                 uint8_t leaf = leaves[number], state = mark && offset + mark < size && offset + mark < left ? data[offset + mark] : 0;
                 bool is_leaf = leaf == 1 || (leaf && (state & leaf) == leaf);
                 found[index] = number;
@@ -100,7 +127,7 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
                 patterns[index] = offset == 0 && may_be_values(data, size) ? 0 : is_leaf ? LEAF : lives[number];
                 sum[0]++;
                 sum[1] += size;
-                sum[2] += offset >= COLLECTOR && load(data + offset - COLLECTOR);
+                sum[2] += shift ? object[GC_BITS] & 1 : offset >= COLLECTOR && load(object - COLLECTOR);
                 if (state & 3) {
                     sum[4]++;
                     sum[5] += size;
@@ -114,4 +141,22 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
 end:
     FREE_ALL(known.keys, known.numbers);
     return code;
+}
+
+/* Starts of the blocks in the piece with objects that a free-threaded interpreter made immortal,
+ * to `out`. `found` and `offsets`: see fl_objects. A block whose object's head the piece cuts off
+ * is left out: CPython's mimalloc has no small block across 64 KiB, where pieces end. */
+API int fl_immortal_objects(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out) {
+    uint64_t start = 0;
+    for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
+        uint64_t left = p->length - (start - p->address);
+        if (found[index] == UINT32_MAX || start % WORD)
+            continue;
+        uint64_t offset = offsets[found[index]];
+        if (offset < FREE_THREADED || left < offset + HEADER)
+            continue;
+        if (load32(p->data + (start - p->address) + offset + REF_LOCAL) == UINT32_MAX && words_push(out, start))
+            return NO_MEMORY;
+    }
+    return DONE;
 }

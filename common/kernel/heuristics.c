@@ -1,5 +1,5 @@
-/* memcheck's four interior-pointer heuristics (Valgrind 3.19, memcheck/mc_leakcheck.c) and two for
- * CPython, in one pass. Facts (what a block's first words say) and interior references are
+/* memcheck's four interior-pointer heuristics (Valgrind 3.19, memcheck/mc_leakcheck.c) and three
+ * for CPython, in one pass. Facts (what a block's first words say) and interior references are
  * collected while scanning, combined before marking, or at once where facts are complete. Facts are
  * kept until marking ends, for roots that are added meanwhile. memcheck knows the requested size;
  * the usable one exceeds it by less than SLACK. */
@@ -9,8 +9,9 @@
 
 #define SLACK (3 * WORD)
 #define HEAD (8 * WORD) /* bytes of a block that facts depend on, except inner vtables */
-enum { LENGTH64 = 1, NEWARRAY = 2, MULTIPLE_INHERITANCE = 4, STDSTRING = 8, OBJECTS = 16, DICT_VALUES = 32 };
+enum { LENGTH64 = 1, NEWARRAY = 2, MULTIPLE_INHERITANCE = 4, STDSTRING = 8, OBJECTS = 16, DICT_VALUES = 32, ITEMS = 128 };
 #define OBJECT_AT(offset) (1u << (4 + (offset) / 16)) /* fact: object at offset 0, 16, 32, 48 */
+#define ITEMS_BEHIND (1u << 12)                  /* fact: a list's items, behind their number */
 #define VALUES_AT(offset) (1u << (7 + (offset) / 8)) /* dictionary's values at 8, 16, 24, 32 */
 
 typedef struct {
@@ -79,6 +80,8 @@ static void first_word(heuristics *h, uint32_t index, uint64_t size, uint64_t va
         length64(h, index, size, value);
     if (h->wanted & NEWARRAY && size >= WORD && value && value <= size - WORD && (size - WORD) % value < SLACK)
         h->facts[index] |= NEWARRAY;
+    if (h->wanted & ITEMS && value && value <= size / WORD - 1 && size / WORD <= 2 * value + 4)
+        h->facts[index] |= ITEMS_BEHIND;
     if (is_vtable(h, value))
         h->facts[index] |= MULTIPLE_INHERITANCE;
 }
@@ -151,7 +154,7 @@ static bool counts(const heuristics *h, uint32_t index, uint64_t offset, uint64_
         return false;
     /* 3.12 marks it by taking one off */
     uint64_t object = offset & ~UINT64_C(3), values = offset % 8 == 7 ? offset + 1 : offset;
-    return (facts & LENGTH64 && offset == 8) || (facts & NEWARRAY && offset == WORD) || (facts & STDSTRING && offset == 3 * WORD) ||
+    return (facts & LENGTH64 && offset == 8) || (facts & (NEWARRAY | ITEMS_BEHIND) && offset == WORD) || (facts & STDSTRING && offset == 3 * WORD) ||
            (facts & MULTIPLE_INHERITANCE && has(&h->inner_vtables, pointer)) ||
            (object % 16 == 0 && object <= 48 && facts >> (4 + object / 16) & (0xfu >> object / 16)) ||
            (values % 8 == 0 && values >= 8 && values <= 32 && facts & VALUES_AT(values));

@@ -71,12 +71,16 @@ static int structure_of(examination *e, const inner *item, candidate *c) {
         found = stack_at(m, c, e->code, e->code_count);
     if (!found)
         found = counted_at(m, c);
-    if (found || !may_be_table(m, c))
+    bool is_table = !found && may_be_table(m, c), php = !found && may_be_php_array(m, c), arguments = !found && may_be_php_arguments(c);
+    if (!is_table && !php && !arguments)
         return found;
     c->word = item->source == NONE ? e->g->root_words.items[e->root] : stored_at(e, item->source, c->pointer);
     if (!word_at(m->pieces, m->count, c->word)) /* a register */
         c->word = 0;
-    return table_at(m, c);
+    found = php ? php_array_at(m, c) : NOTHING;
+    if (!found && arguments)
+        found = php_arguments_at(m, c);
+    return found || !is_table ? found : table_at(m, c);
 }
 
 /* Examine at most `budget` references: 1 if there are more. */

@@ -6,7 +6,7 @@
 #include "graph.h"
 
 /* ../engine/interior_structures.py: Structure. */
-enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6 };
+enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6, PHP_ARRAY = 7, PHP_ARGUMENTS = 8 };
 
 /* Memory of the target; what may still be read of it by loops over control bytes. */
 typedef struct {
@@ -42,6 +42,13 @@ INLINE bool read_bytes(const memory *m, uint64_t address, uint64_t size, uint8_t
  * table that the words beside `word` describe: HASHBROWN, SWISS_TABLE or NOTHING. */
 bool may_be_table(const memory *m, const candidate *c);
 int table_at(memory *m, candidate *c);
+
+/* interior_php.c: hash slots may lie before the pointer (cheap, before `word` is known); PHP_ARRAY,
+ * PHP_ARGUMENTS or NOTHING. */
+bool may_be_php_array(const memory *m, const candidate *c);
+int php_array_at(memory *m, candidate *c);
+bool may_be_php_arguments(const candidate *c);
+int php_arguments_at(const memory *m, const candidate *c);
 
 /* interior_chunks.c: CHUNK_AT_END or NOTHING. */
 int chunk_at(const memory *m, const candidate *c);

@@ -9,6 +9,7 @@
 
 #define HELD (1u << 16) /* blocks that a thread counts at a time */
 #define LINE 16u        /* words between threads' counters: two cache lines */
+#define LOW_BITS UINT32_MAX /* all offsets below 2 * WORD; no key has it */
 
 void interiors_free(graph *g) {
     free_all((void *const[]){g->inners.items, g->root_words.items}, 2);
@@ -124,13 +125,17 @@ API counting *fl_interior_count_new(const graph *g) {
     return c;
 }
 
-/* Count keys, which ascend without duplicates. A block counts once for each of its offsets and once
- * for offset 0, under its own size and under size 0. */
+/* Count keys, which ascend without duplicates. A block counts once for each of its offsets and
+ * once for offset 0, under its own size and under size 0; and once for LOW_BITS if a pointer
+ * differs from its start in the low bits only (16-byte alignment leaves them to tags), which
+ * the first key shows. */
 API int fl_interior_count(counting *c, const uint64_t *keys, uint64_t count) {
     for (uint64_t at = 0; at < count; at++) {
         uint32_t block = (uint32_t)(keys[at] >> 32);
         uint64_t size = size_of(c->g->b, block), offset = keys[at] & UINT32_MAX;
         if (block != c->last && (count_one(c, size, 0) || count_one(c, 0, 0)))
+            return NO_MEMORY;
+        if (block != c->last && offset < 2 * WORD && (count_one(c, size, LOW_BITS) || count_one(c, 0, LOW_BITS)))
             return NO_MEMORY;
         c->last = block;
         if (count_one(c, size, offset) || count_one(c, 0, offset))

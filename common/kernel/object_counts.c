@@ -13,6 +13,12 @@
 /* Counts from here on are of immortal objects (3.12 and later). */
 #define IMMORTAL (WORD == 8 ? UINT32_C(0x80000000) : UINT32_C(0x20000000))
 
+/* Bytes from ob_ref_shared to ob_gc_bits and ob_ref_local, in free-threaded builds. */
+#define GC_BITS (-5)
+#define REF_LOCAL (-4)
+#define FREE_THREADED 16u /* bytes before ob_ref_shared, at least */
+#define DEFERRED 64 /* of ob_gc_bits: references on stacks are not counted */
+
 enum { OBJECT = 1, EXCESS = 2, TRACKED = 4, REFERS_TO_ITSELF = 8 };           /* flags of a block */
 enum { NOTHING, MISSING_DECREF, UNCOLLECTED, UNTRACKED_CYCLE, VERDICTS };     /* of a leader */
 enum { CYCLE_OF_OBJECTS = 1, CYCLE_UNTRACKED = 2, HAS_EXCESS = 4 }; /* what is under a leader */
@@ -42,11 +48,31 @@ static uint32_t own_references(const graph *g, const uint8_t *data, uint64_t siz
     return found;
 }
 
+typedef struct {
+    uint32_t references;
+    bool exact, tracked; /* exact: not immortal, and not counted by the collector instead */
+} counted;
+
+/* What an object counts; of a free-threaded interpreter if `shift`, see fl_objects. `offset`: where
+ * in the block `data` the count of references is. */
+static counted count_of(const uint8_t *data, uint64_t offset, uint64_t shift) {
+    const uint8_t *at = data + offset;
+    if (!shift) {
+        uint32_t number = BIG && WORD == 8 ? load32(at + 4) : load32(at);
+        return (counted){number, number < IMMORTAL, offset >= OBJECT_HEADER && load(at - OBJECT_HEADER)};
+    }
+    uint32_t local = load32(at + REF_LOCAL);
+    int64_t all = (int64_t)local + ((int64_t)load(at) >> 2);
+    bool exact = local != UINT32_MAX && !(at[GC_BITS] & DEFERRED) && all >= 0 && all < UINT32_MAX;
+    return (counted){exact ? (uint32_t)all : 0, exact, at[GC_BITS] & 1};
+}
+
 /* Of each lost object in the piece: its flags, and in `counts`, which has the references found (see
  * fl_lost_references), how many more it counts itself. `found` is the type of each block's object
- * (fl_objects), `offsets` where the objects of a type begin. Blocks that the piece cuts off go to
- * `cut`, by address. */
-API int fl_compare_counts(const graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint8_t *flags, uint32_t *counts, words *cut) {
+ * (fl_objects), `offsets` where the objects of a type begin, `shift` as there. Blocks that the
+ * piece cuts off go to `cut`, by address. */
+API int fl_compare_counts(const graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, uint8_t *flags, uint32_t *counts,
+                          words *cut) {
     const blocks *b = g->b;
     uint64_t start = 0;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
@@ -59,14 +85,13 @@ API int fl_compare_counts(const graph *g, const piece *p, const uint32_t *found,
             continue;
         }
         const uint8_t *data = p->data + (start - p->address);
-        if (size < offset + OBJECT_HEADER)
+        if (size < offset + OBJECT_HEADER || (shift && offset < FREE_THREADED))
             continue;
-        uint32_t counted = BIG && WORD == 8 ? load32(data + offset + 4) : load32(data + offset);
-        uint32_t own = own_references(g, data, size, index, start + offset), all = counts[index] + own;
-        bool excess = counted < IMMORTAL && counted > all;
-        bool tracked = offset >= OBJECT_HEADER && load(data + offset - OBJECT_HEADER);
-        flags[index] = (uint8_t)(OBJECT | (excess ? EXCESS : 0) | (tracked ? TRACKED : 0) | (own ? REFERS_TO_ITSELF : 0));
-        counts[index] = excess ? counted - all : 0;
+        counted its = count_of(data, offset, shift);
+        uint32_t own = own_references(g, data, size, index, start + offset - shift), all = counts[index] + own;
+        bool excess = its.exact && its.references > all;
+        flags[index] = (uint8_t)(OBJECT | (excess ? EXCESS : 0) | (its.tracked ? TRACKED : 0) | (own ? REFERS_TO_ITSELF : 0));
+        counts[index] = excess ? its.references - all : 0;
     }
     return DONE;
 }

@@ -47,6 +47,8 @@ class LeakGroup(Record):
     """The fewest and the most indirect blocks of one leak head."""
     examples: Sequence[int] = field(metadata=ADDRESS)
     """Addresses of some of the leak heads, ascending."""
+    garbage: Optional[bool] = field(default=None, metadata=OPTIONAL)
+    """Whether the blocks are objects that a garbage collector will free; None: not examined."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.engine.terms import Exclusion, Totals
+from findleaks.engine.terms import Exclusion, Heuristic, Totals
 from findleaks.target.base import Piece, Range, Target
 
 if TYPE_CHECKING:
@@ -232,6 +232,7 @@ class Runtime:
     where: str  # "libruby-3.1.so.3.1.2"
     problems: list[Problem]
     lists_objects = False  # whether `types` has all objects of its heap
+    shares_module = False  # whether the program's own data is beside its own in the module `where`
 
     def counters(self) -> Mapping[str, Count]:
         """The runtime's own counters, in reading order."""
@@ -311,6 +312,14 @@ class Runtime:
         graph; in any order."""
         return []
 
+    def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
+        """See Allocator.heuristics, for a runtime whose allocator does not know of its objects."""
+        return Heuristic.NONE, ()
+
+    def permanent_blocks(self) -> Sequence[int]:
+        """Starts of blocks that it will never free, though nothing may refer to them: roots."""
+        return ()
+
     def object_types(self) -> Optional[ObjectTypes]:
         """The types of its objects, if each is an allocator's block; else None."""
         return None
@@ -326,6 +335,10 @@ class Runtime:
         return None
 
     report_call = ""  # by which native code reports bytes to its collector; "" if there is none
+
+    def is_own_name(self, symbol: str) -> bool:
+        """Whether a variable of the module `where` is its own, or of its managed language."""
+        return True
 
     def release_command(self, call: str) -> str:
         """A command or statement by which users have this runtime make `call` ("malloc_trim(0)"),

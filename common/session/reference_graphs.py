@@ -128,15 +128,17 @@ class ReferenceGraphs:
                 graph.scan_roots(piece)
             graph.root_words([*register_words(session.target, unread, session.library_words), *self._thread_blocks(), *session.in_flight])
             graph.root_words([word for word, _ in session.kernel_references])
+            graph.root_words([block for runtime in session.runtimes for block in runtime.permanent_blocks()])
             graph.settle()
         return graph
 
     @cached_property
     def _customary(self) -> tuple[Heuristic, list[int]]:
-        """Heuristics for interior pointers that the allocators always need (references to Python's
-        objects), and type addresses; see Allocator.heuristics."""
+        """Heuristics for interior pointers that allocators and runtimes always need (references to
+        Python's objects), and type addresses; see Allocator.heuristics."""
         session = self._session
         asked = [allocator.heuristics(session.heap_ranges()) for allocator in session.directory.allocators]
+        asked += [runtime.heuristics() for runtime in session.runtimes]
         heuristics = Heuristic.NONE
         for one, _ in asked:
             heuristics |= one
@@ -245,8 +247,9 @@ class ReferenceGraphs:
 
     def _learn_conventions(self, graph: Graph) -> Learned:
         session = self._session
+        word = session.target.arch.word
         return learn_conventions(
-            graph, session.directory.blocks, session.engine, self._heuristic_matcher, session.budget, session.report_progress
+            graph, session.directory.blocks, session.engine, word, self._heuristic_matcher, session.budget, session.report_progress
         )
 
     def _read_number(self, address: int, length: int) -> Optional[int]:

@@ -91,7 +91,7 @@ static void chunks(const piece *p, uint64_t count) {
     range program = {BASE + 32, BASE + 256};
     words cut = {NULL, 0, 0}, sound = {NULL, 0, 0};
     for (uint64_t at = 0; at < count; at++)
-        fl_objects(b, &p[at], types, offsets, marks, leaves, lives, 2, &program, found, merged, patterns, sums, &cut);
+        fl_objects(b, &p[at], types, offsets, marks, leaves, lives, 2, at % 2 * 16, &program, found, merged, patterns, sums, &cut);
     uint64_t previous = 0, seen = 0;
     chunk = BASE;
     fl_sound_chunks(p, &chunk, end, 1, &previous, &seen, &sound);

@@ -15,19 +15,19 @@ import cores
 
 FLAGS = ("-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
 FORMS = {
-    "tagged": ("tagged", "pointers with tags in their top 16 bits"),
-    "nan": ("tagged", "pointers with tags in their top 16 bits"),
-    "itype": ("tagged", "pointers with tags in their top 16 bits"),
-    "topbyte": ("tagged", "pointers with tags in their top 16 bits"),
-    "shifted": ("shifted_left", "pointers shifted left by 16 bits"),
-    "small": ("shifted_left", "pointers shifted left by 1 bit"),
-    "pages": ("shifted_right", "pointers shifted right by 4 bits"),
-    "compressed": ("compressed", "compressed pointers: 32-bit values"),
-    "cage": ("compressed", "compressed pointers: 32-bit values"),
+    "tagged": ("tagged", "tagged pointers (tags in the top 16 bits"),
+    "nan": ("tagged", "tagged pointers (tags in the top 16 bits"),
+    "itype": ("tagged", "tagged pointers (tags in the top 16 bits"),
+    "topbyte": ("tagged", "tagged pointers (tags in the top 16 bits"),
+    "shifted": ("shifted_left", "shifted pointers (address << 16)"),
+    "small": ("shifted_left", "shifted pointers (address << 1)"),
+    "pages": ("shifted_right", "shifted pointers (address >> 4)"),
+    "compressed": ("compressed", "compressed pointers (32 bits, 0x"),
+    "cage": ("compressed", "compressed pointers (32 bits, 0x"),
     "packed": ("unaligned", "unaligned pointers"),
     "halves": ("unaligned", "unaligned pointers"),
     "crossing": ("unaligned", "unaligned pointers"),
-    "xor": ("linked", "links of XOR lists"),
+    "xor": ("linked", "XOR links (addresses of both neighbours"),
 }
 NOISE = ("none", "noise-random", "noise-text", "noise-counters", "noise-numbers")
 COUNT = 300
@@ -72,6 +72,12 @@ def test_block_by_block(program: Path, tmp_path: Path, kind: str) -> None:
     assert words in " ".join(text.split())
 
 
+def test_tags_in_low_bits(program: Path, tmp_path: Path) -> None:
+    """Pointers with tags from 0 to 15 refer to places inside the blocks: it is one convention."""
+    said, text = check(program, tmp_path, "low")
+    assert said["conventions"] == [] and "are held by pointers with tags in their low bits" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("kind", NOISE)
 def test_noise_hides_no_leak(program: Path, tmp_path: Path, kind: str) -> None:
     said, text = check(program, tmp_path, kind)
@@ -98,7 +104,7 @@ def test_every_command_and_front_end(program: Path, tmp_path: Path) -> None:
     assert (reference["address"], reference["live"], reference["disguise"]) == (step["address"], True, step["disguise"])
     assert "referenced by a tagged pointer" in findleaks("whatis", hex(item.address), core)
     assert json.loads(findleaks("roots", "--json", core))["roots"][0]["retained_blocks"] == 2 * COUNT
-    assert "referenced only by pointers with tags" in " ".join(findleaks("verdict", core).split())
+    assert "referenced only by tagged pointers" in " ".join(findleaks("verdict", core).split())
     plainly = find("--heuristics", "none", core)
     assert plainly["totals"]["definite"]["blocks"] == COUNT + 40 and plainly["heuristics"]["disguised"]["conventions"] == []
     found = find(core)

@@ -52,6 +52,9 @@ def answers(program: Path, folder: Path, *arguments: str, core: bool = False) ->
             text = ran("whatis", printed["stack"][0], *where, check=True).stdout
             assert "looks like an alternate signal stack" in text
             assert "kept by the kernel: alternate signal stack" in ran("path", printed["stack"][0], *where, check=True).stdout
+        rows = json.loads(ran("roots", "--limit", "0", "--json", *where).stdout)["roots"]
+        kept = [(row["sort"], row["retained_blocks"]) for row in rows if row["name"] == "alternate signal stacks (kept by the kernel)"]
+        assert kept == [("kernel", found["blocks"])] * bool(found["blocks"])
     return printed, kinds, found
 
 

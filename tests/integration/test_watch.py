@@ -17,7 +17,9 @@ from stopwatch import Stopwatch
 
 from cores import Running
 
-MAX_SECONDS = 0.3
+EVERY = 2.0
+MAX_SECONDS = 1.0
+"""From a key to the end: far less than to the next moment."""
 TABLE = r"held by g_sessions \(grows, data\): linked list, 4,000 → 8,000 nodes"
 
 
@@ -141,9 +143,9 @@ def test_process_that_ends_says_so_in_json(running: Running) -> None:
     assert last["moments"][: len(before["moments"])] == before["moments"]
 
 
-def watching(running: Running) -> Terminal:
+def watching(running: Running, every: float = 0.2) -> Terminal:
     """`watch` at a terminal of its own."""
-    return Terminal([*FINDLEAKS, "watch", "--every", "0.2", "--pid", str(running.pid)])
+    return Terminal([*FINDLEAKS, "watch", "--every", str(every), "--pid", str(running.pid)])
 
 
 def status(terminal: Terminal) -> int:
@@ -156,8 +158,8 @@ def status(terminal: Terminal) -> int:
 @pytest.mark.parametrize("key", ["q", "\x03"])
 def test_redrawn_in_place(running: Running, key: str) -> None:
     """The alternate screen shows one table; after `q` or Ctrl-C the last one stays, and the terminal is as before."""
-    with watching(running) as terminal:
-        terminal.until("nothing grows")
+    with watching(running, EVERY) as terminal:
+        terminal.until("the first comparison follows")
         go_on(running)
         terminal.until(TABLE)
         start = len(terminal.text)

@@ -20,6 +20,7 @@ static void put(size_t at, const void *data, size_t size) { memcpy(table + at, d
 static void put_word(size_t at, uint64_t word) { put(at, &word, 8); }
 
 static void tagged(size_t i, uintptr_t p) { put_word(8 * i, p | (uint64_t)(i % 60000 + 1) << 48 | (i & 3)); }
+static void low_bits(size_t i, uintptr_t p) { p |= i & (2 * WORD - 1); put(WORD * i, &p, WORD); }
 static void nan_boxed(size_t i, uintptr_t p) { put_word(8 * i, p | UINT64_C(0xfff9) << 48); }
 static void itype(size_t i, uintptr_t p) { put_word(8 * i, p | UINT64_C(0x1fff7) << 47); } /* of 17 bits */
 static void top_byte(size_t i, uintptr_t p) { put_word(8 * i, p | (uint64_t)(i % 255 + 1) << 56); }
@@ -45,7 +46,7 @@ static void counters(size_t i, uintptr_t p) { (void)p; for (uint32_t n = 0; n < 
 static void numbers(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 16; n++) { uint32_t word = random_word() & 0xffffff; put(64 * i + 4 * n, &word, 4); } }
 
 static const struct { const char *name; void (*encode)(size_t, uintptr_t); } kinds[] = {
-    {"tagged", tagged}, {"nan", nan_boxed}, {"itype", itype}, {"topbyte", top_byte}, {"shifted", shifted}, {"small", small}, {"pages", pages},
+    {"tagged", tagged}, {"low", low_bits}, {"nan", nan_boxed}, {"itype", itype}, {"topbyte", top_byte}, {"shifted", shifted}, {"small", small}, {"pages", pages},
     {"compressed", compressed}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing},
     {"noise-random", random_bytes}, {"noise-text", letters}, {"noise-counters", counters}, {"noise-numbers", numbers},
 };

@@ -5,16 +5,20 @@ A Session and a tuple have a reference too many, as after a missing Py_DECREF; a
 collector is off; a list holds itself. What belongs to one object is allocated in changing order and differs in size.
 """
 
-import ctypes
 import gc
 import os
 import signal
 import sys
 
 COUNT, SHOWN = int(sys.argv[1]), 20
-increment = ctypes.pythonapi.Py_IncRef
-increment.argtypes = [ctypes.py_object]
-increment.restype = None
+try:
+    from python_increment import increment  # an extension, where there is no ctypes
+except ImportError:
+    import ctypes
+
+    increment = ctypes.pythonapi.Py_IncRef
+    increment.argtypes = [ctypes.py_object]
+    increment.restype = None
 
 
 class Session:

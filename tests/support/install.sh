@@ -70,6 +70,7 @@ bc bc
 bison bison
 flex flex
 make make
+mvn maven
 '
 [ "${1:-}" != machines ] || needs=$needs$machines
 

@@ -29,8 +29,8 @@ SUITES = {"3.9": "bullseye", "3.11": "bookworm", "3.13": "trixie", "3.14": "sid"
 SHARED = {"3.11": ("libpython3.11",), "3.13": ("libpython3.13",)}
 """Where the interpreter is wanted as a library, too, to be embedded."""
 
-LIBRARY = {"3.9": ("libpython3.9-stdlib",)}
-"""Where the interpreter's package lacks modules that the tests' programs import: json."""
+LIBRARY = {"3.9": ("libpython3.9-stdlib",), "3.14": ("libpython3.14-stdlib",)}
+"""Where the interpreter's package lacks modules that the tests' programs import: json, ctypes."""
 
 PINNED: debian.Pins = {
     ("python3.9-minimal", "3.9.2-1"): "5d6003c5c20223a2547ac4976e09a9ec778dbe351507a6292bef3b60df5f4aa7",

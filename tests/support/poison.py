@@ -34,7 +34,8 @@ class _Iovec(ctypes.Structure):
 
 
 class Outcome(NamedTuple):
-    """`dead` counts what was overwritten: general registers, 8-byte words of vector registers, bytes of the red zone."""
+    """`dead` counts what was overwritten: general registers, 8-byte words of vector registers, bytes of the red zone.
+    `width`: words of a vector register of this processor, by the features of its XSAVE image: 2 (SSE), 4 (AVX) or 8 (AVX-512)."""
 
     status: int
     output: bytes
@@ -42,6 +43,7 @@ class Outcome(NamedTuple):
     dead: tuple[int, int, int]
     slots: int  # words of frames that were overwritten
     last: str
+    width: int
 
 
 class Poisoned:
@@ -52,7 +54,8 @@ class Poisoned:
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
         self._libc.ptrace.restype = ctypes.c_long
-        self._random = random.Random(seed)
+        # Values have their own, as processors have different numbers of registers: the stops are the same on all.
+        self._random, self._values = random.Random(seed), random.Random(seed)
         self._steps, self._most, self._skip, self._blind = steps, most, skip, blind
         self._out = out
         self._command = command
@@ -61,7 +64,7 @@ class Poisoned:
         self._reader: Optional[LivenessReader] = None
         self._maps = b""
         self.dead = [0, 0, 0]
-        self.slots = 0
+        self.slots = self.width = 0
         self.last = ""
 
     def run(self) -> Outcome:
@@ -99,6 +102,7 @@ class Poisoned:
             (self.dead[0], self.dead[1], self.dead[2]),
             self.slots,
             self.last,
+            self.width,
         )
 
     def _trace_me(self) -> None:
@@ -131,18 +135,19 @@ class Poisoned:
         stopped = thread(X86_64, self._pid, general.raw, [(NT_X86_XSTATE, bytes(image))])
         awaited = 0 if self._blind else self._ask(stopped).live
         names = stopped.names
+        self.width = sum(name in ("xmm0", "ymm0", "zmm0") for name in names)
         registers = bytearray(general.raw)
         self.last = f"pc {stopped.pc:#x} dead "
         for number, name in enumerate(names[:27]):
             mask = mask_of(name)
             if name in GENERAL and name not in X86_64.kept_registers and not mask & awaited:
-                registers[8 * number : 8 * number + 8] = (POISON + self._random.randrange(256)).to_bytes(8, "little")
+                registers[8 * number : 8 * number + 8] = (POISON + self._values.randrange(256)).to_bytes(8, "little")
                 self.dead[0] += 1
                 self.last += name + " "
         for number, name in enumerate(names[27:]):
             mask = mask_of(name)
             if mask and not name.startswith("st") and not mask & awaited & REGISTERS:
-                image[8 * number : 8 * number + 8] = self._random.getrandbits(64).to_bytes(8, "little")
+                image[8 * number : 8 * number + 8] = self._values.getrandbits(64).to_bytes(8, "little")
                 self.dead[1] += 1
                 if number % 2:
                     self.last += name + " "
@@ -155,7 +160,7 @@ class Poisoned:
             with open(f"/proc/{self._pid}/mem", "r+b", buffering=0) as memory:
                 for at in zone:
                     memory.seek(stopped.sp - ZONE + at)
-                    memory.write(bytes([self._random.randrange(256)]))
+                    memory.write(bytes([self._values.randrange(256)]))
             self.dead[2] += len(zone)
             self.last += f"zone {len(zone)}"
         self._poison_slots(stopped)

@@ -12,28 +12,35 @@ class Stopwatch:
 
     def __init__(self, *pids: int) -> None:
         self._pids = pids
-        self._queued = self._delay()
+        self._queued = self._delays()
         self._start = time.monotonic()
 
     def seconds(self) -> float:
-        """Those since then, but for the ones in which threads could have run and no processor was free."""
+        """Those since then, but for the ones in which threads could have run and no processor was free. The waits of threads that
+        have ended meanwhile are not known, and count as time."""
         passed = time.monotonic() - self._start
-        return passed - (self._delay() - self._queued)
+        return passed - sum(max(delay - self._queued.get(task, 0.0), 0.0) for task, delay in self._delays().items())
 
-    def _delay(self) -> float:
-        """Seconds that all threads spent on run queues since they began."""
+    def _delays(self) -> dict[int, float]:
+        """Seconds that each thread spent on run queues since it began."""
         own = [int(task) for task in os.listdir("/proc/self/task")]
-        return sum(map(_queued, own)) + sum(_queued(task) for pid in self._pids for task in tasks(pid))
+        return {task: _queued(task) for task in [*own, *(task for pid in self._pids for task in tasks(pid))]}
 
 
 def tasks(pid: int) -> list[int]:
-    """The threads of a process, and those of its descendants."""
+    """The threads of a process, and those of its descendants, without what ends meanwhile."""
     try:
         own = [int(task) for task in os.listdir(f"/proc/{pid}/task")]
-        children = [int(child) for task in own for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
     except OSError:
-        return []  # it has ended
-    return own + [task for child in children for task in tasks(child)]
+        return []
+    return own + [task for one in own for child in _children(pid, one) for task in tasks(child)]
+
+
+def _children(pid: int, task: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _queued(task: int) -> float:

@@ -50,6 +50,15 @@ def test_an_error_of_ours_is_one_safe_line(monkeypatch: pytest.MonkeyPatch, caps
     assert "\x1b" not in err
 
 
+def test_ctrl_c_inside_the_creation_of_a_class(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(*_: object) -> NoReturn:
+        raise RuntimeError("Error calling __set_name__ on 'Field' instance 'rules'") from KeyboardInterrupt()
+
+    monkeypatch.setattr(cli, "_open", fails)
+    assert cli.main(["find", "core"]) == 130
+    assert capsys.readouterr().err == "findleaks: interrupted\n"
+
+
 def test_messages_are_cut_before_they_fill_the_terminal() -> None:
     assert len(str(FindleaksError("x" * 5000))) == 1000
 

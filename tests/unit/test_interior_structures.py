@@ -83,6 +83,27 @@ class Image:
         self.root(start + 2 * self.arch.word)
         self.expected.append(Structure.COUNTED_VALUE)
 
+    def php_array(self, places: int, slots: int) -> None:
+        """`slots`: 2 of a packed array."""
+        used = self.rng.randint(0, places)
+        numbers = [0xFFFFFFFF, *(range(used) if slots > 2 else ())]
+        index = self.rng.choices(numbers, k=slots)
+        start = self.block(self.numbers(*index) + self.rng.randbytes(places * (16 if slots == 2 else 32)))
+        self.roots += (
+            self.numbers(1, -slots) + self.words(start + 4 * slots) + self.numbers(used, self.rng.randint(0, used), places, 0) + bytes(64)
+        )
+        self.expected.append(Structure.PHP_ARRAY)
+
+    def php_arguments(self, count: int, more: int) -> None:
+        required = self.rng.randint(0, count)
+        first = self.words(self.rng.choice((required, -1)), 0x200000000000000)
+        start = self.block(first + bytes(32 * (count + more) + 8 - len(first)))
+        self.roots += self.numbers(count, required) + self.words(start + 32) + bytes(64)
+        self.expected.append(Structure.PHP_ARGUMENTS)
+
+    def numbers(self, *values: int) -> bytes:
+        return b"".join((value & 0xFFFFFFFF).to_bytes(4, self.arch.byteorder) for value in values)
+
     def frame(self) -> None:
         start = HEAP + len(self.heap)
         self.block(self.words(CODE + 16, CODE + 64, *[7] * 9, start, 3, 3))
@@ -106,6 +127,12 @@ class Image:
             self.chunk(64 * self.rng.randint(2, 9), form)
         self.counted()
         self.frame()
+        if self.arch.word == 8:
+            for shift in (3, 6):
+                for slots in (2, 1 << shift, 2 << shift):
+                    self.php_array(1 << shift, slots)
+            for count in (0, 1, 4):
+                self.php_arguments(count, 1 + count % 2)
         if (self.arch.word, self.arch.byteorder) == (8, "little"):
             for number in range(4):
                 self.stack(bool(number & 1), bool(number & 2))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.engine.contract import Engine, Graph
-from findleaks.engine.interiors import Row, Rule
+from findleaks.engine.interiors import LOW_BITS, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind
 from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, candidates, rules_of
 
@@ -98,7 +98,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
     heap = graphs.random_heap(seed, count, granule, 3)
 
     def choose(rows: list[Row]) -> list[Rule]:
-        found = [(row.size, row.offset) for row in rows if row.offset]
+        found = [(row.size, row.offset) for row in rows if 0 < row.offset < LOW_BITS]
         return sorted(random.Random(seed).sample(found, len(found) // 2))
 
     said = everything(graphs.kernel(), heap, Heuristic(heuristics), choose, budget)
@@ -118,7 +118,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
     assert {(key >> 32, key & MAX_OFFSET) for key in said["keys"]} == into
     for size, offset, number in said["rows"]:
         mine = [(index, at) for index, at in into if size in (0, heap.blocks[index].size)]
-        assert number == len({index for index, at in mine if not offset or at == offset})
+        assert number == len({index for index, at in mine if not offset or at == offset or (offset == LOW_BITS and at < 16)})
     led = {index for index, at in into if (0, at) in said["rules"] or (heap.blocks[index].size, at) in said["rules"]}
     assert sum(one.blocks for one in said["effect"]) == sum(said["after"][index] == Kind.REACHABLE for index in led)
 
@@ -178,7 +178,7 @@ def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
 def test_what_is_a_rule(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
     """Where nothing else of these sizes is held."""
     said = rows(*counted)
-    assert rules_of(candidates(said), lambda size: max((row.blocks for row in said if row.size == size), default=0)) == expected
+    assert rules_of(candidates(said), lambda size: max((row.blocks for row in said if row.size == size), default=0), 8) == expected
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def test_what_is_a_rule(counted: list[tuple[int, int, dict[int, int]]], expected
 )
 def test_what_is_held_otherwise_counts(held: dict[int, int], expected: list[Rule]) -> None:
     said = rows(*((64 + 16 * n, 100, {24: 100}) for n in range(4)), (1000, 400, {8: 200, 16: 200}))
-    assert rules_of(candidates(said), held.__getitem__) == expected
+    assert rules_of(candidates(said), held.__getitem__, 8) == expected
 
 
 def test_a_size_of_which_others_are_held_by_their_start() -> None:
     said = rows((64, 100, {24: 100}), (1000, 400, {8: 200, 16: 200}))
-    assert rules_of(candidates(said), {64: 150}.__getitem__) == [(64, 24)]
-    assert rules_of(candidates(said), {64: 151}.__getitem__) == []
+    assert rules_of(candidates(said), {64: 150}.__getitem__, 8) == [(64, 24)]
+    assert rules_of(candidates(said), {64: 151}.__getitem__, 8) == []
 
 
 def test_sizes_of_their_own() -> None:
@@ -205,5 +205,20 @@ def test_sizes_of_their_own() -> None:
     said = rows(*((1000 + 16 * n, 1, {64: 1}) for n in range(40)))
     (one,) = candidates([row for row in said if row.blocks >= 4])
     assert (one.anywhere, one.blocks) == (True, 40)
-    assert rules_of([one], {0: 60}.__getitem__) == [(0, 64)]
-    assert rules_of([one], {0: 61}.__getitem__) == []
+    assert rules_of([one], {0: 60}.__getitem__, 8) == [(0, 64)]
+    assert rules_of([one], {0: 61}.__getitem__, 8) == []
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"),
+    [
+        ([(64, 80, {1: 30, 2: 25, 3: 25, LOW_BITS: 80})], [(0, at) for at in range(1, 16)]),  # tags of two bits
+        ([(64, 80, {1: 30, 2: 41, LOW_BITS: 71}), (80, 400, {24: 400})], [(80, 24)]),
+        ([(64, 80, {1: 30, 2: 42, LOW_BITS: 72}), (80, 400, {24: 400})], [*((64, at) for at in range(1, 16)), (80, 24)]),
+        ([(64, 80, {1: 80, LOW_BITS: 80})], [(0, 1)]),  # a tag of one bit
+        ([(64, 15, {1: 8, 2: 7, LOW_BITS: 15})], []),
+    ],
+)
+def test_tags_in_low_bits(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
+    """Whatever number of blocks of these sizes are held by their start: those with tag 0 are."""
+    assert rules_of(candidates(rows(*counted)), lambda size: 450, 8) == expected

@@ -13,7 +13,7 @@ from fake import FakeTarget, thread
 from heaps import ListAllocator, Listed, session
 
 from findleaks.audit.diagnostics import result_warnings, trusted
-from findleaks.audit.missing_memory import MANY, missing_memory
+from findleaks.audit.missing_memory import MANY, SMALL, missing_memory
 from findleaks.engine.load import load
 from findleaks.target.base import Range
 from findleaks.target.core import open_core
@@ -78,6 +78,14 @@ def test_a_gap_takes_what_mmap_returned_or_many_words() -> None:
     assert missing(process(inside[:-1], [gap])) == []
     assert missing(process([inside[0]] * 2 * MANY, [gap])) == [], "one stale pointer, copied"
     assert missing(process([word + 1 for word in inside], [gap])) == [], "pointers to text"
+
+
+def test_numbers_beside_the_upper_half_of_a_stale_pointer() -> None:
+    """A program writes {u16 2, u16 7} over the lower half of a pointer: such words refer to no gap."""
+    gap, upper = Uncertain(0x7E0000000000, 0x7E0000000000 + (1 << 25), UNNAMED), 0x7E0000000000
+    numbers = [upper + (second << 16) + 8 * first for second in (5, 6, 7) for first in range(MANY)]
+    assert missing(process(numbers, [gap])) == []
+    assert missing(process([*numbers, upper + SMALL], [gap])) == [(upper + SMALL, upper + SMALL + PAGE, 1)]
 
 
 def test_guards_and_beginnings_of_reservations() -> None:

@@ -1,17 +1,18 @@
-"""Which pages are resident: asked of this very process, with what older kernels tell too; and the side file, whole and damaged."""
+"""Which pages are resident: asked of a stopped process, with what older kernels tell too; and the side file, whole and damaged."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import mmap
 import os
 import random
+import subprocess
+import sys
 import zlib
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import pytest
 from fake import FakeTarget
@@ -29,33 +30,54 @@ from findleaks.target.runs import Runs
 PAGE = mmap.PAGESIZE
 
 
+PROGRAM = """
+import ctypes, mmap, os, signal
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: khugepaged would go on in a stopped process
+page = mmap.PAGESIZE
+mapped = mmap.mmap(-1, 300 * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for number in range(300):
+    if number % 3 == 0:
+        mapped[number * page] = 1
+    elif number % 5 == 0:
+        assert mapped[number * page] == 0
+print(ctypes.addressof(ctypes.c_char.from_buffer(mapped)), flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+class Stopped(NamedTuple):
+    """A stopped process with a mapping of 300 pages from `start` on."""
+
+    proc: str
+    start: int
+    wanted: list[bool]  # whether each page is resident
+
+
 @pytest.fixture
-def memory() -> Iterator[tuple[int, list[bool]]]:
-    """A mapping of this process of which every third page was written to, and every fifth of the others only read (the zero page)."""
-    with mmap.mmap(-1, 300 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as mapped:
-        mapped.madvise(mmap.MADV_NOHUGEPAGE)
-        for page in range(300):
-            if page % 3 == 0:
-                mapped[page * PAGE] = 1
-            elif page % 5 == 0:
-                assert mapped[page * PAGE] == 0
-        held = ctypes.c_char.from_buffer(mapped)
-        yield ctypes.addressof(held), [page % 3 == 0 for page in range(300)]
-        del held
+def memory() -> Iterator[Stopped]:
+    """A process that wrote to every third page, and only read every fifth of the others (the zero page)."""
+    with subprocess.Popen([sys.executable, "-I", "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            start = int(process.stdout.readline())
+            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+            yield Stopped(f"/proc/{process.pid}", start, [page % 3 == 0 for page in range(300)])
+        finally:
+            process.kill()
 
 
-def reported(memory: tuple[int, list[bool]]) -> tuple[Presence, list[bool]]:
-    """What is found of this process, and of each page of the mapping."""
-    start, wanted = memory
-    found = presence.live("/proc/self", PAGE, lambda part: None)
+def reported(memory: Stopped) -> tuple[Presence, list[bool]]:
+    """What is found of the process, and of each page of the mapping."""
+    start = memory.start
+    found = presence.live(memory.proc, PAGE, lambda part: None)
     assert found is not None and found.known.bytes(start, start + 300 * PAGE) == 300 * PAGE
-    return found, [found.resident.bytes(start + page * PAGE, start + page * PAGE + PAGE) == PAGE for page in range(len(wanted))]
+    return found, [found.resident.bytes(start + page * PAGE, start + page * PAGE + PAGE) == PAGE for page in range(len(memory.wanted))]
 
 
-def test_this_process(memory: tuple[int, list[bool]]) -> None:
+def test_a_stopped_process(memory: Stopped) -> None:
     found, pages = reported(memory)
-    assert pages == memory[1]
-    assert found.rss is not None and abs(found.resident.total - found.rss) < 1 << 20  # this process does not are stopped
+    assert pages == memory.wanted
+    assert found.rss is not None and abs(found.resident.total - found.rss) < 1 << 20
 
 
 def _old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,20 +87,20 @@ def _old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "ask", refused)
 
 
-def test_a_kernel_without_pagemap_scan(memory: tuple[int, list[bool]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_pagemap_scan(memory: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells frames to root, and so the zero page."""
     _old(monkeypatch)
     root = os.geteuid() == 0
     assert reported(memory)[1] == [page % 3 == 0 or (page % 5 == 0 and not root) for page in range(300)]
 
 
-def test_a_kernel_without_pagemap_scan_as_anybody(memory: tuple[int, list[bool]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_pagemap_scan_as_anybody(memory: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
     """The zero page cannot be reported then; that a mapping has some is said."""
     _old(monkeypatch)
     monkeypatch.setattr(presence, "_zeros", lambda entries, kinds: [])
     found, pages = reported(memory)
     assert pages == [page % 3 == 0 or page % 5 == 0 for page in range(300)]
-    assert any(part.start <= memory[0] < part.end for part in found.unsure)
+    assert any(part.start <= memory.start < part.end for part in found.unsure)
 
 
 def test_no_such_process() -> None:

@@ -1,8 +1,9 @@
 """Layouts of mimalloc's structures: offsets in page and segment descriptors, newest first.
 
 Sources, all 64-bit: include/mimalloc/types.h of mimalloc 2.1.3 to 2.4 and 3.0 to 3.4,
-include/mimalloc-types.h of 2.0. A build that encodes its free lists (MI_SECURE >= 3, MI_DEBUG >= 1)
-has two random keys in each page (`keys`), which move what follows."""
+include/mimalloc-types.h of 2.0; Include/internal/mimalloc/mimalloc/types.h of CPython 3.13.5,
+3.14.3 and 3.14.10, free-threaded. A build that encodes its free lists (MI_SECURE >= 3,
+MI_DEBUG >= 1) has two random keys in each page (`keys`), which move what follows."""
 
 from __future__ import annotations
 
@@ -104,6 +105,11 @@ def _segments() -> Iterator[Segments]:
         # xblock_size has 32 bits, and there is no page_start
         page = Record(f"{common}, I used, I size, Q local, {keys}Q thread, Q heap, 24x")
         yield Segments("2.0.9-2.1.2", older, page, keyed, (2840, 2848))
+    # Free-threaded CPython has its own copy, with three more words in a page: qsbr_node, qsbr_goal.
+    page = Record(f"{common}, Q local, H used, 6x, Q size, Q start, Q thread, Q heap, 40x")
+    yield Segments("2.1.8-2.4, CPython's", newest, page, False, (8,))
+    page = Record(f"{common}, I used, I size, Q local, Q thread, Q heap, 40x")
+    yield Segments("2.1.2, CPython's", older, page, False, (2840,))
 
 
 SEGMENTS = tuple(_segments())

@@ -20,6 +20,7 @@ from findleaks.target.base import Range, Target
 HUGE_SIZE = 1 << 31  # MI_HUGE_BLOCK_SIZE, in xblock_size for sizes that do not fit in it
 
 MASK = (1 << 64) - 1
+USER_ADDRESSES = 1 << 47  # mappings of x86-64 and AArch64 are below, as a rule
 MOST = 64
 """Instances that are read. A process has one for each copy of mimalloc that is linked into it."""
 
@@ -60,7 +61,8 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
             segment = _segment(memory, at, layout, problems)
             if segment is not None:
                 tried.setdefault(at, {})[number] = (layout, segment, problems)
-                scores[segment.cookie ^ at, number] += len(segment.pages) - len(problems)
+                unlikely = sum(_unlikely(page, layout.keyed) for page in segment.pages)
+                scores[segment.cookie ^ at, number] += len(segment.pages) - len(problems) - unlikely
                 covered = max(covered, segment.end if segment.pages else 0)
     found: dict[tuple[int, int], Found] = {}
     # layouts may agree on a header only: the one that fits the most pages of the instance
@@ -71,6 +73,13 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
         entry.segments.append(segment)
         entry.problems += problems
     return list(_settled(found.values()))
+
+
+def _unlikely(page: Page, keyed: bool) -> bool:
+    """Whether pointers of this page are no user addresses, or both random keys could be such: a
+    layout with keys and CPython's without have the same size and begin alike."""
+    key0, key1 = page.keys
+    return page.heap >= USER_ADDRESSES or page.thread >= USER_ADDRESSES or (keyed and key0 < USER_ADDRESSES and key1 < USER_ADDRESSES)
 
 
 def _settled(found: Iterable[Found]) -> Iterable[Found]:

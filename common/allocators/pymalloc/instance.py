@@ -20,7 +20,10 @@ from findleaks.engine.terms import State as BlockState
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
 
-VERSION = re.compile(rb"3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d{1,2})?\+? \([^\0]{1,100}\) ?\[?[^\0]{0,80}(?:GCC|Clang|clang|MSC)")
+_BUILD = rb"(?:(?:experimental )?free-threading build )?"
+VERSION = re.compile(
+    rb"3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d{1,2})?\+? " + _BUILD + rb"\([^\0]{1,100}\) ?\[?[^\0]{0,80}(?:GCC|Clang|clang|MSC)"
+)
 """sys.version as Py_GetVersion makes it (Python/getversion.c). The pattern begins with a literal
 and does not look back, which makes the search five times as fast."""
 

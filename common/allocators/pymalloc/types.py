@@ -6,7 +6,9 @@ A type is an object whose type is PyType_Type or another metatype."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
@@ -18,25 +20,40 @@ READY = 1 << 12  # Py_TPFLAGS_READY
 ROUNDS = 8  # levels of metatypes of metatypes that are followed
 
 
-def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], heaps: Sequence[Range]) -> list[int]:
+FREE_THREADED = 16
+"""Bytes of an object before ob_ref_shared and ob_type in a free-threaded build of 64 bits: ob_tid,
+ob_flags, ob_mutex, ob_gc_bits, ob_ref_local (Include/object.h of 3.13 and 3.14)."""
+
+
+class Interpreter(NamedTuple):
+    """A file's interpreter. `metatype`: the address of its PyType_Type. `shift`: bytes of an object
+    before its count of references and its type: 0, or FREE_THREADED."""
+
+    image: Image
+    metatype: int
+    shift: int
+
+
+def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], heaps: Sequence[Range], shift: int = 0) -> list[int]:
     """Addresses of all types, ascending: static ones in files' `data`, others in the `heaps`."""
     memory = Memory(target)
     found: set[int] = set()
     wanted = {metatype}
     ranges = [*data, *heaps]
     for _ in range(ROUNDS):
-        fresh = {address - memory.size for address in _named(target, engine, wanted, ranges)} - found
-        known = {address for address in fresh if _ready(memory, address)}
+        fresh = {address - memory.size - shift for address in _named(target, engine, wanted, ranges)} - found
+        known = {address for address in fresh if is_ready(memory, address + shift)}
         found |= known
-        wanted = {address for address in known if (memory.word(address + FLAGS * memory.size) or 0) & TYPE_SUBCLASS} - {metatype}
+        wanted = {address for address in known if (memory.word(address + shift + FLAGS * memory.size) or 0) & TYPE_SUBCLASS} - {metatype}
         if not wanted:
             break
     return sorted(found)
 
 
-def _ready(memory: Memory, address: int) -> bool:
-    """Whether an object that names a type of types is a type in use: these have a flag."""
-    return bool((memory.word(address + FLAGS * memory.size) or 0) & READY)
+def is_ready(memory: Memory, address: int, wanted: int = READY) -> bool:
+    """Whether an object that names a type of types is a type in use: these have a flag. `address`:
+    of its count of references."""
+    return (memory.word(address + FLAGS * memory.size) or 0) & wanted == wanted
 
 
 def _named(target: Target, engine: Engine, wanted: Iterable[int], ranges: Iterable[Range]) -> Iterable[int]:

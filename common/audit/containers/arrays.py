@@ -95,8 +95,9 @@ def _are_shared(reader: Reader, start: int, last: int) -> bool:
 
 def _holds_vector(reader: Reader, table: Place) -> bool:
     """Whether a vector's head is in the block, which makes it a structure."""
-    words = min(table.size // reader.size, SAMPLE)
-    return any(vector(reader, table.start + number * reader.size, plain=True) is not None for number in range(words - 2))
+    words = reader.words(table.start, min(table.size // reader.size, SAMPLE)) or ()
+    begins = (number for number, word in enumerate(words[:-2]) if reader.low <= word < reader.high)
+    return any(vector(reader, table.start + number * reader.size, plain=True) is not None for number in begins)
 
 
 def pointers(reader: Reader, address: int, table: Place) -> Optional[Container]:

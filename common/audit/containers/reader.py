@@ -20,9 +20,11 @@ from findleaks.engine.trees import TreeLayout, TreeWalk
 from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 from findleaks.target.base import Piece
+from findleaks.target.ranges import merged
 
 SLICE = 100_000  # nodes between two checks for Ctrl-C
 FEW = 20_000  # a live process's nodes are read one by one up to this number, else with its heaps
+SMALL = 4096  # bytes of a block whose words are all looked at before it is tried as a container
 MAX_LIVE = 4 << 30  # most bytes of live heaps copied; in larger ones, nodes are read one by one
 
 
@@ -58,6 +60,7 @@ class Reader(Memory):
         # Bytes by which the sizes of blocks for the same request may differ.
         self.slack = max(remainders, default=2) * self.size
         heaps = session.heap_ranges()
+        self.heaps = merged(heaps)
         # No block is below `low` or above `high`.
         self.low = min((heap.start for heap in heaps), default=0)
         self.high = max((heap.end for heap in heaps), default=0)
@@ -70,6 +73,13 @@ class Reader(Memory):
     def block(self, index: int) -> Place:
         """The start of the block with this index."""
         return Place(index, self.blocks.address(index), self.blocks.size(index), 0)
+
+    def points_out(self, place: Place) -> bool:
+        """Whether any word of the block may point to a block; True for a large one, unread."""
+        if place.size > SMALL:
+            return True
+        words = self.words(place.start, place.size // self.size)
+        return words is None or any(self.low <= word < self.high for word in words)
 
     def zeros(self, start: int, end: int) -> bool:
         """Whether [start, end) is all zeros and at most 64 KiB."""

@@ -91,6 +91,8 @@ def headed(reader: Reader, address: int, value: int, place: Place) -> Optional[C
 
 
 def _from_word(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
+    if not reader.points_out(place):
+        return None  # every container of one word has a node or a table with further pointers
     table, span = (place.start, place.start + place.size // reader.size * reader.size), (address, address + reader.size)
     array = place.offset == 0 and place.size >= 4 * reader.size
     chains = chained(reader, *table, span) if array else None
@@ -103,4 +105,8 @@ def _from_word(reader: Reader, address: int, value: int, place: Place) -> Option
 def begun_at(reader: Reader, place: Place) -> Optional[Container]:
     """The list or tree whose first node is this block, whichever word points to it."""
     start = place.start
-    return _once(reader, "block", start, lambda: plain_tree(reader, 0, place, start) or chain(reader, 0, place, start))
+
+    def recognise() -> Optional[Container]:
+        return (plain_tree(reader, 0, place, start) or chain(reader, 0, place, start)) if reader.points_out(place) else None
+
+    return _once(reader, "block", start, recognise)

@@ -14,15 +14,17 @@ from findleaks.audit.interior_heads import largest_head
 from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
 from findleaks.audit.reference_evidence import (
     counting_runtime,
+    is_garbage,
     largest_uncollected,
     missing_decrement,
     reference_evidence,
     uncollected_blocks,
+    why_uncollected,
 )
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.formatting import blocks, number, printable, size, some
-from findleaks.runtimes.base import CountVerdict, Finding
+from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 LEAST_GARBAGE = 1 << 20  # fewest bytes of uncollected garbage for a finding; also PART of all
@@ -86,15 +88,23 @@ def uncollected(session: Session, figures: BlockFigures) -> Iterator[Finding]:
     if counts is None or garbage.bytes < LEAST_GARBAGE or garbage.bytes < PART * session.directory.blocks.totals(State.IN_USE).bytes:
         return
     runtime = counting_runtime(session)
-    disabled = runtime is not None and runtime.automatic_collection is False
-    cause = "Automatic collection is disabled (gc.disable())." if disabled else "No collection has reached it."
+    if runtime is None:
+        return
+    why = why_uncollected(runtime.automatic_collection)
     top = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in largest_uncollected(counts)])
     title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} is in cycles that Python's collector has not freed: {top}."
-    remedies = ("call gc.collect(), or gc.enable()",) if disabled else ("call gc.collect()",)
+    remedies = ("call gc.collect(), or gc.enable()",) if runtime.automatic_collection is False else ("call gc.collect()",)
     evidence = reference_evidence(session)
     facts: dict[str, object] = {"blocks": garbage.blocks, "reference_counts": evidence.to_json() if evidence is not None else None}
     yield Finding(
-        "uncollected-garbage", garbage.bytes, title, cause, remedies, ("find --kind definite", "runtime"), facts, garbage.resident
+        "uncollected-garbage",
+        garbage.bytes,
+        title,
+        f"{why[0].upper()}{why[1:]}.",
+        remedies,
+        ("find --kind definite", "runtime"),
+        facts,
+        garbage.resident,
     )
 
 
@@ -126,7 +136,7 @@ def _compared(session: Session) -> int:
 
 def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
     """The largest group, as a sentence, and commands about it. Adds to `facts`."""
-    groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.DEFINITE and not _is_garbage(session, leak)])
+    groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.DEFINITE and not is_garbage(session, leak)])
     facts["groups"] = _first_groups(groups)
     commands = ["find --kind definite"]
     if not groups or not groups[0].examples:
@@ -138,13 +148,6 @@ def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[s
         cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
     example = groups[0].examples[0]
     return cause, [*commands, f"whatis {example:#x}", f"path {example:#x}", *track_words(session, groups[0])]
-
-
-def _is_garbage(session: Session, leak: Leak) -> bool:
-    """Whether all objects of a group wait for their collector."""
-    counts = session.reference_counts
-    index = session.directory.blocks.find(leak.examples[0]) if leak.examples else -1
-    return counts is not None and index >= 0 and counts.verdicts[index] == CountVerdict.UNCOLLECTED
 
 
 def _largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:

@@ -75,6 +75,8 @@ class HeuristicFacts:
                 self._length64(index, size, value)
             if self._heuristics & Heuristic.NEWARRAY and 0 < value <= size - word and (size - word) % value < shared.SLACK_WORDS * word:
                 self._note(index, Heuristic.NEWARRAY)
+            if self._heuristics & Heuristic.ITEMS and 0 < value <= size // word - 1 and size // word <= 2 * value + 4:
+                self._note(index, Heuristic.ITEMS)
             if self._heuristics & Heuristic.MULTIPLE_INHERITANCE and value in self._vtables:
                 self._note(index, Heuristic.MULTIPLE_INHERITANCE)
             return
@@ -119,6 +121,7 @@ class HeuristicFacts:
         return bool(
             (facts & Heuristic.LENGTH64 and offset == 8)
             or (facts & Heuristic.NEWARRAY and offset == word)
+            or (facts & Heuristic.ITEMS and offset == word)
             or (facts & Heuristic.STDSTRING and offset == 3 * word)
             or (facts & Heuristic.MULTIPLE_INHERITANCE and pointer in self._inner_vtables)
         )

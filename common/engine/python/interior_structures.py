@@ -1,5 +1,5 @@
 """Structures that are referred to by their inside, in pure Python. Layouts and their sources are in
-common/kernel/interior_{tables,chunks,stacks,counted}.c."""
+common/kernel/interior_{tables,chunks,stacks,counted,php}.c."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ LEAST_CHUNK, LOW_BITS = 64, 63
 MOST_COUNTED = 1 << 16
 LEAST_STACK, CONTROL_WORDS, AWAITER_WORDS = 1024, 64, 8
 STEP = 4096  # control bytes read at a time
+SLOT, UNUSED, PACKED_SLOTS, ELEMENT, PACKED_ELEMENT, SLOTS_AT_A_TIME = 4, 0xFFFFFFFF, 2, 32, 16, 256
+ARGUMENT, MOST_ARGUMENTS, MOST_PADDING = 32, 1 << 12, 24
+
+_BY_HEAD = (Structure.HASHBROWN, Structure.SWISS_TABLE, Structure.PHP_ARRAY, Structure.PHP_ARGUMENTS)
+"""Structures that the memory around the pointer proves."""
 
 
 class Pieces:
@@ -84,9 +89,10 @@ class Recogniser:
 
     def recognise(self, c: Candidate) -> Optional[Recognised]:
         found = self._chunk(c) or self._stack(c) or self._counted(c)
-        if found or not self._may_be_table(c):
+        if found:
             return found
-        return self._table(c)
+        found = (self._php_array(c) if self._may_be_php_array(c) else None) or self._php_arguments(c)
+        return found or (self._table(c) if self._may_be_table(c) else None)
 
     # -- tables
 
@@ -252,6 +258,58 @@ class Recogniser:
         last = min(c.end - word, c.pointer + (AWAITER_WORDS - 1) * word)
         return any(self._memory.word(address) == c.start for address in range(c.pointer, last + 1, word))
 
+    # -- arrays of PHP
+
+    def _number(self, address: int) -> Optional[int]:
+        """The number in four bytes."""
+        data = self._memory.bytes(address, SLOT)
+        return int.from_bytes(data, self._memory.arch.byteorder) if data is not None else None
+
+    def _may_be_php_array(self, c: Candidate) -> bool:
+        offset = c.pointer - c.start
+        slots = offset // SLOT
+        if self._word != 8 or offset % 8 or slots & (slots - 1) or slots >= UNUSED + 1:
+            return False
+        least = 0 if slots == PACKED_SLOTS else slots
+        first = (self._number(c.start), self._number(c.start + SLOT))
+        return all(slot is not None and (slot == UNUSED or slot < least) for slot in first)
+
+    def _php_array(self, c: Candidate) -> Optional[Recognised]:
+        mask, used, count, places = (self._number(c.word + at) if c.word else None for at in (-4, 8, 12, 16))
+        slots, left = (c.pointer - c.start) // SLOT, c.end - c.pointer
+        packed = slots == PACKED_SLOTS
+        if mask is None or used is None or count is None or not places or mask != -slots & UNUSED:
+            return None
+        if places & (places - 1) or not count <= used <= places or not (packed or slots in (places, 2 * places)):
+            return None
+        least = places * (PACKED_ELEMENT if packed else ELEMENT)
+        if least > left or (left // 2 > least if packed else left - least > (c.end - c.start) // 2):
+            return None
+        return Recognised(Structure.PHP_ARRAY, count, places) if self._are_slots(c.start, slots, 0 if packed else used) else None
+
+    def _are_slots(self, address: int, slots: int, used: int) -> bool:
+        while slots:
+            some = min(slots, SLOTS_AT_A_TIME)
+            data = self._memory.bytes(address, some * SLOT) if self._credit >= some * SLOT else None
+            if data is None:
+                return False
+            self._credit -= some * SLOT
+            for at in range(0, some * SLOT, SLOT):
+                slot = int.from_bytes(data[at : at + SLOT], self._memory.arch.byteorder)
+                if slot != UNUSED and slot >= used:
+                    return False
+            address, slots = address + some * SLOT, slots - some
+        return True
+
+    def _php_arguments(self, c: Candidate) -> Optional[Recognised]:
+        if self._word != 8 or c.pointer - c.start != ARGUMENT or not c.word:
+            return None
+        count, required, first = self._number(c.word - 8), self._number(c.word - 4), self._memory.word(c.start)
+        if count is None or required is None or not required <= count <= MOST_ARGUMENTS or first not in (required, self._memory.arch.mask):
+            return None
+        least = (count + 1) * ARGUMENT
+        return Recognised(Structure.PHP_ARGUMENTS) if least <= c.end - c.start <= least + ARGUMENT + MOST_PADDING else None
+
     # -- values of Arc and Rc
 
     def _counted(self, c: Candidate) -> Optional[Recognised]:
@@ -275,8 +333,7 @@ class PureExamination:
             candidate = Candidate(start, start + self._blocks.sizes[noted.target], start + noted.offset, noted.address)
             found = self._recogniser.recognise(candidate)
             if found is not None:
-                table = found.structure in (Structure.HASHBROWN, Structure.SWISS_TABLE)
-                where = noted.address if table else 0
+                where = noted.address if found.structure in _BY_HEAD else 0
                 self._found.extend((found.structure, noted.target, noted.offset, where, found.used, found.places))
                 self._accept(noted)
         return len(some) < budget

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.engine.interiors import MAX_OFFSET, Row, Rule
+from findleaks.engine.interiors import LOW_BITS, MAX_OFFSET, Row, Rule
 from findleaks.engine.python.blocks import PureBlocks
 from findleaks.engine.python.interior_structures import Pieces, PureExamination, Recogniser
 from findleaks.engine.python.work import run
@@ -63,7 +63,9 @@ class PureInteriors:
             block, offset = key >> 32, key & MAX_OFFSET
             size = self._blocks.sizes[block]
             for whose in (size, 0):
-                self._rows[whose, 0] += block != self._last
+                if block != self._last:
+                    self._rows[whose, 0] += 1
+                    self._rows[whose, LOW_BITS] += offset < 2 * self._blocks.arch.word
                 self._rows[whose, offset] += 1
             self._last = block
 

@@ -2,8 +2,8 @@
 without symbols.
 
 An object is a block of pymalloc's, or of malloc's above 512 bytes or if PYTHONMALLOC says so.
-Objects in the interpreter's own data (static types, small integers, None) are not counted. Those of
-a free-threaded interpreter (3.13t and later) are different, and are not read."""
+In a free-threaded interpreter (3.13t and later) it is a block of its copy of mimalloc. Objects in
+the interpreter's own data (static types, small integers, None) are not counted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ HEAP = ManagedHeap(("libpython", "python"), "CPython", "pymalloc")
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
     """See base.Finder."""
-    for image, metatype in interpreters(target, engine):
+    for interpreter in interpreters(target, engine):
         from findleaks.runtimes.cpython.instance import CPython
 
-        return [CPython(target, engine, directory, image, metatype)]
+        return [CPython(target, engine, directory, interpreter)]
     return []

@@ -34,8 +34,9 @@ class Borrowed:
         weak = {number for number in range(len(known)) if known.plain_name(number) in WEAK}
         for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
             is_weak = number in weak or not weak.isdisjoint(known.bases(number))
-            links, header = _links(start, flags, word)
-            words = _borrowed(start, flags, known.weak_lists[number], is_weak, word) | _rest(start + known.sizes[number], word)
+            links, header = (0, NO_HEADER) if known.shift else _links(start, flags, word)
+            rest = _rest if not known.shift else _whole_rest
+            words = _borrowed(start, flags, known.weak_lists[number], is_weak, word) | rest(start, known.sizes[number], word)
             plain = self._pattern(Exclusion(0, links, header))
             self.lives.append(self._pattern(Exclusion(words & ~links, links, header), plain))
             self.kept.append(self._pattern(Exclusion(_remains(start, flags, word), links, header), plain))
@@ -45,6 +46,10 @@ class Borrowed:
         out none, where there are too many patterns or no bits for these words."""
         first = end // self._word - 2
         return self._pattern(Exclusion(3 << first)) if 0 <= first < LAST_WORD - 1 else 0
+
+    def all_but(self, offset: int) -> int:
+        """The pattern that leaves out all words but the one at `offset` of a block."""
+        return self._pattern(Exclusion(EVERY_WORD & ~(1 << offset // self._word)))
 
     def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
         """The pattern's number, a new one if need be; `fallback` where there are too many."""
@@ -75,11 +80,19 @@ def _borrowed(start: int, flags: int, weak_list: int, is_weak: bool, word: int) 
     return sum(1 << at for at in words if at < LAST_WORD)
 
 
-def _rest(end: int, word: int) -> int:
+def _rest(start: int, size: int, word: int) -> int:
     """The mask of the word between the end of an object and that of its block, if pymalloc, which
     gives multiples of two words, rounded its size up: an earlier object's word may still be there.
-    `end`: 0 if not known."""
+    `size`: 0 if not known."""
+    end = start + size
     return 1 << end // word if end % (2 * word) == word and end // word < LAST_WORD else 0
+
+
+def _whole_rest(start: int, size: int, word: int) -> int:
+    """The mask of all words behind the object, in mimalloc's blocks, which are up to a fifth larger
+    than what was asked for."""
+    first = -(-(start + size) // word)
+    return EVERY_WORD & -(1 << first) if size and first < LAST_WORD else 0
 
 
 def _remains(start: int, flags: int, word: int) -> int:

@@ -52,7 +52,11 @@ class ObjectTally(NamedTuple):
     A block in use contains an object if the word behind its first is a type whose offset matches,
     and its first word can be a reference count: bits 32 to 47 are 0, and it is below 1 MiB, or
     neither in any block nor in [low, high), the addresses of the program that has the types. The
-    first match in a block counts."""
+    first match in a block counts.
+
+    `shift`: in a free-threaded interpreter the bytes of an object before its shared count, which is
+    before its type; else 0. There `offsets` and `marks` are those of that count, another part of
+    the count is in front of it, and the collector's knowledge is a bit."""
 
     types: array[int]  # "Q"
     offsets: bytes
@@ -65,27 +69,38 @@ class ObjectTally(NamedTuple):
     merged: array[int]  # "I"
     patterns: bytearray
     sums: array[int]  # "Q"
+    shift: int = 0
 
     @classmethod
-    def of(cls, blocks: Blocks, types: Sequence[int], columns: TypeColumns, program: Range) -> ObjectTally:
+    def of(cls, blocks: Blocks, types: Sequence[int], columns: TypeColumns, program: Range, shift: int = 0) -> ObjectTally:
         """A tally with nothing counted yet."""
         if any(len(column) != len(types) for column in columns):
             raise ValueError(f"{len(types)} types, columns of {[len(column) for column in columns]}")
         none = array("I", [NO_OBJECT]) * len(blocks)
         sums = array("Q", bytes(8 * SUMS * len(types)))
-        return cls(array("Q", types), *columns, *program, none, none[:], bytearray(len(blocks)), sums)
+        return cls(array("Q", types), *columns, *program, none, none[:], bytearray(len(blocks)), sums, shift)
 
 
 def count_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
     """Add the objects in the blocks in use that start in `piece` to the tally. Pieces come in any
     order, each byte once. Gives the addresses of blocks whose first bytes the piece cuts off; these
     are not counted: call again with a piece of just these bytes."""
+    return _loops(engine).count_objects(engine, blocks, piece, tally)
+
+
+def immortal_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+    """Starts of the blocks in `piece` with objects of the tally that a free-threaded interpreter
+    made immortal."""
+    return _loops(engine).immortal_objects(engine, blocks, piece, tally)
+
+
+def _loops(engine: Engine) -> _Loops:
     name = "engine_kernel" if engine.name == "kernel" else "engine_python"
-    loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
-    return loops.count_objects(engine, blocks, piece, tally)
+    return cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
 
 
 class _Loops(Protocol):
     """The interface of engine_kernel.py and of its reference, engine_python.py."""
 
     def count_objects(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]: ...
+    def immortal_objects(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]: ...

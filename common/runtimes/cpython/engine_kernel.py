@@ -19,10 +19,18 @@ def count_objects(engine: KernelEngine, blocks: Blocks, piece: Piece, tally: Obj
     """See engine.py; `blocks` must be this engine's."""
     if not isinstance(blocks, KernelBlocks) or len(tally.found) != len(blocks):
         raise TypeError("blocks of another engine, or a tally of others")
-    types = (c_array(tally.types), tally.offsets, tally.marks, tally.leaves, tally.lives, len(tally.types))
+    types = (c_array(tally.types), tally.offsets, tally.marks, tally.leaves, tally.lives, len(tally.types), tally.shift)
     program = CRange(tally.low, tally.high)
     outputs = (c_array(tally.found), c_array(tally.merged), c_array(tally.patterns), c_array(tally.sums))
     return engine.library.words(engine.library.fl_objects, blocks.handle, c_piece(piece), *types, program, *outputs)
+
+
+def immortal_objects(engine: KernelEngine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+    """See engine.py; `blocks` must be this engine's."""
+    if not isinstance(blocks, KernelBlocks) or len(tally.found) != len(blocks):
+        raise TypeError("blocks of another engine, or a tally of others")
+    library = engine.library
+    return library.words(library.fl_immortal_objects, blocks.handle, c_piece(piece), c_array(tally.found), tally.offsets)
 
 
 def compare_counts(
@@ -32,7 +40,7 @@ def compare_counts(
     library, found = engine.library, c_array(tally.found)
     excess, flags = c_array(columns.excess), c_array(columns.flags or bytearray(1))
     library.fl_lost_references(graph.handle, excess)
-    arguments = found, tally.offsets, flags, excess
+    arguments = found, tally.offsets, tally.shift, flags, excess
     for piece in pieces:
         for address in library.words(library.fl_compare_counts, graph.handle, c_piece(piece), *arguments):
             whole = read(address)

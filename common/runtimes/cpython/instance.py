@@ -9,19 +9,20 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
-from findleaks.allocators.images import Image, images
+from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
+from findleaks.allocators.pymalloc.types import Interpreter
 from findleaks.allocators.pymalloc.types import types as find_types
 from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine, Graph
-from findleaks.engine.terms import State
+from findleaks.engine.terms import Heuristic, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
-from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects
+from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects, immortal_objects
 from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, read_interpreter_memory
 from findleaks.runtimes.cpython.ranks import type_ranks
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
@@ -43,10 +44,11 @@ class CPython(Runtime):
     name = "CPython"
     lists_objects = True
 
-    def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, metatype: int) -> None:
-        self._target, self._engine, self._directory, self._image, self._metatype = target, engine, directory, image, metatype
-        self.version = version_of(target, image)
-        self.where = image.name
+    def __init__(self, target: Target, engine: Engine, directory: Directory, interpreter: Interpreter) -> None:
+        self._target, self._engine, self._directory = target, engine, directory
+        self._image, self._metatype, self._shift = interpreter
+        self.version = version_of(target, self._image) + " (free-threaded)" * bool(self._shift)
+        self.where = self._image.name
         self.problems: list[Problem] = []
         self._pymalloc = [one for one in directory.allocators if isinstance(one, Pymalloc)]
 
@@ -90,7 +92,8 @@ class CPython(Runtime):
         if main is not None:
             return Types(self._target, self._engine, main.types_in(heaps))
         data = [part for image in images(self._target) for part in image.data]
-        return Types(self._target, self._engine, find_types(self._target, self._engine, self._metatype, data, heaps))
+        addresses = find_types(self._target, self._engine, self._metatype, data, heaps, self._shift)
+        return Types(self._target, self._engine, addresses, self._shift)
 
     @cached_property
     def borrowed(self) -> Borrowed:
@@ -104,7 +107,7 @@ class CPython(Runtime):
         program = Range(self._image.module.start, self._image.module.end)
         marks, leaves = strings.marks(known, self._target.arch.word), strings.leaves(known)
         columns = TypeColumns(known.offsets, marks, leaves, bytes(self.borrowed.lives))
-        tally = ObjectTally.of(blocks, known.addresses, columns, program)
+        tally = ObjectTally.of(blocks, known.addresses, columns, program, self._shift)
         for owned in self._directory.heaps:
             cut: array[int] = array("Q")
             for piece in self._target.pieces(owned.start, owned.end):
@@ -162,6 +165,8 @@ class CPython(Runtime):
             patterns[index] = LEAF
         for index, number in self._lists.free_objects:
             patterns[index] = self.borrowed.kept[number]
+        for index, offset in self._lists.chained:
+            patterns[index] = self.borrowed.all_but(offset)
         return Exclusions(patterns, self.borrowed.exclusions)
 
     def bookkeeping(self) -> Sequence[Range]:
@@ -198,6 +203,24 @@ class CPython(Runtime):
             names.append(self.known.name(number) if objects else "")
         return ObjectTypes(self.tally.found, names, type_ranks(self.known, names), self.name, "Python object")
 
+    def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
+        """See Runtime: those of pymalloc, in a process whose objects are elsewhere."""
+        if self._pymalloc:
+            return Heuristic.NONE, ()
+        # Objects/listobject.c, _PyListArray: a free-threaded list points behind a number
+        return Heuristic.OBJECTS | (Heuristic.ITEMS if self._shift else Heuristic.NONE), self.known.addresses
+
+    def permanent_blocks(self) -> Sequence[int]:
+        """See Runtime. 3.13 makes functions, code, types and modules immortal when the first thread
+        starts, garbage among them (Python/gc_free_threading.c: immortalize_visitor)."""
+        found: array[int] = array("Q")
+        for owned in self._directory.heaps if self._shift else ():
+            for piece in self._target.pieces(owned.start, owned.end):
+                if self._target.interrupted():
+                    raise Interrupted
+                found += immortal_objects(self._engine, self._directory.blocks, piece, self.tally)
+        return found
+
     def variables(self) -> Sequence[Variable]:
         """Variables of modules, except those whose values are modules themselves. An object with
         several names has that of a module other than __main__, if any: it was imported there."""
@@ -231,7 +254,7 @@ class CPython(Runtime):
         ma_values), listobject.h (ob_item) of CPython 3.9 to 3.14."""
         number = self.tally.found[block]
         flags = self.known.flags[number] if number != NO_OBJECT else 0
-        words = memory.words(address, 6)
+        words = memory.words(address + self._shift, 6)
         if words is None:
             return 0
         made = words[4] if flags & SUBCLASSES["dict"] and not words[5] else words[3] if flags & SUBCLASSES["list"] else 0

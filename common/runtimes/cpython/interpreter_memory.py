@@ -10,7 +10,9 @@ its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the s
 interpreter is in the program's data since 3.11, before that in a block), Include/cpython/pystate.h
 (_PyStackChunk: previous, size in bytes, top in words, data; PyThreadState begins with prev and
 next, and has datastack_chunk, datastack_top, datastack_limit in turn), Objects/dictobject.c
-(free_keys_object), tupleobject.c and frameobject.c (free lists, chained by the object's word 3)."""
+(free_keys_object), tupleobject.c and frameobject.c (free lists, chained by the object's word 3).
+Since 3.14 every free list is {first item, length}, chained by the items' first word
+(Include/internal/pycore_freelist.h), which is the reference count of an object in use."""
 
 from __future__ import annotations
 
@@ -37,6 +39,7 @@ MOST_CHUNKS = 1 << 16  # of one thread
 MOST_THREADS = 1 << 20
 CHAIN = 3  # the word by which tuples and frames in a free list are chained
 MOST_FREE = 1 << 12  # of one free list
+STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (pycore_object_stack.h)
 BEFORE_TRIPLE = 1 << 10  # bytes of a thread state searched for its first word
 
 
@@ -47,6 +50,7 @@ class InterpreterMemory(NamedTuple):
     unused_frames: Sequence[Range]  # parts of threads' stacks of frames
     stale_tables: Sequence[int]  # blocks of tables in free lists
     free_objects: Sequence[tuple[int, int]]  # blocks of objects in free lists, and their types
+    chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
 
 
 class _Words(NamedTuple):
@@ -67,7 +71,9 @@ def read_interpreter_memory(target: Target, image: Image, blocks: Blocks, known:
     tops = [at for state in states for at in reader.chunk_words(state)]
     unused = [part for at in reader.all_threads(tops) for part in reader.unused_frames(at)]
     free = dict(one for state in states for one in reader.free_objects(state))
-    return InterpreterMemory(heads, unused, [index for state in states for index in reader.stale_tables(state)], list(free.items()))
+    stale = [index for state in states for index in reader.stale_tables(state)]
+    chained = dict(one for state in states for one in reader.chained(state))
+    return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()))
 
 
 class _Reader:
@@ -183,9 +189,55 @@ class _Reader:
             value = state.words[at]
             for _ in range(MOST_FREE):
                 known = self._blocks.lookup(value)
-                words = self._memory.words(value, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
-                number = self._known.number(words[1]) if words is not None and words[0] == 0 else -1
-                if known is None or words is None or number < 0 or value - known[1] != self._known.offsets[number]:
+                shift = self._known.shift
+                words = self._memory.words(value + shift, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
+                number = self._known.number(words[1]) if words is not None and self._is_unused(value, words[0]) else -1
+                if known is None or words is None or number < 0 or value + shift - known[1] != self._known.offsets[number]:
                     break
                 yield known[0], number
                 value = words[CHAIN]
+
+    def _is_item(self, value: int, offset: int, size: int) -> bool:
+        """Whether this is a dictionary's table, or an empty chunk of a free-threaded collector's
+        stacks of objects. `size`: usable bytes of the block, `value` is `offset` bytes in it."""
+        if offset:
+            return False
+        if self._known.shift and size in STACK_CHUNKS and self._memory.word(value + self.word) == 0:
+            return True
+        return table(self._memory, value, size) is not None
+
+    def _is_unused(self, address: int, count: int) -> bool:
+        """Whether the object at `address`, with this count or shared count, has no references."""
+        if not self._known.shift:
+            return count == 0
+        # behind ob_tid; the lower half has flags, the other is ob_ref_local
+        local = self._memory.word(address + self.word)
+        return count >> 2 == 0 and local is not None and local >> 32 == 0
+
+    def chained(self, state: _Words) -> Iterator[tuple[int, int]]:
+        """Blocks in free lists of 3.14, with the offset of the word that chains each."""
+        for at, _ in state.others:
+            length = state.words[at + 1] if at + 1 < len(state.words) else 0
+            if 0 < length <= MOST_FREE:
+                yield from self._free_list(state.words[at], length)
+
+    def _free_list(self, value: int, length: int) -> list[tuple[int, int]]:
+        """The list from `value` on; [] unless it has this length, and all items are objects or all
+        are tables of dictionaries. Other memory is chained in the same way, and in use."""
+        items: list[tuple[int, int]] = []
+        kinds: set[bool] = set()
+        for _ in range(length):
+            known = self._blocks.lookup(value)
+            shift, there = self._known.shift, known is not None and known[3] == State.IN_USE
+            words = self._memory.words(value + shift, 2) if there else None
+            following = self._memory.word(value) if there else None
+            if known is None or words is None or following is None or self._found[known[0]] != NO_OBJECT:
+                return []
+            number, offset = self._known.number(words[1]), value - known[1]
+            is_object = number >= 0 and offset + shift == self._known.offsets[number]
+            if not is_object and not self._is_item(value, offset, known[2]):
+                return []
+            items.append((known[0], offset))
+            kinds.add(is_object)
+            value = following
+        return items if not value and len(kinds) == 1 else []

@@ -42,14 +42,19 @@ class Types:
     """All types of an interpreter, by number. `offsets`: a byte for each of `addresses`. The first
     `foreign` types are extensions': their C code frees their objects together with what these hold.
     `sizes`: bytes of an object of a class defined in Python; 0 where objects differ, or not known.
-    Names are read when asked for."""
+    Names are read when asked for.
 
-    def __init__(self, target: Target, engine: Engine, addresses: Sequence[int]) -> None:
+    `shift`: bytes of an object before its count of references, which is before its type; see
+    pymalloc.Interpreter. What is behind the type is the same in all builds, so that `offsets` are
+    those of this count."""
+
+    def __init__(self, target: Target, engine: Engine, addresses: Sequence[int], shift: int = 0) -> None:
         self._memory = Memory(target)
+        self.shift = shift
         self._data = 0
         word = target.arch.word
         known = array("Q", sorted(set(addresses)))
-        data, missing = records(target, engine, known, LENGTH * word)
+        data, missing = records(target, engine, array("Q", (address + shift for address in known)), LENGTH * word)
         words = target.arch.unpack(bytes(data))
         kept = [number for number in range(len(known)) if number not in missing]
         deallocs = Counter(words[n * LENGTH + DEALLOC] for n in kept if words[n * LENGTH + FLAGS] & HEAP_TYPE)
@@ -68,15 +73,16 @@ class Types:
         self._dicts = [words[number * LENGTH + DICT] for number in kept]
         self.flags = [words[number * LENGTH + FLAGS] for number in kept]
         header = 2 * word
-        self.offsets = bytes(header * bool(f & HAVE_GC) + header * bool(f & PRE_HEADER) for f in self.flags)
+        links = 0 if shift else header  # the collector's
+        self.offsets = bytes(links * bool(f & HAVE_GC) + header * bool(f & PRE_HEADER) + shift for f in self.flags)
         self._number = {address: number for number, address in enumerate(self.addresses)}
 
         def size(number: int) -> int:
             flags, item = words[number * LENGTH + FLAGS], words[number * LENGTH + ITEM_SIZE]
-            return words[number * LENGTH + BASIC_SIZE] if flags & HEAP_TYPE and not flags & INLINE_VALUES and not item else 0
+            return words[number * LENGTH + BASIC_SIZE] - shift if flags & HEAP_TYPE and not flags & INLINE_VALUES and not item else 0
 
         self.sizes = [0] * len(theirs) + [size(number) for number in kept[len(theirs) :]]
-        self.weak_lists = [signed(words[number * LENGTH + WEAK_LIST], 8 * word) for number in kept]
+        self.weak_lists = [signed(words[number * LENGTH + WEAK_LIST], 8 * word) - shift for number in kept]
         self._bases = [words[number * LENGTH + BASE] for number in kept]
 
     def __len__(self) -> int:
@@ -124,7 +130,7 @@ class Types:
         its layout has keys: a key's value is right behind it."""
         word = self._memory.size
         # ma_keys is behind ma_used and ma_version_tag.
-        keys = self._memory.word(dictionary + 4 * word) if dictionary else None
+        keys = self._memory.word(dictionary + self.shift + 4 * word) if dictionary else None
         if not keys:
             return ""
         words = self._memory.arch.unpack(self._read(keys, (KEYS, KEYS // 4, KEYS // 16)))
@@ -135,6 +141,7 @@ class Types:
 
     def text(self, address: int, length: int = -1, most: int = NAME_LENGTH) -> str:
         """A str's text of at most `most` ASCII characters, exactly `length` if given; or ""."""
+        address += self.shift
         words = self._memory.words(address, 3)
         if words is None or not 0 < words[2] <= most or (length >= 0 and words[2] != length):
             return ""

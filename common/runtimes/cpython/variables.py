@@ -112,7 +112,7 @@ def of_module(memory: Memory, known: Types, module: int, size_at: Callable[[int]
     CPython 3.9 to 3.14."""
     word = memory.size
     dictionary = memory.word(module + 2 * word)
-    keys = memory.word(dictionary + 4 * word) if dictionary else None
+    keys = memory.word(dictionary + known.shift + 4 * word) if dictionary else None
     found = table(memory, keys, size_at(keys)) if keys else None
     name = _module_of(memory, known, found) if found is not None else None
     if found is None or not name:

@@ -23,6 +23,7 @@ class Go(Runtime):
     """See Runtime. Objects are not listed: their sizes are known, their types are not."""
 
     name = "Go"
+    shares_module = True  # with C code, if it calls any
 
     def __init__(self, target: Target, engine: Engine, module: Module) -> None:
         self.where = os.path.basename(module.path)
@@ -50,6 +51,11 @@ class Go(Runtime):
 
     def _of(self, state: int) -> list[Range]:
         return merged(Range(span.start, span.end) for span in self._spans if span.state == state)
+
+    def is_own_name(self, symbol: str) -> bool:
+        """Go's names have a package ("runtime.mheap_"); C's have no dot but before a number."""
+        head, dot, tail = symbol.rpartition(".")
+        return bool(dot) and not (tail.isdigit() and "." not in head)
 
     def parts(self) -> Sequence[Part]:
         return self._parts

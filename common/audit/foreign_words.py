@@ -1,0 +1,131 @@
+"""Words of a process with a managed runtime that other code than the runtime has written.
+
+A runtime reserves, maps and unmaps memory all the time, and keeps addresses of it: in its own data
+and blocks, on stacks, in its heap. Such words say nothing of memory that a core lacks. Those of
+other code do: of the data of other modules (a JNI library, an addon of Node's, the C part of a Go
+program), and of blocks that only this data retains."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator
+from functools import cached_property
+
+from findleaks.allocators.bulk import pointing
+from findleaks.engine.dominators import Dominators, node_root
+from findleaks.engine.terms import NO_BLOCK
+from findleaks.session import Session
+from findleaks.target.base import Module, Range
+from findleaks.target.ranges import holding, intersection, merged, subtract
+
+_C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
+"""Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
+_MOST_DATA = 64 << 20  # bytes of modules' data searched for references to blocks
+_PATHS = 16  # blocks whose paths are looked at, each of which takes 20 ms in a JVM
+_OTHER, _FOREIGN = 0, 1  # roots
+
+
+def in_c_library(module: Module) -> bool:
+    """Whether a module is libc, ld.so or libpthread."""
+    return os.path.basename(module.path).startswith(_C_LIBRARY)
+
+
+class ForeignWords:
+    """Which words other code than the session's runtimes has written. Computed on demand."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[int, bool] = {}  # by block, what _is_retained said
+
+    def has(self, address: int) -> bool:
+        """Whether the word at this address is one."""
+        index = self._session.directory.blocks.find(address)
+        if index < 0:
+            return self._is_in_data(address)
+        if index not in self._known:
+            self._known[index] = self._is_retained(index)
+        return self._known[index]
+
+    @cached_property
+    def _modules(self) -> list[Module]:
+        """Modules other than runtimes' and the C library's. The libraries in the folders of a
+        JVM's are its own."""
+        runtimes = self._session.runtimes
+        names = {runtime.where for runtime in runtimes if not runtime.shares_module}
+        modules = self._session.target.modules()
+        own = [module.path for module in modules if os.path.basename(module.path) in names]
+        folders = {os.path.dirname(os.path.dirname(path)) for path in own if os.path.basename(path).startswith("libjvm")}
+        return [one for one in modules if not in_c_library(one) and one.path not in own and not _is_below(one.path, folders)]
+
+    def _is_in_data(self, address: int) -> bool:
+        module = holding(self._modules, address)
+        if module is None:
+            return False
+        shared = [runtime for runtime in self._session.runtimes if runtime.shares_module and runtime.where == os.path.basename(module.path)]
+        found = self._session.target.symbolize(address) if shared else None
+        name = found.name if found is not None else ""
+        return not shared or (bool(name) and not any(runtime.is_own_name(name) for runtime in shared))
+
+    def _is_retained(self, index: int) -> bool:
+        """Whether foreign data alone retains a block. The dominator tree needs another scan of all
+        roots: without it, the paths of a few blocks show that they begin elsewhere."""
+        if not self._referred:
+            return False
+        if len(self._known) < _PATHS:
+            path = self._session.path(index)
+            if not path or path[0] not in self._referred:
+                return False
+        node = self._tree.idom(index)
+        while node is not None and node >= 0:
+            node = self._tree.idom(node)
+        return node is not None and node_root(node) == _FOREIGN
+
+    @cached_property
+    def _data(self) -> list[Range]:
+        """Root memory of foreign modules, without that shared with a runtime."""
+        names = {runtime.where for runtime in self._session.runtimes}
+        modules = [Range(one.start, one.end) for one in self._modules if os.path.basename(one.path) not in names]
+        return intersection(merged(modules), self._session.roots)
+
+    @cached_property
+    def memory(self) -> list[Range]:
+        """Where such words may be: data of modules, and heaps, if such data refers to blocks."""
+        modules = intersection(merged(Range(one.start, one.end) for one in self._modules), self._session.roots)
+        return merged([*modules, *(self._session.heap_ranges() if self._referred else ())])
+
+    @cached_property
+    def _referred(self) -> frozenset[int]:
+        """Indices of the blocks that foreign data refers to."""
+        return frozenset(self._blocks())
+
+    def _blocks(self) -> Iterator[int]:
+        session, left = self._session, _MOST_DATA
+        heaps = session.heap_ranges()
+        low, high = min((one.start for one in heaps), default=0), max((one.end for one in heaps), default=0)
+        for piece in session.pieces(self._data, "looking for missing memory"):
+            left -= len(piece.data)
+            if left < 0 or low >= high:
+                return
+            values = array("Q", pointing(session.engine, piece, low, high)[1])
+            yield from (index for index in session.directory.blocks.find_all(values)[0] if index != NO_BLOCK)
+
+    @cached_property
+    def _tree(self) -> Dominators:
+        """Dominators below foreign data, and below all other roots."""
+        session = self._session
+        bounds, numbers = array("Q", [0]), array("I", [_OTHER])
+        for start, end in self._data:
+            bounds.extend((start, end))
+            numbers.extend((_FOREIGN, _OTHER))
+        tree = session.latest.dominators(2, bounds, numbers)
+        # What only a managed heap refers to is rare, and such a heap may be large.
+        managed = [piece for runtime in session.runtimes for part in runtime.parts() if not part.inside for piece in part.ranges]
+        for piece in session.pieces(subtract(session.roots, managed), "looking for missing memory"):
+            tree.scan_roots(piece)
+        tree.root_words(session.register_words(), _OTHER)
+        return session.computed(tree, "looking for missing memory")
+
+
+def _is_below(path: str, folders: set[str]) -> bool:
+    return any(folder not in ("", "/") and path.startswith(f"{folder}/") for folder in folders)

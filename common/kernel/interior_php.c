@@ -1,0 +1,94 @@
+/* Structures of PHP that are referred to by their inside, in 64-bit programs.
+ *
+ * Arrays (zend_types.h, zend_hash.h, PHP 7.0 to 8.4): the block has 32-bit hash slots and then
+ * the elements; the head's arData points to the elements. Head, in bytes from arData: mask -4,
+ * elements used 8, elements that are not deleted 12, places 16. The number of slots is -mask: as
+ * many as places (to 7.2), or twice as many; a packed array has two. A slot is -1 or the number
+ * of an element. An element has 32 bytes; in packed arrays since 8.2, 16.
+ *
+ * Arguments of internal functions (zend_compile.h: zend_internal_arg_info, zend_API.c:
+ * zend_register_functions, PHP 8.0 to 8.4): elements of 32 bytes, the first of which describes
+ * the result and begins with the number of required arguments, or -1 for all. The function's
+ * arg_info points to the second; before it are 32 bits each of num_args and required_num_args. */
+#include "interior_structures.h"
+
+#define SLOT 4u
+#define ELEMENT 32u
+#define PACKED_SLOTS 2u
+#define PACKED_ELEMENT 16u
+#define UNUSED UINT32_MAX
+#define ARGUMENT 32u
+#define MOST_ARGUMENTS (1u << 12)
+#define MOST_PADDING 24u /* bytes by which usable sizes exceed what was asked for */
+#define SLOTS_AT_A_TIME 256u
+
+static bool read32(const memory *m, uint64_t address, uint32_t *value) {
+    uint8_t data[4];
+    if (!read_bytes(m, address, sizeof data, data))
+        return false;
+    *value = load32(data);
+    return true;
+}
+
+/* A power of two of hash slots before the pointer, the first two of which an array may have. */
+bool may_be_php_array(const memory *m, const candidate *c) {
+    uint64_t offset = c->pointer - c->start, slots = offset / SLOT;
+    uint32_t first, second;
+    if (WORD != 8 || offset % 8 || slots & (slots - 1) || slots > UINT32_MAX)
+        return false;
+    if (!read32(m, c->start, &first) || !read32(m, c->start + SLOT, &second))
+        return false;
+    uint64_t least = slots == PACKED_SLOTS ? 0 : slots; /* no element has this number */
+    return (first == UNUSED || first < least) && (second == UNUSED || second < least);
+}
+
+static bool are_slots(memory *m, uint64_t address, uint64_t slots, uint32_t used) {
+    uint8_t data[SLOTS_AT_A_TIME * SLOT];
+    while (slots) {
+        uint64_t some = slots < SLOTS_AT_A_TIME ? slots : SLOTS_AT_A_TIME;
+        if (m->credit < some * SLOT || !read_bytes(m, address, some * SLOT, data))
+            return false;
+        m->credit -= some * SLOT;
+        for (uint64_t at = 0; at < some; at++) {
+            uint32_t number = load32(data + at * SLOT);
+            if (number != UNUSED && number >= used)
+                return false;
+        }
+        address += some * SLOT;
+        slots -= some;
+    }
+    return true;
+}
+
+int php_array_at(memory *m, candidate *c) {
+    uint32_t mask, used, count, places;
+    if (!c->word || !read32(m, c->word - 4, &mask) || !read32(m, c->word + 8, &used) || !read32(m, c->word + 12, &count) ||
+        !read32(m, c->word + 16, &places))
+        return NOTHING;
+    uint64_t slots = (c->pointer - c->start) / SLOT;
+    bool packed = slots == PACKED_SLOTS;
+    if (mask != (uint32_t)-slots || !places || places & (places - 1) || used > places || count > used)
+        return NOTHING;
+    if (!packed && slots != places && slots != 2 * (uint64_t)places)
+        return NOTHING;
+    uint64_t least = (uint64_t)places * (packed ? PACKED_ELEMENT : ELEMENT), left = end_of(c) - c->pointer;
+    if (least > left || (packed ? left / 2 > least : left - least > c->size / 2) || !are_slots(m, c->start, slots, packed ? 0 : used))
+        return NOTHING;
+    c->used = count;
+    c->places = places;
+    return PHP_ARRAY;
+}
+
+bool may_be_php_arguments(const candidate *c) { return WORD == 8 && c->pointer - c->start == ARGUMENT; }
+
+/* A variadic argument is not in num_args. */
+int php_arguments_at(const memory *m, const candidate *c) {
+    uint32_t count, required;
+    uint64_t first;
+    if (!c->word || !read32(m, c->word - 8, &count) || !read32(m, c->word - 4, &required) || !read_word(m, c->start, &first))
+        return NOTHING;
+    if (count > MOST_ARGUMENTS || required > count || (first != required && first != UINT64_MAX))
+        return NOTHING;
+    uint64_t least = (count + 1) * (uint64_t)ARGUMENT;
+    return least <= c->size && c->size <= least + ARGUMENT + MOST_PADDING ? PHP_ARGUMENTS : NOTHING;
+}

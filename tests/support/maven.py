@@ -1,0 +1,42 @@
+"""Files of Maven Central, by way of the client `mvn`, kept beside the packages of other Debian releases."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import debian
+
+
+def jar(artifact: str, digest: str, folder: Path) -> Path:
+    """An artifact (group:name:version:jar:classifier), whose SHA-256 must be `digest`, in `folder`. Raises debian.PackagesMissing."""
+    _, name, version, _, classifier = artifact.split(":")
+    with debian.locked(folder):
+        made = folder / f"{name}-{version}-{classifier}.jar"
+        if not made.exists():
+            for goal in (
+                ("dependency:get", f"-Dartifact={artifact}", "-Dtransitive=false"),
+                ("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"),
+            ):
+                command = ["mvn", "--batch-mode", "--quiet", *goal]
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                if done.returncode:
+                    raise debian.PackagesMissing(f"Maven: {artifact} cannot be had:\n{done.stdout}")
+        found = hashlib.sha256(made.read_bytes()).hexdigest()
+        if found != digest:
+            raise debian.PackagesMissing(f"{made} has SHA-256 {found}, not {digest}: delete it and try again")
+    return made
+
+
+def unpacked(artifact: str, digest: str, folder: Path) -> Path:
+    """The artifact's files, in `folder`/root."""
+    made = jar(artifact, digest, folder)
+    root = folder / "root"
+    with debian.locked(folder):
+        if not (folder / "unpacked").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            shutil.unpack_archive(made, root, "zip")
+            (folder / "unpacked").touch()
+    return root

@@ -1,0 +1,85 @@
+"""CPythons that no Debian release has: 3.14 as it was before 3.14.5, with the incremental garbage collector, and free-threaded builds."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import debian
+import mallocs_python
+import maven
+
+INCREMENTAL = "org.bytedeco:cpython:3.14.3-1.5.13:jar:linux-x86_64"
+"""The last release that was packed so and has this collector. Its interpreter is a library."""
+
+INCREMENTAL_HASH = "eb5f1a6fe2dc498ac18927189a37f28a47b0ba06ae6bd85112eff023fe2eb46f"
+
+FREE_THREADED_SUITE = "trixie"
+FREE_THREADED = "3.13.5"
+FREE_THREADED_HASH = "93e583f243454e6e9e4588ca2c2662206ad961659863277afcdb96801647d640"
+
+
+@dataclass(frozen=True)
+class Installed(mallocs_python.Python):
+    """An interpreter that runs with the machine's libc. `root` is its prefix."""
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(self.root / "bin" / f"python{self.version}"), *arguments]
+
+    def environment(self, *modules: Path, **more: str) -> dict[str, str]:
+        return {**super().environment(*modules, **more), "PYTHONHOME": str(self.root), "LD_LIBRARY_PATH": str(self.root)}
+
+
+@functools.cache
+def incremental() -> mallocs_python.Python:
+    """CPython 3.14.3, unpacked at the first use."""
+    root = maven.unpacked(INCREMENTAL, INCREMENTAL_HASH, debian.cache() / "pythons" / "3.14.3") / "org/bytedeco/cpython/linux-x86_64"
+    (root / "bin" / "python3.14").chmod(0o755)
+    return Installed("3.14", "3.14.3", root)
+
+
+@functools.cache
+def free_threaded() -> mallocs_python.Python:
+    """CPython 3.13t, built from Debian's source at the first use, which takes minutes. It runs where it was built."""
+    folder = debian.cache() / "pythons" / f"{FREE_THREADED}t"
+    archive = debian.source(FREE_THREADED_SUITE, "python3.13", folder, FREE_THREADED_HASH)
+    build = folder / "build"
+    with debian.locked(folder):
+        if not (folder / "built").exists():
+            shutil.rmtree(build, ignore_errors=True)
+            build.mkdir()
+            for command in (
+                ["tar", "-x", "-f", str(archive), "--strip-components=1"],
+                ["./configure", "--disable-gil", "--without-ensurepip", "--disable-test-modules", "CFLAGS=-O1 -g0 -w"],
+                ["nice", "make", "-j2", "python"],
+            ):
+                done = subprocess.run(command, cwd=build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                if done.returncode:
+                    raise debian.PackagesMissing(f"building CPython {FREE_THREADED}: {' '.join(command)} failed:\n{done.stdout[-4000:]}")
+            (folder / "built").touch()
+    return Built("3.13", FREE_THREADED, build)
+
+
+@dataclass(frozen=True)
+class Built(mallocs_python.Python):
+    """An interpreter in the folder in which it was built, without the modules that are files of their own."""
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(self.root / "python"), *arguments]
+
+    def environment(self, *modules: Path, **more: str) -> dict[str, str]:
+        made = super().environment(*modules, **more)
+        del made["PYTHONHOME"]
+        return made
+
+    def extension(self, source: Path, folder: Path) -> Path:
+        """Build a module for it into `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        made = folder / f"{source.stem}.so"
+        headers: Sequence[str] = (f"-I{self.root / 'Include'}", f"-I{self.root}")
+        subprocess.run(["gcc", *mallocs_python.FLAGS, *headers, "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
+        return made
