@@ -94,6 +94,7 @@ setup(
     package_dir=PACKAGE_DIR,
     package_data={
         "findleaks": ["py.typed"],
+        "findleaks.results": ["findleaks-1.schema.json"],
         "findleaks.report": ["words.js"],
         "findleaks.report.flamegraph": ["page.html", "page.css", "data.js", "graph.js", "table.js", "page.js"],
         "findleaks.report.heapmap": ["page.html", "page.css", "page.js"],
@@ -116,13 +117,16 @@ setup(
         "png": ["pillow>=9"],  # findleaks map -o FILE.png
         # findleaks find -o FILE.pb.gz, in debuggers too. 4.22 brought GetMessageClass.
         "pprof": ["protobuf>=4.25,<8"],
-        "parquet": ["pyarrow>=10"],  # findleaks find, blocks or triage -o FILE.parquet
+        "pandas": ["pandas>=1.3"],  # Blocks.to_pandas() of the Python API
+        # findleaks find, blocks or triage -o FILE.parquet; Blocks.to_arrow()
+        "parquet": ["pyarrow>=10"],
         "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         "test": [
             "distributed>=2022.5",
             "hypothesis>=6",
             "jsonschema>=4",
             "mypy>=1.19,<2.5",
+            "pandas>=1.3",
             "pillow>=9",
             "protobuf>=4.25,<8",
             "pyarrow>=10",

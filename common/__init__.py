@@ -1,3 +1,45 @@
-"""findleaks: where did a native process's memory go, and who holds it?"""
+"""findleaks: where did a native process's memory go, and who holds it?
+
+The Python API is `findleaks.api`; its names are here, too, and imported on first use, since
+debuggers import this package when they start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_ERRORS = ("FindleaksError", "Interrupted", "TargetError", "UsageError")
+_NAMES = ("BlockTable", "Blocks", "Process", "Snapshot", "attach", "current", "diff", "load", "open")
+
+__all__ = [
+    "BlockTable",
+    "Blocks",
+    "FindleaksError",
+    "Interrupted",
+    "Process",
+    "Snapshot",
+    "TargetError",
+    "UsageError",
+    "attach",
+    "current",
+    "diff",
+    "load",
+    "open",
+]
+
+if TYPE_CHECKING:
+    from findleaks.api import Blocks, BlockTable, Process, Snapshot, attach, current, diff, load, open  # noqa: A004
+    from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES and name not in _ERRORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("findleaks.errors" if name in _ERRORS else "findleaks.api"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Optional
+from typing import Any, Optional, cast
 
 from findleaks.audit.block_type import block_type, object_type
 from findleaks.audit.conventions import structure_phrase
@@ -17,6 +17,9 @@ from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import control_block
+from findleaks.results import amounts
+from findleaks.results.addresses import AddressInfo, Block, MappedRegion, SourceFunction, SourceLine
+from findleaks.results.sites import Site
 from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
 from findleaks.target.elf import PT_TLS
@@ -47,18 +50,20 @@ class BlockInfo:
     site: int = 0
     managed: str = ""
 
-    def json(self) -> dict[str, object]:
-        return {
-            "address": hex(self.address),
-            "size": self.size,
-            "state": self.state,
-            "kind": self.kind or None,
-            "allocator": self.allocator,
-            "arena": self.arena,
-            "site": self.site or None,
-            "type": self.type or None,
-            "hint": self.hint or None,
-        }
+    def result(self) -> Block:
+        """The block as a result."""
+        return Block(
+            self.address,
+            self.size,
+            cast(amounts.State, self.state),
+            cast(amounts.Kind, self.kind) if self.kind else None,
+            self.allocator,
+            self.arena,
+            self.site or None,
+            self.type or None,
+            self.hint or None,
+            self.phrase(),
+        )
 
     def phrase(self) -> str:
         """ "definite 48-byte block, osgeo::Ellipsoid", "… 64-byte block, Python object: dict" """
@@ -83,30 +88,29 @@ class Answer:
     sites: Sequence[int] = ()  # numbers of the stacks that allocated or freed it, one a recorder
     source: Sequence[SourcePlace] = ()  # of code
 
-    def json(self) -> dict[str, object]:
-        made: dict[str, object] = {"address": hex(self.address), "is": self.sort, "text": self.phrase, "root": self.root}
-        if self.block is not None:
-            made["block"] = self.block.json()
-            made["offset"] = self.address - self.block.address
-        if self.thread is not None:
-            made["thread"] = self.thread
-        if self.symbol:
-            made["symbol"] = self.symbol
-        if self.source:
-            *inlined, own = self.source
-            made["source"] = {
-                "file": own.file or None,
-                "line": own.line or None,
-                "inlined": [{"function": one.function or None, "file": one.file or None, "line": one.line or None} for one in inlined],
-            }
-        if self.region is not None:
-            made["region"] = {
-                "start": hex(self.region.start),
-                "end": hex(self.region.end),
-                "permissions": permissions(self.region),
-                "name": self.region.name or None,
-            }
-        return made
+    def result(self, sites: Optional[Sequence[Site]] = None) -> AddressInfo:
+        """The answer as a result, with `sites` if they are asked for."""
+        block, region = self.block, self.region
+        return AddressInfo(
+            self.address,
+            cast(Any, self.sort),
+            self.phrase,
+            self.root,
+            block=None if block is None else block.result(),
+            offset=None if block is None else self.address - block.address,
+            thread=self.thread,
+            symbol=self.symbol or None,
+            source=self._source(),
+            region=None if region is None else MappedRegion(region.start, region.end, permissions(region), region.name or None),
+            sites=sites,
+        )
+
+    def _source(self) -> Optional[SourceLine]:
+        if not self.source:
+            return None
+        *inlined, own = self.source
+        functions = [SourceFunction(one.function or None, one.file or None, one.line or None) for one in inlined]
+        return SourceLine(own.file or None, own.line or None, functions)
 
 
 def _written(source: Sequence[SourcePlace]) -> str:

@@ -288,7 +288,7 @@ class BlockRows:
                 yield index
 
     def _line(self, index: int) -> str:
-        return json_line(self.describer.block(index).json()) + "\n"
+        return json_line(self.describer.block(index).result().to_json()) + "\n"
 
     def _owned(self, address: int) -> bool:
         owned = self.session.directory.owner(address)

@@ -1,14 +1,16 @@
-"""The program's conventions by which interior pointers hold blocks: as sentences, and for JSON."""
+"""The program's conventions for interior pointers: as sentences, and as results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from findleaks.audit.disguises import disguises_json
+from findleaks.audit.disguises import disguised_pointers
 from findleaks.engine.interior_structures import Structure
 from findleaks.engine.terms import Heuristic, Totals
 from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.graph.conventions import BY_CONTENT, Convention, Learned
+from findleaks.results import notes
+from findleaks.results.amounts import Amount
 from findleaks.session import Session
 from findleaks.session.interior_structures import Recognised
 
@@ -112,21 +114,16 @@ def names(heuristics: Heuristic) -> list[str]:
     return [name for name, one in BY_CONTENT.items() if heuristics & one]
 
 
-def conventions_json(session: Session, asked: str) -> dict[str, object]:
-    """`asked`: as the user wrote it. `applied`: heuristics that count; `conventions`: the offsets;
-    `structures`: what interior pointers were recognised to refer to; `held`: what only these make
-    reachable."""
+def applied_heuristics(session: Session, asked: str) -> notes.Heuristics:
+    """The heuristics that `session.latest` was marked with. `asked`: as the user wrote it."""
     learned = session.learned
-    return {
-        "asked": asked,
-        "applied": names(learned.heuristics),
-        "conventions": [
-            {**one._asdict(), "sizes": list(one.sizes) or None, "heuristic": one.heuristic or None} for one in learned.conventions
+    return notes.Heuristics(
+        asked,
+        applied=names(learned.heuristics),
+        conventions=[
+            notes.Convention(one.offset, one.sizes or None, one.heuristic or None, one.blocks, one.bytes) for one in learned.conventions
         ],
-        "structures": [
-            {"structure": STRUCTURES[one.structure][0], "pointers": one.pointers, "blocks": one.blocks, "bytes": one.bytes}
-            for one in session.structures.found
-        ],
-        "held": held_by_interiors(session)._asdict(),
-        "disguised": disguises_json(session),
-    }
+        structures=[notes.Structure(STRUCTURES[one.structure][0], one.pointers, one.blocks, one.bytes) for one in session.structures.found],
+        held=Amount.of(held_by_interiors(session)),
+        disguised=disguised_pointers(session),
+    )

@@ -63,7 +63,7 @@ class Neighbour:
     end: int  # of its memory, with what the allocator took on freeing (Allocator.free_footer_words)
 
     def json(self) -> dict[str, object]:
-        return {**self.info.json(), "content": self.content or None}
+        return {**self.info.result().to_json(), "content": self.content or None}
 
 
 @dataclass(frozen=True)
@@ -211,12 +211,12 @@ class Explainer:
             count = (end - start) // size
             many = f", one of {count} pointers in a row" if count > 1 else ""
             phrase = f"a pointer, {value:#x}{many}: {printable(answer.phrase)}"
-            return Written(start, end, "pointer", phrase, answer.json())
+            return Written(start, end, "pointer", phrase, answer.result().to_json())
         clear = value ^ place.start >> 12
         if self._points(clear):
             answer = self.describer.answer(clear)
             phrase = f"a link as glibc mangles it, to {clear:#x}: {printable(answer.phrase)}"
-            return Written(place.start, place.start + size, "link", phrase, answer.json())
+            return Written(place.start, place.start + size, "link", phrase, answer.result().to_json())
         number = signed(value, 8 * size)
         if abs(number) < 1 << 32:
             shown = f"the number {number:,}" + (f" ({value:#x})" if abs(number) > 9 else "")

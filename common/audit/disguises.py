@@ -1,14 +1,16 @@
-"""Disguised pointers that count as references: as sentences, for JSON, and by block."""
+"""Disguised pointers that count as references: as sentences, as results, and by block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.formatting import blocks, number, size, some
 from findleaks.graph.disguises import Partly
+from findleaks.results.amounts import Amount
+from findleaks.results.notes import Disguised, DisguisedConvention, DisguisedPart
 from findleaks.session import Session
 
 MAX_SIZES = 3
@@ -95,28 +97,23 @@ def partly(session: Session) -> Sequence[Partly]:
     return sorted(session.disguised.partly, key=lambda one: (-one.blocks * one.size, one.size))
 
 
-def disguises_json(session: Session) -> dict[str, object]:
-    """`conventions`: the forms that count; `held`: what only these make reachable; `partly`: groups
-    of which too few blocks have such a pointer; `left_out`: bytes that were not searched."""
+def disguised_pointers(session: Session) -> Disguised:
+    """The forms of disguised pointers that count in `session.latest`."""
     found = session.disguised
-    return {
-        "conventions": [
-            {**_form(one.form), "offset": one.offset, "sizes": list(one.sizes) or None, "blocks": one.blocks, "bytes": one.bytes}
-            for one in found.conventions
+    return Disguised(
+        conventions=[
+            DisguisedConvention(*_form(one.form), one.offset, tuple(one.sizes) or None, one.blocks, one.bytes) for one in found.conventions
         ],
-        "held": found.held._asdict(),
-        "partly": [{**_form(one.form), "size": one.size, "blocks": one.blocks, "of": one.of} for one in partly(session)],
-        "left_out": found.left_out,
-    }
+        held=Amount.of(found.held),
+        partly=[DisguisedPart(*_form(one.form), one.size, one.blocks, one.of) for one in partly(session)],
+        left_out=found.left_out,
+    )
 
 
-def _form(form: Form) -> dict[str, object]:
+def _form(form: Form) -> tuple[str, Optional[int], Optional[int]]:
+    """A form's name, base and shift."""
     compressed = form.kind == Disguise.COMPRESSED
-    return {
-        "disguise": form.kind.name.lower(),
-        "base": hex(form.base) if compressed else None,
-        "shift": form.shift if compressed or form.shift else None,
-    }
+    return form.kind.name.lower(), form.base if compressed else None, form.shift if compressed or form.shift else None
 
 
 def referred(session: Session) -> frozenset[int]:

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.in_flight import Inside
 from findleaks.formatting import number, printable
+from findleaks.results.notes import HalfChanged, InFlight, StoppedThread
 from findleaks.session import Session
 
 
-def in_flight_json(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) -> dict[str, object]:
-    """Blocks held by threads inside an allocator, which count as reachable.
-
-    `half_changed`: what those threads were changing, including `changed`. `reads`: how often a live
-    process was read, more than once where the first readings were inconsistent."""
+def in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) -> InFlight:
+    """Blocks held by threads inside an allocator, which count as reachable. `changed`: further
+    places that these threads were changing."""
     blocks, places = session.directory.blocks, [*session.directory.half_changed, *changed]
     sizes = [blocks.size(blocks.find(address)) for address in session.in_flight]
-    return {
-        "blocks": len(sizes),
-        "bytes": sum(sizes),
-        "threads": [{"thread": one.thread, "where": printable(one.where), "unwound": one.unwound} for one in session.inside],
-        "half_changed": [{"thread": one.thread, "what": printable(problem.what, 600)} for problem, one in places],
-        "reads": session.reads,
-    }
+    return InFlight(
+        len(sizes),
+        sum(sizes),
+        threads=[StoppedThread(one.thread, printable(one.where), one.unwound) for one in session.inside],
+        half_changed=[HalfChanged(one.thread, printable(problem.what, 600)) for problem, one in places],
+        reads=session.reads,
+    )
 
 
-def in_flight_line(body: Mapping[str, Any]) -> str:
+def in_flight_line(found: InFlight) -> str:
     """ "2 threads were stopped inside malloc or free: 3 blocks in flight count as reachable" """
-    threads, blocks, changed = len(body["threads"]), body["blocks"], len(body["half_changed"])
+    threads, blocks, changed = len(found.threads), found.blocks, len(found.half_changed)
     if not threads:
         return ""
     whose = f"{number(threads)} threads were" if threads > 1 else "1 thread was"
-    seems = "" if all(one["unwound"] for one in body["threads"]) else " (or so it seems: not all frames are known)"
+    seems = "" if all(one.unwound for one in found.threads) else " (or so it seems: not all frames are known)"
     held = f"{number(blocks)} block{'' if blocks == 1 else 's'} in flight count{'s' if blocks == 1 else ''} as reachable"
     places = f"{changed} places of the heap that were" if changed > 1 else "1 place of the heap that was"
     rest = f"; {places} just being changed {'are' if changed > 1 else 'is'} taken for sound" if changed else ""
-    rest += f"; read {body['reads']} times" if body["reads"] > 1 else ""
+    rest += f"; read {found.reads} times" if found.reads > 1 else ""
     return f"{whose} stopped inside malloc or free{seems}: {held}{rest}"
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from findleaks.engine.terms import NO_BLOCK, Kind
 from findleaks.formatting import counted
 from findleaks.libc.thread_state import waits_in_kernel
+from findleaks.results.amounts import Amount
+from findleaks.results.notes import KernelReferences, Unreadable
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.kernel_references import AIO_CONTEXT, AIO_RING, URING, URING_NAME
@@ -42,20 +44,17 @@ def epoll_waiters(session: Session) -> int:
     return sum(waits_in_kernel(target, thread.pc) for thread in inside)
 
 
-def kernel_json(session: Session) -> dict[str, object]:
-    """`references`: words of the kernel that point into blocks; None: they are not known.
-    `unreadable`: what has pointers that cannot be read. `epoll_waiters`: see there.
-    `signal_stacks`: blocks that look like alternate signal stacks, whose addresses only the kernel
-    has."""
+def kernel_pointers(session: Session) -> KernelReferences:
+    """The pointers that the kernel keeps: how many were read, and what cannot be read."""
     blocks, words = session.directory.blocks, array("Q", (word for word, _ in session.kernel_references))
     indices, _ = blocks.find_all(words) if words and len(blocks) else (array("I"), array("Q"))
     known = session.target.kernel_state() is not None
-    return {
-        "references": sum(index != NO_BLOCK for index in indices) if known else None,
-        "unreadable": [{"what": name, "count": count} for name, count in unreadable(session).items()],
-        "epoll_waiters": epoll_waiters(session),
-        "signal_stacks": {"blocks": len(session.signal_stacks), "bytes": sum(map(blocks.size, map(blocks.find, session.signal_stacks)))},
-    }
+    return KernelReferences(
+        references=sum(index != NO_BLOCK for index in indices) if known else None,
+        unreadable=[Unreadable(name, count) for name, count in unreadable(session).items()],
+        epoll_waiters=epoll_waiters(session),
+        signal_stacks=Amount(len(session.signal_stacks), sum(map(blocks.size, map(blocks.find, session.signal_stacks)))),
+    )
 
 
 def kernel_notes(session: Session) -> Iterator[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge as merge_sorted
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, cast
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.block_type import block_type, label_names
@@ -14,6 +14,10 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.formatting import number, printable
+from findleaks.results import amounts
+from findleaks.results.amounts import Amount
+from findleaks.results.leaks import LeakGroup
+from findleaks.results.sites import Site
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.ranges import holding, inside
@@ -35,6 +39,11 @@ _DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 
 TRACK_SECONDS = 30
 """For which `track` is suggested."""
+
+
+def kind_word(kind: Kind) -> amounts.Kind:
+    """The word for a kind in results."""
+    return cast(amounts.Kind, kind.name.lower())
 
 
 @dataclass(frozen=True)
@@ -69,24 +78,26 @@ class Leak:
         """Its sizes for the option --size: "48", "48-104"."""
         return str(self.smallest) if self.smallest == self.largest else f"{self.smallest}-{self.largest}"
 
-    def json(self) -> dict[str, object]:
-        return {
-            "kind": self.kind.name.lower(),
-            "type": self.type or None,
-            "runtime": self.runtime or None,
-            "hint": self.hint or None,
-            "site": self.site or None,
-            "size": self.smallest if self.smallest == self.largest else None,
-            "sizes": [self.smallest, self.largest],
-            "cycle": self.cycle,
-            "blocks": self.blocks,
-            "bytes": self.bytes,
-            "estimated": None if self.estimated is None else self.estimated._asdict(),
-            "indirect_blocks": self.indirect_blocks,
-            "indirect_bytes": self.indirect_bytes,
-            "indirect_range": [self.least_indirect, self.most_indirect],
-            "examples": [hex(address) for address in self.examples],
-        }
+    def result(self, site: Optional[Site] = None, garbage: Optional[bool] = None) -> LeakGroup:
+        """The group as a result; its site as a number if it is not given."""
+        return LeakGroup(
+            kind=kind_word(self.kind),
+            type=self.type or None,
+            runtime=self.runtime or None,
+            hint=self.hint or None,
+            site=site or self.site or None,
+            size=self.smallest if self.smallest == self.largest else None,
+            sizes=(self.smallest, self.largest),
+            cycle=self.cycle,
+            blocks=self.blocks,
+            bytes=self.bytes,
+            estimated=Amount.known(self.estimated),
+            indirect_blocks=self.indirect_blocks,
+            indirect_bytes=self.indirect_bytes,
+            indirect_range=(self.least_indirect, self.most_indirect),
+            examples=self.examples,
+            garbage=garbage,
+        )
 
 
 def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:

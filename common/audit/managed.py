@@ -7,7 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
@@ -15,6 +15,9 @@ from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, number, printable, size
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import Session
+
+if TYPE_CHECKING:
+    from findleaks.results.verdict import ManagedMemory
 
 _LEAKED = re.compile(b"[" + bytes([Kind.DEFINITE, Kind.INDIRECT]) + b"]")  # in Graph.kinds
 
@@ -100,26 +103,21 @@ class Holdings(NamedTuple):
             return f"{words}; {self.name} does not know of {size(self.unreported)} that objects hold: its collector sees no reason to run"
         return words
 
-    def json(self) -> dict[str, object]:
+    def result(self) -> ManagedMemory:
+        """The figures as a result, with the three types that hold most."""
+        from findleaks.results.verdict import HoldingType, ManagedMemory  # only `verdict` needs it
+
         reported = [row.reported for row in self.types if row.reported is not None]
-        return {
-            "runtime": self.name,
-            "native_blocks": self.held.blocks,
-            "native_bytes": self.held.bytes,
-            "objects": self.objects,
-            "object_bytes": self.object_bytes,
-            "reported_bytes": sum(reported) if reported else None,
-            "unreported_bytes": self.unreported if reported else None,
-            "types": [
-                {
-                    "name": row.type.name,
-                    "objects": row.type.objects,
-                    "native_blocks": row.held.blocks,
-                    "native_bytes": row.held.bytes,
-                }
-                for row in self.by_native[:3]
-            ],
-        }
+        return ManagedMemory(
+            self.name,
+            native_blocks=self.held.blocks,
+            native_bytes=self.held.bytes,
+            objects=self.objects,
+            object_bytes=self.object_bytes,
+            reported_bytes=sum(reported) if reported else None,
+            unreported_bytes=self.unreported if reported else None,
+            types=[HoldingType(row.type.name, row.type.objects, row.held.blocks, row.held.bytes) for row in self.by_native[:3]],
+        )
 
 
 def _objects(count: int) -> str:

@@ -11,7 +11,10 @@ from typing import Optional
 from findleaks.audit.leak_groups import Leak
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.formatting import blocks, number, printable, size, some
-from findleaks.runtimes.base import CountVerdict, MiscountedType, ReferenceCounts, Runtime
+from findleaks.results.amounts import Amount
+from findleaks.results.notes import MiscountedType, ReferenceCounts
+from findleaks.runtimes import base
+from findleaks.runtimes.base import CountVerdict, Runtime
 from findleaks.session import Session
 
 NAMED = 3  # types that a sentence names
@@ -19,7 +22,7 @@ NAMED = 3  # types that a sentence names
 _UNCOLLECTED = re.compile(bytes([CountVerdict.UNCOLLECTED]))
 
 
-def uncollected_blocks(counts: ReferenceCounts) -> array[int]:
+def uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
     """Indices ("I") of the leaked blocks that are garbage of a collector."""
     return array("I", (match.start() for match in _UNCOLLECTED.finditer(counts.verdicts)))
 
@@ -39,7 +42,7 @@ def counting_runtime(session: Session) -> Optional[Runtime]:
     return next((one for one in session.runtimes if known is not None and one.name == known.runtime), None)
 
 
-def missing_decrement(counts: ReferenceCounts) -> str:
+def missing_decrement(counts: base.ReferenceCounts) -> str:
     """ "50,000 objects count one reference more than exists: a Py_DECREF is missing (…)", or ""."""
     wrong = [one for one in counts.types if one.objects]
     objects, excess = sum(one.objects for one in wrong), sum(one.excess for one in wrong)
@@ -52,7 +55,7 @@ def missing_decrement(counts: ReferenceCounts) -> str:
     return f"{subject} {more}: a Py_DECREF is missing ({names})"
 
 
-def uncollected_garbage(session: Session, counts: ReferenceCounts) -> str:
+def uncollected_garbage(session: Session, counts: base.ReferenceCounts) -> str:
     """ "24 MiB in 99,815 blocks is garbage that CPython's collector did not free: …", or ""."""
     found = counts.totals[CountVerdict.UNCOLLECTED]
     runtime = counting_runtime(session)
@@ -83,7 +86,7 @@ def is_garbage(session: Session, leak: Leak) -> bool:
     return leak.type not in miscounted
 
 
-def largest_uncollected(counts: ReferenceCounts) -> list[MiscountedType]:
+def largest_uncollected(counts: base.ReferenceCounts) -> list[base.MiscountedType]:
     """The types with most uncollected objects."""
     return sorted((one for one in counts.types if one.uncollected), key=lambda one: (-one.uncollected, one.name))[:NAMED]
 
@@ -100,19 +103,16 @@ def evidence_sentences(session: Session) -> Iterator[str]:
         yield f"{held} is in cycles with objects that the collector does not know: no collection frees them"
 
 
-def evidence_json(session: Session) -> Optional[dict[str, object]]:
-    """The same for programs; None if no runtime counts references, or nothing leaked."""
+def reference_evidence(session: Session) -> Optional[ReferenceCounts]:
+    """The same as a result; None if no runtime counts references, or nothing leaked."""
     counts, runtime = session.reference_counts, counting_runtime(session)
     if counts is None or runtime is None:
         return None
-    names = {
-        CountVerdict.MISSING_DECREF: "missing_decrement",
-        CountVerdict.UNCOLLECTED: "uncollected",
-        CountVerdict.UNTRACKED_CYCLE: "untracked_cycles",
-    }
-    return {
-        "runtime": runtime.name,
-        "automatic_collection": runtime.automatic_collection,
-        **{name: counts.totals[verdict]._asdict() for verdict, name in names.items()},
-        "types": [one._asdict() for one in counts.types],
-    }
+    return ReferenceCounts(
+        runtime.name,
+        runtime.automatic_collection,
+        missing_decrement=Amount.of(counts.totals[CountVerdict.MISSING_DECREF]),
+        uncollected=Amount.of(counts.totals[CountVerdict.UNCOLLECTED]),
+        untracked_cycles=Amount.of(counts.totals[CountVerdict.UNTRACKED_CYCLE]),
+        types=tuple(MiscountedType(*one) for one in counts.types),
+    )

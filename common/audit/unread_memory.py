@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
 from findleaks.libc.stacks import thread_stacks
+from findleaks.results import notes
 from findleaks.runtimes import unread_heaps
 from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
@@ -91,11 +92,11 @@ class UnreadMemory(NamedTuple):
         owners = f" ({' or '.join(map(printable, self.owners))} may own them)" if self.owners else ""
         return f"anonymous mappings of no known allocator{owners}"
 
-    def json(self) -> dict[str, object]:
-        parts = [{"of": printable(part.what) or None, "bytes": part.bytes} for part in self.parts]
-        inside = {"of": self.inside.what, "bytes": self.inside.bytes} if self.inside is not None else None
-        whole = {"bytes": self.bytes, "of": self.total, "percent": self.percent, "resident": self.resident}
-        return {**whole, "parts": parts, "in_malloc_blocks": inside}
+    def result(self) -> notes.UnreadMemory:
+        """The figures without the sentences."""
+        parts = [notes.UnreadPart(printable(part.what) or None, part.bytes) for part in self.parts]
+        inside = notes.UnreadPart(self.inside.what, self.inside.bytes) if self.inside is not None else None
+        return notes.UnreadMemory(self.bytes, self.total, self.percent, self.resident, parts, inside)
 
 
 def unread_memory(session: Session) -> UnreadMemory:

@@ -25,7 +25,6 @@ from findleaks.quoting import debugger_quoted, for_debugger, shell_quoted
 if TYPE_CHECKING:
     from findleaks.session import Session
 
-SCHEMA = "findleaks/1"  # name and version of the JSON format
 TAKE_SNAPSHOTS = ("diff", "snapshot")  # commands that take names of snapshots
 _NEXT = 100  # columns of a line with several suggestions, at most
 

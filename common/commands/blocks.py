@@ -9,7 +9,7 @@ from itertools import islice
 from findleaks.arg_types import SizeRange, count_word, one_of, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.audit.block_rows import BlockRows, Filters
-from findleaks.commands import SCHEMA, Invocation, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.output import BLOCKS, STACKS, Written, add_output, output_format
 from findleaks.commands.result import blocks_status, warning_lines, warnings_of, written_json, written_lines
@@ -18,6 +18,7 @@ from findleaks.errors import UsageError
 from findleaks.escaping import json_line
 from findleaks.formatting import blocks as blocks_of
 from findleaks.formatting import counted, number, size, table, wrapped
+from findleaks.results.record import SCHEMA
 from findleaks.session import Session
 
 KINDS: dict[str, set[int]] = {kind.name.lower(): {kind} for kind in Kind if kind}
@@ -77,7 +78,7 @@ class Listing:
 
     def json(self) -> Iterator[Mapping[str, object]]:
         for index in self._indices(self.limit or 0):
-            yield self.rows.describer.block(index).json()
+            yield self.rows.describer.block(index).result().to_json()
         yield from self._warnings()
 
     def json_lines(self) -> Iterator[str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from findleaks.allocators.base import Arena, Cache, ThreadCache
-from findleaks.audit.caches import CACHE_KEYS, AllocatorCaches, holdings, ordered, ordered_arenas, ordered_threads
+from findleaks.answers.caches import describe_caches
+from findleaks.arg_types import size_range
+from findleaks.audit.caches import CACHE_KEYS
 from findleaks.commands import command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.caches_text import MANY, text
-from findleaks.commands.limits import Row, add_limit, first
-from findleaks.commands.result import Plain, blocks_status, fields
+from findleaks.commands.limits import add_limit
+from findleaks.commands.result import Plain, blocks_status
 from findleaks.session import Session
 
 
@@ -41,61 +41,14 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
     With --sites the blocks in use of each size class are listed by the stacks that allocated them,
     as a heap profiler or the like recorded them in the process."""
     allocator = allocator_named(session, args.allocator)
-    found = holdings(session, allocator, args.by_arena)
-
-    def rows(listed: Callable[[AllocatorCaches], Sequence[Row]], row: Callable[[Row], Mapping[str, object]]) -> list[Mapping[str, object]]:
-        return [
-            {**_who(holding, instance), **row(one)} for instance, holding in enumerate(found) for one in first(listed(holding), args.limit)
-        ]
-
-    body: dict[str, object] = {
-        "totals": [_total(holding, instance) for instance, holding in enumerate(found)],
-        "caches": rows(lambda holding: ordered(holding.caches, args.sort), _cache),
-        "arenas": rows(lambda holding: ordered_arenas(holding.arenas, args.sort), _arena),
-        "threads": rows(lambda holding: ordered_threads(holding.threads, args.sort), _thread),
-    }
+    sizes = size_range(args.size) if args.sites and args.size else None
+    answer = describe_caches(session, allocator, args.by_arena, args.sort, args.limit, args.sites, sizes)
+    found, rows = answer.holdings, answer.sites
     problems = [problem for holding in found for problem in holding.problems]
     if args.sites:
         # few processes have recorded stacks
-        from findleaks.commands.caches_sites import sites_body, sites_of_classes, sites_text
+        from findleaks.commands.caches_sites import sites_text
 
-        sites = sites_of_classes(session, found, args)
-        made = partial(sites_text, session, found, sites, args)
-        body = {**body, **sites_body(session, found, sites, args.limit)}
-        return Plain(session, "caches", body, made, blocks_status(session), further=problems)
-    return Plain(session, "caches", body, partial(text, found, args), blocks_status(session), further=problems)
-
-
-def _who(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
-    """Allocator and instance: its index in the totals, as two allocators may share a name."""
-    return {"allocator": holding.allocator.name, "instance": instance}
-
-
-def _total(holding: AllocatorCaches, instance: int) -> Mapping[str, object]:
-    """Totals of one allocator, in bytes except for `blocks`."""
-    total = holding.total
-    return {
-        **_who(holding, instance),
-        **fields(holding.allocator, "version", "where"),
-        "in_use": total.in_use_bytes,
-        "cached": total.cached_bytes,
-        "free": total.free_bytes,
-        **fields(holding, "spare", "lent"),
-        "memory": total.memory,
-        "mapped": holding.mapped,
-        "blocks": fields(total, "in_use", "cached", "free", "total"),
-        "counted": holding.counted,
-    }
-
-
-def _cache(cache: Cache) -> Mapping[str, object]:
-    names = ("name", "size", "in_use", "cached", "free", "total", "in_use_bytes", "cached_bytes", "free_bytes", "memory", "allocs", "fails")
-    return {"arena": cache.arena or None, **fields(cache, *names), "own": cache.own}
-
-
-def _arena(arena: Arena) -> Mapping[str, object]:
-    return fields(arena, "name", "in_use", "cached", "free", "spare", "mapped", "own")
-
-
-def _thread(kept: ThreadCache) -> Mapping[str, object]:
-    return {"thread": kept.thread or None, "address": hex(kept.address), **fields(kept, "name", "size", "blocks", "bytes")}
+        made = partial(sites_text, session, found, rows, args)
+        return Plain(session, "caches", answer.result, made, blocks_status(session), further=problems)
+    return Plain(session, "caches", answer.result, partial(text, found, args), blocks_status(session), further=problems)

@@ -1,47 +1,24 @@
-"""`caches --sites`: the allocation stacks behind each size class, as JSON and text."""
+"""`caches --sites`: the allocation stacks behind each size class, as text."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from findleaks.arg_types import size_range
-from findleaks.audit.cache_sites import ClassSite, class_sites
+from findleaks.answers.caches import size_class
+from findleaks.audit.cache_sites import ClassSite
 from findleaks.audit.caches import AllocatorCaches
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.commands import Invocation
 from findleaks.commands.caches_text import headline, size_name
 from findleaks.commands.limits import first, in_text
-from findleaks.commands.result import fields
-from findleaks.commands.site_text import amounts, recorders_json, sampling_lines, site_json, unrecorded_lines
+from findleaks.commands.site_text import amounts, sampling_lines, unrecorded_lines
 from findleaks.formatting import counted, table, wrapped
 from findleaks.session import Session
 
 STACKS = 5  # stacks of a size class printed as text without --limit
 HEAD = ("SIZE", "BLOCKS", "BYTES", "SITE", "ALLOCATED BY")
-
-
-def sites_of_classes(session: Session, found: Sequence[AllocatorCaches], args: argparse.Namespace) -> list[ClassSite]:
-    """The sites to show: of all size classes, or of those that --size asks for."""
-    return class_sites(session, found, size_range(args.size) if args.size else None)
-
-
-def sites_body(session: Session, found: Sequence[AllocatorCaches], sites: Sequence[ClassSite], limit: int | None) -> Mapping[str, object]:
-    """`recorders` and `sites` of the JSON object; `limit` sites of each class."""
-    names = SiteNames(session)
-    rows = []
-    for _, group in groupby(sites, key=_class):
-        for one in first(list(group), limit):
-            who = {"allocator": found[one.instance].allocator.name, "instance": one.instance}
-            estimated = one.estimated._asdict() if one.estimated is not None else None
-            amount = {**one.live._asdict(), "estimated": estimated}
-            rows.append({**who, **fields(one, "name", "size"), **amount, "site": site_json(session, names, one.site)})
-    return {"recorders": recorders_json(session), "sites": rows}
-
-
-def _class(one: ClassSite) -> tuple[int, int, str]:
-    return one.instance, one.size, one.name
 
 
 def sites_text(
@@ -62,7 +39,7 @@ def sites_text(
         yield from wrapped(headline(found[instance]), width)
         yield ""
         rows, more = [], 0
-        for _, alike in groupby(group, key=_class):
+        for _, alike in groupby(group, key=size_class):
             listed = list(alike)
             shown = first(listed, in_text(args.limit, STACKS))
             more += len(listed) - len(shown)

@@ -7,14 +7,16 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Union
 
-from findleaks.commands import SCHEMA, Invocation
-from findleaks.commands.frames import frame_json, frame_label
+from findleaks.answers.sites import native_frame
+from findleaks.commands import Invocation
+from findleaks.commands.frames import frame_label
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.output import Written
 from findleaks.commands.result import fields, written_json, written_lines
 from findleaks.counting.counter import Counter, Table
 from findleaks.counting.stub_counter import Injected
 from findleaks.formatting import counted, number, printable
+from findleaks.results.record import SCHEMA
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 STACKS = 10  # stacks printed as text without --limit
@@ -98,7 +100,7 @@ class CountResult:
     def json(self) -> Iterator[Mapping[str, object]]:
         counter, table = self._counter, self._table
         body = [
-            {"count": stack.count, "frames": [frame_json(frame) for frame in stack.frames], "complete": not stack.end}
+            {"count": stack.count, "frames": [native_frame(frame).to_json() for frame in stack.frames], "complete": not stack.end}
             for stack in first(table.stacks, self._args.limit)
         ]
         yield {

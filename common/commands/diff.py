@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Optional
+from typing import Optional
 
+from findleaks.answers.growth import growth_result
 from findleaks.catalogue import meant
-from findleaks.commands import SCHEMA, Invocation, command, diff_survivors
+from findleaks.commands import Invocation, command, diff_survivors
 from findleaks.commands.diff_text import ROWS, headline, text
-from findleaks.commands.limits import add_limit, first, in_text
+from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.moments import gather
 from findleaks.commands.output import STACKS, Written, add_output, output_format
 from findleaks.commands.result import warning_lines, written_json, written_lines
 from findleaks.commands.taking import program_of, take
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, wrapped
-from findleaks.history.growth import RANKED, Grown, Growth, Series, all_series
-from findleaks.history.snapshot import Snapshot, differences
+from findleaks.history.growth import RANKED, Grown, Growth, all_series
+from findleaks.history.snapshot import Snapshot
+from findleaks.results.record import SCHEMA
 from findleaks.session import Session
 
 SECTIONS = {
@@ -104,21 +106,8 @@ class Comparison:
         return sorted(rows, key=lambda row: (not row.series.in_bytes, -row.series.delta))
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        growth = self.growth
-        yield {
-            "schema": SCHEMA,
-            "command": self.command,
-            "moments": [_moment(one) for one in growth.snapshots],
-            "seconds": growth.times[-1] - growth.times[0] if growth.times else None,
-            "several_processes": growth.several or None,
-            "differences": list(differences(growth.snapshots)),
-            "total": _row(growth.total),
-            "grown": [_row(row) for row in first(self.rows, self.limit)],
-            **diff_survivors.json(growth.survival, self.limit),
-            **written_json(self.written),
-            "objects": [{"runtime": name, "types": [_series(one) for one in types]} for name, types in growth.objects()],
-            "warnings": self.warnings,
-        }
+        found = growth_result(self.growth, self.rows, self.limit)
+        yield {"schema": SCHEMA, "command": self.command, **found.to_json(), **written_json(self.written), "warnings": self.warnings}
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         limit = in_text(self.limit, ROWS)
@@ -147,46 +136,6 @@ def _common(snapshots: Sequence[Snapshot]) -> Iterator[str]:
             seen.setdefault(warning, []).append(one.name)
     for warning, names in seen.items():
         yield f"{names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "") + f": {warning}"
-
-
-def _moment(one: Snapshot) -> dict[str, Any]:
-    total, identity = one.total(), one.identity
-    return {
-        "name": one.name,
-        "time": one.clock.time,
-        "uptime": one.clock.uptime,
-        "program": identity.program,
-        "build_id": identity.build_id,
-        "pid": identity.pid,
-        "resident": total.bytes if total.name == "resident" else None,
-        "mapped": total.bytes if total.name == "mapped" else None,
-    }
-
-
-def _row(row: Grown) -> dict[str, Any]:
-    hour = row.per_hour
-    return {
-        **_series(row.series),
-        "trend": row.trend.value,
-        "per_hour": None if hour is None else {"rate": hour.slope, "low": hour.low, "high": hour.high},
-        "inside": [_series(one) for one in row.inside],
-    }
-
-
-def _series(one: Series) -> dict[str, Any]:
-    section, within, name = one.key
-    return {
-        "what": section,
-        "within": within or None,
-        "name": name,
-        "note": one.note or None,
-        "unit": "bytes" if one.in_bytes else "count",
-        "before": one.compared[0],
-        "after": one.compared[-1],
-        "delta": one.delta if None not in (one.compared[0], one.compared[-1]) else None,
-        "counts": list(one.counts) if any(value is not None for value in one.counts) else None,
-        "bytes": list(one.bytes) if one.in_bytes else None,
-    }
 
 
 @command(arguments=_arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from findleaks.engine.sampling import LARGE
 from findleaks.formatting import counted, number, size, table, wrapped
@@ -15,36 +15,6 @@ MIN_SEEN = 16
 """Blocks of a size from which on a sentence says what became of them."""
 _SIZES = (re.compile(r"(?:.* \()?(\d+) B\b[^)]*\)?"), re.compile(r".*, ([\d,]+) B each, .*"))
 """The size in a lost group's name, and in a container's note (history/figures.py)."""
-
-
-def json(found: Union[Survival, str], limit: Optional[int]) -> dict[str, Any]:
-    """Two keys of diff's JSON: what survived, or null and why."""
-    if isinstance(found, str):
-        return {"survivors": None, "survivors_unknown": found}
-    sizes = found.sizes[:limit] if limit else found.sizes
-    body = {"sampled": found.level > 0, **_row(found.total), "sizes": [{"size": one.size, **_row(one)} for one in sizes]}
-    return {"survivors": body, "survivors_unknown": None}
-
-
-def _row(one: Survivors) -> dict[str, Any]:
-    return {"first": _cohort(one.first), "since": _cohort(one.since) if one.since else None, "newest": _amount(one.newest)}
-
-
-def _cohort(one: Cohort) -> dict[str, Any]:
-    return {"made": _amount(one.made), "stayed": _amount(one.stayed), "part": _interval(one.part) if one.part else None}
-
-
-def _amount(one: Amount) -> dict[str, Any]:
-    """Whole numbers, with their 95 % intervals if they are estimates."""
-    made: dict[str, Any] = {"blocks": round(one.blocks.value), "bytes": round(one.bytes.value)}
-    if one.blocks.low < one.blocks.high:
-        made["blocks_95"] = [round(one.blocks.low), round(one.blocks.high)]
-        made["bytes_95"] = [round(one.bytes.low), round(one.bytes.high)]
-    return made
-
-
-def _interval(part: Estimate) -> dict[str, float]:
-    return {"value": round(part.value, 4), "low": round(part.low, 4), "high": round(part.high, 4)}
 
 
 def clause(found: Union[Survival, str], series: Sequence[Series]) -> str:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from findleaks.allocators.base import Allocator
+from findleaks.answers.leaks import SITE, find_leaks
 from findleaks.arg_types import count_word, one_of, size_word
-from findleaks.audit.conventions import conventions_json
-from findleaks.audit.diagnostics import notes, trusted
-from findleaks.audit.in_flight import in_flight_json
-from findleaks.audit.kernel_held import kernel_json, kernel_notes
-from findleaks.audit.leak_groups import lost, merge
-from findleaks.audit.reference_evidence import evidence_json, garbage_totals, is_garbage
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
-from findleaks.commands.result import Plain, answer_status, blocks_status, fields, warnings_of
-from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Heuristic, Kind, State, Totals
+from findleaks.commands.result import Plain, answer_status, blocks_status, warnings_of
+from findleaks.engine.terms import Heuristic, Kind
 from findleaks.errors import UsageError
 from findleaks.session import Session
 
@@ -65,9 +58,9 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     offset, behind a header that the program or a library puts in front of its blocks, they count as
     pointers to the start: --heuristics auto."""
     form = output_format(args, FILES)
-    if args.suppressions and (form in BLOCKS or (form and args.by == "site")):
+    if args.suppressions and (form in BLOCKS or (form and args.by == SITE)):
         raise UsageError("--suppressions leaves out groups, and such a file has blocks: give one of the two")
-    if form == "heap" and args.by != "site":
+    if form == "heap" and args.by != SITE:
         raise UsageError("a heap profile has the stacks that allocated the blocks: add --by site")
     kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     heuristics = _heuristics(args.heuristics)
@@ -77,49 +70,24 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         from findleaks.audit.suppressions import load
 
         suppressions = load(args.suppressions)
-    graph = session.graph(heuristics)
-    if args.by == "site":
+    found, groups = find_leaks(session, kinds, args.by, heuristics, args.heuristics, suppressions, args.limit or 0)
+    shown = in_text(args.limit, GROUPS)
+    if args.by == SITE:
         # few processes have recorded stacks
-        from findleaks.audit.site_groups import lost_by_site
+        from findleaks.commands.find_sites import next_of_sites, site_text
 
-        leaks = lost_by_site(session, graph, suppressions)
+        found = replace(found, next=next_of_sites(session, found, groups, shown))
+        say = partial(site_text, session, found, groups, shown, args.frames)
     else:
-        leaks = lost(session, graph, suppressions)
-    lost_bytes = sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE)
-    lost_bytes = max(0, lost_bytes - garbage_totals(session)[0].bytes)
-    wanted = [leak for leak in leaks if leak.kind in kinds]
-    shown = wanted if args.by == "site" else merge(wanted, args.by)
-    body: dict[str, object] = {
-        "trusted": trusted(session),
-        "allocators": [_allocator(session, allocator) for allocator in session.directory.allocators],
-        "totals": _totals(session, graph),
-        "heuristics": conventions_json(session, args.heuristics),
-        "reference_counts": evidence_json(session),
-        "in_flight": in_flight_json(session),
-        "unread": unread_memory(session).json(),
-        "notes": [*notes(session), *kernel_notes(session)],
-        "kernel": kernel_json(session),
-        "groups": [{**leak.json(), "garbage": is_garbage(session, leak)} for leak in first(shown, args.limit)],
-        "next": commands(session, shown, in_text(args.limit, GROUPS)),
-        "suppressed": [],
-        "unused_suppressions": [],
-    }
-    if suppressions:
-        body["suppressed"] = [{"rule": str(rule), **fields(use, "groups", "blocks", "bytes")} for rule, use in suppressions.uses.items()]
-        body["unused_suppressions"] = [str(rule) for rule in suppressions.unused()]
-    status = _status(session, bool(body["trusted"]), fail_over, lost_bytes)
-    say = partial(text, session, body, shown, in_text(args.limit, GROUPS))
-    if args.by == "site":
-        # few processes have recorded stacks
-        from findleaks.commands.find_sites import add_sites, site_text
-
-        add_sites(session, body, first(shown, args.limit), in_text(args.limit, GROUPS))
-        say = partial(site_text, session, body, shown, in_text(args.limit, GROUPS), args.frames)
+        found = replace(found, next=commands(session, groups, shown))
+        say = partial(text, session, found, groups, shown)
+    status = _status(session, found.trusted, fail_over, max(0, found.definite - found.garbage.bytes))
+    body = replace(found, groups=first(found.groups, args.limit))
     result = Plain(session, "find", body, say, status, warnings_of(session, unread_memory(session).is_most))
     if form:
         from findleaks.commands.find_file import write
 
-        result.written = write(session, args.output, form, kinds, None if args.by == "site" else shown)
+        result.written = write(session, args.output, form, kinds, None if args.by == SITE else groups)
     return result
 
 
@@ -132,19 +100,6 @@ def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int
     if blocks_status(session):
         return blocks_status(session)
     return 1 if lost_bytes > fail_over else 0 if sure else 2
-
-
-def _allocator(session: Session, allocator: Allocator) -> dict[str, Any]:
-    directory = session.directory
-    totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in directory.of(allocator)]
-    held = Totals(sum(t.blocks for t in totals), sum(t.bytes for t in totals))
-    return {**fields(allocator, "name", "version", "where"), **fields(held, "blocks", "bytes"), **allocator.summary()}
-
-
-def _totals(session: Session, graph: Graph) -> dict[str, dict[str, int]]:
-    kinds = (Kind.REACHABLE, Kind.POSSIBLE, Kind.DEFINITE, Kind.INDIRECT)
-    totals = {"in_use": session.directory.blocks.totals(State.IN_USE), **{kind.name.lower(): graph.totals(kind) for kind in kinds}}
-    return {name: fields(one, "blocks", "bytes") for name, one in totals.items()}
 
 
 def _heuristics(words: str) -> Heuristic:

@@ -1,39 +1,35 @@
-"""`find --by site`: lost blocks under the stacks that allocated them, as JSON and text."""
+"""`find --by site`: lost blocks under the stacks that allocated them, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from findleaks.audit.leak_groups import Leak, what
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.commands import Invocation
-from findleaks.commands.find_text import closing, opening
-from findleaks.commands.site_text import amounts, recorders_json, sampling_lines, site_json, stack_lines, unrecorded_lines
+from findleaks.commands.find_text import closing, commands, opening
+from findleaks.commands.site_text import amounts, sampling_lines, stack_lines, unrecorded_lines
 from findleaks.formatting import counted, number, size, table
+from findleaks.results.leaks import Leaks
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "SITE", "WHAT", "EXAMPLE")
 INDENT = 4  # columns before a frame
 
 
-def add_sites(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int) -> None:
-    """Put the sites' stacks into the groups of the JSON object, which are those of `leaks`, and
-    what to type next, of the first with a site of `limit` groups (0: of all)."""
-    names = SiteNames(session)
+def next_of_sites(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int) -> list[str]:
+    """What to type next: of the first of these groups, or of the first `limit`, that has a site."""
     sited = next((leak for leak in leaks[: limit or None] if leak.site), None)
-    if body["totals"]["in_use"]["blocks"]:
-        body["next"] = [f"blocks --site {sited.site}", f"path {sited.examples[0]:#x}"] if sited else ["find"]
-    body["recorders"] = recorders_json(session)
-    for group, leak in zip(body["groups"], leaks):
-        group["site"] = site_json(session, names, leak.site) if leak.site else None
+    if not found.totals.in_use.blocks:
+        return commands(session, leaks, limit)
+    return [f"blocks --site {sited.site}", f"path {sited.examples[0]:#x}"] if sited else ["find"]
 
 
 def site_text(
-    session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, frames: int, width: int, invocation: Invocation
+    session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, frames: int, width: int, invocation: Invocation
 ) -> Iterator[str]:
     """All lines of the text. `frames` of each stack; 0: all."""
-    if not (yield from opening(session, body, width, invocation)):
+    if not (yield from opening(session, found, width, invocation)):
         return
     if not len(session.sites):
         yield from unrecorded_lines(session, width)
@@ -52,9 +48,9 @@ def site_text(
     if len(rows) < len(leaks) and rows:
         yield f"  … {counted(len(leaks) - len(rows), 'more group')} (--limit 0 shows all)"
         yield ""
-    yield from closing(session, body, width)
+    yield from closing(session, found, width)
     yield from sampling_lines(session, width)
-    yield from invocation.next(width, *body["next"])
+    yield from invocation.next(width, *found.next)
 
 
 def _row(leak: Leak, sampled: bool) -> tuple[str, ...]:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
 
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import held_by_interiors, sentences, structure_sentences, summary
 from findleaks.audit.disguises import sentences as disguise_sentences
 from findleaks.audit.in_flight import in_flight_line
 from findleaks.audit.leak_groups import Leak, add, track_words, typable, what
-from findleaks.audit.reference_evidence import evidence_sentences, garbage_totals
+from findleaks.audit.reference_evidence import evidence_sentences
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import Invocation
-from findleaks.engine.terms import Kind, Totals
+from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 from findleaks.quoting import shell_quoted
+from findleaks.results.leaks import AllocatorInUse, Leaks
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 
 
-def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
-    """All lines of the text. `body` is the JSON object; `leaks` are the groups it shows."""
-    if not (yield from opening(session, body, width, invocation)):
+def text(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
+    """All lines of the text. `leaks` are the groups of `found`."""
+    if not (yield from opening(session, found, width, invocation)):
         return
     rows, rest = _cut(leaks, limit)
     if rows:
@@ -31,8 +31,8 @@ def text(session: Session, body: dict[str, Any], leaks: Sequence[Leak], limit: i
         if rest:
             yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
         yield ""
-    yield from closing(session, body, width)
-    yield from invocation.next(width, *typable(session, body["next"]))
+    yield from closing(session, found, width)
+    yield from invocation.next(width, *typable(session, found.next))
 
 
 def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
@@ -48,36 +48,35 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
     return [*found, *(["find --by site"] if session.recorded else []), *track_words(session, first)]
 
 
-def opening(session: Session, body: dict[str, Any], width: int, invocation: Invocation) -> Generator[str, None, bool]:
+def opening(session: Session, found: Leaks, width: int, invocation: Invocation) -> Generator[str, None, bool]:
     """Lines before the table. Returns whether a table follows."""
     unread = unread_memory(session)
     if unread.is_most:
         yield from wrapped(unread.sentences(), width)
-    totals = body["totals"]
-    found = found_allocators(session.directory.allocators, body["allocators"])
-    in_use = totals["in_use"]
+    allocators = found_allocators(session.directory.allocators, found.allocators)
+    in_use = found.totals.in_use
     seconds = sum(session.seconds.values())
-    yield from wrapped(f"{blocks(in_use['blocks'])} in use, {size(in_use['bytes'])} ({found}); {seconds:.2f} s", width)
+    yield from wrapped(f"{blocks(in_use.blocks)} in use, {size(in_use.bytes)} ({allocators}); {seconds:.2f} s", width)
     # Do not say "nothing leaked" of a process whose allocator could not be read
-    if not in_use["blocks"]:
+    if not in_use.blocks:
         known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
         yield "no allocator's blocks were found" if known else "nothing can be said of leaks: no allocator's blocks were found"
-        for note in body["notes"]:
+        for note in found.notes:
             yield from wrapped(f"  {note}", width)
-        yield from invocation.next(width, *body["next"])
+        yield from invocation.next(width, *found.next)
         return False
-    if not body["trusted"]:
+    if not found.trusted:
         yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
-    yield from wrapped(in_flight_line(body["in_flight"]), width)
-    for note in body["notes"]:
+    yield from wrapped(in_flight_line(found.in_flight), width)
+    for note in found.notes:
         yield from wrapped(note, width)
     yield ""
     return True
 
 
-def closing(session: Session, body: dict[str, Any], width: int) -> Iterator[str]:
+def closing(session: Session, found: Leaks, width: int) -> Iterator[str]:
     """Lines after the table."""
-    yield from _summary(body["totals"], garbage_totals(session), body["suppressed"], _qualifier(session, body["trusted"]))
+    yield from _summary(found, _qualifier(session, found.trusted))
     for line in evidence_sentences(session):
         yield from ("  " + part for part in wrapped(line, width - 2))
     yield from _convention_lines(session, width)
@@ -116,21 +115,17 @@ def _qualifier(session: Session, trusted: bool) -> str:
     return f" in the other {size(unread.read)}, which findleaks reads" if unread.is_most else " for sure"
 
 
-def _summary(
-    totals: dict[str, dict[str, int]], garbage: tuple[Totals, int], suppressed: Sequence[dict[str, Any]], qualifier: str
-) -> Iterator[str]:
-    """`garbage`: blocks that a collector will free, and their heads, which are no leaks."""
-    definite, indirect, possible = totals["definite"], totals["indirect"], totals["possible"]
-    lost = definite["blocks"] + indirect["blocks"] - garbage[0].blocks
-    if lost:
-        held = definite["bytes"] + indirect["bytes"] - garbage[0].bytes
-        yield f"  lost for sure: {size(held)} in {blocks(lost)} ({counted(definite['blocks'] - garbage[1], 'leak')})"
+def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
+    leaked, possible = found.leaked, found.totals.possible
+    if leaked.blocks:
+        heads = found.totals.definite.blocks - found.garbage_heads
+        yield f"  lost for sure: {size(leaked.bytes)} in {blocks(leaked.blocks)} ({counted(heads, 'leak')})"
     else:
         yield f"  nothing is lost{qualifier}"
-    if possible["blocks"]:
-        yield f"  possible (reached by interior pointers only): {size(possible['bytes'])} in {blocks(possible['blocks'])}"
-    for entry in suppressed:
-        yield f"  of these suppressed by {printable(entry['rule'])}: {size(entry['bytes'])} in {blocks(entry['blocks'])}"
+    if possible.blocks:
+        yield f"  possible (reached by interior pointers only): {size(possible.bytes)} in {blocks(possible.blocks)}"
+    for entry in found.suppressed:
+        yield f"  of these suppressed by {printable(entry.rule)}: {size(entry.bytes)} in {blocks(entry.blocks)}"
 
 
 def _convention_lines(session: Session, width: int) -> Iterator[str]:
@@ -144,17 +139,17 @@ def _convention_lines(session: Session, width: int) -> Iterator[str]:
         yield from ("  " + part for part in wrapped(line, width - 2))
 
 
-def found_allocators(allocators: Sequence[Allocator], entries: Sequence[dict[str, Any]]) -> str:
-    """ "glibc 2.36, 5 arenas; umem also present, 12 blocks". `entries`: the allocators' JSON."""
-    ordered = sorted(zip(allocators, entries), key=lambda pair: -pair[1]["bytes"])
+def found_allocators(allocators: Sequence[Allocator], entries: Sequence[AllocatorInUse]) -> str:
+    """ "glibc 2.36, 5 arenas; umem also present, 12 blocks". `entries`: their blocks in use."""
+    ordered = sorted(zip(allocators, entries), key=lambda pair: -pair[1].bytes)
     if not ordered:
         return "no allocator found"
     (first, entry), *others = ordered
-    arenas = entry.get("arenas")
+    arenas = entry.details.get("arenas")
     count = arenas if isinstance(arenas, int) else len(arenas or ())
     words = [_named(first, bool(others)) + (f", {counted(count, 'arena')}" if count else "")]
     for other, entry in others:
-        held = f", {blocks(entry['blocks'])}" if entry["blocks"] else ", no block in use"
+        held = f", {blocks(entry.blocks)}" if entry.blocks else ", no block in use"
         words.append(f"{_named(other, other.name == first.name)} also present{held}")
     return "; ".join(words)
 

@@ -1,4 +1,4 @@
-"""Options and JSON that `stacks` and `count`, the commands that print stacks, have in common."""
+"""Options and text that `stacks` and `count`, the commands that print stacks, have in common."""
 
 from __future__ import annotations
 
@@ -19,16 +19,6 @@ def add_stack_options(parser: argparse.ArgumentParser, stacks: int) -> None:
     add_limit(parser, "stacks", stacks)
     parser.add_argument("--no-lines", action="store_true", help="read no debug information: no files, lines and inlined functions")
     parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
-
-
-def frame_json(frame: NamedFrame) -> dict[str, object]:
-    made: dict[str, object] = {"address": hex(frame.address), "function": frame.function or None}
-    made.update(offset=frame.offset, module=frame.module or None)
-    if frame.file:
-        made.update(file=frame.file, line=frame.line or None)
-    if frame.inlined:
-        made.update(offset=None, inlined=True)
-    return made
 
 
 def frame_label(frame: NamedFrame, width: int) -> str:

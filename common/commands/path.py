@@ -3,54 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from functools import partial
-from typing import TypeVar
 
+from findleaks.answers.paths import STEPS, FoundPath, find_path
 from findleaks.arg_types import address_word, count_word
-from findleaks.audit.address_info import Answer, Describer
-from findleaks.audit.disguises import DisguisedReference, disguised_references
-from findleaks.audit.managed_objects import links_to, owned_objects
-from findleaks.audit.references import root_references
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
-from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Kind
-from findleaks.errors import Interrupted, UsageError
-from findleaks.formatting import counted, printable
-from findleaks.runtimes.base import Runtime
+from findleaks.formatting import counted
 from findleaks.session import Session
-from findleaks.target.base import Range
-
-STEPS = 25  # steps shown without --limit
-LAST = 4  # steps shown at the end of a chain that is cut, such as a list of a million nodes
-CHUNK = 4096  # blocks visited between two checks for Ctrl-C
-NEAREST = 6  # references between objects that are shown at each end of a chain of such
-TRIED = 16  # roots that refer to a block, from which a way to a variable is looked for
-SEARCH = 1_000_000  # lost blocks visited in search of a chain from a leader, at most
-
-Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class Step:
-    """Reference to the next block: a word that points `offset` bytes into it."""
-
-    origin: str
-    address: int  # of the word; 0: not in memory
-    value: int  # of the word
-    offset: int
-    answer: Answer | None
-    disguise: str = ""  # what the word is, if it is no plain pointer
-
-    def json(self) -> dict[str, object]:
-        made: dict[str, object] = {"from": self.origin, "address": hex(self.address) if self.address else None}
-        made.update(value=hex(self.value), offset=self.offset, interior=self.offset != 0)
-        if self.disguise:
-            made["disguise"] = self.disguise
-        return {**made, "in": self.answer.json()} if self.answer is not None else made
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,188 +26,26 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
     """Show the shortest chain of references from a root (a global variable, a stack, a register, a
     mapping) to the block that holds ADDR. Of a lost block, show the chain from its leader: the
     block that nothing holds and from which this one hangs."""
-    address = address_word(args.address)
-    directory = session.directory
-    index = directory.blocks.find(address)
-    describer = Describer(session)
-    if index < 0:
-        raise UsageError(f"{address:#x} is in no block: {describer.answer(address).phrase}")
-    graph = session.latest
-    answer = describer.answer(address)
-    chain = session.path(index)
-    lost_from = graph.leader(index) if not chain else -1
-    if lost_from >= 0:
-        chain = _from_leader(session, graph, lost_from, index)
-    chain, variable = _from_variable(session, chain)
-    steps = [variable] if variable is not None else []
-    if chain and lost_from < 0 and not steps:
-        chain, steps = _through_objects(session, describer, chain)
-    links, skipped, last = _shown(chain, args.limit)
-    steps += [_block_step(session, describer, a, b) for a, b in links]
-    gap = len(steps) - last
-    leader = describer.block(lost_from) if lost_from >= 0 else None
-    body = {
-        "target": answer.json(),
-        "path": [step.json() for step in steps],
-        "blocks": len(chain),
-        "skipped": {"steps": skipped, "after": gap} if skipped else None,
-        "leader": hex(leader.address) if leader is not None else None,
-    }
-    lost = leader is not None and leader.index != index
-    return Plain(session, "path", body, partial(_text, answer, steps, (gap, skipped), lost))
+    found = find_path(session, address_word(args.address), args.limit)
+    return Plain(session, "path", found.result, partial(_text, found))
 
 
-def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Step | None]:
-    """The chain from the last variable of a managed language on it, with the step from that
-    variable; unchanged and None if there is no such variable."""
-    blocks = session.directory.blocks
-    known = {blocks.find(one.value): (runtime, one) for runtime in session.runtimes for one in runtime.variables()} if chain else {}
-    for at in range(len(chain) - 1, -1, -1):
-        if chain[at] in known:
-            runtime, one = known[chain[at]]
-            name = printable(f"{one.name} ({runtime.name} variable)")
-            return chain[at:], Step(name, one.address, one.value, one.value - blocks.address(chain[at]), None)
-    return chain, None
-
-
-def _through_objects(session: Session, describer: Describer, chain: list[int]) -> tuple[list[int], list[Step]]:
-    """The chain from the last object on it that is no block (Ruby's), with the steps to its first
-    block, from a variable if one leads to that object, else from the root."""
-    blocks = session.directory.blocks
-    pages = {blocks.find(page.start) for one in owned_objects(session) for page in one.objects.pages}
-    last = max((at for at, index in enumerate(chain[:-1]) if index in pages), default=-1)
-    if last >= 0:
-        words = [_block_step(session, describer, chain[last], chain[last + 1])]
-    else:
-        low, high = _extent(session, chain[0])
-        words = [Step("", one.address, one.value, one.value - low, None) for one in root_references(session, low, high) if one.address]
-    for word in words[:TRIED]:
-        found = links_to(session, word.address)
-        if found is not None:
-            one, variable, links = found
-            steps = [Step(printable(f"{variable.name} ({one.runtime.name} variable)"), variable.address, variable.value, 0, None)]
-            for place, value in links[:NEAREST] + links[max(len(links) - NEAREST, NEAREST) :]:
-                steps.append(_object_step(describer, one.runtime, place, value, 0))
-            if len(links) > 2 * NEAREST:
-                left = len(links) - 2 * NEAREST
-                steps[NEAREST + 1] = replace(
-                    steps[NEAREST + 1], origin=f"… {counted(left, 'more reference')}, then {steps[NEAREST + 1].origin}"
-                )
-            return chain[last + 1 :], [*steps, _object_step(describer, one.runtime, word.address, word.value, word.offset)]
-    return chain, [_root_step(session, describer, chain[0])]
-
-
-def _object_step(describer: Describer, runtime: Runtime, place: int, value: int, offset: int) -> Step:
-    """A reference from an object, or from its storage."""
-    answer = describer.answer(place)
-    return Step(printable(runtime.describe(place)) or answer.phrase, place, value, offset, answer)
-
-
-def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:
-    """Links to show, how many are left out, and how many of those shown follow the gap."""
-    links = list(zip(chain, chain[1:]))
-    if limit <= 0 or len(links) <= limit:
-        return links, 0, 0
-    last = min(LAST, limit - 1)
-    first = limit - last
-    return [*links[:first], *links[len(links) - last :]], len(links) - limit, last
-
-
-def _root_step(session: Session, describer: Describer, index: int) -> Step:
-    """The root word that refers to block `index`: preferably to its start, then in memory."""
-    low, high = _extent(session, index)
-    references = root_references(session, low, high)
-    best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
-    if best is None:
-        disguised = next(disguised_references(session, index, -1), None)
-        return _disguised_step(describer, disguised) if disguised is not None else Step("thread control block", 0, low, 0, None)
-    if best.kernel:
-        return Step(f"kept by the kernel: {best.kernel}", 0, best.value, best.value - low, None)
-    if not best.address:
-        return Step(f"register {best.register} of thread {best.tid}", 0, best.value, best.value - low, None)
-    answer = describer.answer(best.address)
-    return Step(answer.phrase, best.address, best.value, best.value - low, answer)
-
-
-def _block_step(session: Session, describer: Describer, source: int, to: int) -> Step:
-    """The first word of block `source` that refers to block `to`, preferably to its start."""
-    base = session.directory.blocks.address(source)
-    low, high = _extent(session, to)
-    word, order = session.target.arch.word, session.target.arch.byteorder
-    pieces = session.pieces([Range(base, base + session.directory.blocks.size(source))], "reading a block")
-    places = ((piece, where) for piece in pieces for where in session.engine.search(piece, low, high))
-    found = ((where, int.from_bytes(piece.data[where - piece.address :][:word], order)) for piece, where in places)
-    best = _first_best(found, lambda one: one[1] != low)
-    if best is None:
-        disguised = next(disguised_references(session, to, source), None)
-        if disguised is not None:
-            return _disguised_step(describer, disguised)
-        return Step(describer.block(source).phrase(), base, low, 0, None)
-    where, value = best
-    return Step(describer.block(source).phrase(), where, value, value - low, describer.answer(where))
-
-
-def _disguised_step(describer: Describer, one: DisguisedReference) -> Step:
-    answer = describer.answer(one.address)
-    start = describer.session.directory.blocks.address(describer.session.directory.blocks.find(one.value))
-    origin = describer.block(one.source).phrase() if one.source >= 0 else answer.phrase
-    return Step(origin, one.address, one.value, one.value - start, answer, one.name)
-
-
-def _extent(session: Session, index: int) -> tuple[int, int]:
-    """Start and end of a block, of a byte at least."""
-    blocks = session.directory.blocks
-    return blocks.address(index), blocks.address(index) + max(blocks.size(index), 1)
-
-
-def _first_best(found: Iterable[Item], rank: Callable[[Item], int]) -> Item | None:
-    """The first item of the lowest rank. An item of rank 0 ends the search."""
-    best: Item | None = None
-    for one in found:
-        if best is None or rank(one) < rank(best):
-            best = one
-            if not rank(best):
-                break
-    return best
-
-
-def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> list[int]:
-    """Shortest lost chain from `leader` to `index`; [index] if none is found in SEARCH blocks."""
-    before = {leader: -1}
-    queue = deque([leader])
-    taken = 0
-    while queue and index not in before and len(before) < SEARCH:
-        at = queue.popleft()
-        taken += 1
-        if taken % CHUNK == 0 and session.target.interrupted():
-            raise Interrupted
-        for to, _ in graph.references(at):
-            if to not in before and graph.kind(to) in (Kind.DEFINITE, Kind.INDIRECT):
-                before[to] = at
-                queue.append(to)
-    chain = []
-    at = index
-    while at != -1 and at in before:
-        chain.append(at)
-        at = before[at]
-    return chain[::-1] or [index]
-
-
-def _text(answer: Answer, steps: Sequence[Step], gap: tuple[int, int], lost: bool, width: int, invocation: Invocation) -> Iterator[str]:
-    if lost:
+def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]:
+    path, target = found.result, found.result.target
+    if found.from_head:
         yield "lost: no root reaches it; it hangs from a leak that begins at"
-    for count, step in enumerate([*steps, None]):
-        if gap[1] and count == gap[0]:
-            yield f"  … {counted(gap[1], 'more step')} (--limit 0 shows all)"
+    for count, step in enumerate([*path.steps, None]):
+        if path.skipped is not None and count == path.skipped.after:
+            yield f"  … {counted(path.skipped.steps, 'more step')} (--limit 0 shows all)"
         if step is None:
             break
-        where = f"{step.address:#x}  " if step.address else ""
+        where = f"{hex(step.address)}  " if step.address else ""
         into = f", {step.offset:,} bytes into it" if step.offset else ""
         yield f"{where}{step.origin}"
         into += f" ({step.disguise})" if step.disguise else ""
-        yield f"  → {step.value - step.offset:#x}{into}"
-    yield f"{answer.address:#x}  {answer.phrase}"
-    if not steps:
-        kind = answer.block.kind if answer.block else ""
+        yield f"  → {hex(step.value - step.offset)}{into}"
+    yield f"{hex(target.address)}  {target.text}"
+    if not path.steps:
+        kind = target.block.kind if target.block else None
         yield "  no root reaches it" + (": it is lost, and heads its own leak" if kind == "definite" else "")
-        yield from invocation.next(width, f"refs {answer.address:#x}")
+        yield from invocation.next(width, f"refs {hex(target.address)}")

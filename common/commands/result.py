@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Optional, Union
 
 from findleaks.audit.diagnostics import result_warnings, target_warnings
-from findleaks.commands import SCHEMA, Invocation
+from findleaks.commands import Invocation
 from findleaks.commands.output import Written
 from findleaks.engine.load import missing_kernel, stale_kernel
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, wrapped
+from findleaks.results.record import SCHEMA, Record, plain
 from findleaks.session import Session
 
 Text = Callable[[int, Invocation], Iterable[str]]  # (columns, invocation) -> lines
-Body = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]  # fields of a JSON object
+Found = Union[Record, Mapping[str, Any]]  # a result, or the fields of a JSON object
+Body = Union[Found, Callable[[], Found]]
 SLOW = 3.0  # seconds of work after which a missing C kernel is worth a warning
 
 
@@ -102,7 +104,7 @@ class Plain:
         if callable(body):
             body = body()
             self._session.done()  # making it may have shown progress
-        return [{"schema": SCHEMA, "command": self._command, **body, **written_json(self.written), "warnings": self.warnings}]
+        return [{"schema": SCHEMA, "command": self._command, **plain(body), **written_json(self.written), "warnings": self.warnings}]
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:
         yield from self._text(width, invocation)

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Optional
+from collections.abc import Iterator
 
-from findleaks.audit.fields import NOTHING
+from findleaks.answers.roots import Shown
 from findleaks.audit.retained_tree import RetainedNode
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
 from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.quoting import shell_quoted
-
-
-@dataclass
-class Shown:
-    """What to print."""
-
-    rows: Sequence[RetainedNode]
-    shared: Optional[RetainedNode]
-    total: Totals
-    limit: int
-    held: str = ""  # the holder of the block asked for
-    left: int = 0  # roots of a pattern that are not shown
-    lost: bool = False
-    rest: Totals = NOTHING
-
 
 _Line = tuple[str, str, str]  # cells of a row: what is retained, in how many blocks, by what
 

@@ -4,17 +4,17 @@ hold, and how much of that it knows of."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Optional
 
-from findleaks.audit.managed import Holdings, TypeHoldings, package, runtime_holdings
+from findleaks.answers.runtimes import describe_runtimes
+from findleaks.audit.managed import Holdings, TypeHoldings
 from findleaks.commands import Invocation, command
-from findleaks.commands.limits import add_limit, first, in_text
-from findleaks.commands.result import Plain, fields
+from findleaks.commands.limits import add_limit, in_text
+from findleaks.commands.result import Plain
 from findleaks.formatting import counted, number, printable, size, table, wrapped
 from findleaks.runtimes.base import Count, Part, Site
-from findleaks.runtimes.directory import find, known
+from findleaks.runtimes.directory import known
 from findleaks.session import Session
 
 NONE = "–"  # cell without a value
@@ -40,47 +40,11 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     type's: --by package counts the types of a package as one. Where the runtime keeps where memory
     was asked for (tracemalloc, NMT), these sites too. LEAKED counts the objects of OBJECTS that no
     root reaches, where each object is an allocator's block (CPython)."""
-    only = [args.only] if args.only else []
-    runtimes = find(session.target, session.engine, session.directory, only) if only else session.runtimes
-    found = runtime_holdings(session, runtimes, not args.no_native, package if args.by == "package" else str)
-    sites = [one.runtime.sites() for one in found]
-    body = {"runtimes": [_json(one, its, args.limit) for one, its in zip(found, sites)]}
+    answer = describe_runtimes(session, args.only, not args.no_native, args.by == "package", args.limit)
+    found, sites = answer.holdings, answer.sites
     text = partial(_text, found, sites, in_text(args.limit, ROWS))
     problems = [problem.what for one in found for problem in one.runtime.problems]
-    return Plain(session, "runtime", body, text, 0 if found else 2, further=problems)
-
-
-def _json(one: Holdings, sites: Sequence[Site], limit: Optional[int]) -> Mapping[str, object]:
-    runtime = one.runtime
-    return {
-        "name": runtime.name,
-        "version": runtime.version or None,
-        "where": runtime.where or None,
-        "counters": {name: count.value for name, count in runtime.counters().items()},
-        "parts": [_part(part) for part in runtime.parts()],
-        "native": fields(one.native, "blocks", "bytes") if one.native is not None else None,
-        "types": [
-            {
-                **fields(row.type, "name", "objects", "bytes"),
-                "native_blocks": row.native.blocks if row.native is not None else None,
-                "native_bytes": row.native.bytes if row.native is not None else None,
-                "reported_bytes": row.reported,
-                "leaked": fields(row.leaked, "blocks", "bytes") if row.leaked is not None else None,
-                "own": dict(row.type.own),
-            }
-            for row in first(one.types, limit)
-        ],
-        "sites": [fields(site, "frames", "blocks", "bytes") for site in first(sites, limit)],
-    }
-
-
-def _part(part: Part) -> Mapping[str, object]:
-    return {
-        **fields(part, "name", "bytes", "used", "inside", "freed"),
-        "detail": part.detail or None,
-        "ranges": [[hex(start), hex(end)] for start, end in part.ranges],
-        "parts": [_part(one) for one in part.parts],
-    }
+    return Plain(session, "runtime", answer.result, text, 0 if found else 2, further=problems)
 
 
 def _text(found: Sequence[Holdings], sites: Sequence[Sequence[Site]], limit: int, width: int, invocation: Invocation) -> Iterator[str]:

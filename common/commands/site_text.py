@@ -1,65 +1,21 @@
-"""What commands print of allocation sites: JSON, stacks as text, and how to have them recorded."""
+"""Text on allocation sites: their call stacks, and how to have them recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Optional, Protocol
+from collections.abc import Iterator
+from typing import Optional
 
 from findleaks.allocators.sites import SourceFrame
-from findleaks.audit.site_stacks import SiteNames, StackFrame, how_to_record, label
+from findleaks.audit.site_stacks import SiteNames, how_to_record, label
 from findleaks.catalogue import CATALOGUE
-from findleaks.commands.frames import frame_json
-from findleaks.commands.result import fields
 from findleaks.commands.stacks import line
-from findleaks.engine.terms import Totals
 from findleaks.formatting import number, printable, size, wrapped
+from findleaks.results.amounts import Counted
 from findleaks.session import Session
 
 FRAMES = 12  # frames of each stack printed as text without --frames
 DEEP = 40  # frames printed of a single stack
 TRACKS = "track"  # the command that records stacks of a running process
-
-
-class Counted(Protocol):
-    """Something with a number of blocks and their bytes."""
-
-    @property
-    def blocks(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-
-def site_json(session: Session, names: SiteNames, which: int) -> Mapping[str, object]:
-    """A site by its number: its recorder, what that counts for it, its frames."""
-    _, site, recording = session.sites[which]
-    return {
-        "number": which,
-        "recorder": recording.recorder,
-        "live": site.live._asdict(),
-        "allocated": site.allocated._asdict() if site.allocated is not None else None,
-        "estimated": site.estimated._asdict() if site.estimated is not None else None,
-        "frames": [_frame_json(frame) for frame in names.frames(which)],
-    }
-
-
-def sites_json(session: Session, numbers: Sequence[int]) -> list[Mapping[str, object]]:
-    names = SiteNames(session)
-    return [site_json(session, names, which) for which in numbers]
-
-
-def _frame_json(frame: StackFrame) -> Mapping[str, object]:
-    if not isinstance(frame, SourceFrame):
-        return frame_json(frame)
-    known = {"function": frame.function or None, "file": frame.file, "line": frame.line or None}
-    return {"address": None, "offset": None, "module": None, **known}
-
-
-def recorders_json(session: Session) -> list[Mapping[str, object]]:
-    """Who recorded stacks, and how much of it."""
-    return [
-        {**fields(one, "recorder", "interval"), "sites": len(one.sites), "blocks": len(one.addresses)} for one in session.sites.recordings
-    ]
 
 
 def stack_lines(names: SiteNames, which: int, width: int, most: int = FRAMES) -> Iterator[str]:
@@ -85,7 +41,7 @@ def site_lines(session: Session, which: int, width: int) -> Iterator[str]:
     yield from ("    " + frame for frame in stack_lines(SiteNames(session), which, width - 4, DEEP))
 
 
-def amounts(recorded: Counted, estimated: Optional[Totals]) -> tuple[str, str]:
+def amounts(recorded: Counted, estimated: Optional[Counted]) -> tuple[str, str]:
     """Blocks and bytes as cells; what samples represent is marked as an estimate."""
     if estimated is None:
         return number(recorded.blocks), size(recorded.bytes)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from findleaks import __version__
 from findleaks.arg_types import count_word, seconds_word
-from findleaks.commands import SCHEMA, Invocation, command
+from findleaks.commands import Invocation, command
 from findleaks.commands.result import warning_lines
 from findleaks.commands.taking import Ended, every, name_of, take
 from findleaks.errors import Interrupted, TargetError, UsageError
@@ -22,6 +22,7 @@ from findleaks.formatting import counted, printable, size, wrapped
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import save
 from findleaks.quoting import shell_quoted
+from findleaks.results.record import SCHEMA
 from findleaks.session import Session
 from findleaks.target.base import Target
 

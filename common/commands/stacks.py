@@ -6,14 +6,15 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from findleaks.answers.stacks import count_threads, group_stacks
 from findleaks.commands import Invocation, command
-from findleaks.commands.frames import add_stack_options, frame_json, frame_label
+from findleaks.commands.frames import add_stack_options, frame_label
 from findleaks.commands.limits import first
 from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain, source_warnings
 from findleaks.formatting import counted, number, printable, some
 from findleaks.session import Session
-from findleaks.unwind.stacks import NamedFrame, Stack, filter_stacks, group_threads
+from findleaks.unwind.stacks import NamedFrame, Stack
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,27 +34,14 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     Stacks go through code made at run time (V8's, by its frame pointers) up to the function the
     thread began in; needs no heap and no debug information."""
     form = output_format(args, STACKS)
-    every = group_threads(session.target, None if args.no_lines else session.sources)
-    found = filter_stacks(every, args.function, args.module, args.not_under)
+    answer = group_stacks(session, args.function, args.module, args.not_under, lines=not args.no_lines, limit=args.limit)
+    every, found, body = answer.every, answer.found, answer.result
     names = session.target.thread_names()
-    body = {
-        "threads": _threads(every),
-        "stacks": [
-            {
-                "count": len(stack.threads),
-                "threads": stack.threads,
-                "names": [names.get(tid) for tid in stack.threads],
-                "frames": [frame_json(frame) for frame in stack.frames],
-                "complete": not stack.end,
-            }
-            for stack in first(found, args.limit)
-        ],
-    }
     warnings = [printable(warning, 600) for warning in (*session.target.warnings, *source_warnings(session))]
     ends = list(dict.fromkeys(stack.end for stack in every if stack.end))
     if ends:
-        cut = _threads([stack for stack in every if stack.end])
-        warnings.append(f"{cut} of {_threads(every)} stacks do not reach their beginning: {some(ends)}; filters see what is there")
+        cut = count_threads([stack for stack in every if stack.end])
+        warnings.append(f"{cut} of {count_threads(every)} stacks do not reach their beginning: {some(ends)}; filters see what is there")
     if args.folded:
         # The program that draws folded stacks takes each line for one, also a warning.
         result = Plain(session, "stacks", body, lambda *_: folded(first(found, args.limit)), warnings=warnings if args.json else [])
@@ -68,18 +56,14 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     return result
 
 
-def _threads(found: Sequence[Stack]) -> int:
-    return sum(len(stack.threads) for stack in found)
-
-
 def _text(
     every: Sequence[Stack], found: Sequence[Stack], names: Mapping[int, str], args: argparse.Namespace, width: int, invocation: Invocation
 ) -> Iterator[str]:
-    threads, all_stacks = counted(_threads(every), "thread"), counted(len(every), "stack")
+    threads, all_stacks = counted(count_threads(every), "thread"), counted(len(every), "stack")
     if len(found) == len(every):
         yield f"{threads} in {all_stacks}"
     else:
-        yield f"{number(_threads(found))} of {threads}, in {number(len(found))} of {all_stacks}"
+        yield f"{number(count_threads(found))} of {threads}, in {number(len(found))} of {all_stacks}"
     listed = first(found, args.limit)
     for stack in listed:
         yield ""

@@ -1,24 +1,32 @@
-"""Takes a snapshot: runs the commands that are compared, with the same options each time."""
+"""Takes a snapshot: asks for the answers that are compared, with the same options each time."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import closing
 from typing import Any, Optional, cast
 
+from findleaks.answers.caches import describe_caches
+from findleaks.answers.leaks import find_leaks
+from findleaks.answers.roots import all_roots
+from findleaks.answers.runtimes import describe_runtimes
+from findleaks.answers.verdict import account_for_memory, memory_shares, memory_totals
 from findleaks.audit.accounting import account
 from findleaks.audit.mappings import mappings
 from findleaks.audit.residency import identity, residency
 from findleaks.audit.typed_blocks import typed_blocks
+from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import Result, load, parser
-from findleaks.commands.verdict import shares_json, totals_json
+from findleaks.commands.result import warnings_of
 from findleaks.errors import TargetError, UsageError
+from findleaks.formatting import printable
 from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
 from findleaks.history.sample import taken
 from findleaks.history.snapshot import Clock, Identity, Snapshot
+from findleaks.results.record import SCHEMA, Record
 from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.modules import DELETED
@@ -27,13 +35,7 @@ from findleaks.target.process import LocalProcess
 from findleaks.target.processes import start_time
 from findleaks.target.ptrace import ended, is_exiting
 
-_OPTIONS = {
-    "find": ["--limit", "0"],
-    "caches": ["--limit", "0"],
-    "roots": ["--depth", "3"],
-    "runtime": ["--limit", "0"],
-}
-"""Words of each command, so that a figure is never cut off at one moment and there at another."""
+DEPTH = 3  # levels of fields below each root
 
 
 def take(session: Session, name: str, sections: Optional[Set[str]] = None) -> Snapshot:
@@ -71,17 +73,53 @@ def program_of(target: Target) -> tuple[str, str]:
 
 
 def _answer(session: Session, word: str) -> Any:
-    """A command's JSON."""
+    """A command's JSON, with all rows: a figure must not be cut off at one moment and be there at
+    another."""
+    if word in _ANSWERS:
+        found, warnings = _ANSWERS[word](session)
+        unread_reported = word in ("find", "verdict") and unread_memory(session).is_most
+        every = [*warnings_of(session, unread_reported), *(printable(warning, 600) for warning in warnings)]
+        return {"schema": SCHEMA, "command": word, **found.to_json(), "warnings": every}
     command = load(word)
-    args = parser(command, "findleaks").parse_args([*_OPTIONS.get(word, []), "--json"])
-    (body,) = cast(Result, command.run(session, args)).json()
+    (body,) = cast(Result, command.run(session, parser(command, "findleaks").parse_args(["--json"]))).json()
     return body
+
+
+_Answer = tuple[Record, Iterable[str]]
+"""A result, and further warnings."""
+
+
+def _verdict(session: Session) -> _Answer:
+    found = account_for_memory(session)
+    return found.result, found.accounting.warnings
+
+
+def _caches(session: Session) -> _Answer:
+    found = describe_caches(session)
+    return found.result, [problem for holding in found.holdings for problem in holding.problems]
+
+
+def _runtime(session: Session) -> _Answer:
+    found = describe_runtimes(session)
+    return found.result, [problem.what for one in found.holdings for problem in one.runtime.problems]
+
+
+_ANSWERS: dict[str, Callable[[Session], _Answer]] = {
+    "verdict": _verdict,
+    "find": lambda session: (find_leaks(session).result, ()),
+    "caches": _caches,
+    "roots": lambda session: (all_roots(session, DEPTH)[0], ()),
+    "runtime": _runtime,
+}
+"""What computes the answers of commands that have typed results."""
 
 
 def _accounting(session: Session) -> dict[str, object]:
     """The part of verdict's JSON that has figures."""
     accounting = account(session, residency(session))
-    return {**totals_json(accounting), "shares": shares_json(accounting), "warnings": accounting.warnings}
+    resident, mapped = memory_totals(accounting)
+    shares = [share.to_json() for share in memory_shares(accounting)]
+    return {"resident": resident, "mapped": mapped, "shares": shares, "warnings": accounting.warnings}
 
 
 def _clock(target: Target) -> Clock:

@@ -8,10 +8,11 @@ from contextlib import closing
 from functools import partial
 from typing import NamedTuple, Optional
 
+from findleaks.answers.sites import native_frame
 from findleaks.arg_types import SizeRange, seconds_word, size_range, size_word
 from findleaks.audit.holders import holders
 from findleaks.commands import command
-from findleaks.commands.frames import add_stack_options, frame_json
+from findleaks.commands.frames import add_stack_options
 from findleaks.commands.limits import first
 from findleaks.commands.output import STACKS as FILES
 from findleaks.commands.output import add_output, output_format
@@ -176,14 +177,14 @@ def _entry_json(entry: Entry) -> dict[str, object]:
         "function": entry.key.function or None if entry.key is not None else None,
         "module": entry.key.module or None if entry.key is not None else None,
         "stacks": len(entry.sites),
-        "frames": [frame_json(frame) for frame in entry.frames],
+        "frames": [native_frame(frame).to_json() for frame in entry.frames],
         **{name: getattr(entry.total, name).json() for name in TALLIES},
     }
 
 
 def _json(site: Site) -> dict[str, object]:
     return {
-        "frames": [frame_json(frame) for frame in site.frames],
+        "frames": [native_frame(frame).to_json() for frame in site.frames],
         "complete": not site.end,
         **{name: getattr(site, name).json() for name in TALLIES},
         "holders": [{"name": label, "blocks": count} for label, count in site.holders],

@@ -12,11 +12,12 @@ from typing import Any, NoReturn, Optional, TextIO
 
 from findleaks import __version__
 from findleaks.arg_types import count_word, seconds_word, size_word
-from findleaks.commands import SCHEMA, Invocation, command, emit_result, triage_text
+from findleaks.commands import Invocation, command, emit_result, triage_text
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.formatting import counted
 from findleaks.progress import Bar
 from findleaks.report.files import write_file
+from findleaks.results.record import SCHEMA
 from findleaks.session import Session
 from findleaks.triage import coredumpctl
 from findleaks.triage import store as files

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from findleaks.answers.verdict import FoundVerdict
 from findleaks.audit.accounting import Accounting, Share
-from findleaks.audit.diagnostics import notes
-from findleaks.audit.kernel_held import kernel_notes
 from findleaks.audit.leak_groups import typable
 from findleaks.commands import Invocation
 from findleaks.formatting import NO_BREAK, blocks, counted, hanging, number, printable, size, some, wrapped
@@ -20,7 +19,8 @@ SMALL = 1000
 """Several shares below 1/SMALL make one row; so small owners of reserved addresses are unnamed."""
 
 
-def text(session: Session, accounting: Accounting, found: Sequence[Finding], width: int, invocation: Invocation) -> Iterator[str]:
+def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocation) -> Iterator[str]:
+    accounting, found = answer.accounting, answer.findings
     unread = [finding for finding in found if finding.kind == "unread-memory"]
     for finding in unread:
         yield from wrapped(finding.title, width)
@@ -33,7 +33,7 @@ def text(session: Session, accounting: Accounting, found: Sequence[Finding], wid
     if accounting.known and absent > accounting.total // 20:
         yield f"  {size(absent)} more of heaps are mapped but not resident"
     yield from wrapped(_reserved(accounting), width)
-    for note in [*notes(session), *kernel_notes(session)]:
+    for note in answer.result.notes:
         yield from wrapped(f"  {note}", width)
     yield ""
     for at, finding in enumerate((finding for finding in found if finding not in unread), 1):

@@ -10,7 +10,7 @@ from typing import Any, Optional
 from findleaks.allocators.base import Allocator, Problem
 from findleaks.allocators.in_flight import Inside
 from findleaks.audit.corruption import Damage, Explainer, Neighbour, first_each
-from findleaks.audit.in_flight import in_flight_json, in_flight_line
+from findleaks.audit.in_flight import in_flight, in_flight_line
 from findleaks.commands import Invocation, command
 from findleaks.commands.blocks import allocator_named
 from findleaks.commands.limits import add_limit, in_text
@@ -65,7 +65,7 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
         "allocators": entries,
         "problems": [finding.json() for finding in _limited(findings, args.limit)],
         "inside": [{"thread": one.thread, "where": printable(one.where)} for one in session.inside if corrupt_ and one.allocator in chosen],
-        "in_flight": in_flight_json(session, [one for _, changed in found for one in changed]),
+        "in_flight": in_flight(session, [one for _, changed in found for one in changed]),
     }
     status = 1 if corrupt_ else 0 if whole and checked else 2
     shown = _limited(findings, in_text(args.limit, LIMIT))
@@ -134,7 +134,7 @@ def _text(body: Mapping[str, Any], findings: Sequence[Damage], width: int, invoc
     if not body["allocators"]:
         yield "nothing can be said: no allocator was found"
     damage = [finding for finding in findings if finding.problem.corrupt and finding.part_of is None]
-    being_changed = in_flight_line(body["in_flight"]) if body["in_flight"]["half_changed"] else ""
+    being_changed = in_flight_line(body["in_flight"]) if body["in_flight"].half_changed else ""
     parts: dict[int, list[Damage]] = {}
     for finding in findings:
         if finding.part_of is not None:

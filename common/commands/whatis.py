@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
+from findleaks.answers.addresses import Identified, identify
 from findleaks.arg_types import address_word
-from findleaks.audit.address_info import Answer, Describer
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
+from findleaks.results.addresses import Addresses
 from findleaks.session import Session
 
 
@@ -23,23 +24,12 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
     stack, a module's symbol, the allocator's own memory, or a mapping. An address inside a block is
     as good as its start. Where a heap profiler or the like recorded the stack that allocated the
     block, it is printed."""
-    addresses = [address_word(word) for word in args.addresses]
-    describer = Describer(session)
-    answers = [describer.answer(address) for address in addresses]
-    return Plain(session, "whatis", {"answers": [_json(session, answer) for answer in answers]}, partial(_text, session, answers))
+    answers = identify(session, [address_word(word) for word in args.addresses])
+    return Plain(session, "whatis", Addresses([one.result for one in answers]), partial(_text, session, answers))
 
 
-def _json(session: Session, answer: Answer) -> dict[str, object]:
-    if answer.block is None:
-        return answer.json()
-    # few processes have recorded stacks
-    from findleaks.commands.site_text import sites_json
-
-    return {**answer.json(), "sites": sites_json(session, answer.sites) if answer.sites else []}
-
-
-def _text(session: Session, answers: list[Answer], width: int, invocation: Invocation) -> Iterator[str]:
-    for answer in answers:
+def _text(session: Session, answers: Sequence[Identified], width: int, invocation: Invocation) -> Iterator[str]:
+    for answer, _ in answers:
         yield f"{answer.address:#x}  {answer.phrase}"
         for site in answer.sites:
             from findleaks.commands.site_text import site_lines

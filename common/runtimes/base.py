@@ -22,6 +22,7 @@ from findleaks.target.base import Piece, Range, Target
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.allocators.sites import Recording
+    from findleaks.results import verdict
 
 NO_OBJECT = NO_ROOT  # in ObjectTypes.types
 
@@ -212,17 +213,13 @@ class Finding:
         """What ranks it: resident bytes; all bytes where these are not known."""
         return self.bytes if self.resident is None else self.resident
 
-    def json(self) -> dict[str, object]:
-        return {
-            "finding": self.kind,
-            "bytes": self.bytes,
-            "resident_bytes": self.resident,
-            "text": self.title,
-            "cause": self.cause or None,
-            "try": list(self.remedies),
-            "next": list(self.commands),
-            "evidence": self.facts,
-        }
+    def result(self) -> verdict.Finding:
+        """The finding as a result."""
+        from findleaks.results import verdict  # only `verdict` needs it
+
+        return verdict.Finding(
+            self.kind, self.bytes, self.resident, self.title, self.cause or None, self.remedies, self.commands, self.facts
+        )
 
 
 class Runtime:

@@ -57,6 +57,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
         *KERNELS,
         SOURCES,
         "findleaks/py.typed",
+        "findleaks/results/findleaks-1.schema.json",
         *page,
     }
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Optional
 
 import commandline
+import schemas
 
 ROOT = Path(__file__).parents[2]
 GDB_LOADER = ROOT / "gdb" / "findleaks_gdb.py"
@@ -53,7 +54,9 @@ def lldb(commands: Sequence[str], *arguments: str, **more: str) -> str:
 
 def findleaks(*words: str, **more: str) -> str:
     """What the command line prints, standard error among it."""
-    return commandline.run(words, environment(**more), merged=True).stdout
+    printed = commandline.run(words, environment(**more), merged=True).stdout
+    schemas.check_output(words, printed)
+    return printed
 
 
 def ran(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
@@ -61,6 +64,7 @@ def ran(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
     done = commandline.run(words, environment())
     if check and done.returncode:
         raise RuntimeError(f"findleaks {' '.join(words)} ended with {done.returncode}: {done.stderr}")
+    schemas.check_output(words, done.stdout)
     return done
 
 

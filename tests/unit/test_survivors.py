@@ -12,7 +12,7 @@ from typing import Optional
 
 import pytest
 
-from findleaks.commands import diff_survivors
+from findleaks.answers.growth import survivors_result
 from findleaks.engine.sampling import MAX_LEVEL, level_of, thinned
 from findleaks.errors import TargetError
 from findleaks.history.sample import MOST, Sample, in_memory
@@ -161,7 +161,7 @@ def test_other_processes(change: dict[str, object], why: Optional[str]) -> None:
         return
     assert isinstance(found, str)
     assert why in found
-    assert diff_survivors.json(found, None) == {"survivors": None, "survivors_unknown": found}
+    assert survivors_result(found, None) == (None, found)
 
 
 def test_without_blocks() -> None:

@@ -76,7 +76,7 @@ def _objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopR
         if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named)):
             continue
         title = f"Held, not leaked: {one.sentence()}."
-        cause, commands, facts = sentence(one.cause()), ["runtime"], one.json()
+        cause, commands, facts = sentence(one.cause()), ["runtime"], one.result().to_json()
         remedies = [f"limit the size of {owner.name}, or evict entries that are no longer needed" for owner, _ in named[:1]]
         if named:
             cause += f" Of the variables that hold it, {some([f'{owner.name} has {size(held.bytes)}' for owner, held in named])}."
@@ -146,7 +146,7 @@ def _one_root(session: Session, accounting: Accounting, figures: BlockFigures, f
     if variable:
         its = [one for one in accounting.native if one.bytes]
         cause = " ".join([cause, *(sentence(one.cause()) for one in its)]).strip()
-        facts["runtimes"] = [one.json() for one in its]
+        facts["runtimes"] = [one.result().to_json() for one in its]
     remedies = ("limit its size, or evict entries that are no longer needed",) if found.length or variable else ()
     word = found.owner.word
     commands = (f"roots {shell_quoted(word)} --depth 4", "runtime" if variable else "roots") if word else ("roots",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.audit.conventions import sentences
@@ -14,10 +14,10 @@ from findleaks.audit.interior_heads import largest_head
 from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
 from findleaks.audit.reference_evidence import (
     counting_runtime,
-    evidence_json,
     is_garbage,
     largest_uncollected,
     missing_decrement,
+    reference_evidence,
     uncollected_blocks,
     why_uncollected,
 )
@@ -94,7 +94,8 @@ def uncollected(session: Session, figures: BlockFigures) -> Iterator[Finding]:
     top = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in largest_uncollected(counts)])
     title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} is in cycles that Python's collector has not freed: {top}."
     remedies = ("call gc.collect(), or gc.enable()",) if runtime.automatic_collection is False else ("call gc.collect()",)
-    facts: dict[str, object] = {"blocks": garbage.blocks, "reference_counts": evidence_json(session)}
+    evidence = reference_evidence(session)
+    facts: dict[str, object] = {"blocks": garbage.blocks, "reference_counts": evidence.to_json() if evidence is not None else None}
     yield Finding(
         "uncollected-garbage",
         garbage.bytes,
@@ -136,7 +137,7 @@ def _compared(session: Session) -> int:
 def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
     """The largest group, as a sentence, and commands about it. Adds to `facts`."""
     groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.DEFINITE and not is_garbage(session, leak)])
-    facts["groups"] = [leak.json() for leak in groups[:3]]
+    facts["groups"] = _first_groups(groups)
     commands = ["find --kind definite"]
     if not groups or not groups[0].examples:
         return "", commands
@@ -198,7 +199,11 @@ def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding
         top = groups[0]
         cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
         commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
-    facts: dict[str, object] = {"blocks": found.blocks, "in_use_bytes": in_use.bytes, "groups": [leak.json() for leak in groups[:3]]}
+    facts: dict[str, object] = {
+        "blocks": found.blocks,
+        "in_use_bytes": in_use.bytes,
+        "groups": [leak.result().to_json() for leak in groups[:3]],
+    }
     if head is not None:
         facts["head"] = head.json()
     yield Finding("possible", found.bytes, title, cause, (), tuple(commands), facts, found.resident)
@@ -216,3 +221,7 @@ def _by_convention(session: Session) -> str:
 def _disguised(session: Session) -> str:
     """What disguised pointers refer to, as sentences; "" if the program has none."""
     return " ".join(f"{line[0].upper()}{line[1:]}." for line in disguise_sentences(session))
+
+
+def _first_groups(groups: Sequence[Leak]) -> list[dict[str, object]]:
+    return [leak.result().to_json() for leak in groups[:3]]

@@ -22,14 +22,14 @@ def unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures
     unread = unread_memory(session)
     if unread.is_inside:
         kept = figures.of(Kind.REACHABLE, Kind.POSSIBLE)
-        facts = {**unread.json(), "blocks": kept.blocks}
+        facts = {**unread.result().to_json(), "blocks": kept.blocks}
         yield Finding("unread-memory", kept.bytes, unread.sentences(), "", (), ("map",), facts, kept.resident)
     elif unread.is_most:
         largest = _largest(accounting)
         commands = [*(["runtime"] if session.runtimes else []), *([f"whatis {largest:#x}"] if largest else [])] or ["map"]
         left = max(unread.bytes - reported, 0)
         resident = left if accounting.known else None
-        yield Finding("unread-memory", left, unread.sentences(), "", (), tuple(commands), unread.json(), resident)
+        yield Finding("unread-memory", left, unread.sentences(), "", (), tuple(commands), unread.result().to_json(), resident)
 
 
 def _unknown_share(accounting: Accounting) -> Optional[Share]:

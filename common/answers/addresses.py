@@ -1,0 +1,25 @@
+"""The answer to "what is at this address?"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.answers.sites import allocation_sites
+from findleaks.audit.address_info import Answer, Describer
+from findleaks.results.addresses import AddressInfo
+from findleaks.session import Session
+
+
+class Identified(NamedTuple):
+    """The analysis of an address, and the result made of it."""
+
+    answer: Answer
+    result: AddressInfo
+
+
+def identify(session: Session, addresses: Sequence[int], describer: Optional[Describer] = None) -> list[Identified]:
+    """What each address is in, with the recorded call stacks of blocks."""
+    describer = describer or Describer(session)
+    answers = [describer.answer(address) for address in addresses]
+    return [Identified(one, one.result(None if one.block is None else allocation_sites(session, one.sites))) for one in answers]

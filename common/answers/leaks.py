@@ -1,0 +1,118 @@
+"""The answer to "what is leaked?": leaked blocks in groups, and what makes it uncertain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+from findleaks.allocators.base import Allocator
+from findleaks.audit.conventions import applied_heuristics
+from findleaks.audit.diagnostics import notes, trusted
+from findleaks.audit.in_flight import in_flight
+from findleaks.audit.kernel_held import kernel_notes, kernel_pointers
+from findleaks.audit.leak_groups import Leak, lost, merge
+from findleaks.audit.reference_evidence import garbage_totals, is_garbage, reference_evidence
+from findleaks.audit.unread_memory import unread_memory
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Heuristic, Kind, State
+from findleaks.results.amounts import Amount
+from findleaks.results.leaks import AllocatorInUse, LeakGroup, Leaks, Suppressed, Totals
+from findleaks.session import Session
+
+if TYPE_CHECKING:
+    from findleaks.audit.suppressions import Suppressions
+    from findleaks.results.sites import Recorder
+
+SITE = "site"
+"""The value of `by` that groups by the stacks that allocated the blocks."""
+
+
+class FoundLeaks(NamedTuple):
+    """The result, whose groups are those of `groups`, largest first."""
+
+    result: Leaks
+    groups: Sequence[Leak]
+
+
+def find_leaks(
+    session: Session,
+    kinds: Set[Kind] = frozenset((Kind.DEFINITE, Kind.POSSIBLE)),
+    by: Optional[str] = None,
+    heuristics: Heuristic = Heuristic.AUTO,
+    asked: str = "auto",
+    suppressions: Optional[Suppressions] = None,
+    stacks: int = 0,
+) -> FoundLeaks:
+    """Leaked blocks of these `kinds`, grouped by content, or `by` "type", "size", "kind", "site".
+    `asked`: the words for `heuristics`. `suppressions` leaves groups out, and counts them.
+    `stacks`: by site, groups with their call stacks (0: all); others have the site's number."""
+    graph = session.graph(heuristics)
+    leaks = _lost_by_site(session, graph, suppressions) if by == SITE else lost(session, graph, suppressions)
+    wanted = [leak for leak in leaks if leak.kind in kinds]
+    groups = wanted if by == SITE else merge(wanted, by)
+    garbage, garbage_heads = garbage_totals(session)
+    result = Leaks(
+        trusted=trusted(session),
+        allocators=[_allocator(session, allocator) for allocator in session.directory.allocators],
+        totals=_totals(session, graph),
+        heuristics=applied_heuristics(session, asked),
+        reference_counts=reference_evidence(session),
+        in_flight=in_flight(session),
+        unread=unread_memory(session).result(),
+        notes=[*notes(session), *kernel_notes(session)],
+        kernel=kernel_pointers(session),
+        groups=_by_site(session, groups, stacks) if by == SITE else [leak.result(garbage=is_garbage(session, leak)) for leak in groups],
+        next=(),
+        suppressed=_suppressed(suppressions),
+        unused_suppressions=[str(rule) for rule in suppressions.unused()] if suppressions else (),
+        recorders=_recorders(session) if by == SITE else None,
+        garbage=Amount.of(garbage),
+        garbage_heads=garbage_heads,
+        definite=sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE),
+    )
+    return FoundLeaks(result, groups)
+
+
+# Few processes have recorded stacks: what reads them is imported where it is asked for.
+
+
+def _lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
+    from findleaks.audit.site_groups import lost_by_site
+
+    return lost_by_site(session, graph, suppressions)
+
+
+def _recorders(session: Session) -> list[Recorder]:
+    from findleaks.answers.sites import recorders
+
+    return recorders(session)
+
+
+def _by_site(session: Session, leaks: Sequence[Leak], stacks: int) -> list[LeakGroup]:
+    from findleaks.answers.sites import allocation_site
+    from findleaks.audit.site_stacks import SiteNames
+
+    names, found = SiteNames(session), []
+    for at, leak in enumerate(leaks):
+        is_named = leak.site and (at < stacks or not stacks)
+        site = allocation_site(session, names, leak.site) if is_named else None
+        found.append(leak.result(site, is_garbage(session, leak)))
+    return found
+
+
+def _allocator(session: Session, allocator: Allocator) -> AllocatorInUse:
+    directory = session.directory
+    totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in directory.of(allocator)]
+    blocks, held = sum(one.blocks for one in totals), sum(one.bytes for one in totals)
+    return AllocatorInUse(allocator.name, allocator.version, allocator.where, blocks, held, allocator.summary())
+
+
+def _totals(session: Session, graph: Graph) -> Totals:
+    kinds = (Kind.REACHABLE, Kind.POSSIBLE, Kind.DEFINITE, Kind.INDIRECT)
+    return Totals(Amount.of(session.directory.blocks.totals(State.IN_USE)), *(Amount.of(graph.totals(kind)) for kind in kinds))
+
+
+def _suppressed(suppressions: Optional[Suppressions]) -> Sequence[Suppressed]:
+    if not suppressions:
+        return ()
+    return [Suppressed(str(rule), use.groups, use.blocks, use.bytes) for rule, use in suppressions.uses.items()]

@@ -1,0 +1,48 @@
+"""The answer to "what refers to this address?"."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from findleaks.audit import references
+from findleaks.audit.address_info import Answer, Describer
+from findleaks.audit.references import references_to
+from findleaks.results.references import Reference, References
+from findleaks.session import Session
+
+
+def referrers(session: Session, address: int, exact: bool = False, limit: int = 0) -> References:
+    """Every word that refers to the block that holds `address`; with `exact`, or outside blocks,
+    every word equal to `address`. `limit`: references to describe (0: all); all are counted."""
+    describer = Describer(session)
+    answer = describer.answer(address)
+    low, high = address, address + 1
+    if answer.block is not None and not exact:
+        low, high = answer.block.address, answer.block.address + max(answer.block.size, 1)
+    found: list[Reference] = []
+    count = live = 0
+    # A popular object may have millions of references: those not shown are only counted.
+    for reference in references_to(session, low, high):
+        count += 1
+        live += reference.live
+        if limit <= 0 or count <= limit:
+            origin = describer.answer(reference.address) if reference.address else None
+            found.append(_result(reference, origin, low))
+    return References(answer.result(), count, live, found)
+
+
+def _result(reference: references.Reference, origin: Optional[Answer], low: int) -> Reference:
+    in_register = not reference.kernel and origin is None
+    return Reference(
+        kernel=reference.kernel or None,
+        register=reference.register if in_register else None,
+        thread=reference.tid if in_register else None,
+        address=reference.address if origin is not None else None,
+        value=reference.value,
+        offset=reference.value - low,
+        interior=reference.value != low,
+        live=reference.live,
+        why=reference.why or None,
+        disguise=reference.disguise or None,
+        origin=origin.result() if origin is not None else None,
+    )

@@ -1,0 +1,182 @@
+"""The answer to "what retains the memory?": roots with their fields, one of them, or leak heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional, cast
+
+from findleaks.arg_types import address_word
+from findleaks.audit.address_info import Describer
+from findleaks.audit.containers.reader import Reader
+from findleaks.audit.fields import NOTHING
+from findleaks.audit.holders import holders
+from findleaks.audit.owner import WORDS
+from findleaks.audit.owners import Owners
+from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row
+from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows
+from findleaks.engine.dominators import SHARED, root_node
+from findleaks.engine.terms import Totals
+from findleaks.errors import UsageError
+from findleaks.results.amounts import Amount
+from findleaks.results.roots import (
+    Alike,
+    BlocksOfSize,
+    Container,
+    ContainerBlocks,
+    ManagedObjects,
+    Retained,
+    RetainedAmount,
+    RetainedBlock,
+    RetainedFields,
+    RetainedLeak,
+    RetainedRoot,
+    Roots,
+    Shared,
+    SharedSize,
+)
+from findleaks.session import Session
+
+LEVELS = 10  # rows of each level whose fields are looked up
+DEPTH = 2  # levels of fields below each root
+LEAST = 0.02  # least share of its root that gives a field its own row, if all roots are shown
+SIZES = 20  # sizes of blocks listed for a row, at most
+
+
+@dataclass
+class Shown:
+    """The analysis behind the result, for text."""
+
+    rows: Sequence[RetainedNode]
+    shared: Optional[RetainedNode]
+    total: Totals
+    limit: int
+    held: str = ""  # the holder of the block asked for
+    left: int = 0  # roots of a pattern that are not shown
+    lost: bool = False
+    rest: Totals = NOTHING
+
+
+def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most: int = 0) -> tuple[Roots, Shown]:
+    """Every root, largest first: `most` of them (0: all); the first `expanded` have fields."""
+    reader, named, tree = holders(session)
+    builder = TreeBuilder(session, reader, tree, depth, expanded, LEAST)
+    rows = root_rows(builder, named.all, tree.by_root(), expanded)
+    spread = tree.spread(SHARED, SIZES)
+    shared = shared_row(builder, named, expanded, spread)
+    listed = rows[:most] if most else rows
+    found = Roots(
+        Amount.of(tree.total()),
+        roots=[_root(row) for row in listed],
+        more=RetainedAmount.of(Totals.sum_of(row.totals for row in rows[len(listed) :])),
+        shared=Shared(
+            shared.totals.blocks,
+            shared.totals.bytes,
+            [SharedSize(one.size, one.children, one.blocks, one.bytes) for one in spread],
+            [_retained(row) for row in shared.fields],
+        ),
+    )
+    return found, Shown(rows, shared, tree.total(), expanded)
+
+
+def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
+    """The roots of this name or pattern, or the block or root at the address that `word` is.
+    UsageError: there is none."""
+    reader, named, tree = holders(session)
+    builder = TreeBuilder(session, reader, tree, depth, limit)
+    total = Amount.of(tree.total())
+    numbers, index = _subject(session, named, word)
+    if index >= 0:
+        row, held = builder.of_block(index), holder_phrase(builder, named, index)
+        found = Roots(total, roots=[RetainedBlock(**_fields(row), holder=held or None)])
+        return found, Shown([row], None, tree.total(), limit, held)
+    totals = tree.by_root()
+    numbers = sorted(numbers, key=lambda n: (-totals[n].bytes, n))
+    rows = [builder.of_root(named.all[n], root_node(n)) for n in (numbers[:limit] if limit else numbers)]
+    return Roots(total, roots=[_root(row) for row in rows]), Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows))
+
+
+def _subject(session: Session, named: Owners, word: str) -> tuple[list[int], int]:
+    """Numbers of roots, and the index of a block or -1."""
+    numbers = matching_owners(named.all, word)
+    if numbers:
+        return numbers, -1
+    address = _address(word)
+    index = session.directory.blocks.find(address)
+    owner = named.at(address) if index < 0 else None
+    if index < 0 and owner is None:
+        raise UsageError(f"{address:#x} is in no block and no root: {Describer(session).answer(address).phrase}")
+    return [owner] if owner is not None else [], index
+
+
+def _address(word: str) -> int:
+    try:
+        return address_word(word)
+    except UsageError:
+        raise UsageError(f"no root has the name {word!r}, and it is no address: `roots --limit 0` lists all") from None
+
+
+def leaked_roots(session: Session, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
+    """The leak heads with what each retains, largest first: `limit` of them (0: all)."""
+    tree = lost_tree(session)
+    heads = lost_leaders(TreeBuilder(session, Reader(session), tree, depth, limit), limit)
+    definite, possible, *_ = tree.by_root()
+    listed = Totals.sum_of(row.totals for row, _ in heads)
+    rest = Totals(tree.total().blocks - listed.blocks, tree.total().bytes - listed.bytes)
+    found = Roots(
+        Amount.of(tree.total()),
+        Amount.of(definite),
+        Amount.of(possible),
+        [RetainedLeak(**_fields(row), kind=cast(Any, kind)) for row, kind in heads],
+        RetainedAmount.of(rest),
+    )
+    for row, kind in heads:
+        row.name = f"{kind}: {row.name}"
+    return found, Shown([row for row, _ in heads], None, tree.total(), limit, lost=True, rest=rest)
+
+
+def _root(row: RetainedNode) -> RetainedRoot:
+    owner = row.owner
+    assert owner is not None
+    objects = ManagedObjects(owner.where.removesuffix(" variable"), owner.objects.blocks, owner.objects.bytes) if owner.apart else None
+    found = {**_fields(row), "address": owner.ranges[0].start if owner.ranges else None}
+    return RetainedRoot(**found, sort=cast(Any, WORDS[owner.sort]), thread=owner.thread or None, objects=objects)
+
+
+def _retained(row: RetainedNode) -> Retained:
+    return Retained(**_fields(row))
+
+
+def _fields(row: RetainedNode) -> dict[str, Any]:
+    """The arguments of Retained."""
+    alike = row.alike
+    return {
+        "name": row.name,
+        "retained_blocks": row.totals.blocks,
+        "retained_bytes": row.totals.bytes,
+        "what": row.what or None,
+        "offset": row.offset,
+        "address": row.address or None,
+        "sizes": [BlocksOfSize(*one) for one in row.sizes[:SIZES]] if row.sort == "field" else None,
+        "alike": None if alike is None else Alike(alike.fields, alike.least or None, alike.most or None),
+        "container": None if row.contents is None else _container(row.contents),
+        "children": [_retained(child) for child in row.fields],
+        "more": RetainedFields(row.left, row.more.blocks, row.more.bytes),
+        "shared": RetainedAmount.of(row.shared),
+        "holders": tuple(row.holders),
+    }
+
+
+def _container(contents: Contents) -> Container:
+    made = contents.container
+    return Container(
+        made.what,
+        made.length,
+        made.unit,
+        recorded_length=made.recorded,
+        nodes=contents.nodes,
+        node_sizes=(contents.least, contents.most) if made.nodes else None,
+        tables=tuple(made.tables),
+        others=[ContainerBlocks(kept.size, kept.blocks, kept.strings) for kept in contents.kept[:SIZES]],
+        problem=made.problem or None,
+    )

@@ -1,0 +1,56 @@
+"""Call stacks and allocation sites as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.allocators.sites import SourceFrame
+from findleaks.audit import site_stacks
+from findleaks.audit.site_stacks import SiteNames
+from findleaks.results.amounts import Amount
+from findleaks.results.sites import Recorder, Site, StackFrame
+from findleaks.session import Session
+from findleaks.unwind.stacks import NamedFrame
+
+
+def native_frame(frame: NamedFrame) -> StackFrame:
+    """A frame of machine code. Of an inlined function, the offset is not known."""
+    return StackFrame(
+        frame.address,
+        frame.function or None,
+        None if frame.inlined else frame.offset,
+        frame.module or None,
+        frame.file or None,
+        frame.line or None,
+        frame.inlined,
+    )
+
+
+def _frame(frame: site_stacks.StackFrame) -> StackFrame:
+    if isinstance(frame, SourceFrame):
+        return StackFrame(None, frame.function or None, None, None, frame.file, frame.line or None)
+    return native_frame(frame)
+
+
+def allocation_site(session: Session, names: SiteNames, number: int) -> Site:
+    """The site of this number: its recorder, what that counts for it, its frames."""
+    _, site, recording = session.sites[number]
+    return Site(
+        number,
+        recording.recorder,
+        live=Amount.of(site.live),
+        allocated=Amount.known(site.allocated),
+        estimated=Amount.known(site.estimated),
+        frames=[_frame(frame) for frame in names.frames(number)],
+    )
+
+
+def allocation_sites(session: Session, numbers: Sequence[int]) -> list[Site]:
+    """The sites of these numbers."""
+    names = SiteNames(session)
+    return [allocation_site(session, names, number) for number in numbers]
+
+
+def recorders(session: Session) -> list[Recorder]:
+    """Who recorded allocation stacks, and how much of it."""
+    return [Recorder(one.recorder, one.interval, len(one.sites), len(one.addresses)) for one in session.sites.recordings]

@@ -1,0 +1,51 @@
+"""The answer to "what are the threads doing?": threads with identical call stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.answers.sites import native_frame
+from findleaks.results.stacks import Stacks, ThreadGroup
+from findleaks.session import Session
+from findleaks.unwind.stacks import Stack, filter_stacks, group_threads
+
+
+class FoundStacks(NamedTuple):
+    """The result, all stacks, and those that passed the filters."""
+
+    result: Stacks
+    every: Sequence[Stack]
+    found: Sequence[Stack]
+
+
+def group_stacks(
+    session: Session,
+    function: str = "",
+    module: str = "",
+    not_under: Sequence[str] = (),
+    lines: bool = True,
+    limit: Optional[int] = None,
+) -> FoundStacks:
+    """Threads by identical stacks, most threads first: those that `function` is on, with a frame in
+    `module`, and that none of `not_under` is on. `lines`: read files and lines. The result has
+    `limit` stacks (0, None: all)."""
+    every = group_threads(session.target, session.sources if lines else None)
+    found = filter_stacks(every, function, module, not_under)
+    names = session.target.thread_names()
+    groups = [
+        ThreadGroup(
+            len(stack.threads),
+            stack.threads,
+            names=[names.get(tid) for tid in stack.threads],
+            frames=[native_frame(frame) for frame in stack.frames],
+            complete=not stack.end,
+        )
+        for stack in (found[:limit] if limit else found)
+    ]
+    return FoundStacks(Stacks(count_threads(every), groups), every, found)
+
+
+def count_threads(stacks: Sequence[Stack]) -> int:
+    """Number of threads with these stacks."""
+    return sum(len(stack.threads) for stack in stacks)

@@ -1,0 +1,98 @@
+"""The answer to "where did the memory go, and what is wrong with it?"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional, cast
+
+from findleaks.allocators.retention import FreeMemory
+from findleaks.audit.accounting import Accounting, Store, account
+from findleaks.audit.conventions import applied_heuristics
+from findleaks.audit.diagnostics import notes
+from findleaks.audit.findings import findings
+from findleaks.audit.kernel_held import kernel_notes, kernel_pointers
+from findleaks.audit.residency import residency
+from findleaks.audit.unread_memory import unread_memory
+from findleaks.formatting import printable
+from findleaks.results.verdict import AllocatorMemory, ArenaMemory, ReservedMemory, Share, SharePart, Verdict
+from findleaks.runtimes.base import Finding
+from findleaks.session import Session
+from findleaks.target.residency.presence import Presence
+
+
+class FoundVerdict(NamedTuple):
+    """The result, and the analysis that it was made of."""
+
+    result: Verdict
+    accounting: Accounting
+    findings: Sequence[Finding]
+
+
+def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdict:
+    """All memory by owner, and findings. `residency_file`: which pages were resident, as `map
+    --save-residency` wrote it."""
+    # Before the heaps are read: reading makes pages of files resident.
+    pages = residency(session, residency_file)
+    accounting = account(session, pages)
+    found = findings(session, accounting, lambda store: _free_memory(session, store, pages))
+    resident, mapped = memory_totals(accounting)
+    result = Verdict(
+        resident=resident,
+        mapped=mapped,
+        residency=accounting.source,
+        rss=accounting.rss,
+        swapped=accounting.swapped,
+        reserved=[ReservedMemory(printable(one.owner) or None, one.bytes) for one in accounting.reserved],
+        heuristics=applied_heuristics(session, "auto"),
+        shares=memory_shares(accounting),
+        allocators=[_store(store) for store in accounting.stores],
+        unread=unread_memory(session).result(),
+        notes=[*notes(session), *kernel_notes(session)],
+        kernel=kernel_pointers(session),
+        managed=[one.result() for one in accounting.native],
+        findings=[finding.result() for finding in found],
+    )
+    return FoundVerdict(result, accounting, found)
+
+
+def memory_totals(accounting: Accounting) -> tuple[Optional[int], Optional[int]]:
+    """Resident bytes, and mapped bytes if residency is not known; the other one is None."""
+    return (accounting.total, None) if accounting.known else (None, accounting.total)
+
+
+def memory_shares(accounting: Accounting) -> list[Share]:
+    """All memory by owner, largest share first."""
+    total = accounting.total
+    return [
+        Share(
+            cast(Any, one.sort),
+            one.of or None,
+            one.bytes,
+            percent=round(100 * one.bytes / total, 2) if total else 0.0,
+            count=one.count,
+            detail=one.detail,
+            largest=tuple(SharePart(part.address or None, part.name or None, part.bytes) for part in one.parts),
+        )
+        for one in accounting.shares
+    ]
+
+
+def _free_memory(session: Session, store: Store, pages: Presence) -> FreeMemory:
+    from findleaks.audit.pages import measure_free  # only needed where an allocator keeps much
+
+    return measure_free(session, store.allocator, store.arenas, pages)
+
+
+def _store(store: Store) -> AllocatorMemory:
+    allocator = store.allocator
+    return AllocatorMemory(
+        allocator.name,
+        allocator.version,
+        allocator.where,
+        in_use=store.in_use,
+        cached=store.cached,
+        kept=store.kept,
+        metadata=store.own,
+        not_resident=store.absent,
+        arenas=[ArenaMemory(one.arena, one.in_use, one.cached, one.free, one.spare, one.own, one.mapped) for one in store.arenas],
+    )

@@ -1,0 +1,132 @@
+"""The blocks of a process that pass some filters: one by one, or as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Optional
+
+from findleaks.audit.address_info import STATES, Describer
+from findleaks.audit.block_rows import BlockRows, Filters
+from findleaks.audit.block_table import BlockTable, block_table
+from findleaks.engine.terms import Kind
+from findleaks.errors import FindleaksError
+from findleaks.results.addresses import Block
+from findleaks.results.amounts import Amount
+from findleaks.session import Session
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+
+class Blocks:
+    """The blocks of a process that pass the filters of `Process.blocks`.
+
+    `len()` counts them, iteration makes a `Block` of each. `columns()`, `to_pandas()` and
+    `to_arrow()` have all of them at once: use these for many blocks."""
+
+    def __init__(self, session: Session, filters: Filters, limit: int = 0, largest: bool = False) -> None:
+        self._session, self._filters, self._limit, self._largest = session, filters, limit, largest
+
+    def __len__(self) -> int:
+        count = self._rows.totals().blocks
+        return min(count, self._limit) if self._limit else count
+
+    def __iter__(self) -> Iterator[Block]:
+        describer = Describer(self._session)
+        if self._largest:
+            yield from (describer.block(index).result() for index in self._rows.largest_first(self._limit))
+            return
+        for count, index in enumerate(self._rows.indices(), 1):
+            yield describer.block(index).result()
+            if count == self._limit:
+                return
+
+    def __repr__(self) -> str:
+        total = self.total()
+        return f"<Blocks: {total.blocks} blocks of {total.bytes} bytes>"
+
+    def total(self) -> Amount:
+        """How many blocks pass the filters, and their usable bytes; without the limit."""
+        return Amount.of(self._rows.totals())
+
+    def columns(self) -> BlockTable:
+        """All blocks as columns, computed once. numpy wraps one without a copy:
+        `numpy.frombuffer(blocks.columns().size, "u8")`."""
+        return self._table
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A data frame: address, size, state, kind, allocator, arena, type, site, group. Words are
+        categories; `group` is the same number for the blocks of one leak, 2**32 - 1 for blocks that
+        are not leaked. FindleaksError: pandas is not installed."""
+        pd: Any = _module("pandas")
+        np: Any = _module("numpy")
+        table = self._table
+        owner = np.frombuffer(table.owner, "u4")
+
+        def words(codes: Any, names: list[Optional[str]]) -> Any:
+            """A category column; names that are empty become missing values."""
+            known = list(dict.fromkeys(name for name in names if name))
+            places = np.array([known.index(name) if name else -1 for name in names] or [-1], "i4")
+            return pd.Categorical.from_codes(places[codes] if len(codes) else np.array([], "i4"), known)
+
+        return pd.DataFrame(
+            {
+                "address": np.frombuffer(table.address, "u8"),
+                "size": np.frombuffer(table.size, "u8"),
+                "state": words(np.frombuffer(table.state, "u1"), [STATES[state] for state in sorted(STATES)]),
+                "kind": words(np.frombuffer(table.kind, "u1"), [kind.name.lower() if kind else None for kind in Kind]),
+                "allocator": words(owner, [name for name, _ in table.owners]),
+                "arena": words(owner, [arena for _, arena in table.owners]),
+                "type": words(np.frombuffer(table.type, "u4"), list(table.types)),
+                "site": np.frombuffer(table.site, "u4"),
+                "group": np.frombuffer(table.group, "u4"),
+            },
+            copy=False,
+        )
+
+    def to_arrow(self) -> pyarrow.Table:
+        """An Arrow table with the columns of `to_pandas`; words are dictionaries. FindleaksError:
+        pyarrow is not installed."""
+        pa: Any = _module("pyarrow")
+        table, count = self._table, len(self._table.address)
+
+        def numbers(column: memoryview, type_: Any) -> Any:
+            return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(column)])
+
+        def words(codes: Any, names: list[Optional[str]]) -> Any:
+            return pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), pa.array([name or None for name in names], pa.string()))
+
+        owner, type_ = numbers(table.owner, pa.uint32()), numbers(table.type, pa.uint32())
+        return pa.table(
+            {
+                "address": numbers(table.address, pa.uint64()),
+                "size": numbers(table.size, pa.uint64()),
+                "state": words(numbers(table.state, pa.uint8()), [STATES[state] for state in sorted(STATES)]),
+                "kind": words(numbers(table.kind, pa.uint8()), [kind.name.lower() if kind else None for kind in Kind]),
+                "allocator": words(owner, [name for name, _ in table.owners]),
+                "arena": words(owner, [arena for _, arena in table.owners]),
+                "type": words(type_, list(table.types)),
+                "site": numbers(table.site, pa.uint32()),
+                "group": numbers(table.group, pa.uint32()),
+            }
+        )
+
+    @property
+    def _rows(self) -> BlockRows:
+        return BlockRows(self._session, self._filters)
+
+    @cached_property
+    def _table(self) -> BlockTable:
+        return block_table(self._session, self._filters, self._limit, self._largest)
+
+
+def _module(name: str) -> Any:
+    """An optional library."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise FindleaksError(f"{name} is not usable here: {error}; install it with: pip install {name}") from None

@@ -1,0 +1,233 @@
+"""A process, or the core of one, for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Literal, Optional, Union
+
+from findleaks.answers.addresses import identify
+from findleaks.answers.caches import describe_caches
+from findleaks.answers.leaks import find_leaks
+from findleaks.answers.paths import find_path
+from findleaks.answers.references import referrers
+from findleaks.answers.roots import all_roots, leaked_roots, one_root
+from findleaks.answers.runtimes import describe_runtimes
+from findleaks.answers.stacks import group_stacks
+from findleaks.answers.verdict import account_for_memory
+from findleaks.api.block_list import Blocks
+from findleaks.api.snapshots import Snapshot
+from findleaks.arg_types import SizeRange, one_of, size_range
+from findleaks.audit import suppressions as rules
+from findleaks.audit.address_info import STATES
+from findleaks.audit.block_rows import Filters
+from findleaks.commands.result import warnings_of
+from findleaks.commands.taking import name_of, take
+from findleaks.engine.terms import Kind
+from findleaks.errors import TargetError, UsageError
+from findleaks.results.addresses import AddressInfo, Block
+from findleaks.results.caches import Caches
+from findleaks.results.leaks import LeakGroup, Leaks
+from findleaks.results.references import Path, References
+from findleaks.results.roots import RetainedBlock, RetainedLeak, RetainedRoot
+from findleaks.results.runtimes import Runtime
+from findleaks.results.stacks import ThreadGroup
+from findleaks.results.verdict import Verdict
+from findleaks.session import Session
+
+Address = Union[int, Block]
+"""An address, or a block: its start."""
+
+KIND_WORDS: dict[str, set[int]] = {
+    **{kind.name.lower(): {kind} for kind in Kind if kind},
+    "leaked": {Kind.DEFINITE, Kind.INDIRECT},
+}
+"""Kinds of blocks by their words."""
+
+
+class Process:
+    """A process at one moment: a core file, a copy of a live process, or what a debugger has
+    stopped. Made by `findleaks.open`, `findleaks.attach` and `findleaks.current`.
+
+    What is computed is kept until `close()`, which leaving a `with` block calls. Every method
+    raises `findleaks.TargetError` if the memory that it needs cannot be read, and
+    `findleaks.UsageError` for arguments that do not fit the process. Addresses are integers, sizes
+    are usable bytes."""
+
+    def __init__(self, session: Session, is_valid: Callable[[], bool] = lambda: True) -> None:
+        """`is_valid`: whether the process is still at the moment of the session."""
+        self._open_session: Optional[Session] = session
+        self._is_valid = is_valid
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        session = self._open_session
+        return "<Process: closed>" if session is None else f"<Process: {session.target.description}>"
+
+    def close(self) -> None:
+        """Free the memory and the files that are in use for the process. Results stay usable."""
+        session, self._open_session = self._open_session, None
+        if session is not None:
+            session.close()
+
+    @property
+    def name(self) -> str:
+        """The name of the program; "" if it is not known."""
+        return name_of(self._session.target)
+
+    @property
+    def pid(self) -> Optional[int]:
+        """The process id; None if it is not known."""
+        return self._session.target.pid
+
+    @property
+    def warnings(self) -> list[str]:
+        """What limits the results so far, each with its consequence."""
+        return warnings_of(self._session)
+
+    def leaks(
+        self,
+        kind: Optional[str] = None,
+        by: Optional[Literal["type", "size", "kind", "site"]] = None,
+        suppressions: Optional[str] = None,
+    ) -> list[LeakGroup]:
+        """Leaked blocks in groups, largest first.
+
+        `kind`: "definite" or "possible"; None: both. `by`: group all of a type, size or kind, or by
+        the recorded call stack that allocated them ("site"); None: by type and size.
+        `suppressions`: a file of suppressions, as `find --suppressions` reads it."""
+        return list(self.find(kind, by, suppressions).groups)
+
+    def find(
+        self,
+        kind: Optional[str] = None,
+        by: Optional[Literal["type", "size", "kind", "site"]] = None,
+        suppressions: Optional[str] = None,
+    ) -> Leaks:
+        """The whole result of `find`: the groups of `leaks`, with totals of all kinds, and what
+        makes them uncertain (`trusted`, `unread`, `notes`)."""
+        words = ("definite", "possible")
+        kinds = {Kind[one_of(word, words, "kind").upper()] for word in ([kind] if kind is not None else words)}
+        if by is not None:
+            one_of(by, ("type", "size", "kind", "site"), "grouping")
+        return find_leaks(self._session, kinds, by, suppressions=rules.load(suppressions) if suppressions else None).result
+
+    def blocks(
+        self,
+        kind: Optional[str] = None,
+        state: str = "in-use",
+        size: Union[int, str, tuple[int, int], None] = None,
+        type: Optional[str] = None,  # noqa: A002
+        allocator: Optional[str] = None,
+        site: int = 0,
+        limit: int = 0,
+        largest: bool = False,
+    ) -> Blocks:
+        """Blocks that pass all filters, by address, or the `largest` first.
+
+        `kind`: "reachable", "possible", "definite", "indirect", "leaked" (definite and indirect),
+        or several separated by commas. `state`: "in-use", "cached", "free", "metadata", "all".
+        `size`: usable bytes, lowest and highest, or a range as in "16-64" and "4k-". `type`: a
+        pattern with * and ?. `allocator`: its name. `site`: number of an allocation site. `limit`:
+        so many, 0: all."""
+        session = self._session
+        kinds = None if kind is None else set[int]().union(*(KIND_WORDS[one_of(word, KIND_WORDS, "kind")] for word in kind.split(",")))
+        one_of(state, [*STATES.values(), "all"], "state")
+        states = {one for one, word in STATES.items() if state in (word, "all")}
+        if allocator is not None:
+            names = {one.name for one in session.directory.allocators}
+            one_of(allocator, sorted(names), "allocator")
+        if site and not 1 <= site <= len(session.sites):
+            raise UsageError(f"no site {site}: {len(session.sites)} allocation stacks are recorded in this process")
+        return Blocks(session, Filters(kinds, states, _sizes(size), type, allocator, site), limit, largest)
+
+    def block_at(self, address: int) -> Block:
+        """The block that holds `address`. UsageError: it is in no block; `whatis(address).block` is
+        None then."""
+        found = self.whatis(address)
+        if found.block is None:
+            raise UsageError(f"{address:#x} is in no block: {found.text}")
+        return found.block
+
+    def whatis(self, address: Address) -> AddressInfo:
+        """What is at `address`: a block, a stack, a symbol, an allocator's data, a mapping."""
+        (found,) = identify(self._session, [_start(address)])
+        return found.result
+
+    def referrers(self, address: Address, exact: bool = False, limit: int = 0) -> References:
+        """Every word that refers to the block that holds `address`. `exact`: only words equal to
+        `address`. `limit`: references to describe (0: all); `count` has all."""
+        return referrers(self._session, _start(address), exact, limit)
+
+    def path(self, address: Address, limit: int = 0) -> Path:
+        """The shortest chain of references from a root to the block that holds `address`, or from
+        its leak head. `limit`: steps to keep (0: all)."""
+        return find_path(self._session, _start(address), limit).result
+
+    def roots(self, name: Union[str, Address, None] = None, depth: int = 2, limit: int = 0) -> list[Union[RetainedRoot, RetainedBlock]]:
+        """Roots with what each retains, largest first: all, those of a name or pattern, or the root
+        or block at an address. `depth`: levels of fields below each; `limit`: roots, and fields of
+        each (0: all; of all roots, those after the tenth have no fields)."""
+        if name is None:
+            found, _ = all_roots(self._session, depth, limit or 10, limit)
+        else:
+            found, _ = one_root(self._session, name if isinstance(name, str) else hex(_start(name)), depth, limit)
+        return [row for row in found.roots if isinstance(row, (RetainedRoot, RetainedBlock))]
+
+    def leaked_roots(self, depth: int = 2, limit: int = 10) -> list[RetainedLeak]:
+        """Leak heads with what each retains, largest first; `limit` 0: all."""
+        found, _ = leaked_roots(self._session, depth, limit)
+        return [row for row in found.roots if isinstance(row, RetainedLeak)]
+
+    def verdict(self, residency: str = "") -> Verdict:
+        """All memory by owner, and what is wrong with it. `residency`: a file that `map
+        --save-residency` wrote, for a core that does not say which pages were resident."""
+        return account_for_memory(self._session, residency).result
+
+    def threads(self, function: str = "", module: str = "", lines: bool = True) -> Sequence[ThreadGroup]:
+        """Threads by identical call stacks, most threads first: those that `function` (a pattern)
+        is on, with a frame in `module`. `lines`: read files, lines and inlined functions from debug
+        information."""
+        return group_stacks(self._session, function, module, lines=lines).result.stacks
+
+    def runtimes(self, native: bool = True) -> Sequence[Runtime]:
+        """Managed runtimes with their objects by type. `native`: look for leaked objects and for
+        the native memory that objects hold, which takes longer."""
+        return describe_runtimes(self._session, native=native).result.runtimes
+
+    def caches(self, allocator: Optional[str] = None, by_arena: bool = False, sites: bool = False) -> Caches:
+        """Size classes, arenas and thread caches of every allocator, or of one. `by_arena`: a row
+        for each size class of each arena. `sites`: also who allocated the blocks."""
+        return describe_caches(self._session, allocator, by_arena, sites=sites).result
+
+    def snapshot(self, name: str = "") -> Snapshot:
+        """The figures of this moment, for `findleaks.diff` and `Snapshot.save`."""
+        return Snapshot(take(self._session, name or self._session.target.description))
+
+    @property
+    def _session(self) -> Session:
+        session = self._open_session
+        if session is None:
+            raise TargetError("the process is closed: use it inside its `with` block")
+        if not self._is_valid():
+            raise TargetError("the process has run since: call findleaks.current() again")
+        if session.target.lacks:
+            raise TargetError(session.target.lacks)
+        return session
+
+
+def _start(address: Address) -> int:
+    return address.address if isinstance(address, Block) else address
+
+
+def _sizes(size: Union[int, str, tuple[int, int], None]) -> Optional[SizeRange]:
+    if size is None:
+        return None
+    if isinstance(size, str):
+        return size_range(size)
+    return SizeRange(size, size) if isinstance(size, int) else SizeRange(*size)

@@ -1,0 +1,71 @@
+"""Snapshots of processes, and what differs between two of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Optional
+
+from findleaks import __version__
+from findleaks.answers.growth import leaked_amount
+from findleaks.history import snapshot, store
+
+
+class Snapshot:
+    """The figures of a process at one moment. Made by `Process.snapshot` and `findleaks.load`."""
+
+    def __init__(self, taken: snapshot.Snapshot) -> None:
+        self._taken = taken
+
+    def __repr__(self) -> str:
+        return f"<Snapshot: {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """The name that was given to it, or its file."""
+        return self._taken.name
+
+    @property
+    def program(self) -> str:
+        """The name of the program."""
+        return self._taken.identity.program
+
+    @property
+    def pid(self) -> Optional[int]:
+        """The process id; None: not known."""
+        return self._taken.identity.pid
+
+    @property
+    def time(self) -> Optional[float]:
+        """Seconds since 1970; None: not known."""
+        return self._taken.clock.time
+
+    @property
+    def resident_bytes(self) -> Optional[int]:
+        """Resident bytes; None: it was not known which pages were resident."""
+        total = self._taken.total()
+        return total.bytes if total.name == "resident" else None
+
+    @property
+    def leaked_blocks(self) -> int:
+        """Definitely and indirectly lost blocks, without garbage that a collector will free."""
+        return leaked_amount(self._taken)[0]
+
+    @property
+    def leaked_bytes(self) -> int:
+        """Usable bytes of these blocks."""
+        return leaked_amount(self._taken)[1]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What limited the figures when they were taken."""
+        return self._taken.warnings
+
+    def save(self, path: str) -> None:
+        """Write the snapshot to a file, which `findleaks.load` and `findleaks diff` read.
+        TargetError: it cannot be written."""
+        store.save(self._taken, Path(path), __version__)
+
+
+def snapshot_of(one: Snapshot) -> snapshot.Snapshot:
+    """What history/ compares."""
+    return one._taken

@@ -1,0 +1,111 @@
+"""The results of `blocks` and `whatis`: a block, and what is known of an address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Optional
+
+from findleaks.results.amounts import Kind, State
+from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
+from findleaks.results.sites import Site
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Block(Record):
+    """A block: what an allocator's function returned, with the usable size."""
+
+    address: int = field(metadata=ADDRESS)
+    """Where it begins."""
+    size: int
+    """Usable bytes."""
+    state: State
+    """Whether it is in use, in a thread cache, or free."""
+    kind: Optional[Kind]
+    """How a block in use is referenced; None: it is not in use."""
+    allocator: str
+    """The allocator's name."""
+    arena: str
+    """The allocator's arena; "" where arenas do not divide it."""
+    site: Optional[int]
+    """The number of the allocation site, if it was recorded."""
+    type: Optional[str]
+    """The type of what it holds, if it is known."""
+    hint: Optional[str]
+    """Readable content of a block in use without a type."""
+    phrase: str = field(default="", metadata=INTERNAL)
+    """The block in words: "definite 48-byte block, osgeo::Ellipsoid"."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SourceFunction(Record):
+    """A function of the source code."""
+
+    function: Optional[str]
+    """Its name."""
+    file: Optional[str]
+    """The source file."""
+    line: Optional[int]
+    """The line in it, from 1."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SourceLine(Record):
+    """Where code comes from."""
+
+    file: Optional[str]
+    """The source file."""
+    line: Optional[int]
+    """The line in it, from 1."""
+    inlined: Sequence[SourceFunction]
+    """Functions inlined there, innermost first."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MappedRegion(Record):
+    """A mapping of the process."""
+
+    start: int = field(metadata=ADDRESS)
+    """Its first address."""
+    end: int = field(metadata=ADDRESS)
+    """The address behind it."""
+    permissions: str
+    """As in /proc/PID/maps: "rw-"."""
+    name: Optional[str]
+    """The file, or the kernel's name for it."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AddressInfo(Record):
+    """What is known of one address."""
+
+    address: int = field(metadata=ADDRESS)
+    """The address."""
+    sort: Literal["block", "stack", "module", "allocator", "mapping", "unmapped"] = field(metadata=named("is"))
+    """What it is in."""
+    text: str
+    """A description in words."""
+    root: bool
+    """Whether it is in memory that counts as a root."""
+    block: Optional[Block] = field(default=None, metadata=OPTIONAL)
+    """The block that it is in."""
+    offset: Optional[int] = field(default=None, metadata=OPTIONAL)
+    """Bytes from the block's start."""
+    thread: Optional[int] = field(default=None, metadata=OPTIONAL)
+    """The kernel's number of the thread whose stack it is on."""
+    symbol: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """The symbol that it is in, with the offset: "g_agent+0x38"."""
+    source: Optional[SourceLine] = field(default=None, metadata=OPTIONAL)
+    """The source of code."""
+    region: Optional[MappedRegion] = field(default=None, metadata=OPTIONAL)
+    """The mapping that it is in."""
+    sites: Optional[Sequence[Site]] = field(default=None, metadata=OPTIONAL)
+    """The recorded call stacks that allocated or freed the block; None: not asked for."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Addresses(Record):
+    """The result of `whatis`."""
+
+    answers: Sequence[AddressInfo]
+    """One for each address, in the order asked."""

@@ -1,0 +1,44 @@
+"""Numbers of blocks and of bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Optional, Protocol
+
+from findleaks.results.record import Record
+
+Kind = Literal["reachable", "possible", "definite", "indirect"]
+"""How a block in use is referenced, with memcheck's meanings."""
+
+State = Literal["in-use", "cached", "free", "metadata"]
+"""What an allocator does with a block. cached: freed, and in a thread cache."""
+
+
+class Counted(Protocol):
+    """Anything with a number of blocks and of bytes."""
+
+    @property
+    def blocks(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Amount(Record):
+    """A number of blocks and their usable bytes."""
+
+    blocks: int
+    """Number of blocks."""
+    bytes: int
+    """Usable bytes of these blocks."""
+
+    @classmethod
+    def of(cls, counted: Counted) -> Amount:
+        """The figures of anything that has them."""
+        return cls(counted.blocks, counted.bytes)
+
+    @classmethod
+    def known(cls, counted: Optional[Counted]) -> Optional[Amount]:
+        """As `of`; None for None."""
+        return None if counted is None else cls(counted.blocks, counted.bytes)

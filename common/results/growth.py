@@ -1,0 +1,200 @@
+"""The result of `diff`: what grew between moments of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Optional
+
+from findleaks.results.record import INTERNAL, OPTIONAL, Record
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Moment(Record):
+    """A moment that was compared: a snapshot, a core, or a process."""
+
+    name: str
+    """Its name, or its file."""
+    time: Optional[float]
+    """Seconds since 1970; None: not known."""
+    uptime: Optional[float]
+    """Seconds since the machine's start; None: not known."""
+    program: str
+    """The name of the program; "" if it is not known."""
+    build_id: str
+    """The build id of the program; "" if it is not known."""
+    pid: Optional[int]
+    """The process id; None: not known."""
+    resident: Optional[int]
+    """Resident bytes; None: it is not known which pages were resident."""
+    mapped: Optional[int]
+    """Mapped bytes, if it is not known which pages were resident."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Series(Record):
+    """One figure at every moment."""
+
+    what: str
+    """The kind of figure: "lost", "root", "share" …"""
+    within: Optional[str]
+    """The root, allocator or runtime that it is a part of."""
+    name: str
+    """What it is a figure of."""
+    note: Optional[str]
+    """More in words."""
+    unit: Literal["bytes", "count"]
+    """What is compared."""
+    before: Optional[int]
+    """The figure at the first moment; None: not known."""
+    after: Optional[int]
+    """The figure at the last moment; None: not known."""
+    delta: Optional[int]
+    """`after` less `before`."""
+    counts: Optional[Sequence[Optional[int]]]
+    """Its numbers at every moment."""
+    bytes: Optional[Sequence[Optional[int]]]
+    """Its bytes at every moment."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rate(Record):
+    """Growth an hour, in the unit of the series, with its 95 % interval."""
+
+    rate: float
+    """The median of the slopes between moments (Theil–Sen)."""
+    low: float
+    """Lower end of the interval."""
+    high: float
+    """Upper end of the interval."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Grown(Series):
+    """A figure that explains growth."""
+
+    trend: str
+    """How it develops: "growing", "flat" …"""
+    per_hour: Optional[Rate]
+    """Its rate, if the times are known."""
+    inside: Sequence[Series]
+    """Parts of it that grew with it, the innermost last."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EstimatedAmount(Record):
+    """A number of blocks and their bytes; with 95 % intervals if only a sample was kept."""
+
+    blocks: int
+    """Number of blocks."""
+    bytes: int
+    """Usable bytes of these."""
+    blocks_95: Optional[Sequence[int]] = field(default=None, metadata=OPTIONAL)
+    """Lower and upper end of the interval of `blocks`."""
+    bytes_95: Optional[Sequence[int]] = field(default=None, metadata=OPTIONAL)
+    """Lower and upper end of the interval of `bytes`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Interval(Record):
+    """An estimate with its 95 % interval."""
+
+    value: float
+    """The estimate."""
+    low: float
+    """Lower end of the interval."""
+    high: float
+    """Upper end of the interval."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cohort(Record):
+    """Blocks that were there at one moment."""
+
+    made: EstimatedAmount
+    """All of them."""
+    stayed: EstimatedAmount
+    """Those that are in every later moment."""
+    part: Optional[Interval]
+    """The part that stayed, from 0 to 1."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stayed(Record):
+    """Which blocks stayed."""
+
+    first: Cohort
+    """Blocks of the first moment."""
+    since: Optional[Cohort]
+    """Blocks made after the first moment, of all but the last."""
+    newest: EstimatedAmount
+    """Blocks that only the last moment has."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StayedOfSize(Record):
+    """Which blocks of one size stayed."""
+
+    size: int
+    """Usable bytes of each block."""
+    first: Cohort
+    """Blocks of the first moment."""
+    since: Optional[Cohort]
+    """Blocks made after the first moment, of all but the last."""
+    newest: EstimatedAmount
+    """Blocks that only the last moment has."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Survivors(Record):
+    """Blocks that are in every later moment of one process."""
+
+    sampled: bool
+    """Whether the figures are estimates from samples."""
+    first: Cohort
+    """Blocks of the first moment."""
+    since: Optional[Cohort]
+    """Blocks made after the first moment, of all but the last."""
+    newest: EstimatedAmount
+    """Blocks that only the last moment has."""
+    sizes: Sequence[StayedOfSize]
+    """The same by size."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GrownObjects(Record):
+    """Managed objects that grew, by type."""
+
+    runtime: str
+    """The runtime."""
+    types: Sequence[Series]
+    """The types that grew most in bytes."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Growth(Record):
+    """The result of `diff`."""
+
+    moments: Sequence[Moment]
+    """What was compared, the earliest first."""
+    seconds: Optional[float]
+    """Time from the first to the last moment; None: not known."""
+    several_processes: Optional[str]
+    """Why the moments are not of one process; None: they may be."""
+    differences: Sequence[str]
+    """Why they cannot be compared in every respect."""
+    total: Grown
+    """Resident bytes; mapped bytes where residency is not known."""
+    grown: Sequence[Grown]
+    """The figures that explain the growth, what grew most first."""
+    survivors: Optional[Survivors]
+    """Which blocks stayed."""
+    survivors_unknown: Optional[str]
+    """Why `survivors` is not known."""
+    objects: Sequence[GrownObjects]
+    """Managed objects that grew."""
+    leaked_blocks: int = field(default=0, metadata=INTERNAL)
+    """By how many blocks the leaked ones became more (definitely and indirectly lost, without
+    garbage that a collector will free)."""
+    leaked_bytes: int = field(default=0, metadata=INTERNAL)
+    """By how many usable bytes they became more."""

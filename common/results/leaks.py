@@ -1,0 +1,147 @@
+"""The result of `find`: leaked blocks in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
+
+from findleaks.results.amounts import Amount, Kind
+from findleaks.results.notes import Heuristics, InFlight, KernelReferences, ReferenceCounts, UnreadMemory
+from findleaks.results.record import ADDRESS, INTERNAL, MERGED, OPTIONAL, Record
+from findleaks.results.sites import Recorder, Site
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LeakGroup(Record):
+    """Leaked blocks that are alike. The figures are those of the leak heads; blocks that are only
+    reachable from these are `indirect`."""
+
+    kind: Kind
+    """"definite" or "possible"."""
+    type: Optional[str]
+    """The type that all blocks of the group have; None: unknown, or of several types."""
+    runtime: Optional[str]
+    """The managed runtime whose objects the blocks are: "CPython"."""
+    hint: Optional[str]
+    """Readable content of the first block."""
+    site: Union[int, Site, None]
+    """The allocation site, if the groups are by site and it was recorded."""
+    size: Optional[int]
+    """Usable bytes of each block, if all have the same size."""
+    sizes: Sequence[int]
+    """The smallest and the largest usable size, in bytes."""
+    cycle: int
+    """Blocks in the cycle that each leak head belongs to; 1: no cycle; 0: it differs."""
+    blocks: int
+    """Number of leak heads."""
+    bytes: int
+    """Usable bytes of the leak heads."""
+    estimated: Optional[Amount]
+    """What the recorded blocks represent, if the recorder of the site samples."""
+    indirect_blocks: int
+    """Number of blocks reachable from the leak heads only."""
+    indirect_bytes: int
+    """Their usable bytes."""
+    indirect_range: Sequence[int]
+    """The fewest and the most indirect blocks of one leak head."""
+    examples: Sequence[int] = field(metadata=ADDRESS)
+    """Addresses of some of the leak heads, ascending."""
+    garbage: Optional[bool] = field(default=None, metadata=OPTIONAL)
+    """Whether the blocks are objects that a garbage collector will free; None: not examined."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AllocatorInUse(Record):
+    """An allocator and its blocks in use."""
+
+    name: str
+    """Its name: "glibc"."""
+    version: str
+    """Its version; "" if it is not known."""
+    where: str
+    """The file that it is part of."""
+    blocks: int
+    """Number of blocks in use."""
+    bytes: int
+    """Their usable bytes."""
+    details: Mapping[str, Any] = field(metadata=MERGED)
+    """What this allocator counts itself; the keys differ between allocators."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Totals(Record):
+    """All blocks in use, and by kind."""
+
+    in_use: Amount
+    """All blocks in use."""
+    reachable: Amount
+    """Blocks that a root reaches."""
+    possible: Amount
+    """Blocks that only pointers to the inside of a block reach."""
+    definite: Amount
+    """Leak heads: blocks that no other block but their own cycle refers to."""
+    indirect: Amount
+    """Blocks that are reachable from definitely lost ones only."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Suppressed(Record):
+    """What one line of the suppressions left out."""
+
+    rule: str
+    """The line."""
+    groups: int
+    """Number of groups that it matched."""
+    blocks: int
+    """Blocks in these groups, indirect ones included."""
+    bytes: int
+    """Usable bytes of these blocks."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Leaks(Record):
+    """The result of `find`."""
+
+    trusted: bool
+    """Whether all memory that may refer to blocks was read; else leaked blocks may be referenced
+    from what is missing."""
+    allocators: Sequence[AllocatorInUse]
+    """Every allocator of the process."""
+    totals: Totals
+    """Blocks in use by kind."""
+    heuristics: Heuristics
+    """Which pointers beside those to a block's start count as references."""
+    reference_counts: Optional[ReferenceCounts]
+    """Reference counts of leaked objects beside the references that exist (CPython)."""
+    in_flight: InFlight
+    """Blocks that threads inside an allocator work on."""
+    unread: UnreadMemory
+    """Memory that is not read."""
+    notes: Sequence[str]
+    """Sentences on what is known, or not known, of runtimes and of the kernel."""
+    kernel: KernelReferences
+    """Pointers that the kernel keeps."""
+    groups: Sequence[LeakGroup]
+    """The groups, largest first."""
+    next: Sequence[str]
+    """Commands that show more."""
+    suppressed: Sequence[Suppressed]
+    """What the suppressions left out."""
+    unused_suppressions: Sequence[str]
+    """Lines of the suppressions that matched nothing."""
+    recorders: Optional[Sequence[Recorder]] = field(default=None, metadata=OPTIONAL)
+    """Who recorded allocation stacks, if the groups are by site."""
+    garbage: Amount = field(default=Amount(0, 0), metadata=INTERNAL)
+    """Blocks among the leaked ones that a garbage collector will free."""
+    garbage_heads: int = field(default=0, metadata=INTERNAL)
+    """How many of `garbage` are leak heads."""
+    definite: int = field(default=0, metadata=INTERNAL)
+    """Bytes of the definitely lost groups that no line suppressed, with what they refer to."""
+
+    @property
+    def leaked(self) -> Amount:
+        """Definitely and indirectly lost blocks, without `garbage`."""
+        found = (self.totals.definite, self.totals.indirect)
+        blocks, bytes_ = (sum(getattr(one, name) for one in found) for name in ("blocks", "bytes"))
+        return Amount(max(0, blocks - self.garbage.blocks), max(0, bytes_ - self.garbage.bytes))

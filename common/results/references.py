@@ -1,0 +1,99 @@
+"""The results of `refs` and `path`: references to an address, and chains of references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from findleaks.results.addresses import AddressInfo
+from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reference(Record):
+    """A word that refers to a block: in memory, in a register, or kept by the kernel."""
+
+    kernel: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """What the kernel keeps the word for: "epoll descriptor 5, target 7"."""
+    register: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """The register that has it; "vector": a register of which no more is known."""
+    thread: Optional[int] = field(default=None, metadata=OPTIONAL)
+    """The kernel's number of the thread whose register has it."""
+    address: Optional[int] = field(default=None, metadata={**ADDRESS, **OPTIONAL})
+    """Where the word is in memory."""
+    value: int = field(default=0, metadata=ADDRESS)
+    """The word."""
+    offset: int = 0
+    """Bytes from the block's start to where it refers."""
+    interior: bool = False
+    """Whether it refers to the inside of the block."""
+    live: bool = True
+    """Whether it keeps the block reachable: words in free memory and dead registers do not."""
+    why: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """Why it is not live."""
+    disguise: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """What the word is, if it is no plain address."""
+    origin: Optional[AddressInfo] = field(default=None, metadata=named("from", OPTIONAL))
+    """What the word is in."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class References(Record):
+    """The result of `refs`."""
+
+    target: AddressInfo
+    """The address asked about."""
+    count: int
+    """Number of references."""
+    live: int
+    """Number of references that keep the block reachable."""
+    references: Sequence[Reference]
+    """The references, or the first of them."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Step(Record):
+    """One reference of a chain, to the next block."""
+
+    origin: str = field(metadata=named("from"))
+    """What the reference is in, in words."""
+    address: Optional[int] = field(metadata=ADDRESS)
+    """Where the word is; None: in no memory."""
+    value: int = field(metadata=ADDRESS)
+    """The word."""
+    offset: int
+    """Bytes from the next block's start to where it refers."""
+    interior: bool
+    """Whether it refers to the inside of the block."""
+    disguise: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """What the word is, if it is no plain address."""
+    place: Optional[AddressInfo] = field(default=None, metadata=named("in", OPTIONAL))
+    """What the word is in."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Skipped(Record):
+    """Steps of a chain that are left out."""
+
+    steps: int
+    """How many."""
+    after: int
+    """Number of steps before them."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Path(Record):
+    """The result of `path`: a shortest chain of references to a block."""
+
+    target: AddressInfo
+    """The address asked about."""
+    steps: Sequence[Step] = field(metadata=named("path"))
+    """The references, from a root or from a leak head on. Empty: no root reaches the block, and it
+    is a leak head itself."""
+    blocks: int
+    """Number of blocks in the whole chain."""
+    skipped: Optional[Skipped]
+    """What is left out in the middle of a long chain."""
+    leader: Optional[int] = field(metadata=ADDRESS)
+    """The leak head that the chain begins at; None: a root."""

@@ -1,0 +1,195 @@
+"""The result of `verdict`: who owns the resident memory, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Optional
+
+from findleaks.results.notes import Heuristics, KernelReferences, UnreadMemory
+from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
+
+ShareWord = Literal[
+    "in-use", "cached", "kept", "metadata", "runtime", "stacks", "unjoined", "cached-stacks", "shared", "kernel", "unknown", "files"
+]
+"""What memory is: blocks in use; blocks in thread caches; free memory that an allocator keeps; its
+metadata; a managed runtime's memory; stacks of threads, of ended unjoined ones, and those kept for
+new threads; shared memory; the kernel's; memory of no known owner; mapped files."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SharePart(Record):
+    """One mapping or file of a share."""
+
+    address: Optional[int] = field(default=None, metadata={**ADDRESS, **OPTIONAL})
+    """Where the mapping begins."""
+    name: Optional[str] = None
+    """The name of the file or of the mapping."""
+    bytes: int = 0
+    """Its bytes."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Share(Record):
+    """One share of the memory."""
+
+    share: ShareWord
+    """What it is."""
+    of: Optional[str]
+    """Whose it is: "glibc 2.36"."""
+    bytes: int
+    """Resident bytes; mapped bytes if residency is not known."""
+    percent: float
+    """Of all memory that is accounted for."""
+    count: int = field(default=0, metadata=OPTIONAL)
+    """Blocks, threads, mappings or files in it."""
+    detail: str = field(default="", metadata=OPTIONAL)
+    """More in words."""
+    largest: Sequence[SharePart] = field(default=(), metadata=OPTIONAL)
+    """Its largest mappings or files."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReservedMemory(Record):
+    """Addresses that are reserved and hold nothing."""
+
+    of: Optional[str]
+    """Who reserved them; None: unknown."""
+    bytes: int
+    """Bytes of addresses."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArenaMemory(Record):
+    """The memory of an arena, in resident bytes, or in mapped bytes if residency is not known."""
+
+    name: str
+    """Its name."""
+    in_use: int
+    """Bytes of blocks in use."""
+    cached: int
+    """Bytes of blocks in thread caches."""
+    free: int
+    """Bytes of free blocks."""
+    spare: Mapping[str, int]
+    """Bytes that are not cut into blocks, by the allocator's word for them."""
+    metadata: int
+    """Bytes of headers and descriptors."""
+    mapped: int
+    """Mapped bytes, resident or not."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AllocatorMemory(Record):
+    """The memory of an allocator: resident bytes; mapped bytes if residency is not known."""
+
+    name: str
+    """Its name."""
+    version: str
+    """Its version; "" if it is not known."""
+    where: str
+    """The file that it is part of."""
+    in_use: int
+    """Bytes of blocks in use."""
+    cached: int
+    """Bytes of blocks in thread caches."""
+    kept: int
+    """Bytes that are free and were not returned to the kernel."""
+    metadata: int
+    """Bytes of headers and descriptors."""
+    not_resident: int
+    """Bytes of its heaps that are mapped but not resident."""
+    arenas: Sequence[ArenaMemory]
+    """The same by arena."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HoldingType(Record):
+    """Managed objects of one type and the native memory that only they hold."""
+
+    name: str
+    """The type."""
+    objects: int
+    """Number of live objects."""
+    native_blocks: int
+    """Blocks in use that only these objects hold."""
+    native_bytes: int
+    """Their usable bytes."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ManagedMemory(Record):
+    """A managed runtime's objects and the native memory that they hold."""
+
+    runtime: str
+    """The runtime's name."""
+    native_blocks: int
+    """Blocks in use that only objects hold."""
+    native_bytes: int
+    """Their usable bytes."""
+    objects: int
+    """Number of live objects."""
+    object_bytes: int
+    """Bytes of the objects themselves."""
+    reported_bytes: Optional[int]
+    """Native bytes that the runtime knows of; None: not known."""
+    unreported_bytes: Optional[int]
+    """Native bytes that the runtime does not know of; None: not known."""
+    types: Sequence[HoldingType]
+    """The types that hold most."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Finding(Record):
+    """Something that is wrong with the process's memory, or worth knowing."""
+
+    kind: str = field(metadata=named("finding"))
+    """What it is, for programs: "lost"."""
+    bytes: int
+    """The memory concerned, in bytes."""
+    resident_bytes: Optional[int]
+    """How much of it is resident; None: not known."""
+    text: str
+    """The finding in a sentence."""
+    cause: Optional[str]
+    """The cause in a sentence."""
+    remedies: Sequence[str] = field(metadata=named("try"))
+    """What to try."""
+    commands: Sequence[str] = field(metadata=named("next"))
+    """Commands that show more."""
+    evidence: Mapping[str, Any]
+    """The numbers behind it; the keys depend on `kind`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Verdict(Record):
+    """The result of `verdict`."""
+
+    resident: Optional[int]
+    """Resident bytes in all; None: residency is not known."""
+    mapped: Optional[int]
+    """Mapped bytes in all, if residency is not known."""
+    residency: str
+    """How it is known which pages are resident; "" if it is not."""
+    rss: Optional[int]
+    """The resident size that the kernel reports, in bytes."""
+    swapped: int
+    """Bytes in swap."""
+    reserved: Sequence[ReservedMemory]
+    """Addresses that are reserved and hold nothing."""
+    heuristics: Heuristics
+    """Which pointers beside those to a block's start count as references."""
+    shares: Sequence[Share]
+    """All memory, each byte once, largest share first."""
+    allocators: Sequence[AllocatorMemory]
+    """By allocator."""
+    unread: UnreadMemory
+    """Memory that is not read."""
+    notes: Sequence[str]
+    """Sentences on what is known, or not known, of runtimes and of the kernel."""
+    kernel: KernelReferences
+    """Pointers that the kernel keeps."""
+    managed: Sequence[ManagedMemory]
+    """Managed runtimes whose objects hold native memory."""
+    findings: Sequence[Finding]
+    """What is wrong, largest first."""

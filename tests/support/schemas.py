@@ -1,0 +1,68 @@
+"""Validates the JSON that commands print against the schema of findleaks, in which objects have no other keys than those described."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+ROOT = Path(__file__).parents[2]
+ITEMS = 6
+"""Items of each array that are validated: the first ones. The others have the same form, and validating takes 20 µs a value."""
+ROWS = 20
+"""Rows of `blocks` that are validated."""
+
+
+def tool(name: str) -> Any:
+    """A module of the folder tools/."""
+    sys.path.append(str(ROOT / "tools"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+
+
+def generated() -> Any:
+    """The module tools/generate_schema.py."""
+    return tool("generate_schema")
+
+
+@cache
+def _definitions() -> Any:
+    return generated().schema(closed=True)["$defs"]
+
+
+@cache
+def _validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": _definitions()})
+
+
+def check_output(words: Sequence[str], output: str) -> None:
+    """Raise ValidationError unless each JSON object that the command `words` printed has the form that the schema describes."""
+    if not any(word in ("--json", "-json") for word in words):
+        return
+    rows = 0
+    for line in output.splitlines():
+        if line.startswith('{"schema"'):
+            check_object(json.loads(line))
+        elif line.startswith('{"address"') and rows < ROWS:
+            rows += 1
+            _validator("Block").validate(json.loads(line))
+
+
+def check_object(found: dict[str, Any]) -> None:
+    """Raise ValidationError unless the object of a command has the form that the schema describes."""
+    word = found.get("command")
+    _validator(str(word) if word in generated().DOCUMENTS else "other").validate(_shortened(found))
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shortened(one) for key, one in value.items()}
+    return [_shortened(one) for one in value[:ITEMS]] if isinstance(value, list) else value

@@ -1,0 +1,94 @@
+"""The JSON schema of what commands print: it is current, describes each field, and refuses what it does not describe."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+import schemas
+from debuggers import ROOT, ran
+from jsonschema import Draft202012Validator, ValidationError
+
+from findleaks.escaping import json_line
+from findleaks.results.addresses import Block
+from findleaks.results.record import Record, json_fields
+from findleaks.results.sites import StackFrame
+
+FILE = ROOT / "common" / "results" / "findleaks-1.schema.json"
+SAMPLE = str(ROOT / "cores" / "sample.core.gz")
+
+
+def test_the_file_is_current() -> None:
+    assert schemas.generated().text() == FILE.read_text(encoding="utf-8"), "run .venv/bin/python tools/generate_schema.py"
+    Draft202012Validator.check_schema(json.loads(FILE.read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ran("find", "--json", SAMPLE, check=True).stdout)
+    return found
+
+
+def test_the_shipped_schema_accepts_what_is_printed(printed: dict[str, Any]) -> None:
+    whole = Draft202012Validator(json.loads(FILE.read_text(encoding="utf-8")))
+    whole.validate(printed)
+    rows = ran("blocks", "--json", "--limit", "3", SAMPLE, check=True).stdout.splitlines()
+    for row in rows:
+        whole.validate(json.loads(row))
+    assert len(rows) >= 3
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"groups": "none"}, "groups"),
+        ({"trusted": 1}, "trusted"),
+        ({"next": [1]}, "next"),
+        ({"schema": "findleaks/2"}, "schema"),
+        ({"undescribed": 1}, None),
+    ],
+)
+def test_other_forms_are_refused(printed: dict[str, Any], change: dict[str, Any], where: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        schemas.check_object({**printed, **change})
+    assert next(iter(refused.value.path), None) == where
+
+
+def test_missing_keys_and_plain_addresses_are_refused(printed: dict[str, Any]) -> None:
+    without = {key: value for key, value in printed.items() if key != "groups"}
+    with pytest.raises(ValidationError, match="'groups' is a required property"):
+        schemas.check_object(without)
+    wrong = copy.deepcopy(printed)
+    wrong["groups"][0]["examples"] = [4096]
+    with pytest.raises(ValidationError, match="4096 is not of type 'string'"):
+        schemas.check_object(wrong)
+
+
+def test_keys_follow_the_fields() -> None:
+    """Optional keys are left out at their default; addresses are hexadecimal; text of the target is escaped in the output only."""
+    frame = StackFrame(0x401000, "main", 4, None, "a.c", None)
+    assert list(frame.to_json().items()) == [
+        ("address", "0x401000"),
+        ("function", "main"),
+        ("offset", 4),
+        ("module", None),
+        ("file", "a.c"),
+        ("line", None),
+    ]
+    assert list(StackFrame(None, None, None, None).to_json()) == ["address", "function", "offset", "module"]
+    hostile = Block(16, 8, "in-use", "definite", "glibc", "", None, None, "\x1b[31m\n\udcff")
+    assert hostile.to_json()["hint"] == "\x1b[31m\n\udcff"
+    assert "\\u001b[31m\\n\\\\xff" in json_line(hostile.to_json())
+    assert "phrase" not in hostile.to_json() and "phrase" not in {one.key for one in json_fields(Block)}
+
+
+def test_results_are_frozen() -> None:
+    def below(record: type[Record]) -> set[type[Record]]:
+        return {record}.union(*map(below, record.__subclasses__()))
+
+    schemas.generated()
+    classes = below(Record) - {Record}
+    assert len(classes) > 50
+    assert all(one.__dataclass_params__.frozen for one in classes)  # type: ignore[attr-defined]

@@ -1,0 +1,190 @@
+"""Writes common/results/findleaks-1.schema.json, the JSON schema of what commands print with --json.
+
+usage: .venv/bin/python tools/generate_schema.py
+
+The schema (draft 2020-12) is made of the annotations of the results in common/results, their docstrings and the strings below
+their fields. A test fails if the file is not what this program makes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from findleaks.catalogue import CATALOGUE
+from findleaks.results import addresses, caches, growth, leaks, references, roots, runtimes, stacks, verdict
+from findleaks.results.record import SCHEMA, Record, json_fields
+
+FILE = Path(__file__).parents[1] / "common" / "results" / "findleaks-1.schema.json"
+
+DOCUMENTS: Mapping[str, type[Record]] = {
+    "find": leaks.Leaks,
+    "caches": caches.Caches,
+    "whatis": addresses.Addresses,
+    "refs": references.References,
+    "path": references.Path,
+    "roots": roots.Roots,
+    "verdict": verdict.Verdict,
+    "runtime": runtimes.Runtimes,
+    "stacks": stacks.Stacks,
+    "diff": growth.Growth,
+}
+"""The class of the result of each command that has one."""
+
+LINES: Sequence[type[Record]] = (addresses.Block,)
+"""Results that a command prints one a line, without the name of the command (`blocks`)."""
+
+_ADDRESS = {"type": "string", "pattern": "^0x[0-9a-f]+$"}
+_PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+_WRITTEN = {
+    "type": "object",
+    "description": "The file that was written.",
+    "properties": {
+        "file": {"type": "string"},
+        "bytes": {"type": "integer"},
+        "format": {"type": "string"},
+        "notes": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["file", "bytes", "format", "notes"],
+}
+_WARNINGS = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "What limits the result, each with its consequence.",
+}
+
+
+def schema(closed: bool = False) -> dict[str, Any]:
+    """The whole schema. `closed`: objects must have no other keys than those described; users' programs must accept further ones."""
+    definitions = _Definitions(closed)
+    documents = {word: definitions.document(word, record) for word, record in DOCUMENTS.items()}
+    lines = [definitions.of(record) for record in LINES]
+    others = [word for word in CATALOGUE if word not in DOCUMENTS]
+    documents["other"] = {
+        "description": "The result of another command.",
+        "type": "object",
+        "properties": {"schema": {"const": SCHEMA}, "command": {"enum": others}, "warnings": _WARNINGS},
+        "required": ["schema", "command"],
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:findleaks:findleaks-1",
+        "title": "findleaks/1",
+        "description": "One line of what a command of findleaks prints with --json. Addresses are hexadecimal strings, sizes are bytes.",
+        "anyOf": [*({"$ref": f"#/$defs/{word}"} for word in documents), *lines],
+        "$defs": {**documents, **dict(sorted(definitions.made.items()))},
+    }
+
+
+class _Definitions:
+    """The definitions of classes of results, made when they are referred to."""
+
+    def __init__(self, closed: bool) -> None:
+        self.made: dict[str, Any] = {}
+        self._classes: dict[str, type[Record]] = {}
+        self._closed = closed
+
+    def document(self, word: str, record: type[Record]) -> dict[str, Any]:
+        """The object that command `word` prints: the result, with what every command adds."""
+        made = self._object(record)
+        made["properties"] = {
+            "schema": {"const": SCHEMA},
+            "command": {"const": word},
+            **made["properties"],
+            "written": _WRITTEN,
+            "warnings": _WARNINGS,
+        }
+        made["required"] = ["schema", "command", *made["required"], "warnings"]
+        return made
+
+    def of(self, record: type[Record]) -> dict[str, Any]:
+        """A reference to the definition of a class."""
+        name = record.__name__
+        if self._classes.setdefault(name, record) is not record:
+            raise ValueError(f"two classes of results have the name {name}")
+        if name not in self.made:
+            self.made[name] = {}  # a class may refer to itself
+            self.made[name] = self._object(record)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _object(self, record: type[Record]) -> dict[str, Any]:
+        hints, texts = get_type_hints(record), field_texts(record)
+        properties: dict[str, Any] = {}
+        required, merged = [], False
+        for one in json_fields(record):
+            merged = merged or one.merged
+            if not one.merged:
+                properties[one.key] = {**self._type(hints[one.name], one.address), "description": texts[one.name]}
+                required += [] if one.optional or one.beside else [one.key]
+        made: dict[str, Any] = {
+            "description": _text(record.__doc__ or ""),
+            "type": "object",
+            "properties": properties,
+            "required": required,
+        }
+        if self._closed and not merged:
+            made["additionalProperties"] = False
+        return made
+
+    def _type(self, hint: Any, address: bool) -> dict[str, Any]:
+        origin, words = get_origin(hint), get_args(hint)
+        if hint is Any:
+            return {}
+        if origin is Literal:
+            return {"enum": list(words)}
+        if origin is Union:
+            return self._union([self._type(one, address) for one in words])
+        if isinstance(hint, type) and issubclass(hint, Record):
+            return self.of(hint)
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            return {"type": "object", "additionalProperties": self._type(words[1], address)}
+        if isinstance(origin, type) and issubclass(origin, Sequence):
+            return {"type": "array", "items": self._type(words[0], address)}
+        return dict(_ADDRESS) if hint is int and address else {"type": _PLAIN[hint]}
+
+    @staticmethod
+    def _union(kinds: list[dict[str, Any]]) -> dict[str, Any]:
+        """Plain types in one list, anything else as alternatives."""
+        null = {"type": "null"}
+        if len(kinds) == 2 and null in kinds:
+            (kind,) = (one for one in kinds if one != null)
+            if isinstance(kind.get("type"), str):
+                return {**kind, "type": [kind["type"], "null"]}
+            if "enum" in kind:
+                return {"enum": [*kind["enum"], None]}
+        return {"anyOf": kinds}
+
+
+def field_texts(record: type) -> dict[str, str]:
+    """The string below each field of a class and of its bases. ValueError: a field has none."""
+    found: dict[str, str] = {}
+    for base in reversed(record.__mro__):
+        if base is Record or not hasattr(base, "__dataclass_fields__"):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for statement, following in zip(tree.body, [*tree.body[1:], None]):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                if not (isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)):
+                    raise ValueError(f"{base.__name__}.{statement.target.id} has no string below it")
+                found[statement.target.id] = _text(str(following.value.value))
+    return found
+
+
+def _text(docstring: str) -> str:
+    return " ".join(docstring.split())
+
+
+def text() -> str:
+    """The file."""
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")
+    sys.stdout.write(f"{FILE}\n")
