@@ -344,7 +344,7 @@ def _core_word(args: argparse.Namespace, positional: str) -> str:
         if not numbers:
             raise UsageError(f"{words[0]!r} is not an address: write 0x and hexadecimal digits")
         if not many and len(numbers) > 1:
-            raise UsageError(f"one address, please, not {len(numbers)}")
+            raise UsageError(f"expected one address, got {len(numbers)}")
         setattr(args, positional, numbers if many else numbers[0])
     return _one_core(args, words)
 
@@ -352,7 +352,7 @@ def _core_word(args: argparse.Namespace, positional: str) -> str:
 def _one_core(args: argparse.Namespace, words: list[str]) -> str:
     """The only word; "" with --pid, where there must be none."""
     if len(words) > 1:
-        raise UsageError(f"one core file, please, not {len(words)}: {' '.join(words)}")
+        raise UsageError(f"expected one core file, got {len(words)}: {' '.join(words)}")
     if not words and args.pid is None:
         raise UsageError("name a core file, or --pid PID")
     if words and args.pid is not None:

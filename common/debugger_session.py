@@ -249,4 +249,4 @@ def unexpected(prog: str, words: Sequence[str], error: BaseException) -> str:
         if "findleaks" in frame.f_globals.get("__name__", ""):
             at = f" ({os.path.basename(frame.f_code.co_filename)}:{line})"
     command = " ".join([prog, *words[:1]])
-    return f"{command}: internal error, please report it: {type(error).__name__}: {' '.join(str(error).split())}{at}"
+    return f"{command}: internal error, report it: {type(error).__name__}: {' '.join(str(error).split())}{at}"

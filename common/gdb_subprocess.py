@@ -95,7 +95,7 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
     if error:
         raise FindleaksError(error)
     if ended < 0 or ended not in (0, 130, 141):
-        why = " ".join(complaints.split())[-300:] or "it said nothing"
+        why = " ".join(complaints.split())[-300:] or "no output"
         raise FindleaksError(f"GDB ended with {ended} while it counted in {pid}: {why}")
     return ended
 

@@ -1,4 +1,4 @@
-"""Heaps by page: in use, cached, free but kept, or returned; and what returning pages would free.
+"""Heaps by page: in use, cached, free and not returned, returned; and what returning would free.
 
 Bytes count with headers; padding up to a granule counts to the block before it. A page that two
 heaps share (one in another's block need not begin at a page) counts in each, by its bytes."""

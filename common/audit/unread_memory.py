@@ -1,7 +1,7 @@
 """Memory that findleaks does not read: heaps of managed runtimes whose objects it does not list,
-anonymous memory of no known owner, and shared memory. Leaks inside it are not seen.
+anonymous unattributed memory, and shared memory. Leaks inside it are not seen.
 
-An unknown allocator or runtime shows as anonymous memory of no known owner, whatever it is."""
+An unknown allocator or runtime shows as anonymous unattributed memory, whatever it is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMED = 3  # parts that are named, at most
 
 
 class UnreadPart(NamedTuple):
-    """`what` is a phrase ("Go's heap", "shared memory"); "" for memory of no known owner."""
+    """`what` is a phrase ("Go's heap", "shared memory"); "" for unattributed memory."""
 
     what: str
     bytes: int
@@ -39,7 +39,7 @@ class UnreadPart(NamedTuple):
 class UnreadMemory(NamedTuple):
     """`parts`, the largest first, of `total` bytes of writable memory: resident bytes, or (if
     `resident` is not set) what is not zeros, and blocks in use. `owners`: runtimes that may own
-    memory of no known owner. `inside`: malloc's blocks in use, where those are the heap of a
+    unattributed memory. `inside`: malloc's blocks in use, where those are the heap of a
     runtime that is known by name."""
 
     parts: Sequence[UnreadPart]

@@ -33,8 +33,8 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
     it is in use. USED is by bytes. Allocations and failures are shown where the allocator counts
     them.
 
-    Memory that is free but kept is not leaked: the allocator hands it out again when it is asked
-    for, and until then it mostly stays with the process (which of its pages are resident is not
+    Memory that is free and not returned is not leaked: the allocator uses it for later requests,
+    and until then it mostly stays with the process (which of its pages are resident is not
     looked at). Sizes are usable bytes; glibc's from 1 KiB up are grouped in bands. Spare is
     memory that is not cut up into blocks, such as glibc's top.
 

@@ -67,7 +67,7 @@ def _tables(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> I
 
 def headline(holding: AllocatorCaches) -> str:
     """For example "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread caches,
-    239 MiB free but kept, 1.1 MiB spare"."""
+    239 MiB free and not returned, 1.1 MiB spare"."""
     allocator, total = holding.allocator, holding.total
     named = printable(holding.name + (f" in {allocator.where}" if allocator.where else ""))
     if _without_memory(holding):
@@ -77,11 +77,11 @@ def headline(holding: AllocatorCaches) -> str:
     parts = (
         (total.in_use_bytes, "in use"),
         (total.cached_bytes, "in thread caches"),
-        (total.free_bytes, "free but kept"),
+        (total.free_bytes, "free and not returned"),
         (holding.spare, "spare"),
         (holding.lent, "lent to other allocators"),
     )
-    return f"{named}: " + ", ".join(f"{size(held)} {what}" for held, what in parts if held or what in ("in use", "free but kept"))
+    return f"{named}: " + ", ".join(f"{size(held)} {what}" for held, what in parts if held or what in ("in use", "free and not returned"))
 
 
 def _classes(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> Iterator[str]:

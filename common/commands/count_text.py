@@ -90,10 +90,10 @@ class CountResult:
         if table.outcome.why == "ended":
             yield f"  {why}: this is what was counted."
         elif self._args.inject:
-            left = "the rest is out of it" if any("stay" in note or "left" in note for note in table.notes) else "nothing left in it"
+            left = "the rest was removed" if any("stay" in note or "left" in note for note in table.notes) else "nothing is left in it"
             yield f"  {why}; " + (f"{pid} runs on, {left}." if invocation.target else f"{left}. The process is stopped, as before.")
         elif invocation.target:
-            yield f"  {why}; {pid} runs on, nothing left in it."
+            yield f"  {why}; {pid} runs on, nothing is left in it."
         else:
             yield f"  {why}; the breakpoints are gone. The process is stopped, as before: `continue`, or `detach`."
 

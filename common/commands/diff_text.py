@@ -27,15 +27,15 @@ _TRENDS = {
 }
 _SHARES = {
     "in-use": "in use",
-    "cached": "freed, in thread caches",
-    "kept": "free but kept",
-    "metadata": "its own (headers, descriptors)",
+    "cached": "free, in thread caches",
+    "kept": "free and not returned",
+    "metadata": "metadata (headers, descriptors)",
     "unjoined": "stacks of threads that ended and were never joined",
     "cached-stacks": "stacks of ended threads, kept for new ones",
     "files": "files mapped",
     "shared": "shared memory",
     "kernel": "the kernel's own (vdso)",
-    "unknown": "of no known owner",
+    "unknown": "unattributed",
 }
 """Shares of `verdict` in words."""
 FILES = ("share", "", "files")
@@ -142,7 +142,7 @@ def label(row: Grown) -> str:
     """What a row is of, for a reader."""
     section, within, name = row.series.key
     if section == "lost":
-        what = f"lost for sure: {name}" if name != SMALL_GROUPS else "lost for sure: groups that each changed little"
+        what = f"leaked: {name}" if name != SMALL_GROUPS else "leaked: groups that each changed little"
         note = f", e.g. {row.series.note}" if row.series.note else ""
         return f"{what}{note}, {_change(row.series, 'blocks')}"
     if section == "garbage":

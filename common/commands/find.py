@@ -42,11 +42,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--frames", type=count_word, default=SITE_FRAMES, help=f"frames of a site's stack as text ({SITE_FRAMES}; 0: all)")
     parser.add_argument("--kind", default="definite,possible", help="groups to show, comma-separated (definite,possible)")
     add_limit(parser, "groups", GROUPS)
-    parser.add_argument("--suppressions", metavar="FILE", help="leave out what its lines match: leak:PATTERN, type:GLOB, size:A-B")
-    words = f"interior pointers that hold a block: auto (the program's own customs; the default), none, all, or {', '.join(HEURISTICS)}"
+    parser.add_argument(
+        "--suppressions", metavar="FILE", help="suppress groups that a line of FILE matches: leak:PATTERN, type:GLOB, size:A-B"
+    )
+    words = (
+        f"interior pointers that count as references: auto (the program's conventions; the default), none, all, or {', '.join(HEURISTICS)}"
+    )
     parser.add_argument("--heuristics", default="auto", metavar="auto|none|LIST", help=words)
     add_output(parser, "all these groups, or their blocks,", FILES)
-    parser.add_argument("--fail-over", metavar="BYTES", help="exit status 1 if more than this is lost for sure, e.g. 0 or 64k")
+    parser.add_argument("--fail-over", metavar="BYTES", help="exit with status 1 if more than this is leaked, e.g. 0 or 64k")
 
 
 @command(arguments=_arguments)

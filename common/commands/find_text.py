@@ -18,7 +18,7 @@ from findleaks.quoting import shell_quoted
 from findleaks.results.leaks import AllocatorInUse, Leaks
 from findleaks.session import Session
 
-HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
+HEAD = ("KIND", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 
 
 def text(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
@@ -66,7 +66,7 @@ def opening(session: Session, found: Leaks, width: int, invocation: Invocation) 
         yield from invocation.next(width, *found.next)
         return False
     if not found.trusted:
-        yield "NOT TRUSTED: memory is missing or corrupt; what is called lost may be held there"
+        yield "NOT TRUSTED: memory is missing or corrupt; blocks reported as leaked may be referenced from the missing memory"
     yield from wrapped(in_flight_line(found.in_flight), width)
     for note in found.notes:
         yield from wrapped(note, width)
@@ -106,24 +106,24 @@ def _row(leak: Leak) -> tuple[str, ...]:
 
 
 def _qualifier(session: Session, trusted: bool) -> str:
-    """Of which memory "nothing is lost" is said: " for sure" means of all."""
+    """Which memory "nothing is leaked" is said of; "" means all."""
     if not trusted:
         return " in what could be read"
     unread = unread_memory(session)
     if unread.inside is not None and unread.is_inside:
         return f" outside the heap of {unread.inside.what}"
-    return f" in the other {size(unread.read)}, which findleaks reads" if unread.is_most else " for sure"
+    return f" in the other {size(unread.read)}, which findleaks reads" if unread.is_most else ""
 
 
 def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
     leaked, possible = found.leaked, found.totals.possible
     if leaked.blocks:
         heads = found.totals.definite.blocks - found.garbage_heads
-        yield f"  lost for sure: {size(leaked.bytes)} in {blocks(leaked.blocks)} ({counted(heads, 'leak')})"
+        yield f"  leaked: {size(leaked.bytes)} in {blocks(leaked.blocks)} ({counted(heads, 'leak')})"
     else:
-        yield f"  nothing is lost{qualifier}"
+        yield f"  nothing is leaked{qualifier}"
     if possible.blocks:
-        yield f"  possible (reached by interior pointers only): {size(possible.bytes)} in {blocks(possible.blocks)}"
+        yield f"  possibly lost (reachable only through interior pointers): {size(possible.bytes)} in {blocks(possible.blocks)}"
     for entry in found.suppressed:
         yield f"  of these suppressed by {printable(entry.rule)}: {size(entry.bytes)} in {blocks(entry.blocks)}"
 

@@ -1,4 +1,4 @@
-"""`map`: draws each heap page by page: in use, cached, free but kept, returned to the kernel."""
+"""`map`: draws each heap page by page: in use, cached, free and not returned, returned."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
-    """Draw every heap page by page: in use, in thread caches, free but kept by the allocator,
+    """Draw every heap page by page: in use, in thread caches, free and not returned by the allocator,
     returned to the kernel. `-o FILE.html` writes one page that works without a network: zoom,
     search by state, size and type, and see what is under the pointer.
 

@@ -33,7 +33,7 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
 def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]:
     path, target = found.result, found.result.target
     if found.from_head:
-        yield "lost: no root reaches it; it hangs from a leak that begins at"
+        yield "leaked: no root reaches it; it is reachable from the leak head"
     for count, step in enumerate([*path.steps, None]):
         if path.skipped is not None and count == path.skipped.after:
             yield f"  … {counted(path.skipped.steps, 'more step')} (--limit 0 shows all)"

@@ -16,7 +16,7 @@ from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 NO_TYPE = "no type"
 """The step of blocks that no type is known of."""
-HANGING = "hanging from these"
+HANGING = "indirect"
 """The step of blocks that only lost ones of a group lead to."""
 
 

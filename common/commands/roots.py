@@ -27,7 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     what = f"roots, and fields of each, to print ({LIMIT}; JSON: all roots, fields of the first {LIMIT}); 0: all"
     parser.add_argument("--limit", type=count_word, help=what)
     add_output(parser, "the whole tree of what is shown", STACKS)
-    lost = f"what nothing holds instead: each lost block that others hang from; fields of the largest {EXPANDED}"
+    lost = f"print leak heads instead, with the memory reachable only from each; fields of the largest {EXPANDED}"
     parser.add_argument("--lost", action="store_true", help=lost)
 
 

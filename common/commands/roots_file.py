@@ -32,7 +32,7 @@ def write(session: Session, args: argparse.Namespace, form: str) -> Written:
     if args.lost:
         tree = lost_tree(session)
         rows, rest = _lost(TreeBuilder(session, Reader(session), tree, depth, FIELDS, LEAST), args.limit or LEADERS)
-        title = "What is lost, and what hangs from it"
+        title = "Leaks, with the memory reachable only from each"
     else:
         reader, named, tree = holders(session)
         builder, rest = TreeBuilder(session, reader, tree, depth, FIELDS, LEAST), Totals(0, 0)

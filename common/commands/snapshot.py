@@ -39,7 +39,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zstd", action="store_true", help="pack a core with zstd")
     parser.add_argument("--fork", action="store_true", help="stop the process for milliseconds only, for a clone of it (x86-64)")
     parser.add_argument("-o", "--output", metavar="FILE|FOLDER", default="", help="the file to write, or the folder for it")
-    parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=0.0, help="take one so often, until Ctrl-C (needs --pid)")
+    parser.add_argument(
+        "--every", metavar="SECONDS", type=seconds_word, default=0.0, help="seconds between snapshots, until Ctrl-C (needs --pid)"
+    )
     parser.add_argument("--count", metavar="N", type=count_word, default=0, help="how many to take with --every")
 
 
@@ -74,7 +76,7 @@ class Taken:
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         one, total = self.snapshot, self.snapshot.total()
         where = f"{self.file} ({size(os.path.getsize(self.file))})" if self.file else one.name
-        still = f"; the process stood still for {_milliseconds(self.stopped)}" if self.stopped is not None else ""
+        still = f"; the process was stopped for {_milliseconds(self.stopped)}" if self.stopped is not None else ""
         what = f"{size(total.bytes or 0)} {total.name}, {counted(len(one.figures), 'figure')}"
         replaced = "; it replaces the one of this name" if self.replaces else ""
         yield from wrapped(f"{where}: {what}{still}{replaced}", width)
@@ -109,7 +111,7 @@ class WrittenCore:
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         one = self.written
-        still = f"; the process stood still for {_milliseconds(self.stopped)}" if self.stopped is not None else ""
+        still = f"; the process was stopped for {_milliseconds(self.stopped)}" if self.stopped is not None else ""
         what = f"a core of {size(one.memory)}, {size(one.on_disk)} on the disk, {counted(one.threads, 'thread')}"
         yield from wrapped(f"{one.path}: {what}{still}", width)
         if self.single:

@@ -39,9 +39,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--coredumpctl", action="store_true", help=f"the cores that systemd keeps, in {COREDUMPS}")
     what = "also write a database (.sqlite, .db), a table (.parquet) or a page (.html); may be given again"
     add("-o", "--output", metavar="FILE", action="append", default=[], help=what)
-    add("--resume", action="store_true", help="go on with the database of -o: cores that are in it are not read again")
+    add("--resume", action="store_true", help="resume from the database given by -o: its cores are not read again")
     add("--baseline", metavar="DB", default="", help="an earlier database: leaks that are not in it are marked as new")
-    add("--fail-over", metavar="BYTES", help="exit status 1 if a core has lost more than this for sure, e.g. 0 or 64k")
+    add("--fail-over", metavar="BYTES", help="exit with status 1 if a core has leaked more than this, e.g. 0 or 64k")
     add("--top", metavar="N", type=count_word, help=f"groups to print (text: {TOP}; JSON: all); 0: all")
     add("-j", "--jobs", metavar="N", type=count_word, default=0, help="cores read at a time (as many as processors and memory allow)")
     add("--memory", metavar="BYTES", help="memory for all of them, and the most for one (four fifths of what is free)")
@@ -152,9 +152,9 @@ class _Outputs:
             if kind not in (*_DATABASES, ".parquet", ".html"):
                 raise UsageError(f"-o {file}: end its name in .sqlite, .parquet or .html")
         if len(databases) > 1:
-            raise UsageError("one database, please: -o is given several")
+            raise UsageError("expected one database, got several -o")
         if args.resume and not databases:
-            raise UsageError("--resume needs -o FILE.sqlite, the database to go on with")
+            raise UsageError("--resume needs the database: -o FILE.sqlite")
         self.database = databases[0] if databases else ""
         self.tables = [file for file, kind in kinds if kind == ".parquet"]
         self.pages = [file for file, kind in kinds if kind == ".html"]

@@ -22,7 +22,7 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     """Account for the whole resident memory, and say in plain words what is wrong, biggest first,
     each with its evidence and what to try: lost blocks, memory held by one root, free memory that
     an allocator keeps (and how much of it a call gives back), thread caches, V8 scopes that hoard,
-    threads never joined. Several causes at once are all listed; when nothing is lost, that is said.
+    threads never joined. Lists all causes; also reports when there are no leaks.
 
     Shares are resident bytes and sum up to all that is resident. Which pages were resident is known
     of a core if the kernel wrote it and nothing copied it, or with a file that `map

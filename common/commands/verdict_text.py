@@ -88,7 +88,7 @@ def _hanging(lead: str, words: str, width: int) -> Iterator[str]:
 
 
 def label(share: Share) -> str:
-    """For example "glibc 2.36: free but kept, in 16 arenas"."""
+    """For example "glibc 2.36: free and not returned, in 16 arenas"."""
     count, threads = number(share.count), counted(share.count, "thread")
     stacks = "stack" if share.count == 1 else "stacks"
     if share.sort == "files":
@@ -96,16 +96,16 @@ def label(share: Share) -> str:
         return f"files mapped ({', '.join(names)}{' …' if share.count > 3 else ''})"
     words = {
         "in-use": f"{share.of}: in use, {blocks(share.count)}",
-        "cached": f"{share.of}: freed, in thread caches",
-        "kept": f"{share.of}: free but kept{f', in {count} arenas' if share.count > 1 else ''}",
-        "metadata": f"{share.of}: its own (headers, descriptors)",
+        "cached": f"{share.of}: free, in thread caches",
+        "kept": f"{share.of}: free and not returned{f', in {count} arenas' if share.count > 1 else ''}",
+        "metadata": f"{share.of}: metadata (headers, descriptors)",
         "runtime": f"{share.of}{f': {share.detail}' if share.detail else ''}",
         "stacks": f"{stacks} of {threads}",
         "unjoined": f"{stacks} of {threads} that ended and {'was' if share.count == 1 else 'were'} never joined",
         "cached-stacks": "stacks of ended threads, kept for new ones",
         "shared": "shared memory",
         "kernel": "the kernel's own (vdso)",
-        "unknown": f"of no known owner ({counted(share.count, 'mapping')})",
+        "unknown": f"unattributed ({counted(share.count, 'mapping')})",
     }
     return words[share.sort]
 

@@ -53,7 +53,7 @@ def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range
 
 
 def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, progress: Callable[[], None]) -> list[Range]:
-    """Reserved addresses of no known owner: mappings without access; with `flagged` (a core may
+    """Reserved unattributed addresses: mappings without access; with `flagged` (a core may
     flag all memory readable) also read-only zeros, unless truncated. `progress`: each MiB, may
     raise."""
     regions = target.regions()

@@ -234,7 +234,7 @@ class Growth:
         return Grown(series, kind, slope and Rate(*(value * HOUR for value in slope)), tuple(inside))
 
     def _lost(self) -> Iterator[Grown]:
-        """What is lost for sure; what is possibly lost is counted with its roots. Groups that have
+        """What is leaked; what is possibly lost is counted with its roots. Groups that have
         hardly changed are one row, as a leak of many sizes is many groups."""
         lost = [one for key, one in self.series.items() if key[0] == "lost" and key[1] == "definite"]
         small = [one for one in lost if abs(one.delta) <= MIN_BYTES]

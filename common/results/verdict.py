@@ -14,7 +14,7 @@ ShareWord = Literal[
 ]
 """What memory is: blocks in use; blocks in thread caches; free memory that an allocator keeps; its
 metadata; a managed runtime's memory; stacks of threads, of ended unjoined ones, and those kept for
-new threads; shared memory; the kernel's; memory of no known owner; mapped files."""
+new threads; shared memory; the kernel's; unattributed memory; mapped files."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,6 +1,6 @@
 """Managed heaps that findleaks does not read, recognised by loaded files and by symbols.
 
-In ANONYMOUS mappings: they show as memory of no known owner. IN_BLOCKS of malloc: each object is a
+In ANONYMOUS mappings: they show as unattributed memory. IN_BLOCKS of malloc: each object is a
 block, or large blocks have many objects; the collector's own lists and tables refer to all of them,
 so that garbage counts as reachable. Which memory it is, is not derived from these names."""
 

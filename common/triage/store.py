@@ -133,7 +133,7 @@ def resume(path: str, version: str) -> Store:
     if not os.path.lexists(path):
         return create(path, version)
     if not os.path.isfile(path):
-        raise FindleaksError(f"{path}: no regular file: name the triage to go on with")
+        raise FindleaksError(f"{path}: not a regular file; give the triage database to resume")
     try:
         base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=rw", uri=True)
         if not base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:

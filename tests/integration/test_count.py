@@ -207,7 +207,7 @@ def test_ctrl_c_ends_with_the_table(running: Running, at: Places) -> None:
     counting.process.send_signal(signal.SIGINT)
     out = counting.finish()
     assert f"s: {TOTAL} calls, " in out
-    assert f"interrupted; {running.pid} runs on, nothing left in it." in out
+    assert f"interrupted; {running.pid} runs on, nothing is left in it." in out
     assert counting.process.returncode == 0
     unharmed(running, at, before)
 

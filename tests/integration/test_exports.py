@@ -62,7 +62,7 @@ def lost(core: Path) -> dict[Stack, Values]:
         stack = (group["kind"], f"{allocator['name']} {allocator['version']}", group["type"] or "no type", size)
         found[stack] = group["blocks"], group["bytes"]
         if group["indirect_blocks"]:
-            found[(*stack, "hanging from these")] = group["indirect_blocks"], group["indirect_bytes"]
+            found[(*stack, "indirect")] = group["indirect_blocks"], group["indirect_bytes"]
     return found
 
 

@@ -193,7 +193,7 @@ def consistent(session: Session, figures: Amounts) -> None:
     lost = [amount for key, amount in figures.items() if key[0] == "lost"]
     for at, unit in enumerate(("blocks", "bytes")):
         assert sum(amount[at] or 0 for amount in lost) == sum(found["totals"][kind][unit] for kind in ("definite", "possible", "indirect"))
-    # All objects of a class that are lost for sure but hang from nothing.
+    # All objects of a class that are leaked but hang from nothing.
     for group in asked(session, "find", "--by", "type")["groups"]:
         if group["type"] and not group["runtime"]:
             number, size = figures["type", group["kind"], group["type"]]

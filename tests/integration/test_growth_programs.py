@@ -63,7 +63,7 @@ def test_jvm_whose_threads_come_and_go(tmp_path: Path) -> None:
     assert row["name"].startswith("glibc ")
     assert row["name"].endswith(": kept")
     assert row["delta"] > answer["total"]["delta"] / 2 > 1 << 20
-    assert ": free but kept, " in first_line(text)
+    assert ": free and not returned, " in first_line(text)
     assert "  1. No leak: the allocator keeps free memory, + " in text
     assert not any(row["what"] == "lost" and row["delta"] > 64 << 10 for row in answer["grown"])
 

@@ -69,7 +69,7 @@ def other_code(data: bytes) -> bytes:
 
 CHANGED = [
     (without_names, "v8::HandleScope::NumberOfHandles has no symbol: node has V8, but not its symbols"),
-    (other_code, "v8::HandleScope::NumberOfHandles is not the code that was expected: this V8 is not known; please report its version"),
+    (other_code, "v8::HandleScope::NumberOfHandles is not the code that was expected: this V8 is not known; report its version"),
 ]
 
 

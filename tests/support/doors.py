@@ -42,7 +42,7 @@ def counts(output: str) -> list[tuple[int, int]]:
         words = line.replace(",", "").split()
         if "blocks in use" in line:
             used = int(words[0])
-        elif "lost for sure" in line:
+        elif "leaked: " in line:
             found.append((used, int(words[words.index("in") + 1])))
     return found
 

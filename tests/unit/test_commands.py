@@ -93,7 +93,7 @@ def test_find_text_names_the_next_command(made: Session) -> None:
     assert status == 0
     assert "8 blocks in use" in text
     assert "cycle of 2" in text
-    assert "lost for sure" in text
+    assert "leaked: " in text
     assert f"leaks path {LONE:#x}" in text
     assert all(len(line) <= 80 for line in text.splitlines() if "next:" not in line)
 
@@ -112,7 +112,7 @@ def test_suppressions_leave_out_and_say_so(made: Session, tmp_path: Any) -> None
     assert sum(entry["blocks"] for entry in found["suppressed"]) == 7
     assert found["totals"]["definite"]["blocks"] == 4
     text = run(made, "find", "--suppressions", str(rules))[1]
-    assert "  lost for sure: 288 B in 6 blocks (4 leaks)\n" in text
+    assert "  leaked: 288 B in 6 blocks (4 leaks)\n" in text
     assert "  of these suppressed by size:48: 336 B in 7 blocks\n" in text
 
 

@@ -134,8 +134,8 @@ def test_native_memory_of_a_runtimes_types() -> None:
 
 def test_lost_from_nothing() -> None:
     found = growth([root("g", 5)], [root("g", 5), Figure("lost", "64 B", 40_000, 40_000 * 64, "definite", '"GET /"')])
-    assert labels(found) == ['lost for sure: 64 B, e.g. "GET /", 0 → 40,000 blocks']
-    assert "  1. Lost, and growing: nothing refers to it, + 2.4 MiB an hour: lost for sure" in "\n".join(lines(found))
+    assert labels(found) == ['leaked: 64 B, e.g. "GET /", 0 → 40,000 blocks']
+    assert "  1. Lost, and growing: nothing refers to it, + 2.4 MiB an hour: leaked" in "\n".join(lines(found))
 
 
 def kept(values: Sequence[float], growing: Optional[Sequence[float]] = None) -> Growth:
@@ -147,8 +147,8 @@ def kept(values: Sequence[float], growing: Optional[Sequence[float]] = None) -> 
 
 def test_free_memory_that_is_kept_is_no_leak() -> None:
     found = kept([2, 12, 22])
-    assert labels(found) == ["glibc 2.36: free but kept, 3 arenas"]
-    assert headline(found).endswith("an hour, glibc 2.36: free but kept, 3 arenas; still growing at the end")
+    assert labels(found) == ["glibc 2.36: free and not returned, 3 arenas"]
+    assert headline(found).endswith("an hour, glibc 2.36: free and not returned, 3 arenas; still growing at the end")
     said = "\n".join(lines(found))
     assert "  1. No leak: the allocator keeps free memory, + 10 MiB an hour (Theil–Sen; + 10 MiB to + 10 MiB)" in said
 
@@ -159,15 +159,15 @@ def test_nothing_grows() -> None:
 
 def test_a_warm_up() -> None:
     found = kept([1, 4, 6, 7, 7, 7, 7, 7, 7, 7])
-    assert headline(found).endswith("; nothing grows any more; what grew at first: + 6.0 MiB, glibc 2.36: free but kept, 3 arenas")
-    assert lines(found)[3].endswith("glibc 2.36: free but kept, 3 arenas (has ended)")
+    assert headline(found).endswith("; nothing grows any more; what grew at first: + 6.0 MiB, glibc 2.36: free and not returned, 3 arenas")
+    assert lines(found)[3].endswith("glibc 2.36: free and not returned, 3 arenas (has ended)")
     assert not any(line.startswith("  1. ") for line in lines(found))
 
 
 def test_a_saw_tooth() -> None:
     found = kept([1, 4, 7, 1, 4, 7, 1, 4, 7, 1])
     assert headline(found).endswith(
-        "nothing grows; what comes and goes most (a saw-tooth): between 1.0 MiB and 7.0 MiB, glibc 2.36: free but kept, 3 arenas"
+        "nothing grows; what comes and goes most (a saw-tooth): between 1.0 MiB and 7.0 MiB, glibc 2.36: free and not returned, 3 arenas"
     )
 
 
@@ -175,7 +175,7 @@ def test_growth_is_named_before_a_larger_saw_tooth() -> None:
     found = kept([1, 40, 70, 1, 40, 70, 1, 40, 70], growing=[1 + at for at in range(9)])
     assert "what grew most: + 8.0 MiB, + 1.0 MiB an hour, held by g, 1 → 9 blocks; still growing at the end" in headline(found)
     trends = {label(row): row.trend for row in found.rows}
-    assert trends == {"held by g, 1 → 9 blocks": Trend.GROWING, "glibc 2.36: free but kept, 3 arenas": Trend.SAWTOOTH}
+    assert trends == {"held by g, 1 → 9 blocks": Trend.GROWING, "glibc 2.36: free and not returned, 3 arenas": Trend.SAWTOOTH}
 
 
 def test_pages_of_files_are_named_after_what_is_held() -> None:

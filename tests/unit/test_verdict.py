@@ -338,7 +338,7 @@ def test_most_memory_is_not_read(known: bool, monkeypatch: pytest.MonkeyPatch) -
     out = io.StringIO()
     commands.execute(lambda: session_, ["find"], out, width=200)
     assert out.getvalue().startswith(found["findings"][0]["text"][:190].rpartition(" ")[0])
-    assert "nothing is lost in the other" in out.getvalue()
+    assert "nothing is leaked in the other" in out.getvalue()
 
 
 def test_little_memory_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Findings about memory that findleaks does not read, and memory of no known owner."""
+"""Findings about memory that findleaks does not read, and unattributed memory."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _unknown_share(accounting: Accounting) -> Optional[Share]:
 
 
 def _largest(accounting: Accounting) -> int:
-    """The address of the largest mapping of no known owner; 0 where they have little memory."""
+    """The address of the largest unattributed mapping; 0 where they have little memory."""
     share = _unknown_share(accounting)
     return share.parts[0].address if share is not None and share.parts and is_significant(share.bytes, accounting) else 0
 
 
 def unknown_owner(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """One finding, if much memory has no known owner."""
+    """One finding, if much memory is unattributed."""
     share = _unknown_share(accounting)
     if share is not None and is_significant(share.bytes, accounting) and share.parts:
         most = share.parts[0]

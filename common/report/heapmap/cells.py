@@ -30,7 +30,7 @@ class Look(NamedTuple):
 LOOKS = (
     Look(PageState.IN_USE, "in_use", "occupied", "holds blocks in use", "█", "#", "34", "#1f5fbf", "#5ea1ff"),
     Look(PageState.UNTOUCHED, "untouched", "untouched", "in use, never written to", "□", "_", "36", "#a9d3dd", "#2c6573"),
-    Look(PageState.CACHED, "cached", "cached", "freed, in thread caches", "c", "c", "33", "#d9a514", "#e3b83a"),
+    Look(PageState.CACHED, "cached", "cached", "free, in thread caches", "c", "c", "33", "#d9a514", "#e3b83a"),
     Look(PageState.METADATA, "metadata", "metadata", "the allocator's own", "m", "m", "35", "#8a4fc0", "#b58be0"),
     Look(PageState.KEPT, "kept", "free, kept", "free, but resident", "o", "o", "31", "#d9482b", "#f0694a"),
     Look(PageState.RETURNED, "returned", "free, returned", "free, not resident", "·", ".", "90", "#e3e5e8", "#2a2f36"),

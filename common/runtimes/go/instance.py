@@ -32,7 +32,7 @@ class Go(Runtime):
         self._data = [part for image in images(target) if image.module == module for part in image.data]
         self.version = next(filter(None, (buildinfo.version(target, part) for part in self._data)), "")
         if self._heap is None:
-            what = f"{self.where}: Go's heap was not found: it counts as memory of no known owner, and stacks in it as other memory"
+            what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, and stacks in it as other memory"
             self.problems.append(Problem(module.start, what, False))
 
     @cached_property

@@ -96,7 +96,7 @@ class HotSpot(Runtime):
         blocks = self._directory.blocks
         used = blocks.totals(State.IN_USE).bytes
         found["malloc: in use"] = Count(used, "bytes")
-        found["malloc: free but kept"] = Count(blocks.totals(State.FREE).bytes + blocks.totals(State.CACHED).bytes, "bytes")
+        found["malloc: free and not returned"] = Count(blocks.totals(State.FREE).bytes + blocks.totals(State.CACHED).bytes, "bytes")
         if self.tracked is not None:
             # Blocks of Java's libraries, agents, and all other callers of malloc beside the JVM.
             found["malloc: in use, not counted by NMT"] = Count(max(0, used - self.tracked.malloc), "bytes")

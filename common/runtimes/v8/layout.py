@@ -54,7 +54,7 @@ CURRENT = (
 SIGN = b"Cannot create a handle without a HandleScope"
 """Message of HandleScope::Extend in every V8 (src/handles.cc, later src/handles/handles.cc)."""
 
-OTHER = "not the code that was expected: this V8 is not known; please report its version (node -p process.versions.v8)"
+OTHER = "not the code that was expected: this V8 is not known; report its version (node -p process.versions.v8)"
 
 
 @dataclass(frozen=True)
