@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target import elf, missing, notes, snapshot_note
+from findleaks.target import elf, missing, notes
 from findleaks.target.base import Module, Range, Region, Thread, excluded_warning
 from findleaks.target.files import FORMATS, MINIDUMP
 from findleaks.target.image_target import ImageTarget
-from findleaks.target.kernel_references import KernelState
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
 from findleaks.target.module_files import ModuleFiles
 from findleaks.target.modules import FileSource, Image, Places, bare, images, supported_arch, unnamed
@@ -25,8 +23,10 @@ from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoin
 from findleaks.target.residency import holes
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
-from findleaks.target.snapshot_note import SnapshotNote
-from findleaks.target.thread_pointers import completed
+
+if TYPE_CHECKING:
+    from findleaks.target.kernel_references import KernelState
+    from findleaks.target.snapshot_note import SnapshotNote
 
 GIVE_SYSROOT = "Give --sysroot."
 
@@ -120,8 +120,12 @@ class CoreTarget(ExtentReader, ImageTarget):
     def _own_note(self) -> Optional[SnapshotNote]:
         """findleaks' own note; None where there is none, or it is damaged."""
         desc, self._process = self._process.snapshot, self._process._replace(snapshot=None)
+        if desc is None:
+            return None
+        from findleaks.target import snapshot_note  # only cores that findleaks wrote have the note
+
         try:
-            found = snapshot_note.decoded(desc, self.arch.page) if desc is not None else None
+            found = snapshot_note.decoded(desc, self.arch.page)
         except snapshot_note.Damaged as why:
             self.warnings.append(snapshot_note.warning(self._name, str(why)))
             return None
@@ -134,6 +138,8 @@ class CoreTarget(ExtentReader, ImageTarget):
         note = self._snapshot
         if note is None:
             return None
+        from findleaks.target import snapshot_note
+
         found = snapshot_note.regions(note, self._loads, top_of(self.arch.word))
         if found is None:
             self._snapshot = None
@@ -185,7 +191,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             path = self._string(strings + tags[elf.DT_SONAME])
         if not path and found is self._main:
             path = self._string(self._process.auxv.get(notes.AT_EXECFN, 0)) or self._process.name
-        return replace(module, path=path)
+        return module._replace(path=path)
 
     def _string(self, address: int) -> str:
         try:
@@ -337,8 +343,12 @@ class CoreTarget(ExtentReader, ImageTarget):
     @cached_property
     def _threads(self) -> Sequence[Thread]:
         found = self._process.threads
+        if not self.arch.thread_pointer_note:
+            return found
+        from findleaks.target.thread_pointers import completed
+
         # ARM's kernel writes no such note, nor does GDB of i386.
-        return completed(self, found) if self.arch.thread_pointer_note else found
+        return completed(self, found)
 
     def thread_names(self) -> Mapping[int, str]:
         return self._snapshot.names if self._snapshot is not None else {}

@@ -5,20 +5,22 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_uint32, c_uint64
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine import shared
-from findleaks.engine.disguises import Form
 from findleaks.engine.kernel.blocks import STEPS, KernelBlocks
-from findleaks.engine.kernel.disguises import KernelDisguises
-from findleaks.engine.kernel.dominators import KernelDominators
 from findleaks.engine.kernel.interiors import KernelInteriors
 from findleaks.engine.kernel.library import DISORDER, NONE, CWords, Handle, Kernel
 from findleaks.engine.kernel.memory import c_array, c_buffer, c_piece, c_ranges, c_words
-from findleaks.engine.kernel.rows import KernelRows
-from findleaks.engine.rows import RowRules
 from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
+
+if TYPE_CHECKING:
+    from findleaks.engine.disguises import Form
+    from findleaks.engine.kernel.disguises import KernelDisguises
+    from findleaks.engine.kernel.dominators import KernelDominators
+    from findleaks.engine.kernel.rows import KernelRows
+    from findleaks.engine.rows import RowRules
 
 
 class KernelGraph:
@@ -122,6 +124,8 @@ class KernelGraph:
         return self._library.words(self._library.fl_leader_sizes, self._handle)
 
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> KernelDisguises:
+        from findleaks.engine.kernel.disguises import KernelDisguises  # not if nothing is leaked
+
         self._after_classifying()
         return KernelDisguises(self._library, self, self._handle, ranges, forms, most)
 
@@ -132,6 +136,8 @@ class KernelGraph:
         self._totals = []
 
     def rows(self, rules: RowRules) -> KernelRows:
+        from findleaks.engine.kernel.rows import KernelRows  # few commands need it
+
         return KernelRows(self._library, self._handle, self.blocks.handle, rules)
 
     def totals(self, kind: Kind) -> Totals:
@@ -251,6 +257,8 @@ class KernelGraph:
     def dominators(
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> KernelDominators:
+        from findleaks.engine.kernel.dominators import KernelDominators  # few commands need it
+
         if not (self._classified if lost else self._marking):
             raise RuntimeError("classify first" if lost else "settle first")
         return KernelDominators(self._library, self, self._handle, roots, bounds, owners, lost, priorities)
