@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from findleaks.target.base import Target
 
 TROUBLE = 2
-COLLECT_AFTER = 50_000  # new objects, before Python looks for cycles: its default of 700 takes a tenth of a short command
+COLLECT_AFTER = 50_000  # new objects; 700, Python's default, takes a tenth of a short command
 INTERRUPTED = 130  # exit status after Ctrl-C; TROUBLE: after an error
 FRONT = ("init", "gdb", "lldb")  # words that are no commands in a debugger
 DEFAULT = "verdict"  # the command if none is named: `findleaks core`, `findleaks --pid 4711`

@@ -213,7 +213,7 @@ def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
     WORTH of the sample, MIN_BLOCKS blocks. `count`: all keys."""
     left = [one.fitting for one in sample if not one.explained]
     found: Counter[Heuristic] = Counter()
-    for fitting, number in Counter(left).items():  # few different ones: `&` of an enumeration is slow
+    for fitting, number in Counter(left).items():  # few different ones: `&` is slow
         found.update({one: number for one in BY_CONTENT.values() if fitting & one})
     best = max(found, key=lambda one: found[one], default=Heuristic.NONE)
     most = found[best]

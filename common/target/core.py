@@ -23,6 +23,7 @@ from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoin
 from findleaks.target.residency import holes
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
+from findleaks.target.thread_pointers import completed
 
 if TYPE_CHECKING:
     from findleaks.target.kernel_references import KernelState
@@ -129,8 +130,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         except snapshot_note.Damaged as why:
             self.warnings.append(snapshot_note.warning(self._name, str(why)))
             return None
-        if found is not None:
-            self.taken_at, self.start_time = found.taken_at or None, found.start_time or None
+        self.taken_at, self.start_time = found.taken_at or None, found.start_time or None
         return found
 
     def _mapped(self) -> Optional[Sequence[Region]]:
@@ -243,7 +243,9 @@ class CoreTarget(ExtentReader, ImageTarget):
         found = list(missing.missing_loads(self._loads, self._file_name, self._is_module, self._lacking, anonymous))
         found += missing.missing_files(self._process.files, self._loads, self._modules)
         if self.truncated:
-            self.warnings.insert(0, self._truncation_warning())
+            stacks = [self._at(thread.sp) >= 0 for thread in self._process.threads]
+            warning = missing.truncation_warning(len(self._core.view()), self._expected, stacks)
+            self.warnings.insert(0, f"{self._name}: {warning}")
         elif not anonymous:
             self.warnings.append(f"{self._name}: the core has no anonymous memory (coredump_filter): heaps and most roots are missing")
         self.warnings += missing.file_warning(found)
@@ -276,15 +278,6 @@ class CoreTarget(ExtentReader, ImageTarget):
     def protected(self) -> Sequence[Range]:
         regions = (region for region in self._regions if region.may_hold_data)
         return [part for region in regions for part in self.nonzero(region.start, region.end, 0)]
-
-    def _truncation_warning(self) -> str:
-        threads = self._process.threads
-        missing = sum(1 for t in threads if self._at(t.sp) < 0)
-        stacks = f"; {missing} of {len(threads)} thread stacks are missing" if missing else ""
-        there, wanted = len(self._core.view()), self._expected
-        near = formatting.size(there) == formatting.size(wanted)  # a few bytes short
-        held = f"{there:,} of {wanted:,} bytes" if near else f"{formatting.size(there)} of {formatting.size(wanted)}"
-        return f"{self._name}: truncated: {held} are there{stacks}. What is found lost may be referred to from the missing part."
 
     def _file_name(self, address: int) -> str:
         if not self._process.files:
@@ -343,12 +336,8 @@ class CoreTarget(ExtentReader, ImageTarget):
     @cached_property
     def _threads(self) -> Sequence[Thread]:
         found = self._process.threads
-        if not self.arch.thread_pointer_note:
-            return found
-        from findleaks.target.thread_pointers import completed
-
         # ARM's kernel writes no such note, nor does GDB of i386.
-        return completed(self, found)
+        return completed(self, found) if self.arch.thread_pointer_note else found
 
     def thread_names(self) -> Mapping[int, str]:
         return self._snapshot.names if self._snapshot is not None else {}
