@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from findleaks.target.base import Target
 
 TROUBLE = 2
-COLLECT_AFTER = 50_000  # new objects; 700, Python's default, takes a tenth of a short command
 INTERRUPTED = 130  # exit status after Ctrl-C; TROUBLE: after an error
 FRONT = ("init", "gdb", "lldb")  # words that are no commands in a debugger
 DEFAULT = "verdict"  # the command if none is named: `findleaks core`, `findleaks --pid 4711`
@@ -65,7 +64,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     closed = _open_standard_streams()
     install()
     sys.unraisablehook = press_again
-    gc.set_threshold(COLLECT_AFTER)
+    gc.set_threshold(50_000)  # new objects; with Python's 700 it takes a tenth of a short command
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)

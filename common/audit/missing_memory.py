@@ -184,7 +184,7 @@ def _plausible_values(session: Session, one: Uncertain, values: list[int]) -> li
         return values
     values = [value for value in values if not (value % arch.word or _is_small_number(value))]
     pages = [value for value in values if not value % arch.page]
-    if arch.word == 4:  # any number may be an address: only what mmap returns counts, and no round one
+    if arch.word == 4:  # any number may be an address: only pages count, and no round ones
         return [value for value in pages if value % _ROUND]
     return values if pages or len(set(values)) >= MANY else []
 

@@ -109,7 +109,7 @@ def reference_evidence(session: Session) -> Optional[ReferenceCounts]:
     counts, runtime = session.reference_counts, counting_runtime(session)
     if counts is None or runtime is None:
         return None
-    from findleaks.results.note_parts import MiscountedType, ReferenceCounts  # few processes have a runtime that counts
+    from findleaks.results.note_parts import MiscountedType, ReferenceCounts  # seldom needed
 
     return ReferenceCounts(
         runtime.name,
