@@ -1,4 +1,4 @@
-"""Packaging: where each package's folder lies, and how the C kernel is built; see pyproject.toml.
+"""Packaging: where each package's folder lies, and how the C engine is built; see pyproject.toml.
 
 gdb/ and lldb/ bear the names of the debuggers' own modules. They are installed as findleaks.gdb and
 findleaks.lldb only, and no install puts the checkout's root on sys.path."""
@@ -20,12 +20,12 @@ except ImportError:  # setuptools before 70.1
 
 ROOT = Path(__file__).parent
 PACKAGE_DIR = {"findleaks": "common", "findleaks.gdb": "gdb", "findleaks.lldb": "lldb"}
-KERNELS = "findleaks.engine.kernel"
-SOURCES: dict[str, Any] = runpy.run_path(str(ROOT / "common/engine/kernel/sources.py"))
+NATIVE = "findleaks.engine.native"
+SOURCES: dict[str, Any] = runpy.run_path(str(ROOT / "common/engine/native/sources.py"))
 
 
 class BuildKernel(build_ext):
-    """Builds the kernel as plain shared libraries: ctypes loads them into every Python, so their
+    """Builds the C engine as plain shared libraries: ctypes loads them into every Python, so their
     names have no ABI tag. Where they are built apart from their sources, the checksum of these is
     packaged with them."""
 
@@ -36,7 +36,7 @@ class BuildKernel(build_ext):
     def run(self) -> None:
         super().run()
         if not self.inplace:
-            Path(self.build_lib, *KERNELS.split("."), "sources.crc").write_text(f"{SOURCES['checksum']():#010x}\n", encoding="utf-8")
+            Path(self.build_lib, *NATIVE.split("."), "sources.crc").write_text(f"{SOURCES['checksum']():#010x}\n", encoding="utf-8")
 
     def build_extension(self, ext: Extension) -> None:
         """As usual, but with objects of its own: all are made of the same sources."""
@@ -58,18 +58,18 @@ class Wheel(bdist_wheel):
         return ("py3", "none", super().get_tag()[2])
 
 
-def kernels() -> list[Extension]:
+def native_libraries() -> list[Extension]:
     """The C kernel for each word size and byte order of targets; `optional`: without a compiler the
     install goes on with the Python twin."""
-    sources, headers = (sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(f"common/kernel/*.{kind}")) for kind in "ch")
+    sources, headers = (sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(f"common/native/*.{kind}")) for kind in "ch")
     if not sources:
         return []
-    flags = text("common/kernel/flags").split()  # the Makefile's too
+    flags = text("common/native/flags").split()  # the Makefile's too
     return [
         Extension(
-            f"{KERNELS}.{Path(name).stem}",
+            f"{NATIVE}.{Path(name).stem}",
             sources,
-            depends=[*headers, "common/kernel/flags"],
+            depends=[*headers, "common/native/flags"],
             extra_compile_args=[*flags, *options],
             extra_link_args=["-pthread", "-s"],
             optional=True,
@@ -101,7 +101,7 @@ setup(
         "findleaks.report.fleet": ["page.html", "page.css", "page.js"],
         "findleaks.report.growth": ["page.html", "page.css", "data.js", "chart.js", "table.js", "page.js"],
     },
-    ext_modules=kernels(),
+    ext_modules=native_libraries(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
     install_requires=[
         # Only to decode code, in debuggers too. Before 5.0.2 it needs setuptools; 6 renames.

@@ -141,9 +141,9 @@ def _run(words: list[str], prog: str) -> int:
 
 
 def _version() -> int:
-    from findleaks.engine.load import missing_kernel
+    from findleaks.engine.load import missing_native
 
-    print(f"findleaks {__version__}" + (f" ({why})" if (why := missing_kernel()) else ""))
+    print(f"findleaks {__version__}" + (f" ({why})" if (why := missing_native()) else ""))
     return 0
 
 

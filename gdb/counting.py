@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import gdb
-from findleaks.counting.proc_memory import ProcMemory
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb.keys import Keys
 from findleaks.gdb.target import GdbProcess, switched
+from findleaks.injection.stub.proc_memory import ProcMemory
 from findleaks.target.base import Target
 from findleaks.target.control import Outcome
 from findleaks.target.ptrace import status, tasks

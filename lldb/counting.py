@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
-from findleaks.counting.proc_memory import ProcMemory
 from findleaks.errors import TargetError, UsageError
+from findleaks.injection.stub.proc_memory import ProcMemory
 from findleaks.lldb.calls import Calls, Place
 from findleaks.lldb.target import LldbProcess
 from findleaks.target.base import Target

@@ -68,7 +68,7 @@ _PLAIN = rb"[ !#-\[\]-~]*"
 
 
 def _is_pointer(first: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> bool:
-    """Whether the first word is a mapped address (as common/kernel/readable_text.c)."""
+    """Whether the first word is a mapped address (as common/native/readable_text.c)."""
     return len(first) == arch.word and 0 in first and is_mapped(int.from_bytes(first, arch.byteorder))
 
 

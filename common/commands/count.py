@@ -15,8 +15,8 @@ from findleaks.commands.output import STACKS as FILES
 from findleaks.commands.output import Written, add_output, output_format
 from findleaks.counting.counter import Counter, Table, Wanted
 from findleaks.counting.stub_counter import Injected
-from findleaks.counting.stub_removal import remove_leftover_stubs
 from findleaks.errors import FindleaksError, TargetError, UsageError
+from findleaks.injection.stub.stub_removal import remove_leftover_stubs
 from findleaks.runtimes.rules import RULES, rule
 from findleaks.session import Session
 from findleaks.target.base import Target

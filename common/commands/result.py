@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 from findleaks.audit.diagnostics import result_warnings, target_warnings
 from findleaks.commands import Invocation
 from findleaks.commands.output import Written
-from findleaks.engine.load import missing_kernel, stale_kernel
+from findleaks.engine.load import missing_native, stale_native
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, wrapped
 from findleaks.results.record import SCHEMA, Record, plain
@@ -36,9 +36,9 @@ def source_warnings(session: Session) -> list[str]:
 
 def _slow(session: Session) -> list[str]:
     arch = session.target.arch
-    if session.engine.name != "pure" or (sum(session.seconds.values()) < SLOW and not stale_kernel(arch)):
+    if session.engine.name != "pure" or (sum(session.seconds.values()) < SLOW and not stale_native(arch)):
         return []
-    why = missing_kernel(arch)
+    why = missing_native(arch)
     return [f"findleaks runs {why}"] if why else []
 
 

@@ -18,10 +18,10 @@ from findleaks.commands.output import STACKS as FILES
 from findleaks.commands.output import add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.commands.track_text import STACKS, folded, text
-from findleaks.counting.stub_removal import remove_leftover_stubs
-from findleaks.counting.traced_process import TracedProcess
 from findleaks.errors import TargetError, UsageError
 from findleaks.formatting import number, printable
+from findleaks.injection.stub.stub_removal import remove_leftover_stubs
+from findleaks.injection.stub.traced_process import TracedProcess
 from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost

@@ -10,11 +10,11 @@ from itertools import chain
 from typing import Optional
 
 from findleaks.counting.functions import Function, functions
-from findleaks.counting.guard import Guard
 from findleaks.counting.scope import Scope, scope
-from findleaks.counting.unwind_cache import MAX_STACKS, UnwindCache
 from findleaks.debuginfo.sources import Sources
 from findleaks.errors import UsageError
+from findleaks.injection.stub.guard import Guard
+from findleaks.injection.stub.unwind_cache import MAX_STACKS, UnwindCache
 from findleaks.runtimes.rules import Rule
 from findleaks.target.base import Target
 from findleaks.target.control import BreakpointHost, Outcome

@@ -5,7 +5,7 @@
 # with the callee's node as parent; the node of the last frame is the stack. All of it is lock-free:
 # new entries are published by one cmpxchg16b. For a place without a rule it asks the rule server
 # (rule_server.py), and waits for a bounded time. It reads no memory but the table and what the rules
-# say is a frame of this stack. The layout of the table is in common/counting/table.py.
+# say is a frame of this stack. The layout of the table is in common/injection/stub/table.py.
 
         .intel_syntax noprefix
 

@@ -1,6 +1,6 @@
 # The stub: code that `count --inject` puts in front of a function, x86-64. Its bytes are in
-# common/counting/stubcode.py, made from this file by `python tests/support/stub.py`; the layout of
-# the table is in common/counting/table.py.
+# common/counting/generated/stub.py, made from this file by `python tools/assemble_stubs.py`; the layout of
+# the table is in common/injection/stub/table.py.
 #
 # It walks the stack (stack_walk.S), and counts the call at the node of the last frame. Besides what
 # the walk reads, it reads (in V8) an isolate that the rule server has confirmed. It makes no system

@@ -9,14 +9,14 @@ from collections.abc import Generator
 from typing import Optional
 
 from findleaks.counting.counter import Counted, Table, Wanted
+from findleaks.counting.counting_code import CountingCode
 from findleaks.counting.functions import Function, functions
-from findleaks.counting.patcher import Stub
-from findleaks.counting.running_stub import RunningStub
 from findleaks.counting.scope import BASELINE, Depth, scope
-from findleaks.counting.stack_names import StackNames
-from findleaks.counting.stub_code import CountingCode
-from findleaks.counting.table import EVENTS, EXACT, FULL, UNSURE, Layout, Scoped, paths
 from findleaks.errors import TargetError, UnreadableMemory, UsageError
+from findleaks.injection.stub.patcher import Stub
+from findleaks.injection.stub.running_stub import RunningStub
+from findleaks.injection.stub.stack_names import StackNames
+from findleaks.injection.stub.table import EVENTS, EXACT, FULL, UNSURE, Layout, Scoped, paths
 from findleaks.runtimes import gil
 from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of

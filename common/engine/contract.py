@@ -1,4 +1,4 @@
-"""What both engines do: the C kernel (`kernel/`) and its pure-Python twin (`python/`), with the
+"""What both engines do: the C engine (`native/`) and the Python engine (`reference/`), with the
 same answers to the last bit. `load.load()` chooses one.
 
 A *block index* numbers all blocks of all states from 0, by ascending address. Only aligned words
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Blocks(Protocol):
-    """Block directory: append ascending, `seal`, look up. About 7 bytes a block in the kernel."""
+    """Block directory: append ascending, `seal`, look up. About 7 bytes a block in the C engine."""
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
         """Append blocks, all or none; ValueError unless ascending, above those appended before."""
@@ -332,7 +332,7 @@ class Graph(Protocol):
 
 
 class Engine(Protocol):
-    name: str  # "kernel" | "pure"
+    name: str  # "native" | "pure"
     arch: Arch
     threads: int  # that it runs on
 

@@ -22,7 +22,7 @@ MOST_SEGMENTS = 8
 
 
 class Disguise(IntEnum):
-    """How a word hides the address p of a byte in a block. Also in common/kernel/disguises.h."""
+    """How a word hides the address p of a byte in a block. Also in common/native/disguises.h."""
 
     TAGGED = 0  # p in the low 47 (or 48) bits of an aligned word of 8 bytes, others set in the rest
     UNALIGNED = 1  # p, at an address that is no multiple of a word

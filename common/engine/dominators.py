@@ -114,7 +114,7 @@ class Dominators(Protocol):
         ...
 
     def compute(self, budget: int) -> bool:
-        """Visit about `budget` blocks (2^20: 50 ms in the kernel); True when complete."""
+        """Visit about `budget` blocks (2^20: 50 ms in the C engine); True when complete."""
         ...
 
     def progress(self) -> float:

@@ -2,7 +2,7 @@
 resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc.
 
 An interior pointer to one of these counts as a start reference if the bytes around both ends of it
-prove the structure. How: common/kernel/interior_{tables,chunks,stacks,counted,php}.c."""
+prove the structure. How: common/native/interior_{tables,chunks,stacks,counted,php}.c."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Protocol
 
-RUN = 100_000  # nodes of a level followed one link at a time, as in common/kernel/links.c
+RUN = 100_000  # nodes of a level followed one link at a time, as in common/native/links.c
 
 
 class LinkWalk(Protocol):

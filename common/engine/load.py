@@ -1,4 +1,4 @@
-"""Chooses the engine: the C kernel where its library loads and fits the target, else the twin."""
+"""Chooses the engine: the C engine where its library loads and fits the target, else Python's."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import os
 import sys
 
 from findleaks.engine.contract import Engine
-from findleaks.engine.kernel.library import StaleLibrary, library
+from findleaks.engine.native.library import StaleLibrary, library
 from findleaks.target.arch import X86_64, Arch
 
 # Environment variables.
-PURE = "FINDLEAKS_PURE"  # 1 forces the twin
-THREADS = "FINDLEAKS_THREADS"  # threads that the kernel runs on
+PURE = "FINDLEAKS_PURE"  # 1 forces the Python engine
+THREADS = "FINDLEAKS_THREADS"  # threads that the C engine runs on
 _MOST_THREADS = 8  # by default: memory is not read much faster by more
 
 
-def missing_kernel(arch: Arch = X86_64) -> str:
-    """Why the C kernel for such targets is unusable and what to do, in one line; "" if usable or
+def missing_native(arch: Arch = X86_64) -> str:
+    """Why the C engine for such targets is unusable and what to do, in one line; "" if usable or
     switched off."""
     if os.environ.get(PURE) == "1":
         return ""
     try:
         library(word=arch.word, byteorder=arch.byteorder)
     except StaleLibrary as error:
-        return f"without its C kernel, some 30 times slower, as {error}: run make kernel, or install findleaks again"
+        return f"without its C engine, some 30 times slower, as {error}: run make native, or install findleaks again"
     except OSError:
-        return "without its C kernel, some 30 times slower: install a C compiler (gcc) and then findleaks again, or run make kernel"
+        return "without its C engine, some 30 times slower: install a C compiler (gcc) and then findleaks again, or run make native"
     return ""
 
 
-def stale_kernel(arch: Arch = X86_64) -> bool:
-    """Whether the C kernel for such targets is left unused as it was built from other sources."""
+def stale_native(arch: Arch = X86_64) -> bool:
+    """Whether the C engine for such targets is left unused as it was built from other sources."""
     try:
         library(word=arch.word, byteorder=arch.byteorder)
     except StaleLibrary:
@@ -49,17 +49,17 @@ def threads() -> int:
 
 
 def load(arch: Arch, pure: bool = False) -> Engine:
-    """`pure` or FINDLEAKS_PURE=1 asks for the twin."""
+    """`pure` or FINDLEAKS_PURE=1 asks for the Python engine."""
     serves = sys.byteorder == "little" and sys.maxsize > 1 << 32  # this machine
     if serves and not pure and os.environ.get(PURE) != "1":
         try:
             loaded = library(word=arch.word, byteorder=arch.byteorder)
         except OSError:
-            pass  # not built, or for another machine: the twin gives the same answers, slower
+            pass  # not built, or for another machine: the Python engine serves, slower
         else:
-            from findleaks.engine.kernel.engine import KernelEngine
+            from findleaks.engine.native.engine import NativeEngine
 
-            return KernelEngine(loaded, arch, threads())
-    from findleaks.engine.python.engine import PureEngine  # one engine is imported, not both
+            return NativeEngine(loaded, arch, threads())
+    from findleaks.engine.reference.engine import PureEngine  # one engine is imported, not both
 
     return PureEngine(arch)

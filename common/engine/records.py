@@ -48,7 +48,7 @@ class Records(Protocol):
 
 
 def shape_words(shapes: Mapping[int, Shape], tag_mask: int) -> array[int]:
-    """All tags' shapes for the kernel; only the tag is in the key of a tag not listed."""
+    """All tags' shapes for the C engine; only the tag is in the key of a tag not listed."""
     if tag_mask & (tag_mask + 1) or tag_mask > 0xFFF:
         raise ValueError(f"not a mask of low bits: {tag_mask:#x}")
     words = array("Q")

@@ -20,7 +20,7 @@ from findleaks.engine.dominators import (
 )
 from findleaks.engine.terms import Totals
 
-ROOT_NODE, SHARED_NUMBER, NO_PLACE = 0x80000000, 0xFFFFFFFF, 0x7FFFFFFF  # kernel/dominators.h
+ROOT_NODE, SHARED_NUMBER, NO_PLACE = 0x80000000, 0xFFFFFFFF, 0x7FFFFFFF  # native/dominators.h
 
 Numbers = Union[Sequence[int], memoryview]
 Rows = Sequence[Sequence[int]]
@@ -42,7 +42,7 @@ def sizes_of(rows: Rows, limit: int) -> list[tuple[int, int]]:
 
 
 def by_size(pairs: Sequence[int]) -> Rows:
-    """Rows for `sizes_of`, of pairs of 4 * size and number (kernel/size_counts.h)."""
+    """Rows for `sizes_of`, of pairs of 4 * size and number (native/size_counts.h)."""
     return list(zip([four // 4 for four in pairs[::2]], pairs[1::2]))
 
 

@@ -1,4 +1,4 @@
-"""Blocks that pass filters, many at a time: as rows of JSON, or as columns (common/kernel/rows.c).
+"""Blocks that pass filters, many at a time: as rows of JSON, or as columns (common/native/rows.c).
 
 The C engine handles rows that need only a block's words and tables. It leaves others to its
 caller."""

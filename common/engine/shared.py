@@ -1,4 +1,4 @@
-"""What both engines share: limits, problems' wording (the kernel returns codes), sets, orders."""
+"""What both engines share: limits, problems' wording (the C engine returns codes), sets, orders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CYCLE_GAP = 4 << 20  # bytes between ranges of memory that are read as one
 # glibc's usable size exceeds the requested one by fewer words (alignment to two, minimum chunk).
 SLACK_WORDS = 3
 
-# why following a list stopped, as in the kernel's follow.c
+# why following a list stopped, as in the C engine's follow.c
 END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES = range(6)
 
 

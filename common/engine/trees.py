@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple, Protocol
 
-# as in common/kernel/trees.c
+# as in common/native/trees.c
 SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY = range(7)
 
 

@@ -6,13 +6,13 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from findleaks.counting.free_range import MAX_DISTANCE
-from findleaks.counting.relocate import Patch, Refused, relocated
-from findleaks.counting.table import EXACT, OWN, pack
 from findleaks.errors import TargetError
+from findleaks.injection.stub.free_range import MAX_DISTANCE
+from findleaks.injection.stub.relocate import Patch, Refused, relocated
+from findleaks.injection.stub.table import EXACT, OWN, pack
 from findleaks.target.base import Module, Target
 from findleaks.target.elf import Table
-from findleaks.tracking import trackcode
+from findleaks.tracking.generated import track as trackcode
 
 _NOTHROW = "RKSt9nothrow_t"
 _NEW = ("_Znwm", "_Znam", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t")

@@ -1,6 +1,6 @@
 """The memory in which the stubs of `track` record blocks: its layout, settings and records.
 
-As the table of `count --inject` (counting/table.py), with other entries of threads, and further
+As the table of `count --inject` (stub/table.py), with other entries of threads, and further
 (offsets as in track.S):
 
 draws: numbers of four bytes, by which a thread chooses how far its next sample is
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from findleaks.counting.table import EVENTS, GOLDEN, PATIENCE, Layout, private_pages
-from findleaks.tracking import trackcode
+from findleaks.injection.stub.table import EVENTS, GOLDEN, PATIENCE, Layout, private_pages
+from findleaks.tracking.generated import track as trackcode
 
 MEAN = 0x50  # offset of a setting that may change while the stubs work
 LEAST = 0x1018  # offset of the least size that is recorded, and, behind it, of how many more bytes

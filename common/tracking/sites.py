@@ -9,10 +9,10 @@ from typing import NamedTuple, Optional
 
 from findleaks.arg_types import SizeRange
 from findleaks.audit.holders import Holders
-from findleaks.counting.stack_names import StackNames
-from findleaks.counting.table import DEEPEST, Node
 from findleaks.engine.dominators import SHARED, node_root
 from findleaks.engine.terms import Kind, State
+from findleaks.injection.stub.stack_names import StackNames
+from findleaks.injection.stub.table import DEEPEST, Node
 from findleaks.session import Session
 from findleaks.tracking.record_table import LIVE, RECORD, TAKEN, UNPLACED, Record, RecordTable, Sampling, records
 from findleaks.unwind.stacks import NamedFrame

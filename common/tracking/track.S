@@ -1,5 +1,5 @@
 # The stubs of `track`: code in front of the functions of allocators, x86-64. Their bytes are in
-# common/tracking/trackcode.py, made from this file by `python tests/support/stub.py`; the layout of
+# common/tracking/generated/track.py, made from this file by `python tools/assemble_stubs.py`; the layout of
 # the table is in common/tracking/record_table.py.
 #
 # In front of a function that allocates: if the size is wanted, the stack is walked (stack_walk.S);

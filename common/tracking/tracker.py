@@ -6,15 +6,15 @@ import struct
 import time
 from typing import NamedTuple, Optional
 
-from findleaks.counting.patcher import Stub
-from findleaks.counting.relocate import Patch
-from findleaks.counting.running_stub import RunningStub
-from findleaks.counting.stack_names import StackNames
-from findleaks.counting.table import EXACT
-from findleaks.counting.unwind_rules import Step
 from findleaks.debuginfo.sources import Sources
 from findleaks.errors import TargetError
 from findleaks.injection.own_memory import PAGE
+from findleaks.injection.stub.patcher import Stub
+from findleaks.injection.stub.relocate import Patch
+from findleaks.injection.stub.running_stub import RunningStub
+from findleaks.injection.stub.stack_names import StackNames
+from findleaks.injection.stub.table import EXACT
+from findleaks.injection.stub.unwind_rules import Step
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome

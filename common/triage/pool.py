@@ -21,7 +21,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple, NoReturn, Optional
 
-from findleaks.engine.load import THREADS, missing_kernel
+from findleaks.engine.load import THREADS, missing_native
 from findleaks.formatting import size as human
 from findleaks.target.base import Target
 from findleaks.triage.examine import Source, examine, failed
@@ -39,7 +39,7 @@ _PACKED_NAMES = (".zst", ".gz", ".xz", ".bz2", ".lz4")
 
 _LATE = (
     *("findleaks.target.compressed", "findleaks.runtimes.directory", "findleaks.audit.pages", "findleaks.audit.top_retainer"),
-    *("findleaks.engine.kernel.engine", "gzip", "lzma", "bz2"),
+    *("findleaks.engine.native.engine", "gzip", "lzma", "bz2"),
 )
 
 
@@ -129,7 +129,7 @@ def _preload() -> None:
     """Import what is imported when it is first needed: once, rather than in each process."""
     for module in _LATE:
         import_module(module)
-    missing_kernel()  # loads the kernel
+    missing_native()  # loads the kernel
 
 
 def estimated(source: Source) -> int:

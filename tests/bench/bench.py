@@ -291,7 +291,7 @@ def table(found: dict[str, Any]) -> str:
     for name in ("open", "walk", "scan", "roots", "mark", "classify", "group"):
         row(name, measured[name]["wall"], measured[name]["cpu"], measured["memory"][name])
     wall, cpu = (sum(measured[name][key] for name in KERNEL) for key in ("wall", "cpu"))
-    row("kernel phases", wall, cpu, measured["peak"])
+    row("C engine phases", wall, cpu, measured["peak"])
     row("stream once", limit["stream"]["wall"], limit["stream"]["cpu"])
     row("stream again", limit["again"]["wall"], limit["again"]["cpu"])
     row("a miss a block", limit["misses"]["wall"], limit["misses"]["cpu"])
@@ -300,11 +300,11 @@ def table(found: dict[str, Any]) -> str:
     for name, line in list(COMMANDS.items())[1:]:
         row(f"… {' '.join(line)}", found[name]["wall"], found[name]["cpu"], found[name]["memory"])
     if found["pure"]:
-        row("find, no kernel", found["pure"]["wall"], found["pure"]["cpu"], found["pure"]["memory"])
+        row("find, Python", found["pure"]["wall"], found["pure"]["cpu"], found["pure"]["memory"])
     both = limit["stream"]["cpu"] + limit["misses"]["cpu"]
     ratio, least = cpu / both, cpu / limit["stream"]["cpu"]
     lines.append("")
-    lines.append(f"  kernel phases (walk … classify): {ratio:.2f} times streaming once and a miss a block, {least:.1f} times streaming")
+    lines.append(f"  C engine phases (walk … classify): {ratio:.2f} times streaming once and a miss a block, {least:.1f} times streaming")
     held, whole = measured["peak"] / measured["all"], found["find"]["memory"] / measured["all"]
     reported = [f"{name} {times(found, name):.2f}" + (f" (at most {TIMES[name]})" if name in TIMES else "") for name in list(COMMANDS)[1:]]
     lines.append(f"  times findleaks find, CPU: {', '.join(reported)}")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from redis_pair import RedisPair
 
-from findleaks.counting.traced_process import TracedProcess
+from findleaks.injection.stub.traced_process import TracedProcess
 from findleaks.tracking.record_table import Sampling
 from findleaks.tracking.tracker import Tracker
 

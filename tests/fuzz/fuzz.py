@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "fuzz")
     parser.add_argument("--minutes", type=float, default=0.0, help="end after that time")
     parser.add_argument("--again", type=Path, metavar="FILE", help="only this one, as kept")
-    parser.add_argument("--sanitized", action="store_true", help="with the kernel under AddressSanitizer and UndefinedBehaviorSanitizer")
+    parser.add_argument("--sanitized", action="store_true", help="with the C engine under AddressSanitizer and UndefinedBehaviorSanitizer")
     words = parser.parse_args()
     if words.sanitized and not trials.SANITIZED:
         os.execve(sys.executable, [sys.executable, *sys.argv], sanitizers.environment(ROOT / "build" / "fuzz"))

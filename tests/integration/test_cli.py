@@ -63,8 +63,10 @@ def test_what_find_imports(core: Path) -> None:
     code = "import sys; from findleaks.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     ran = subprocess.run([sys.executable, "-c", code, "find", str(core)], capture_output=True, text=True, timeout=180, check=True)
     imported = ran.stderr.split()
-    assert "findleaks.engine.kernel.engine" in imported
-    assert [name for name in imported if name.startswith(("findleaks.engine.python", "elftools")) or name.endswith("engine_python")] == []
+    assert "findleaks.engine.native.engine" in imported
+    assert [
+        name for name in imported if name.startswith(("findleaks.engine.reference", "elftools")) or name.endswith("engine_reference")
+    ] == []
 
 
 def test_a_core(core: Path) -> None:

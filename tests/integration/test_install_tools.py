@@ -99,7 +99,7 @@ def test_help_names_every_target() -> None:
     done = run("make", cwd=ROOT)
     words = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("  make ")}
     running = {"test", "test-matrix", "test-arm64", "platforms", "lint", "bench", "fuzz", "fuzz-guided"}
-    assert words == {"help", "demo", "venv", "kernel", "clean", *running}
+    assert words == {"help", "demo", "venv", "native", "clean", *running}
 
 
 PYTEST = """#!/bin/sh

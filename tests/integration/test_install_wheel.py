@@ -13,8 +13,8 @@ import layouts
 import pytest
 from layouts import run
 
-KERNELS = {f"findleaks/engine/kernel/_kernel{ending}.so" for ending in ("", "_32", "_big", "_32_big")}
-SOURCES = "findleaks/engine/kernel/sources.crc"
+KERNELS = {f"findleaks/engine/native/_native{ending}.so" for ending in ("", "_32", "_big", "_32_big")}
+SOURCES = "findleaks/engine/native/sources.crc"
 ENGINE = """
 from findleaks.engine import load as engine
 from findleaks.target.arch import X86_64
@@ -110,7 +110,7 @@ def test_installed_without_a_compiler(tmp_path: Path) -> None:
 def test_editable_install_builds_the_kernel_beside_its_twin(tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
     wheel = layouts.build(source, tmp_path / "dist", "editable")
-    assert (source / "common/engine/kernel/_kernel.so").is_file()
+    assert (source / "common/engine/native/_native.so").is_file()
     layout = layouts.installed("editable", wheel, tmp_path / "venv", source / "common")
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "kernel\n"
 
@@ -121,12 +121,12 @@ def test_make_kernel_serves_a_bare_checkout(tmp_path: Path) -> None:
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "pure\n"
     assert run("make", "kernel", cwd=source).returncode == 0
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "kernel\n"
-    built = (source / "common/engine/kernel/_kernel.so").stat()
+    built = (source / "common/engine/native/_native.so").stat()
     assert run("make", "kernel", cwd=source).returncode == 0
-    assert (source / "common/engine/kernel/_kernel.so").stat() == built
-    next(source.glob("common/kernel/*.h")).touch()
+    assert (source / "common/engine/native/_native.so").stat() == built
+    next(source.glob("common/native/*.h")).touch()
     assert run("make", "kernel", cwd=source).returncode == 0
-    assert (source / "common/engine/kernel/_kernel.so").stat().st_ino != built.st_ino
+    assert (source / "common/engine/native/_native.so").stat().st_ino != built.st_ino
 
 
 def test_make_kernel_without_a_compiler_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from debuggers import PATIENCE, environment, lldb
 from patched import ended, guardians, held, stubs
 from tracking import JEMALLOC, built, by_line, finished, recording, through, tracked
 
-from findleaks.counting.traced_process import TracedProcess
+from findleaks.injection.stub.traced_process import TracedProcess
 from findleaks.tracking.record_table import TAKEN, Sampling
 from findleaks.tracking.tracker import Tracker
 

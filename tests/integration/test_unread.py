@@ -163,8 +163,8 @@ def test_where_blocks_are_held_anyway_find_reads_no_code(build, tmp_path: Path) 
         core = running.gcore()
         known = dict(line.split() for line in running.output.splitlines() if " " in line)
     modules = imported(core)
-    assert "findleaks.engine.kernel.engine" in modules
-    assert [name for name in modules if name.startswith(("capstone", "elftools", "findleaks.engine.python"))] == []
+    assert "findleaks.engine.native.engine" in modules
+    assert [name for name in modules if name.startswith(("capstone", "elftools", "findleaks.engine.reference"))] == []
     commands = [["find"], *([word, address] for word in ("path", "refs", "whatis") for address in known.values()), ["roots"], ["find"]]
     apart = [answers(core, [words])[0] for words in commands]
     assert apart[0]["totals"]["definite"]["blocks"] == 0

@@ -28,12 +28,12 @@ import layouts
 from foreign import ARM64, Machine, Program
 from tree import files as tree_files
 
-from findleaks.engine.kernel.sources import options
+from findleaks.engine.native.sources import options
 
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = ROOT / "tests/programs/foreign_tests.py"
-FLAGS = Path("common/kernel/flags")
-KERNELS = "findleaks/engine/kernel"
+FLAGS = Path("common/native/flags")
+KERNELS = "findleaks/engine/native"
 SUITE = "bookworm"
 PATIENCE = 6 * 3600
 """Seconds for the machine."""

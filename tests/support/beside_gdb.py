@@ -19,10 +19,10 @@ from typing import NamedTuple
 from counts import code, until
 from debuggers import PATIENCE, environment
 
-from findleaks.counting.patcher import found
-from findleaks.counting.proc_memory import writable_memory
-from findleaks.counting.relocate import Patch
 from findleaks.injection.remote_syscall import mapped
+from findleaks.injection.stub.patcher import found
+from findleaks.injection.stub.proc_memory import writable_memory
+from findleaks.injection.stub.relocate import Patch
 from findleaks.target.live import LiveTarget
 from findleaks.tracking.hooks import hooks
 

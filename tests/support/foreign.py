@@ -179,7 +179,7 @@ def _hash(machine: Machine, program: Program) -> str:
     """Of all that a core depends on: the program, its libraries' packages, how it is run, and the kernel that dumps it."""
     made = hashlib.sha256(INIT.read_bytes())
     made.update(json.dumps([machine.qemu, program.command, sorted(program.environment.items())]).encode())
-    made.update((program.tree.parent / "unpacked").read_bytes() + (_kernel(machine).parent / "unpacked").read_bytes())
+    made.update((program.tree.parent / "unpacked").read_bytes() + (_native(machine).parent / "unpacked").read_bytes())
     made.update(machine.emulator.encode())
     for file in program.files:
         made.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -198,7 +198,7 @@ def run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: P
         (place / "environment").write_bytes(b"".join(one.encode() + b"\0" for one in variables))
     (folder / "initrd").write_bytes(_initrd(machine, folder))
     # Since Linux 7 Debian has it beside its modules.
-    (kernel,) = (*(_kernel(machine) / "boot").glob("vmlinu*-*"), *(_kernel(machine) / "usr/lib/modules").glob("*/vmlinuz"))
+    (kernel,) = (*(_native(machine) / "boot").glob("vmlinu*-*"), *(_native(machine) / "usr/lib/modules").glob("*/vmlinuz"))
     command = [*_emulator(machine), *machine.qemu[1:], "-smp", "2", "-m", machine.memory, "-nographic", "-no-reboot", "-nic", "none"]
     command += [
         "-kernel",
@@ -221,7 +221,7 @@ def run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: P
 
 
 @functools.cache
-def _kernel(machine: Machine) -> Path:
+def _native(machine: Machine) -> Path:
     if machine.configuration:
         return built_kernel.tree(machine.name, machine.compiler, machine.configuration)
     suite, package = machine.kernel
@@ -262,7 +262,7 @@ def _initrd(machine: Machine, folder: Path) -> bytes:
 
 def _modules(machine: Machine, wanted: Sequence[str]) -> dict[str, bytes]:
     """The kernel's modules of these names, unpacked, each after those it depends on; what is built in has none."""
-    there = {file.name.split(".")[0].replace("-", "_"): file for file in (_kernel(machine) / "lib/modules").rglob("*.ko*")}
+    there = {file.name.split(".")[0].replace("-", "_"): file for file in (_native(machine) / "lib/modules").rglob("*.ko*")}
     found: dict[str, bytes] = {}
 
     def add(name: str) -> None:

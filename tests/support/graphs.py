@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from findleaks.engine.contract import Engine, Graph
-from findleaks.engine.kernel.engine import KernelEngine
-from findleaks.engine.kernel.library import library
-from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.native.engine import NativeEngine
+from findleaks.engine.native.library import library
+from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import Group, Heuristic, Kind, State
 from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Piece, Range
@@ -22,13 +22,13 @@ BASES = (0x1000, 0x555555559000, 0x7F0000000000, 0x7F0003FF0000, 0x7FFFFFFF0000,
 BASES_32 = (0x1000, 0x56559000, 0xB7000000, 0xB73FF000, 0xF7FF0000, 0xFFF00000)
 
 ARCHES = tuple(X86_64._replace(name=f"{8 * word} {order}", word=word, byteorder=order) for word in (4, 8) for order in ("little", "big"))
-"""Each size and byte order of words that the kernel is built for."""
+"""Each size and byte order of words that the C engine is built for."""
 
 MOSTLY_64 = (X86_64, *ARCHES)
 """For random examples: two in five are of what most targets have."""
 
 SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
-"""A sanitizer's build of the kernel, which then is what is tested."""
+"""A sanitizer's build of the C engine, which then is what is tested."""
 
 TYPES = tuple(range(0x400001, 0x400110, 3))
 """What Heuristic.OBJECTS takes for types: some of the words that random heaps hold."""
@@ -36,15 +36,15 @@ TYPES = tuple(range(0x400001, 0x400110, 3))
 VTABLES = (Range(0x400000, 0x400100), Range(0x7E0000001000, 0x7E0000001040))
 
 
-def kernel(arch: Arch = X86_64) -> KernelEngine:
+def native(arch: Arch = X86_64) -> NativeEngine:
     """The engine over the sanitizer's build, or over the one that was built beside the sources."""
-    return KernelEngine(loaded(SANITIZED, arch.word, arch.byteorder), arch)
+    return NativeEngine(loaded(SANITIZED, arch.word, arch.byteorder), arch)
 
 
 def pure(arch: Arch = X86_64) -> Engine:
-    """The pure-Python twin. Where a sanitizer's build of the kernel is tested, the kernel that was built beside the sources is in for
+    """The Python engine. Where a sanitizer's build of the C engine is tested, the C engine that was built beside the sources is in for
     it: the tests that run without a sanitizer hold that to the twin on the same examples, and Python takes five times as long with one."""
-    return KernelEngine(loaded("", arch.word, arch.byteorder), arch) if SANITIZED else PureEngine(arch)
+    return NativeEngine(loaded("", arch.word, arch.byteorder), arch) if SANITIZED else PureEngine(arch)
 
 
 loaded = functools.cache(library)
@@ -59,7 +59,7 @@ def share(examples: int) -> int:
 
 def piece(address: int, data: bytes) -> Piece:
     """Bytes in an allocation of just their size, so that a sanitizer sees whoever reads beyond. Where there is one they are read-only:
-    then the kernel gets a copy, and a sanitizer sees whoever reads it when it is gone."""
+    then the C engine gets a copy, and a sanitizer sees whoever reads it when it is gone."""
     view = memoryview(bytearray(data))
     return Piece(address, view.toreadonly() if SANITIZED else view)
 

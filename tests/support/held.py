@@ -56,7 +56,7 @@ def computed(dominators: Dominators, budget: int = 1 << 20) -> Dominators:
 
 
 def engines() -> list[Engine]:
-    return [graphs.kernel(), graphs.pure()]
+    return [graphs.native(), graphs.pure()]
 
 
 def everything(dominators: Dominators, count: int) -> dict[str, Any]:

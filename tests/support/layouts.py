@@ -51,7 +51,7 @@ def checkout(folder: Path) -> Path:
     for name in tree.files(ROOT):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
-    flags = folder / "common" / "kernel" / "flags"
+    flags = folder / "common" / "native" / "flags"
     flags.write_text(flags.read_text().replace("-O3", "-O0"))
     return folder
 

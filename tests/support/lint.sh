@@ -23,26 +23,26 @@ types() {
     (cd "$build/tree" && MYPYPATH=. "$bin/mypy" --config-file "$root/pyproject.toml" --cache-dir "$root/.mypy_cache" -p findleaks)
 }
 
-kernel() {
+native() {
     for compiler in gcc clang-19 clang; do
         command -v "$compiler" >/dev/null || continue
         tried=1
         # clang's warnings come before any code is made; some of gcc's (of values that may not be set) come of optimizing.
-        made="-c -o build/lint/kernel.o"
+        made="-c -o build/lint/native.o"
         [ "$compiler" = gcc ] || made=-fsyntax-only
-        for source in common/kernel/*.c; do
+        for source in common/native/*.c; do
             for words in "-DWORD=8u -DBIG=0" "-DWORD=4u -DBIG=1"; do
-                "$compiler" @common/kernel/flags $words -Werror -Wshadow -Wconversion -Wno-sign-conversion -Wmissing-prototypes -fPIC $made "$source" || return 1
+                "$compiler" @common/native/flags $words -Werror -Wshadow -Wconversion -Wno-sign-conversion -Wmissing-prototypes -fPIC $made "$source" || return 1
             done
         done
     done
-    [ -n "${tried:-}" ] || { echo "no C compiler: the kernel was not checked" >&2 && return 1; }
+    [ -n "${tried:-}" ] || { echo "no C compiler: the C engine was not checked" >&2 && return 1; }
 }
 
 mkdir -p "$build"
 step "ruff check" "$bin/ruff" check --quiet --output-format concise .
 step "ruff format" "$bin/ruff" format --quiet --check --output-format concise .
 step mypy types
-step "the kernel" kernel
+step "the C engine" native
 step "the tree" "$bin/python" tests/support/tree.py
 exit $status

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import debian
 
-from findleaks.engine.kernel.sources import checksum, options
+from findleaks.engine.native.sources import checksum, options
 
 ROOT = Path(__file__).parents[2]
 CLANG = "clang-19"  # builds it in half the time that GCC takes
@@ -19,10 +19,10 @@ def environment(folder: Path) -> dict[str, str]:
     """Where the sanitizers' runtimes are loaded, and the kernel that FINDLEAKS_TEST_KERNEL names and its variants were built with
     them, once for these sources, below `folder`."""
     folder /= f"sanitized-{checksum()}"
-    library = folder / "_kernel.so"
+    library = folder / "_native.so"
     with debian.locked(folder):
         if not library.exists():
-            sources = sorted(str(path) for path in ROOT.glob("common/kernel/*.c"))
+            sources = sorted(str(path) for path in ROOT.glob("common/native/*.c"))
             made = []
             for name, variant in options().items():
                 command = [CLANG, "-std=c11", *FLAGS, *variant, "-fPIC", "-shared", "-o", str(folder / f"{name}.part"), *sources]

@@ -11,9 +11,9 @@ from typing import Optional
 
 import truth
 
-from findleaks.counting import stubcode
-from findleaks.counting.rule_server import Rules, Service
-from findleaks.counting.table import ENABLED, EVENTS, EXACT, FULL, ORPHANED, SHARED, STACK, UNSURE, Layout, Scoped, paths
+from findleaks.counting.generated import stub as stubcode
+from findleaks.injection.stub.rule_server import Rules, Service
+from findleaks.injection.stub.table import ENABLED, EVENTS, EXACT, FULL, ORPHANED, SHARED, STACK, UNSURE, Layout, Scoped, paths
 
 WORDS = 4096
 ROOM = 1024

@@ -16,7 +16,7 @@ from counts import reported, until
 from debuggers import GDB_LOADER, PATIENCE, environment
 from patched import stubs
 
-from findleaks.counting.table import ENABLED
+from findleaks.injection.stub.table import ENABLED
 
 JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
 

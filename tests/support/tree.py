@@ -28,7 +28,7 @@ WRITERS = {
     "common/cli.py",
     "common/launcher.py",
     "common/bootstrap.py",
-    "common/counting/watchdog.py",
+    "common/injection/stub/watchdog.py",
     "common/gdb_subprocess.py",
     "common/injection/clone_holder.py",
     "gdb/findleaks_gdb.py",

@@ -30,7 +30,7 @@ from findleaks import cli, debugger_session
 from findleaks.commands import triage
 from findleaks.debuginfo.elftools_loader import load_elftools
 from findleaks.disasm.capstone_loader import load_capstone
-from findleaks.engine.kernel import library
+from findleaks.engine.native import library
 from findleaks.errors import FindleaksError
 from findleaks.session import Session
 from findleaks.target import separate

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from findleaks.engine.columns import NO_GROUP, BlockColumns
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.kernel import blocks as kernel_blocks
+from findleaks.engine.native import blocks as kernel_blocks
 from findleaks.engine.terms import State
 from findleaks.target.arch import X86_64
 
@@ -20,7 +20,7 @@ GAPS = st.lists(st.tuples(st.sampled_from([0, 16, 1024, 1 << 20, 1 << 33]), st.s
 
 
 def engines() -> Iterator[Engine]:
-    yield graphs.kernel()
+    yield graphs.native()
     yield graphs.pure()
 
 
@@ -52,7 +52,7 @@ def test_columns_are_what_look_ups_give(gaps: list[tuple[int, int, int]], first:
 
 
 def test_many_calls_make_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = directory(graphs.kernel(), [(16, 24, 0)] * 100)
+    blocks = directory(graphs.native(), [(16, 24, 0)] * 100)
     whole = lists(blocks.columns())
     monkeypatch.setattr(kernel_blocks, "STEPS", 7)
     assert lists(blocks.columns()) == whole and len(whole[0]) == 100

@@ -135,7 +135,7 @@ def in_columns(made: Listing) -> list[dict[str, object]]:
 
 
 def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = session(random.Random(3), graphs.kernel())
+    made = session(random.Random(3), graphs.native())
     asked: list[int] = []
     alone = block_rows.BlockRows._line
     monkeypatch.setattr(block_rows, "MANY_ODD", 1)
@@ -149,7 +149,7 @@ def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_contents(seed: int, many: int, arch: Arch, where: int) -> None:
     """`many`: the kernel knows all characters from the first rare row on, or never."""
     places = PLACES[arch.word][where % len(PLACES[arch.word])]
-    made = session(random.Random(seed), graphs.kernel(arch), places)
+    made = session(random.Random(seed), graphs.native(arch), places)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block_rows, "MANY_ODD", many)
         agree(made)
@@ -158,14 +158,14 @@ def test_all_contents(seed: int, many: int, arch: Arch, where: int) -> None:
 @pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
 def test_all_options_with_and_without_the_kernel(words: list[str]) -> None:
     found = []
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         made = session(random.Random(11), engine)
         text = next(iter(listing(made, *words).text(80, Invocation())), "")
         found.append((agree(made, *words), text))
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("make", [graphs.kernel, graphs.pure])
+@pytest.mark.parametrize("make", [graphs.native, graphs.pure])
 def test_a_pointer_of_printable_bytes_is_no_text(make: Callable[[], Engine]) -> None:
     """A list node's link, where nothing is at random places: its bytes look like "@@VUUU". Text that no address equals stays text."""
     made = session(random.Random(1), make(), PLACES[8][1])
@@ -181,7 +181,7 @@ def test_a_pointer_of_printable_bytes_is_no_text(make: Callable[[], Engine]) -> 
 def test_memory_that_is_copied_comes_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = agree(session(random.Random(5), graphs.pure()))
     monkeypatch.setattr(block_rows, "WINDOW", 0x2000)
-    made = session(random.Random(5), graphs.kernel())
+    made = session(random.Random(5), graphs.native())
     assert not isinstance(next(iter(made.target.pieces(*made.heap_ranges()[0]))).data.obj, block_rows.mmap.mmap)
     assert agree(made) == expected
 
@@ -195,7 +195,7 @@ def test_a_program_in_cpp(words: list[str]) -> None:
 
 
 def test_an_interrupt_ends_it() -> None:
-    made = session(random.Random(5), graphs.kernel())
+    made = session(random.Random(5), graphs.native())
     rows = listing(made)
     assert isinstance(made.target, fake.FakeTarget)
     made.target._left = 0
@@ -206,7 +206,7 @@ def test_an_interrupt_ends_it() -> None:
 @pytest.mark.parametrize("words", [[], ["--state", "all"], ["--kind", "lost"], ["--sort", "size", "--limit", "7"]], ids=" ".join)
 def test_the_table_has_what_the_json_has(words: list[str]) -> None:
     """With and without the C engine. Blocks of a leak have the number of its head."""
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         made = session(random.Random(5), engine)
         of = listing(made, *words)
         rows = [row for row in of.json() if "address" in row]

@@ -13,7 +13,7 @@ from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.glibc import caches, layout, tcache
 from findleaks.allocators.glibc.caches import Classes
 from findleaks.allocators.glibc.instance import Glibc
-from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.target.arch import X86_64
 

@@ -12,7 +12,7 @@ from containers import DATA, HEAP, ROOM, Building
 from findleaks.audit.containers import Container
 from findleaks.engine.contract import Engine
 
-ENGINES: list[Callable[[], Engine]] = [graphs.kernel, graphs.pure]
+ENGINES: list[Callable[[], Engine]] = [graphs.native, graphs.pure]
 OWNER = DATA + 0x100
 
 

@@ -13,9 +13,9 @@ import pytest
 from findleaks.commands.count import breakpoint_host, wanted
 from findleaks.commands.count_text import CountResult
 from findleaks.counting.counter import Counted, Counter, Table
-from findleaks.counting.unwind_cache import UnwindCache
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb_subprocess import without_pid
+from findleaks.injection.stub.unwind_cache import UnwindCache
 from findleaks.runtimes.rules import RULES, rule
 from findleaks.target.arch import AARCH64, X86_64, Arch
 from findleaks.target.control import Outcome

@@ -19,7 +19,7 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Range
 
 HEAP = 0x7F0000000000
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 TYPES = [0x9D8000, 0x9D9000, 0x9DA000, HEAP + 0x40]
 OFFSETS = bytes([0, 16, 32, 16])
 LEAVES = bytes([0x60, 0, 1, 0x40])

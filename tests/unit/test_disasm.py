@@ -11,13 +11,13 @@ import pytest
 import v8image
 from fake import FakeTarget
 
-from findleaks.counting.relocate import plan
 from findleaks.disasm import aarch64, capstone_loader
 from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, CapstoneMissing
 from findleaks.disasm.functions import instructions_at, resolve_stub
 from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import RBP, RCX, RDI, RIP, RSI
 from findleaks.disasm.x86 import decoder, instructions
+from findleaks.injection.stub.relocate import plan
 from findleaks.runtimes import gil
 from findleaks.runtimes.v8 import layout
 from findleaks.target.arch import X86_64

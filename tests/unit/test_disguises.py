@@ -156,7 +156,7 @@ def everything(engine: Engine, heap: Heap, forms: Sequence[Form], step: int, mos
 @settings(max_examples=graphs.share(120), deadline=None)
 def test_the_engines_agree(seed: int, arch: Arch, step: int, most: int) -> None:
     heap, forms = random_heap(seed, arch)
-    first, second = (everything(engine, heap, forms, step, most) for engine in (graphs.kernel(arch), graphs.pure(arch)))
+    first, second = (everything(engine, heap, forms, step, most) for engine in (graphs.native(arch), graphs.pure(arch)))
     if most == 5:  # which words are recorded of a form that is dropped is not defined
         first, second = (
             {name: one[name] for name in ("before", "keys", "leaders")} if not one["references"] else {} for one in (first, second)
@@ -165,7 +165,7 @@ def test_the_engines_agree(seed: int, arch: Arch, step: int, most: int) -> None:
 
 
 def engines() -> list[Engine]:
-    return [graphs.kernel(), graphs.pure()]
+    return [graphs.native(), graphs.pure()]
 
 
 def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
@@ -260,6 +260,6 @@ def test_chance_hides_no_leak(noise: str, size: int) -> None:
     heap.put(0, 0, NOISE[noise](rng, heap, 1 << 18)[: 1 << 18])
     for number in range(1, 501):
         heap.put(number, 0, NOISE[noise](rng, heap, size)[: size // 8 * 8])
-    found, graph = judged(graphs.kernel(), heap)
+    found, graph = judged(graphs.native(), heap)
     assert not found.conventions and not found.held.blocks
     assert graph.totals(Kind.DEFINITE).blocks >= 450

@@ -105,7 +105,7 @@ def chain_of_retained(dominators: Dominators, order: Sequence[int]) -> bool:
 
 def long(engine: Engine) -> int:
     """Nodes of a long list: few enough for the slower engine, and for the sanitizers' tests."""
-    return 40_000 if engine.name == "kernel" and not graphs.SANITIZED else 8_000
+    return 40_000 if engine.name == "native" and not graphs.SANITIZED else 8_000
 
 
 @ENGINES

@@ -14,7 +14,7 @@ from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.glibc import layout, lists, spans
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.allocators.memory import Memory
-from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.reference.engine import PureEngine
 from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Module
 

@@ -75,7 +75,7 @@ def image() -> bytes:
     return (head + program).ljust(0x200, b"\0") + note.ljust(0xE00, b"\0")
 
 
-@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure])
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 @pytest.mark.parametrize("place", SPANS_AT)
 def test_arenas_and_spans(engine: Callable[[], Engine], place: int) -> None:
     found = heap(target(place=place), engine(), [Range(DATA, DATA + 4096)])
@@ -87,7 +87,7 @@ def test_arenas_and_spans(engine: Callable[[], Engine], place: int) -> None:
 
 def test_parts_and_what_is_dead() -> None:
     made = target(sp=BASE + 5 * PAGE)
-    (go,) = find(made, graphs.kernel(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
+    (go,) = find(made, graphs.native(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
     assert (go.name, go.version, go.where) == ("Go", "1.26.8", "server")
     heap_part, table = go.parts()
     assert (heap_part.bytes, heap_part.used, table.bytes) == (PAGES_OPEN * PAGE, 7 * PAGE, TABLE)
@@ -115,16 +115,16 @@ def test_parts_and_what_is_dead() -> None:
 def test_damage_makes_spans_unknown(spans: Sequence[Pages], spoilt: bytes) -> None:
     """Then all of the heap holds."""
     made = target(spans, spoilt=spoilt)
-    found = heap(made, graphs.kernel(), [Range(DATA, DATA + 4096)])
+    found = heap(made, graphs.native(), [Range(DATA, DATA + 4096)])
     assert found is not None and list(found.spans) == []
-    (go,) = find(made, graphs.kernel(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
+    (go,) = find(made, graphs.native(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
     assert (go.parts()[0].used, go.dead(), go.counters()) == (None, [], {})
 
 
 def test_spans_of_other_pages_are_no_heap() -> None:
     made = target([(0, 2, OBJECTS)], spoilt=mspan(30, 2, OBJECTS))
-    assert heap(made, graphs.kernel(), [Range(DATA, DATA + 4096)]) is None
-    (go,) = find(made, graphs.kernel(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
+    assert heap(made, graphs.native(), [Range(DATA, DATA + 4096)]) is None
+    (go,) = find(made, graphs.native(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
     assert (go.parts(), go.stack_memory(), go.note()) == ([], [], "")
     assert "Go's heap was not found" in go.problems[0].what
 
@@ -133,14 +133,14 @@ def test_many_words_that_could_be_the_table_cost_no_more_than_a_bounded_time() -
     made = target([])
     words = [TABLE_AT + 4096 * number for number in range(512)]
     made.write(DATA, struct.pack("<512Q", *words))
-    assert heap(made, graphs.kernel(), [Range(DATA, DATA + 4096)]) is None
+    assert heap(made, graphs.native(), [Range(DATA, DATA + 4096)]) is None
 
 
 def test_control_c() -> None:
     made = target()
     made.stop_after(0)
     with pytest.raises(Interrupted):
-        heap(made, graphs.kernel(), [Range(DATA, DATA + 4096)])
+        heap(made, graphs.native(), [Range(DATA, DATA + 4096)])
 
 
 def test_version_is_read_to_its_end_only() -> None:

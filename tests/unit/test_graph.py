@@ -14,7 +14,7 @@ from findleaks.engine.terms import Heuristic, Kind, State, Totals
 from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Range
 
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 HEAPS = {
     "seed": st.integers(0, 2**32 - 1),
     "count": st.sampled_from((1, 4, 12, 30)),
@@ -37,7 +37,7 @@ def test_both_engines_and_the_definition_agree(
     budget: int,
 ) -> None:
     heap = graphs.random_heap(seed, count, granule, heaps, density, arch=arch)
-    said = graphs.everything(graphs.kernel(arch), heap, budget=budget)
+    said = graphs.everything(graphs.native(arch), heap, budget=budget)
     assert said == graphs.everything(graphs.pure(arch), heap)
     oracle = graphs.Oracle(heap)
     assert said["kinds"] == bytes(oracle.kinds)
@@ -62,7 +62,7 @@ def test_both_engines_and_the_definition_agree(
 @settings(max_examples=graphs.share(100))
 def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: float, arch: Arch, heuristics: int) -> None:
     heap = graphs.random_heap(seed, count, granule, heaps, density, arch=arch)
-    said = graphs.everything(graphs.kernel(arch), heap, Heuristic(heuristics))
+    said = graphs.everything(graphs.native(arch), heap, Heuristic(heuristics))
     assert said == graphs.everything(graphs.pure(arch), heap, Heuristic(heuristics))
     oracle = graphs.Oracle(heap, Heuristic(heuristics))
     assert said["references"] == oracle.references
@@ -92,7 +92,7 @@ def test_roots_that_come_late(
     wanted = graphs.everything(graphs.pure(arch), whole, Heuristic(heuristics))
     if held:
         assert wanted["kinds"] == bytes(early.kinds)
-    for engine in (graphs.kernel(arch), graphs.pure(arch)):
+    for engine in (graphs.native(arch), graphs.pure(arch)):
         graph = graphs.scanned(engine, heap, Heuristic(heuristics))
         while not graph.mark_starts(budget):
             pass
@@ -124,7 +124,7 @@ def test_roots_that_come_late(
 @settings(max_examples=graphs.share(15))
 def test_both_engines_agree_on_larger_heaps_cut_anywhere(seed: int, granule: int, heuristics: int, arch: Arch) -> None:
     heap = graphs.random_heap(seed, 1500, granule, 6, 0.4, whole_words=False, arch=arch)
-    assert graphs.everything(graphs.kernel(arch), heap, Heuristic(heuristics), 1000) == graphs.everything(
+    assert graphs.everything(graphs.native(arch), heap, Heuristic(heuristics), 1000) == graphs.everything(
         graphs.pure(arch), heap, Heuristic(heuristics)
     )
 
@@ -139,7 +139,7 @@ def test_both_engines_agree_on_bytes_without_meaning(seed: int, arch: Arch) -> N
     ]
     heap.memory = garbage
     heap.pieces = [p for start, data in garbage for p in graphs.cut(start, data, rng, 1)]
-    assert graphs.everything(graphs.kernel(arch), heap, Heuristic(63)) == graphs.everything(graphs.pure(arch), heap, Heuristic(63))
+    assert graphs.everything(graphs.native(arch), heap, Heuristic(63)) == graphs.everything(graphs.pure(arch), heap, Heuristic(63))
 
 
 def heap_of(blocks: list[tuple[int, int]], words: dict[int, int], roots: list[int], granule: int = 16) -> graphs.Heap:
@@ -277,6 +277,6 @@ class TestByHand:
 @example(seed=0)
 def test_kinds_stay_readable_after_the_graph_is_gone(seed: int) -> None:
     heap = graphs.random_heap(seed, 30, 16, 2)
-    kinds = graphs.graph_of(graphs.kernel(), heap).kinds()
+    kinds = graphs.graph_of(graphs.native(), heap).kinds()
     assert bytes(kinds) == bytes(graphs.graph_of(graphs.pure(), heap).kinds())
     assert kinds.readonly

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from findleaks.allocators.glibc.engine import walk_chunks
 from findleaks.engine import load as engine
-from findleaks.engine.kernel import library as kernel_library
+from findleaks.engine.native import library as kernel_library
 from findleaks.engine.terms import State
 from findleaks.target.arch import X86_64, Arch
 
@@ -60,7 +60,7 @@ def answers(engine: Any, heap: graphs.Heap) -> list[Any]:
 def test_the_same_graph_in_every_architecture(seed: int) -> None:
     expected = answers(graphs.pure(), logical_heap(seed, X86_64))
     for arch in ARCHES:
-        assert answers(graphs.kernel(arch), logical_heap(seed, arch)) == expected
+        assert answers(graphs.native(arch), logical_heap(seed, arch)) == expected
         assert arch == X86_64 or answers(graphs.pure(arch), logical_heap(seed, arch)) == expected
 
 
@@ -70,7 +70,7 @@ def test_chunks_and_lists(arch: Arch) -> None:
     base = 0x50000000
     first, second = (0, 4 * word | 1, base + 4 * word, base), (4 * word, 4 * word, base + 8 * word, 0)
     data = arch.pack((*first, *second, 0, 4 * word | 1, 0, 0))
-    for one in (graphs.kernel(arch), graphs.pure(arch)):
+    for one in (graphs.native(arch), graphs.pure(arch)):
         blocks = one.blocks(arch, 2 * word)
         step = walk_chunks(blocks, graphs.piece(base, data), base, base + 8 * word)
         assert (step.chunk, step.done, step.problem) == (base + 8 * word, True, "")
@@ -92,17 +92,17 @@ def test_the_kernel_serves_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_library_for_other_targets_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(engine.PURE, raising=False)
-    path = tmp_path / "_kernel.so"
-    path.write_bytes(Path(kernel_library.HERE, "_kernel_big.so").read_bytes())
+    path = tmp_path / "_native.so"
+    path.write_bytes(Path(kernel_library.HERE, "_native_big.so").read_bytes())
     monkeypatch.setattr(kernel_library, "LIBRARY", str(path))
     assert engine.load(X86_64).name == "pure"
-    assert engine.stale_kernel()
+    assert engine.stale_native()
 
 
 @pytest.mark.parametrize("content", [None, b"not a library"])
 def test_without_its_library_the_twin_serves(content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(engine.PURE, raising=False)
-    path = tmp_path / "_kernel.so"
+    path = tmp_path / "_native.so"
     if content:
         path.write_bytes(content)
     monkeypatch.setattr(kernel_library, "LIBRARY", str(path))  # absolute: joined to the package's folder, it stands alone

@@ -16,7 +16,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State, Totals
 from findleaks.target.arch import X86_64
 
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -37,7 +37,7 @@ def test_look_ups(seed: int, granule: int, count: int) -> None:
     addresses = rng.sample(addresses, min(150, len(addresses)))
     holding = [next((i for i, b in enumerate(mine) if b.start == a or b.start <= a < b.end), -1) for a in addresses]
     following = [next((i for i, b in enumerate(mine) if b.start >= a), len(mine)) for a in addresses]
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         blocks = directory(engine, granule, mine)
         assert len(blocks) == len(mine)
         for index in rng.sample(range(len(mine)), min(len(mine), 60)):
@@ -57,7 +57,7 @@ def test_look_ups(seed: int, granule: int, count: int) -> None:
 def test_states_and_sizes_change(seed: int, granule: int) -> None:
     rng = random.Random(seed)
     mine, _ = graphs.random_blocks(rng, 60, granule, 4)
-    both = [directory(graphs.kernel(), granule, mine), directory(graphs.pure(), granule, mine)]
+    both = [directory(graphs.native(), granule, mine), directory(graphs.pure(), granule, mine)]
     starts = {b.start for b in mine}
     chosen = [b.start + rng.choice((0, 0, granule, 1)) for b in rng.sample(mine, len(mine) // 2)]
     for blocks in both:
@@ -176,7 +176,7 @@ def test_chunks(seed: int, number: int) -> None:
     rng = random.Random(seed)
     data, expected, top = chunks_of(rng, number)
     pieces = graphs.cut(0x10000, data, rng, 8, 6)
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         steps, found = walk(engine, pieces, 0x10000 + top)
         assert found == expected
         assert (steps[-1].chunk, steps[-1].done, steps[-1].problem) == (0x10000 + top, True, "")
@@ -204,7 +204,7 @@ def test_a_chunk_called_free_whose_size_is_not_repeated(seed: int, number: int) 
             bad[behind + 8] &= 0xFE
             wrong.append(behind)
     pieces = graphs.cut(0x10000, bytes(bad), rng, 16, 6)
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         steps, found = walk(engine, pieces, 0x10000 + top)
         assert found == expected
         assert [step.chunk - 0x10000 for step in steps if step.unsure] == wrong
@@ -224,7 +224,7 @@ def test_chunks_that_are_corrupt(seed: int, damage: int, granule: int) -> None:
     if rng.random() < 0.3 and len(pieces) > 1:
         del pieces[rng.randrange(len(pieces))]
     end = 0x10000 + top + rng.choice((0, 0, 0, 8, 16, -16, 0x1000, 1 << 63))
-    steps, found = walk(graphs.kernel(), pieces, end, granule)
+    steps, found = walk(graphs.native(), pieces, end, granule)
     assert (steps, found) == walk(graphs.pure(), pieces, end, granule)
     assert all(a.end <= b.start for a, b in zip(found, found[1:]))
     assert all(f"{step.chunk:#x}" in step.problem for step in steps if step.problem)

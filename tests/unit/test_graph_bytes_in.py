@@ -35,7 +35,7 @@ def test_bytes_in_ranges_are_counted(seed: int) -> None:
     expected = [0] * len(State)
     for start, size, state in blocks:
         expected[state] += sum(max(0, min(end, start + size) - max(low, start)) for low, end in ranges)
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         made = engine.blocks(X86_64, 16)
         made.append([a for a, _, _ in blocks], [s for _, s, _ in blocks], [int(state) for _, _, state in blocks])
         made.seal()
@@ -51,7 +51,7 @@ def gaps(blocks: list[tuple[int, int, State]], start: int, end: int, least: int)
     return [each for each in left if each.end - each.start >= least]
 
 
-@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure])
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 def test_no_blocks_and_odd_ranges(engine: Callable[[], Engine]) -> None:
     made = engine().blocks(X86_64, 16)
     with pytest.raises(RuntimeError):

@@ -43,7 +43,7 @@ class Heap:
 
 
 def both() -> list[Engine]:
-    return [graphs.kernel(), graphs.pure()]
+    return [graphs.native(), graphs.pure()]
 
 
 @settings(max_examples=graphs.share(100), deadline=None)

@@ -38,7 +38,7 @@ def test_both_engines_leave_out_these_words(seed: int, count: int, granule: int)
     heap = graphs.random_heap(seed, count, granule, 3, 1.0)
     rng = random.Random(seed)
     patterns = bytearray(rng.randrange(len(EXCLUSIONS)) for _ in heap.blocks)
-    found = references(graphs.kernel(), heap, patterns)
+    found = references(graphs.native(), heap, patterns)
     assert found == references(graphs.pure(), heap, patterns)
     oracle = graphs.Oracle(heap)
     for index, (block, pattern) in enumerate(zip(heap.blocks, patterns)):
@@ -55,7 +55,7 @@ def test_both_engines_leave_out_these_words(seed: int, count: int, granule: int)
         assert found[index] == expected
 
 
-@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure])
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 def test_exclusions_must_fit(engine: type) -> None:
     heap = graphs.random_heap(1, 30, 16, 2)
     with pytest.raises(ValueError, match="blocks"):

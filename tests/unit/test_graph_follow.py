@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 SEEDS = st.integers(0, 2**32 - 1)
 BASE = 0x7F0000001000
 
@@ -30,7 +30,7 @@ def test_a_good_list(seed: int, length: int, offset: int, mangled: bool) -> None
     nodes = [BASE + 32 * i for i in rng.sample(range(0x1F00 // 32), length)]
     list_in(data, nodes, offset, mangled)
     pieces = tuple(graphs.cut(BASE, bytes(data), rng, 32))
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         head = nodes[0] if nodes else 0
         for limit in (length, length + 1, 1 << 40):
             assert engine.follow(pieces, head, offset, mangled, limit) == (array("Q", nodes), "")
@@ -51,7 +51,7 @@ def test_bad_lists_end_alike(seed: int, mangled: bool, offset: int) -> None:
     if rng.random() < 0.3:
         del pieces[rng.randrange(len(pieces))]
     limit = rng.choice((0, 5, 1000))
-    answer = graphs.kernel().follow(pieces, nodes[0], offset, mangled, limit)
+    answer = graphs.native().follow(pieces, nodes[0], offset, mangled, limit)
     assert answer == graphs.pure().follow(pieces, nodes[0], offset, mangled, limit)
     assert len(set(answer[0])) == len(answer[0]) <= limit
     assert answer[1] or (offset, last) == (-8, BASE + 0x1000)
@@ -103,6 +103,6 @@ def test_self_pointers_and_searches(seed: int, distance: int, step: int) -> None
         value = {address: words[(address - base) // 8] for address in inside}
         expected = [a for a in inside if value[a] == a and value.get(a + distance) == a]
         found = [a for a in inside if low <= value[a] < high]
-        for engine in (graphs.kernel(), graphs.pure()):
+        for engine in (graphs.native(), graphs.pure()):
             assert list(engine.self_pointers(piece, distance)) == expected
             assert list(engine.search(piece, low, high)) == found

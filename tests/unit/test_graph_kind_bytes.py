@@ -29,7 +29,7 @@ def test_bytes_by_kind_inside_ranges(seed: int, count: int, granule: int, arch: 
     ranges = list(zip(spots, spots[1:]))[rng.randrange(2) :: rng.choice((1, 2))]
     some = array("I", rng.sample(range(len(heap.blocks)), rng.randrange(len(heap.blocks) + 1)))
     flat = array("Q", [bound for each in ranges for bound in each])
-    for engine in (graphs.kernel(arch), graphs.pure(arch)):
+    for engine in (graphs.native(arch), graphs.pure(arch)):
         graph = graphs.graph_of(engine, heap)
         for kind in Kind:
             sizes = [block.size for i, block in enumerate(heap.blocks) if block.state == State.IN_USE and graph.kind(i) == kind]

@@ -18,7 +18,7 @@ from findleaks.engine.terms import NO_LABEL, Kind, State
 from findleaks.target.arch import X86_64, Arch
 
 TYPES = 4
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 
 
 def classified(engine: Engine, heap: graphs.Heap, labels: array[int], ranks: array[int]) -> Graph:
@@ -60,7 +60,7 @@ def random_labels(heap: graphs.Heap, seed: int) -> tuple[array[int], array[int]]
 def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: int, density: float, arch: Arch) -> None:
     heap = graphs.random_heap(seed, count, granule, 3, density, arch=arch)
     labels, ranks = random_labels(heap, seed)
-    graph = classified(graphs.kernel(arch), heap, labels, ranks)
+    graph = classified(graphs.native(arch), heap, labels, ranks)
     found = said(graph, heap)
     assert found == said(classified(graphs.pure(arch), heap, labels, ranks), heap)
     oracle = graphs.Oracle(heap)

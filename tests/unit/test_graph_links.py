@@ -62,7 +62,7 @@ def test_sound_ones_whole_and_in_order(offsets: list[int]) -> None:
         pieces = graphs.cut(BASE, bytes(memory), rng)
         order = expected(memory, heads, offsets, links.RUN)
         assert len(order) == count
-        for engine in (graphs.kernel(), graphs.pure()):
+        for engine in (graphs.native(), graphs.pure()):
             for budget in graphs.slices():
                 assert walked(engine, pieces, heads, offsets, count, 0, budget) == (order, True)
             assert walked(engine, pieces, heads, offsets, count - 1, 0, 7) == (order[:-1], False)
@@ -73,7 +73,7 @@ def test_levels_are_counted() -> None:
     for n in range(49):
         put(memory, BASE + SIZE * n, BASE + SIZE * (n + 1))
     pieces = [Piece(BASE, bytes(memory))]
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         assert walked(engine, pieces, [BASE], [0], 100, 50, 3)[1]
         assert walked(engine, pieces, [BASE], [0], 100, 49, 3) == ([BASE + SIZE * n for n in range(50)], False)
         assert walked(engine, pieces, [], [0], 100, 1, 3) == ([], True)
@@ -89,7 +89,7 @@ def test_a_level_longer_than_a_run() -> None:
         put(memory, head, BASE + 16 * (count + 2 * number))
         put(memory, head + 8, BASE + 16 * (count + 2 * number + 1))
     order = expected(memory, heads, [0, 8], links.RUN)
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         assert walked(engine, [Piece(BASE, bytes(memory))], heads, [0, 8], len(order), 0, 1 << 20) == (order, True)
 
 
@@ -104,7 +104,7 @@ def test_damaged_ones_alike() -> None:
             word = rng.choice((0, rng.choice(places), rng.choice(places) + 5, rng.getrandbits(64), BASE + len(memory) - 4, (1 << 64) - 8))
             put(memory, rng.choice(places) + rng.choice(offsets), word)
         pieces = graphs.cut(BASE, bytes(memory), rng)
-        answers = [walked(engine, pieces, heads, offsets, 100, 30, 13) for engine in (graphs.kernel(), graphs.pure())]
+        answers = [walked(engine, pieces, heads, offsets, 100, 30, 13) for engine in (graphs.native(), graphs.pure())]
         assert answers[0] == answers[1]
         assert len(set(answers[0][0])) == len(answers[0][0]) <= 100
         sound += answers[0][1]

@@ -10,8 +10,8 @@ from array import array
 import graphs
 import pytest
 
-from findleaks.engine.kernel.library import SIGNATURES
-from findleaks.engine.kernel.memory import CPiece, c_array, c_piece, c_pieces
+from findleaks.engine.native.library import SIGNATURES
+from findleaks.engine.native.memory import CPiece, c_array, c_piece, c_pieces
 from findleaks.target.base import Piece
 
 
@@ -61,7 +61,7 @@ def test_what_is_passed_stays() -> None:
 def test_a_copy_of_a_read_only_view_stays() -> None:
     """Dropped before the kernel reads it, its memory would be another's by then."""
     words = array("Q", range(1, 5000)).tobytes()
-    engine, piece = graphs.kernel(), Piece(0x1000, memoryview(words))
+    engine, piece = graphs.native(), Piece(0x1000, memoryview(words))
     for _ in range(20):
         assert len(engine.search(piece, 1, 5000)) == 4999
         several, count = c_pieces([piece] * 3)

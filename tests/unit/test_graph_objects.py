@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from findleaks.engine.terms import Heuristic, Kind
 
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 TYPE = graphs.TYPES[3]
 BLOCK = 0x10000
 

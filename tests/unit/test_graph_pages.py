@@ -93,7 +93,7 @@ def test_page_states(seed: int) -> None:
     known, there, metadata, foreign = (some_ranges(rng, BASE, BASE + (1 << 18), step) for step in (PAGE, PAGE, 16, 16))
     lists = PageLists(known, there, metadata, foreign)
     expected = plain(blocks, where, lists)
-    reads = [made(engine(), blocks).by_page(where, PAGE, lists) for engine in (graphs.kernel, graphs.pure)]
+    reads = [made(engine(), blocks).by_page(where, PAGE, lists) for engine in (graphs.native, graphs.pure)]
     assert reads[0] == reads[1]
     assert (list(reads[0].states), list(reads[0].shares), list(reads[0].used), reads[0].sums) == expected
     assert sum(reads[0].sums) == where.end - where.start
@@ -128,7 +128,7 @@ def test_runs_without_what_is_kept(seed: int) -> None:
             at = max(at, start + size)
             if start >= where.end:
                 break
-    for engine in (graphs.kernel, graphs.pure):
+    for engine in (graphs.native, graphs.pure):
         assert list(made(engine(), blocks).free_runs(where, least)) == expected
 
 
@@ -138,7 +138,7 @@ def test_common_bytes(seed: int) -> None:
     rng = random.Random(seed)
     left, right = (some_ranges(rng, 1000, 1400, 1) for _ in range(2))
     inside = [{at for start, end in Runs(words) for at in range(start, end)} for words in (left, right)]
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         assert engine.common_bytes(left, right) == len(inside[0] & inside[1])
 
 
@@ -157,7 +157,7 @@ def test_what_blocks_of_a_page_begin_with(seed: int) -> None:
     cut = rng.randrange(len(memory) + 1)
     pieces = [Piece(where.start, memoryview(memory)[:cut]), Piece(where.start + cut, memoryview(memory)[cut:])]
     answers = []
-    for engine in (graphs.kernel, graphs.pure):
+    for engine in (graphs.native, graphs.pure):
         index = made(engine(), blocks)
         count = len(memory) // PAGE + 1
         found, weights = array("Q", bytes(8 * count)), array("Q", bytes(8 * count))
@@ -169,7 +169,7 @@ def test_what_blocks_of_a_page_begin_with(seed: int) -> None:
 
 def test_nothing_there() -> None:
     empty = array("Q")
-    for engine in (graphs.kernel, graphs.pure):
+    for engine in (graphs.native, graphs.pure):
         index = made(engine(), [])
         read = index.by_page(Range(BASE, BASE + 3 * PAGE), PAGE, PageLists(empty, empty, empty, empty))
         assert list(read.states) == [PageState.FREE] * 3 and sum(read.sums) == 3 * PAGE

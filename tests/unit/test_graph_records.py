@@ -8,10 +8,10 @@ from array import array
 import graphs
 import pytest
 
-from findleaks.engine.kernel.library import SIGNATURES
-from findleaks.engine.kernel.records import KernelRecords
-from findleaks.engine.python.records import PureRecords
+from findleaks.engine.native.library import SIGNATURES
+from findleaks.engine.native.records import NativeRecords
 from findleaks.engine.records import NONE, RUN, Records, Shape
+from findleaks.engine.reference.records import PureRecords
 from findleaks.target.arch import X86_64
 
 SHAPES = {0: Shape(0x7), 1: Shape(0x7, (8,)), 2: Shape(0xFF, ()), 3: Shape(0x7, (8, 16, 24)), 5: Shape(0x1007, (16, 32))}
@@ -20,7 +20,7 @@ BASE = 0x7F0000010000
 
 def both(most: int = 1 << 20) -> list[Records]:
     assert "fl_records" in SIGNATURES
-    return [KernelRecords(graphs.kernel().library, SHAPES, 7, most), PureRecords(X86_64, SHAPES, 7, most)]
+    return [NativeRecords(graphs.native().library, SHAPES, 7, most), PureRecords(X86_64, SHAPES, 7, most)]
 
 
 def random_words(rng: random.Random, count: int, kinds: int) -> bytes:
@@ -90,7 +90,7 @@ def test_records_outside_are_refused(run: tuple[int, ...]) -> None:
 
 def test_records_of_one_word() -> None:
     data = array("Q", range(100)).tobytes()
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         records = engine.records({}, 7)
         assert list(records.read(graphs.piece(BASE, data), array("Q", [BASE, 8, 100, 0]))) == [*range(8)] * 12 + [*range(4)]
         assert records.counts() == [13] * 4 + [12] * 4
@@ -98,6 +98,6 @@ def test_records_of_one_word() -> None:
 
 def test_shapes_are_checked() -> None:
     with pytest.raises(ValueError, match="mask"):
-        graphs.kernel().records({}, 5)
+        graphs.native().records({}, 5)
     with pytest.raises(ValueError, match="mask"):
         graphs.pure().records({}, 5)

@@ -16,13 +16,13 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import Size, State, run_states
 from findleaks.target.arch import X86_64
 
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 SEEDS = st.integers(0, 2**32 - 1)
 BASE = 0x7F0000001000
 
 
 def both() -> list[Engine]:
-    return [graphs.kernel(), graphs.pure()]
+    return [graphs.native(), graphs.pure()]
 
 
 def listed(blocks: Any) -> list[tuple[int, int, State]]:

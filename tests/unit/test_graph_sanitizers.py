@@ -33,11 +33,11 @@ def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -
     """Proof that the tests above could fail: a piece that claims to be longer than it is."""
     code = """
 import graphs
-from findleaks.engine.kernel.library import CWords
-from findleaks.engine.kernel.memory import c_piece
+from findleaks.engine.native.library import CWords
+from findleaks.engine.native.memory import c_piece
 piece = c_piece(graphs.piece(0x1000, bytes(64)))
 piece.length = 128
-graphs.kernel().library.fl_search(piece, 1, 2, CWords())
+graphs.native().library.fl_search(piece, 1, 2, CWords())
 """
     environment = {**environment, "PYTHONPATH": str(Path(graphs.__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=180, check=False)
@@ -50,9 +50,9 @@ import os, sys
 from findleaks import cli
 from findleaks.target.arch import X86_64
 from findleaks.engine import load as engine
-from findleaks.engine.kernel import library as kernel_library
+from findleaks.engine.native import library as kernel_library
 kernel_library.LIBRARY = os.environ["FINDLEAKS_TEST_KERNEL"]
-assert engine.load(X86_64).name == "kernel"
+assert engine.load(X86_64).name == "native"
 for line in sys.stdin:
     print(line, end="", file=sys.stderr)
     assert cli.main(line.split()) == 0
@@ -90,7 +90,7 @@ def test_memory_is_given_back() -> None:
         return int(Path("/proc/self/statm").read_text().split()[1])
 
     def round_() -> None:
-        graph = graphs.graph_of(graphs.kernel(), heap, graphs.Heuristic(15))
+        graph = graphs.graph_of(graphs.native(), heap, graphs.Heuristic(15))
         graph.groups(heap.pieces, graphs.VTABLES)
         graph.typed(heap.pieces, graphs.VTABLES)
         graph.path(0)
@@ -106,7 +106,7 @@ def test_memory_is_given_back() -> None:
 def test_memory_of_trees_and_fields_is_given_back() -> None:
     """Trees and fields made and dropped many times, half of them half-way, leave the process no larger."""
     rng = random.Random(1)
-    graph = held.made(graphs.kernel(), [[t for t in rng.choices(range(20_000), k=3) if t != index] for index in range(20_000)])
+    graph = held.made(graphs.native(), [[t for t in rng.choices(range(20_000), k=3) if t != index] for index in range(20_000)])
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1])

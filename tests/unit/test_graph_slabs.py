@@ -35,7 +35,7 @@ def wild(arch: Arch) -> tuple[int, ...]:
 
 
 def both(arch: Arch = X86_64) -> list[Engine]:
-    return [graphs.kernel(arch), graphs.pure(arch)]
+    return [graphs.native(arch), graphs.pure(arch)]
 
 
 def tag(size: int, tags: int) -> tuple[int, int]:

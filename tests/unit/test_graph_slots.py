@@ -23,13 +23,13 @@ SEEDS = st.integers(0, 2**32 - 1)
 BASE = 0x7F0000010000
 AREAS = 0x7E0000000000
 WILD = (0, 1, 5, 16, 0xE000, 0x0001E000, 0xFF00, 0xC000, BASE, BASE + 16, AREAS, 1 << 63, (1 << 64) - 1, (1 << 64) - 16)
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 
 Blocks = list[tuple[int, int, int]]
 
 
 def both() -> list[Engine]:
-    return [graphs.kernel(), graphs.pure()]
+    return [graphs.native(), graphs.pure()]
 
 
 class Slabs:
@@ -161,7 +161,7 @@ def test_damaged_slots_are_read_alike(seed: int) -> None:
     first, other = (heap.read(engine, memory, areas) for engine in both())
     assert first == other
     floor = 0
-    blocks = graphs.kernel().blocks(graphs.X86_64, 16)
+    blocks = graphs.native().blocks(graphs.X86_64, 16)
     for read in first[1]:
         blocks.append(*read[:3])  # they ascend, and none overlaps
         floor += len(read.starts)

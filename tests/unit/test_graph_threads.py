@@ -14,8 +14,8 @@ import graphs
 import pytest
 
 from findleaks.engine import load
-from findleaks.engine.kernel.engine import KernelEngine
-from findleaks.engine.kernel.sources import checksum
+from findleaks.engine.native.engine import NativeEngine
+from findleaks.engine.native.sources import checksum
 from findleaks.engine.terms import Heuristic
 from findleaks.target.arch import X86_64
 
@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 ALL = Heuristic.LENGTH64 | Heuristic.NEWARRAY | Heuristic.MULTIPLE_INHERITANCE | Heuristic.STDSTRING | Heuristic.OBJECTS
 
 
-def engine(threads: int) -> KernelEngine:
-    return KernelEngine(graphs.loaded(graphs.SANITIZED), X86_64, threads)
+def engine(threads: int) -> NativeEngine:
+    return NativeEngine(graphs.loaded(graphs.SANITIZED), X86_64, threads)
 
 
 @pytest.mark.parametrize("heuristics", [Heuristic.NONE, Heuristic.AUTO, ALL])
@@ -88,13 +88,13 @@ print("done")
 
 def test_thread_sanitizer(tmp_path: Path) -> None:
     """No data race that it sees; and it sees one where there is one: the kernel without the atomic operations of its marking."""
-    sound = built(tmp_path / "sound.so", ROOT / "common/kernel")
+    sound = built(tmp_path / "sound.so", ROOT / "common/native")
     done = under_sanitizer(sound)
     assert done.returncode == 0, done.stderr[-6000:]
     assert done.stdout == "done\n"
     broken = tmp_path / "broken"
     broken.mkdir()
-    for source in (ROOT / "common/kernel").glob("*.[ch]"):
+    for source in (ROOT / "common/native").glob("*.[ch]"):
         text = source.read_text()
         (broken / source.name).write_text(text.replace("_Atomic ", "").replace("stdatomic.h", "stdbool.h").replace(*RACE))
     done = under_sanitizer(built(tmp_path / "broken.so", broken))

@@ -59,7 +59,7 @@ def test_sound_trees_whole_and_in_order() -> None:
         rng = random.Random(seed)
         memory, root, order = tree(rng, rng.choice((1, 2, 10, 200)))
         pieces = graphs.cut(BASE, bytes(memory), rng)
-        for engine in (graphs.kernel(), graphs.pure()):
+        for engine in (graphs.native(), graphs.pure()):
             for budget in graphs.slices():
                 assert walked(engine, pieces, root, 1000, budget) == (order, "")
             assert walked(engine, pieces, root, len(order) - 1, 7)[1] == f"more than {len(order) - 1:,} nodes"
@@ -74,7 +74,7 @@ def test_damaged_trees_alike() -> None:
             word = rng.choice((0, 1, 2, rng.choice(order), rng.choice(order) + 4, rng.getrandbits(64), BASE + len(memory) - 8))
             put(memory, rng.choice(order) + 8 * rng.randrange(4), word)
         pieces = graphs.cut(BASE, bytes(memory), rng)
-        answers = [walked(engine, pieces, root, 100, 13) for engine in (graphs.kernel(), graphs.pure())]
+        answers = [walked(engine, pieces, root, 100, 13) for engine in (graphs.native(), graphs.pure())]
         assert answers[0] == answers[1]
         assert len(set(answers[0][0])) == len(answers[0][0]) <= 60
         problems.add(answers[0][1].split("0x")[0] + answers[0][1].split(" ", 2)[-1][:8] if answers[0][1] else "")
@@ -87,7 +87,7 @@ def test_many_addresses_at_once() -> None:
         rng = random.Random(seed)
         asked = [rng.choice(heap.blocks).start + rng.choice((0, 0, 8, 4000, -1)) if heap.blocks else 5 for _ in range(100)]
         answers = []
-        for engine in (graphs.kernel(), graphs.pure()):
+        for engine in (graphs.native(), graphs.pure()):
             blocks = engine.blocks(X86_64, 16)
             blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
             blocks.seal()
@@ -116,7 +116,7 @@ def test_a_colour_is_in_the_first_bytes_of_its_word(size: int) -> None:
         data = b"".join(
             (colour.to_bytes(size, arch.byteorder) + b"\xa5" * (arch.word - size)) + arch.pack(links) for colour, *links in nodes
         )
-        for engine in (graphs.kernel(arch), graphs.pure(arch)):
+        for engine in (graphs.native(arch), graphs.pure(arch)):
             walk = engine.walk_tree([graphs.piece(BASE, data)], root, HEADER, layout, 100)
             while not walk.step(10):
                 pass

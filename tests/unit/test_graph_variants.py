@@ -111,7 +111,7 @@ def test_both_engines_agree(loop: str, seed: int, arch: Arch) -> None:
     words = memory(random.Random(seed), arch)
     data = arch.pack(words)
     pieces = graphs.cut(BASE, data, random.Random(seed), random.Random(seed).choice((arch.word, 16, 1)))
-    kernel, pure = (LOOPS[loop](engine, pieces, words, random.Random(seed)) for engine in (graphs.kernel(arch), graphs.pure(arch)))
+    kernel, pure = (LOOPS[loop](engine, pieces, words, random.Random(seed)) for engine in (graphs.native(arch), graphs.pure(arch)))
     assert kernel == pure
 
 
@@ -123,5 +123,5 @@ def test_each_loop_finds_something(loop: str) -> None:
         for seed in range(10):
             words = memory(random.Random(seed), arch)
             pieces = graphs.cut(BASE, arch.pack(words), random.Random(seed), arch.word)
-            found.append(repr(LOOPS[loop](graphs.kernel(arch), pieces, words, random.Random(seed))))
+            found.append(repr(LOOPS[loop](graphs.native(arch), pieces, words, random.Random(seed))))
         assert len(set(found)) == len(found)

@@ -58,7 +58,7 @@ def answers(ask: Any, words: list[int], cuts: list[int]) -> Any:
     said = []
     for arch in graphs.ARCHES:
         image = Encoded(arch, words, cuts)
-        said += [ask(graphs.kernel(arch), image), ask(graphs.pure(arch), image)]
+        said += [ask(graphs.native(arch), image), ask(graphs.pure(arch), image)]
     assert all(one == said[0] for one in said), said
     return said[0]
 
@@ -114,7 +114,7 @@ def test_mangled_lists(seed: int) -> None:
         words = [0] * COUNT
         for node, after in zip(nodes, [*places[1:], 0]):
             words[node + 2] = after ^ (BASE + (node + 2) * arch.word) >> 12
-        for engine in (graphs.kernel(arch), graphs.pure(arch)):
+        for engine in (graphs.native(arch), graphs.pure(arch)):
             found, why = engine.follow([graphs.piece(BASE, arch.pack(words))], places[0], 2 * arch.word, True, 1000)
             overwritten = set(nodes) & {node + 2 for node in nodes}
             assert overwritten or (list(found), why) == (places, "")

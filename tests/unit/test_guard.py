@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from findleaks.counting.guard import Guard
+from findleaks.injection.stub.guard import Guard
 
 
 @pytest.fixture

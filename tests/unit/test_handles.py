@@ -14,7 +14,7 @@ SETUP = """
 import gc
 import graphs
 from findleaks.engine.dominators import root_node
-from findleaks.engine.kernel.library import Handle
+from findleaks.engine.native.library import Handle
 
 heap = graphs.random_heap(7, 400, 16, 3)
 
@@ -35,7 +35,7 @@ def dominators(graph):
     return made
 
 def interiors(graph):
-    scanned = graphs.scanned(graphs.kernel(), heap, graphs.Heuristic.AUTO)
+    scanned = graphs.scanned(graphs.native(), heap, graphs.Heuristic.AUTO)
     while not scanned.mark(1 << 20):
         pass
     return scanned.interiors()
@@ -53,7 +53,7 @@ MAKERS = {
 IN_ORDER = """
 for name, make in MAKERS.items():
     for order in (PARENTS, PARENTS[::-1]):
-        kept = make(graphs.graph_of(graphs.kernel(), heap))
+        kept = make(graphs.graph_of(graphs.native(), heap))
         handles = [one for one in gc.get_objects() if isinstance(one, Handle) and one]
         handles.sort(key=lambda one: order.index(one._free.__name__))
         assert name in [one._free.__name__ for one in handles], name
@@ -80,7 +80,7 @@ gc.disable()
 for make in MAKERS.values():
     for _ in range(3):
         cycle = Cycle()
-        cycle.itself, cycle.made = cycle, make(graphs.graph_of(graphs.kernel(), heap))
+        cycle.itself, cycle.made = cycle, make(graphs.graph_of(graphs.native(), heap))
         freed.clear()
         del cycle
         assert not freed # only the collector frees what is in a cycle

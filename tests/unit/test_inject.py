@@ -12,11 +12,11 @@ import pytest
 from findleaks.commands.count_text import _lost
 from findleaks.counting import patcher as implant
 from findleaks.counting.counter import Table
-from findleaks.counting.free_range import GROWTH, find_free_range
-from findleaks.counting.relocate import Refused, jump, plan, relocated
-from findleaks.counting.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
-from findleaks.counting.unwind_rules import CHAINED, _near, _value, follow
 from findleaks.disasm.x86 import instructions
+from findleaks.injection.stub.free_range import GROWTH, find_free_range
+from findleaks.injection.stub.relocate import Refused, jump, plan, relocated
+from findleaks.injection.stub.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
+from findleaks.injection.stub.unwind_rules import CHAINED, _near, _value, follow
 from findleaks.target.base import Region
 from findleaks.target.control import Outcome, ThreadPosition
 from findleaks.unwind.cfi import Row, Rule

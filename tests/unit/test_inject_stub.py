@@ -7,14 +7,14 @@ import struct
 import threading
 
 import pytest
-import stub
+import schemas
 from counts import until
 from hypothesis import given
 from hypothesis import strategies as st
 from stubs import WORDS, Machine, harness
 
-from findleaks.counting.rule_server import Rules
-from findleaks.counting.table import (
+from findleaks.injection.stub.rule_server import Rules
+from findleaks.injection.stub.table import (
     ASKED,
     BY_FP,
     BY_SP,
@@ -33,7 +33,7 @@ from findleaks.counting.table import (
     pack,
     place,
 )
-from findleaks.counting.unwind_rules import CHAINED, Step, follow
+from findleaks.injection.stub.unwind_rules import CHAINED, Step, follow
 
 A, B, C, D = 0x401111, 0x402222, 0x7F0000403333, 0x7F0000404444
 
@@ -44,8 +44,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def test_its_bytes_are_made_of_its_source() -> None:
-    assert stub.COUNT.with_name("stubcode.py").read_text() == stub.counting()
-    assert stub.TRACK.with_name("trackcode.py").read_text() == stub.tracking()
+    assembler = schemas.tool("assemble_stubs")
+    assert assembler.COUNT_CODE.read_text() == assembler.counting()
+    assert assembler.TRACK_CODE.read_text() == assembler.tracking()
 
 
 def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
@@ -67,7 +68,7 @@ def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
 
 def returning(machine: Machine) -> None:
     """The stub's end returns, instead of jumping to what lies on the stack."""
-    end = len(stub.count_stubs()["count"])
+    end = len(schemas.tool("assemble_stubs").count_stubs()["count"])
     machine.code[end : end + 1] = b"\xc3"
 
 

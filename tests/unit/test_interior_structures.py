@@ -170,7 +170,7 @@ class Image:
 def test_intact_structures_are_found(arch: Arch) -> None:
     image = Image(arch, 5)
     image.fill()
-    rows, before, after = image.found(graphs.kernel(arch), 3)
+    rows, before, after = image.found(graphs.native(arch), 3)
     assert [Structure(row[0]) for row in rows] == image.expected
     assert [row[1] for row in rows] == list(range(len(image.blocks)))
     assert set(before) == {Kind.POSSIBLE} and set(after) == {Kind.REACHABLE}
@@ -188,7 +188,7 @@ def test_the_engines_agree(seed: int, arch: Arch, count: int, budget: int) -> No
     image.fill()
     image.damage(count)
     credit = random.Random(seed).choice((1 << 20, 300))
-    assert image.found(graphs.kernel(arch), budget, credit) == image.found(graphs.pure(arch), 1 << 12, credit)
+    assert image.found(graphs.native(arch), budget, credit) == image.found(graphs.pure(arch), 1 << 12, credit)
 
 
 def test_too_much_to_read_ends_it() -> None:
@@ -198,5 +198,5 @@ def test_too_much_to_read_ends_it() -> None:
     start = image.block(bytes(8 * buckets) + b"\xff" * (buckets + 16))
     for _ in range(50):
         image.root(start + 8 * buckets, buckets - 1, buckets // 8 * 7, 0)
-    rows, _, _ = image.found(graphs.kernel(), 1 << 12, 3 * buckets)
+    rows, _, _ = image.found(graphs.native(), 1 << 12, 3 * buckets)
     assert len(rows) == 3

@@ -101,7 +101,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
         found = [(row.size, row.offset) for row in rows if 0 < row.offset < LOW_BITS]
         return sorted(random.Random(seed).sample(found, len(found) // 2))
 
-    said = everything(graphs.kernel(), heap, Heuristic(heuristics), choose, budget)
+    said = everything(graphs.native(), heap, Heuristic(heuristics), choose, budget)
     assert said == everything(graphs.pure(), heap, Heuristic(heuristics), choose, 1 << 12)
     plain, ruled = graphs.Oracle(heap, Heuristic(heuristics)), Ruled(heap, Heuristic(heuristics), said["rules"])
     assert said["kinds"] == bytes(ruled.kinds)

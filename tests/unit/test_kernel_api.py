@@ -1,4 +1,4 @@
-"""The C engine's functions and structures have the types that Python and the fuzzer give them (common/kernel/api.h)."""
+"""The C engine's functions and structures have the types that Python and the fuzzer give them (common/native/api.h)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from findleaks.engine.kernel import library
-from findleaks.engine.kernel.memory import CPiece, CRange
-from findleaks.engine.kernel.sources import FOLDER, VARIANTS
+from findleaks.engine.native import library
+from findleaks.engine.native.memory import CPiece, CRange
+from findleaks.engine.native.sources import FOLDER, VARIANTS
 
 API = Path(FOLDER, "api.h").read_text()
 HANDLES = frozenset(
@@ -107,7 +107,7 @@ def test_a_difference_would_be_seen() -> None:
 def test_the_fuzzer_calls_what_the_header_declares(variant: tuple[int, str]) -> None:
     """It compiles for each size and byte order of words; `make fuzz-guided` runs it."""
     words = (f"-DWORD={variant[0]}u", f"-DBIG={int(variant[1] == 'big')}")
-    harness = Path(__file__).parents[1] / "fuzz" / "kernel.c"
+    harness = Path(__file__).parents[1] / "fuzz" / "native.c"
     subprocess.run(["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", *words, "-fsyntax-only", harness], check=True)
 
 

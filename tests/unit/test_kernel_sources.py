@@ -13,8 +13,8 @@ from fake import FakeTarget
 
 from findleaks import commands
 from findleaks.engine import load as engine
-from findleaks.engine.kernel import library as kernel_library
-from findleaks.engine.kernel import sources
+from findleaks.engine.native import library as kernel_library
+from findleaks.engine.native import sources
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 
@@ -22,8 +22,8 @@ SOURCES = Path(sources.FOLDER)
 
 
 def built(folder: Path, *flags: str) -> Path:
-    """A kernel of today's functions, built as `make kernel` does, but for these flags."""
-    path = folder / "_kernel.so"
+    """A kernel of today's functions, built as `make native` does, but for these flags."""
+    path = folder / "_native.so"
     files = sorted(SOURCES.glob("*.c"))
     subprocess.run(["gcc", "-std=c11", "-O0", "-fvisibility=hidden", *flags, "-fPIC", "-shared", "-o", path, *files], check=True)
     return path
@@ -59,21 +59,21 @@ def test_one_of_other_sources_is_named_and_not_used(monkeypatch: pytest.MonkeyPa
     name, text = answer(monkeypatch, stale)
     assert name == "pure"
     (line,) = re.findall(r"warning: .*C kernel.*", text)
-    assert f"{stale} was built from other sources: run make kernel, or install findleaks again" in line
+    assert f"{stale} was built from other sources: run make native, or install findleaks again" in line
     monkeypatch.setenv(engine.PURE, "1")
-    assert not engine.stale_kernel() and not engine.missing_kernel()
+    assert not engine.stale_native() and not engine.missing_native()
 
 
 def test_one_that_does_not_say_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    library = tmp_path / "_kernel.so"
+    library = tmp_path / "_native.so"
     subprocess.run(["gcc", "-x", "c", "-shared", "-o", library, "-"], input=b"void fl_free(void *memory) { (void)memory; }", check=True)
     assert answer(monkeypatch, library)[0] == "pure"
-    assert engine.stale_kernel()
+    assert engine.stale_native()
 
 
 def test_the_right_one_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     name, text = answer(monkeypatch, built(tmp_path, f"-DFL_SOURCES={sources.checksum()}"))
-    assert name == "kernel"
+    assert name == "native"
     assert "kernel" not in text
 
 
@@ -89,6 +89,6 @@ def test_an_installed_one_is_held_to_what_was_packaged(monkeypatch: pytest.Monke
         return checksum(folder)
 
     monkeypatch.setattr(sources, "checksum", absent)
-    for text, name in ((f"{said:#010x}\n", "kernel"), (f"{said ^ 1:#010x}\n", "pure"), ("", "kernel")):
+    for text, name in ((f"{said:#010x}\n", "native"), (f"{said ^ 1:#010x}\n", "pure"), ("", "native")):
         packaged.write_text(text)
         assert engine.load(X86_64).name == name

@@ -29,7 +29,7 @@ from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 BASE, PAGE = 0x7F0000000000, 4096
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 
 # By page: in use, half of it, untouched, cached, metadata, kept, returned.
 BLOCKS = [
@@ -85,7 +85,7 @@ def test_what_is_not_known_is_not_guessed(engine: Any) -> None:
 
 
 def test_text() -> None:
-    text = list(command.run(made(graphs.kernel), arguments()).text(80, Invocation()))
+    text = list(command.run(made(graphs.native), arguments()).text(80, Invocation()))
     assert text[0].startswith("20 KiB resident in 1 heap (32 KiB mapped), 10 KiB in use")
     assert f"  {BASE:#014x}  █▓□cmo··" in text
     assert all(len(line) <= 80 for line in text)
@@ -99,7 +99,7 @@ def test_in_use_means_one_thing_in_every_picture() -> None:
     from findleaks.report.heapmap.html import render_html
     from findleaks.report.heapmap.layout import place_picture
 
-    session = made(graphs.kernel)
+    session = made(graphs.native)
     known = residency(session)
     picture = Picture("a fake", areas(session, known), known, PAGE)
     said = sums(picture.areas[0])
@@ -117,7 +117,7 @@ def test_in_use_means_one_thing_in_every_picture() -> None:
 
 
 def test_terminal_styles() -> None:
-    kept = made(graphs.kernel)
+    kept = made(graphs.native)
     from findleaks.audit.pages import areas
     from findleaks.audit.residency import residency
 
@@ -152,14 +152,14 @@ def test_both_engines_draw_the_same_page(tmp_path: Path) -> None:
 def test_png_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(FindleaksError, match=r"needs Pillow.*pip install pillow") as error:
-        command.run(made(graphs.kernel), arguments(output=str(tmp_path / "map.png")))
+        command.run(made(graphs.native), arguments(output=str(tmp_path / "map.png")))
     assert "\n" not in str(error.value)
 
 
 def test_bad_words() -> None:
     for more in ({"output": "x.gif"}, {"save_residency": "x", "output": "x.svg"}, {"allocator": "nonsense"}):
         with pytest.raises(UsageError):
-            command.run(made(graphs.kernel), arguments(**more))
+            command.run(made(graphs.native), arguments(**more))
 
 
 def test_no_heap() -> None:
@@ -172,7 +172,7 @@ def test_no_heap() -> None:
 @pytest.mark.parametrize("after", range(3))
 def test_interrupted(after: int, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        command.run(made(graphs.kernel, stop_after=after), arguments(output=str(tmp_path / "map.html")))
+        command.run(made(graphs.native, stop_after=after), arguments(output=str(tmp_path / "map.html")))
 
 
 def test_types_of_blocks_and_pages(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_types_of_blocks_and_pages(tmp_path: Path) -> None:
         modules=[Module("/prog", 0, code, code + PAGE)],
         symbols=symbols,
     )
-    made = session(target, [ListAllocator(BASE, BASE + 8 * PAGE, [Listed(start, 64) for start in starts])], graphs.kernel())
+    made = session(target, [ListAllocator(BASE, BASE + 8 * PAGE, [Listed(start, 64) for start in starts])], graphs.native())
     command.run(made, arguments(output=str(tmp_path / "map.html")))
     text = (tmp_path / "map.html").read_text()
     found = json.loads(re.search(r'<script type="application/json" id="meta">(.*?)</script>', text)[1])  # type: ignore[index]

@@ -14,7 +14,7 @@ from hostile import PAGE, Claim, hostile, lines_run, tail
 from findleaks.allocators.directory import Directory, build
 from findleaks.allocators.mimalloc import aligned, checks, layout, lists, segments
 from findleaks.allocators.mimalloc.instance import Mimalloc
-from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.reference.engine import PureEngine
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range

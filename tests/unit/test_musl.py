@@ -17,7 +17,7 @@ from findleaks.allocators.musl import old_heaps
 from findleaks.allocators.musl.layout import CLASSES, Meta, Old, bin_of, contexts
 from findleaks.engine.contract import Engine
 from findleaks.engine.load import load
-from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.graph.roots import register_words
 from findleaks.target.arch import AARCH64, X86_64, Arch

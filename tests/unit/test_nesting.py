@@ -19,7 +19,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.arch import X86_64
 
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 LOW, HIGH = 0x10000, 0x40000
 
 

@@ -38,9 +38,9 @@ import tree
         ("common/engine/a.py", "import x as strange\n", "'strange': say unknown"),
         ("common/engine/a.py", f"x = 1\n# {'x' * 99}\n", "common/engine/a.py:2: prose of 101 columns"),
         ("common/engine/a.py", f'"""A.\n\n{"x" * 101}\n"""\n', "common/engine/a.py:3: prose of 101 columns"),
-        ("common/kernel/a.c", "int a;\nint is_bush(int x);\n", "common/kernel/a.c:2: 'bush': say collapsed tree"),
-        ("common/kernel/a.c", "int a;\n/* A list\n * of\n * ours. */\n", "common/kernel/a.c:2: 'of ours': say findleaks'"),
-        ("common/kernel/a.h", f"int a; /* {'x' * 90} */\n", "common/kernel/a.h:1: prose of 103 columns"),
+        ("common/native/a.c", "int a;\nint is_bush(int x);\n", "common/native/a.c:2: 'bush': say collapsed tree"),
+        ("common/native/a.c", "int a;\n/* A list\n * of\n * ours. */\n", "common/native/a.c:2: 'of ours': say findleaks'"),
+        ("common/native/a.h", f"int a; /* {'x' * 90} */\n", "common/native/a.h:1: prose of 103 columns"),
         ("conftest.py", "", "belongs in tests/"),
     ],
 )
@@ -62,7 +62,7 @@ def test_what_is_allowed(tmp_path: Path) -> None:
         "tests/unit/a.py": "strange = 1  # nobody\n",
         "gdb/counting.py": "def f(self):\n    self.silent = True\n",
         "common/engine/a.py": f"import sys\n\nsys.stdin.tell()\nbedrooms = understood = 'roommate'\nlong = '{'x' * 99}'\n",
-        "common/kernel/a.c": "/* a mushroom */\nint bushel;\n",
+        "common/native/a.c": "/* a mushroom */\nint bushel;\n",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

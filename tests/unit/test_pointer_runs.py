@@ -55,7 +55,7 @@ def found(engine: Engine, pieces: list[Piece], bounds: Bounds) -> list[PointerRu
     return [run for piece in pieces for run in search.read(piece)] + search.finish()
 
 
-@pytest.mark.parametrize("engine", [graphs.kernel(), graphs.pure()], ids=["kernel", "pure"])
+@pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["kernel", "pure"])
 def test_what_the_definition_says(engine: Engine) -> None:
     longest = 0
     for seed in range(60):
@@ -74,7 +74,7 @@ def test_what_the_definition_says(engine: Engine) -> None:
     assert longest > 100
 
 
-@pytest.mark.parametrize("engine", [graphs.kernel(), graphs.pure()], ids=["kernel", "pure"])
+@pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["kernel", "pure"])
 def test_what_is_left_out_between_pieces_is_zeros(engine: Engine) -> None:
     word = HEAP.to_bytes(8, "little")
     pieces = [graphs.piece(BASE, word * 3), graphs.piece(BASE + 1024, word * 2)]

@@ -21,7 +21,7 @@ from findleaks.engine.terms import State
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module
 
-ENGINES = [graphs.kernel, graphs.pure]
+ENGINES = [graphs.native, graphs.pure]
 DATA, ARRAY, ARENA = 0x500000, 0x7F1000001000, 0x7F2000004000
 DATA_SIZE = 0x80000
 TYPE, POINTER = DATA + 0x100, DATA + 0x60000

@@ -20,7 +20,7 @@ from findleaks.session import Session
 MAP, LIST, PAIR_A, PAIR_B, UNNAMED = (DATA + 0x100 * n for n in range(1, 6))
 
 
-@pytest.fixture(params=[graphs.kernel, graphs.pure], ids=["kernel", "pure"])
+@pytest.fixture(params=[graphs.native, graphs.pure], ids=["kernel", "pure"])
 def process(request: pytest.FixtureRequest) -> tuple[Building, Session]:
     """g_map holds an object with a map of 20 and a list of 5; g_list a list of 30; g_a and g_b a block with another behind it; a word
     without a name an array; two blocks are lost."""
@@ -95,7 +95,7 @@ def test_text_says_the_same(process: tuple[Building, Session]) -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
-@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure], ids=["kernel", "pure"])
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
 def test_many_blocks_alike_that_two_roots_hold(engine: Callable[[], Engine]) -> None:
     """An interpreter's arenas: two tables name all of them, so that no one holds any, and each holds two blocks more."""
     made = Building()
@@ -195,7 +195,7 @@ def test_an_empty_process_is_said_to_be_one() -> None:
     assert run(session, "roots")[0] == 2
 
 
-@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure], ids=["kernel", "pure"])
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
 def test_a_shared_list_that_leads_into_free_memory(engine: Callable[[], Engine]) -> None:
     """Damage: behind its 40th node come places of the heap that lie in no block."""
     made = Building()

@@ -62,7 +62,7 @@ def populated(version: str) -> Image:
     return image
 
 
-@pytest.mark.parametrize("engine", [graphs.pure(), graphs.kernel()], ids=lambda one: one.name)
+@pytest.mark.parametrize("engine", [graphs.pure(), graphs.native()], ids=lambda one: one.name)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_sound_heap(version: str, engine: Engine) -> None:
     image = populated(version)
@@ -236,7 +236,7 @@ def test_any_byte_may_be_wrong(version: str) -> None:
             )
             value = rng.choice([rng.randbytes(8), bytes(8), b"\xff" * 8, struct.pack("<Q", image.address(0) + 40 * rng.randrange(50))])
             target.write(where + rng.randrange(size // 8) * 8, value)
-        pages = [_everything(target, engine) for engine in (graphs.pure(), graphs.kernel())]
+        pages = [_everything(target, engine) for engine in (graphs.pure(), graphs.native())]
         assert pages[0] == pages[1]
 
 
@@ -325,7 +325,7 @@ def test_classes_without_end_cost_no_more_than_slots() -> None:
             other = 1000 * number + at
             image.put(r.T_OBJECT, 0x10000 + 8 * other)
             image.put(r.T_DATA, 0, 0x20000000 + 8 * other, 1, 0x30)
-    found = ruby(image.target(), graphs.kernel())
+    found = ruby(image.target(), graphs.native())
     assert len(types(found)) > 8000
     assert found.holders() is not None
     assert {found.reported_bytes(name) for name in types(found)} == {None}

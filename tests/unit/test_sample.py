@@ -48,7 +48,7 @@ def test_engines(seed: int, granule: int, count: int, most: int) -> None:
     blocks, _ = graphs.random_blocks(rng, count, granule, 6)
     first, last = sorted((rng.randrange(len(blocks) + 2), rng.randrange(len(blocks) + 2)))
     whole, part = by_definition(blocks, most), by_definition(blocks[first:last], most)
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         made = directory(engine, granule, blocks)
         level, rows = made.sample(most)
         assert (level, list(zip(rows[::COLUMNS], rows[1::COLUMNS], rows[2::COLUMNS]))) == whole
@@ -60,7 +60,7 @@ def test_engines(seed: int, granule: int, count: int, most: int) -> None:
 @settings(max_examples=graphs.share(20), deadline=None)
 def test_slices_give_the_sample_of_all(seed: int, slice_: int, most: int) -> None:
     made, _ = graphs.random_blocks(random.Random(seed), 400, 16, 4)
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         blocks = directory(engine, 16, made)
         found = 0, array("Q")
         for first in range(0, len(blocks), slice_):
@@ -70,7 +70,7 @@ def test_slices_give_the_sample_of_all(seed: int, slice_: int, most: int) -> Non
 
 
 def test_before_it_is_sealed() -> None:
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         with pytest.raises(RuntimeError, match="not sealed"):
             engine.blocks(X86_64, 16).sample(5)
 

@@ -36,7 +36,7 @@ def deque(made: Building, first: int, last: int, head: int = HEAD) -> list[int]:
 def looked_at(made: Building, start: int = DATA, size: int = 1 << 14) -> tuple[HeapMemory, list[Storage]]:
     """The memory, and deques with heads in [start, start + size), the same by both engines."""
     found = []
-    for engine in (graphs.kernel(), graphs.pure()):
+    for engine in (graphs.native(), graphs.pure()):
         session = made.session(engine)
         memory = HeapMemory(session.target, engine, session.directory.blocks, lambda: None)
         found.append((memory, list(deques.find_deques(memory, words(memory, start, size)))))

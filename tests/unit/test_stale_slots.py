@@ -47,7 +47,7 @@ def bounded(made: Building, capacity: int, head: int, tail: int, last: bool = Fa
 
 def stale(made: Building) -> list[int]:
     """The addresses of stale words, the same by both engines."""
-    found = [list(made.session(engine()).stale_slots) for engine in (graphs.kernel, graphs.pure)]
+    found = [list(made.session(engine()).stale_slots) for engine in (graphs.native, graphs.pure)]
     assert found[0] == found[1]
     return [address for start, end in found[0] for address in range(start, end, 8)]
 

@@ -10,14 +10,14 @@ import struct
 import threading
 
 import pytest
-import stub
+import schemas
 from stubs import address
 
 from findleaks.arg_types import SizeRange
-from findleaks.counting.relocate import plan
-from findleaks.counting.table import ENABLED, EXACT, OWN, SERVED, pack
 from findleaks.disasm.x86 import instructions
-from findleaks.tracking import trackcode
+from findleaks.injection.stub.relocate import plan
+from findleaks.injection.stub.table import ENABLED, EXACT, OWN, SERVED, pack
+from findleaks.tracking.generated import track as trackcode
 from findleaks.tracking.hooks import FUNCTIONS, Hook, TrackingCode
 from findleaks.tracking.record_table import (
     DRAW_UNIT,
@@ -172,7 +172,7 @@ def test_threads_at_once() -> None:
 
 def test_calls_that_are_not_recorded_take_few_instructions() -> None:
     """From where a stub is entered to the function's own instructions: no call, nothing pushed, one write at most."""
-    for kind in stub.STUBS:
+    for kind in schemas.tool("assemble_stubs").STUBS:
         blob = getattr(trackcode, kind.upper())
         entered = list(instructions(blob[trackcode.ENTRY[kind] :], 0))
         assert {one.name for one in entered} <= {"mov", "imul", "shr", "shl", "and", "or", "add", "sub", "cmp", "ja", "jle", "jne"}
@@ -223,7 +223,7 @@ def test_rules_of_the_stubs_own_frames() -> None:
     assert place - 0x500000 == code.entry(0) - trackcode.ENTRY["first"] + trackcode.BACK["first"]
     assert rule == pack(OWN, 16, 1, -16)
     assert struct.unpack_from("<3Q", code.at(0x500000, 0x7000), code.entry(0) - trackcode.ENTRY["first"]) == (0x7000, 0x1000 | EXACT, 0)
-    assert set(FUNCTIONS) == set(stub.STUBS)
+    assert set(FUNCTIONS) == set(schemas.tool("assemble_stubs").STUBS)
     assert MEAN == 0x50
 
 

@@ -15,7 +15,7 @@ from fake import FakeTarget, thread
 from v8image import BLOCKS, CODE, HANDLES, NEXT, TLS, UNDEFINED, Image
 
 from findleaks import commands
-from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.reference.engine import PureEngine
 from findleaks.errors import Interrupted
 from findleaks.runtimes.v8 import values as values_
 from findleaks.runtimes.v8.layout import Layout, derive

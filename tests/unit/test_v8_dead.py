@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from fake import FakeTarget
 
-from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.reference.engine import PureEngine
 from findleaks.runtimes.node.dead import dead
 from findleaks.runtimes.node.heap import CHUNK
 from findleaks.runtimes.node.spaces import Placed, Space, Spaces

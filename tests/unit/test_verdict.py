@@ -100,7 +100,7 @@ def shares(found: dict[str, Any]) -> dict[str, int]:
     return {share["share"]: share["bytes"] for share in found["shares"]}
 
 
-@pytest.mark.parametrize("engine", [graphs.kernel, graphs.pure])
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 def test_every_byte_is_counted_once(engine: Callable[[], Engine]) -> None:
     """Blocks over page borders, of which some pages are resident: each share to the byte."""
     blocks = [

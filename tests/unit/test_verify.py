@@ -15,7 +15,7 @@ from findleaks.allocators.directory import build
 from findleaks.allocators.glibc import layout
 from findleaks.audit.corruption import Explainer, first_each
 from findleaks.commands.verify import verify
-from findleaks.engine.python.engine import PureEngine
+from findleaks.engine.reference.engine import PureEngine
 from findleaks.session import Session
 from findleaks.target.base import Range
 

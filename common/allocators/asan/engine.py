@@ -38,7 +38,7 @@ def settled(first: int, capacity: int, good: bool = True) -> tuple[int, int]:
 
 def read_chunks(engine: Engine, piece: Piece, size: int) -> Chunks:
     """The chunks of `size` bytes, 32 at least, of which the piece has nothing but whole ones."""
-    kind = "engine_kernel" if engine.name == "kernel" else "engine_python"
+    kind = "engine_native" if engine.name == "native" else "engine_reference"
     loops: Any = import_module(f"findleaks.allocators.asan.{kind}")
     read: Chunks = loops.read_chunks(engine, piece, size)
     return read

@@ -1,6 +1,6 @@
 """The engine's calls for glibc: append chunks to an index; find sound headers.
 
-engine_kernel.py (common/kernel/glibc_chunks.c) and its twin engine_python.py implement them."""
+engine_native.py (common/native/glibc_chunks.c) and its twin engine_reference.py implement them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.kernel.blocks import KernelBlocks
+from findleaks.engine.native.blocks import NativeBlocks
 from findleaks.target.base import Piece
 
 # Why a walk over chunks stopped; glibc_chunks.c returns the same numbers.
@@ -50,13 +50,13 @@ def walk_chunks(blocks: Blocks, piece: Piece, chunk: int, end: int) -> ChunkWalk
     block (misaligned, or past `end`), or has its header below `piece`. It stops with `unsure` at a
     header that calls the chunk before it free (it counts as in use) while the word before the
     header does not repeat that chunk's size. A call with that `chunk` continues."""
-    walked: ChunkWalk = _loops(isinstance(blocks, KernelBlocks)).walk_chunks(blocks, piece, chunk, end)
+    walked: ChunkWalk = _loops(isinstance(blocks, NativeBlocks)).walk_chunks(blocks, piece, chunk, end)
     return walked
 
 
 def sound_chunks(engine: Engine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
     """`normal`: flags of a chunk in use behind one in use; `previous`: the chunk before, or 0."""
-    sound: SoundChunks = _loops(engine.name == "kernel").sound_chunks(engine, piece, chunk, stop, normal, previous)
+    sound: SoundChunks = _loops(engine.name == "native").sound_chunks(engine, piece, chunk, stop, normal, previous)
     return sound
 
 
@@ -74,5 +74,5 @@ def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
     return f"chunk {chunk:#x}: {why[code]}" if code else ""
 
 
-def _loops(kernel: bool) -> Any:
-    return import_module(f"findleaks.allocators.glibc.{'engine_kernel' if kernel else 'engine_python'}")
+def _loops(native: bool) -> Any:
+    return import_module(f"findleaks.allocators.glibc.{'engine_native' if native else 'engine_reference'}")

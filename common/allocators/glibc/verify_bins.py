@@ -16,7 +16,7 @@ from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, PREV_INUSE
 from findleaks.allocators.glibc.lists import LONGEST
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.engine.python.words import words_of
+from findleaks.engine.reference.words import words_of
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Range
 

@@ -110,4 +110,4 @@ def walk_tags(engine: Engine, piece: Piece, chunk: int, before: int, limit: int,
 
 
 def _loops(engine: Engine) -> Any:
-    return import_module(f"findleaks.allocators.musl.{'engine_kernel' if engine.name == 'kernel' else 'engine_python'}")
+    return import_module(f"findleaks.allocators.musl.{'engine_native' if engine.name == 'native' else 'engine_reference'}")

@@ -84,7 +84,7 @@ class BufferRead(NamedTuple):
 
 
 class Loops(Protocol):
-    """The functions of engine_kernel.py and of its twin, engine_python.py."""
+    """The functions of engine_native.py and of its twin, engine_reference.py."""
 
     def read_slabs(self, engine: Any, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
         """Read the slabs of libumem's caches (CACHE words each) and their free lists. The program's
@@ -107,5 +107,5 @@ class Loops(Protocol):
 
 
 def loops(engine: Engine) -> Loops:
-    name = "engine_kernel" if engine.name == "kernel" else "engine_python"
+    name = "engine_native" if engine.name == "native" else "engine_reference"
     return cast(Loops, import_module(f"findleaks.allocators.umem.{name}"))

@@ -12,8 +12,8 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.memory import Memory
 from findleaks.audit.containers import Container
 from findleaks.engine.links import LinkWalk
-from findleaks.engine.python.links import PureLinkWalk
-from findleaks.engine.python.trees import PureTreeWalk
+from findleaks.engine.reference.links import PureLinkWalk
+from findleaks.engine.reference.trees import PureTreeWalk
 from findleaks.engine.shared import CYCLE, MISALIGNED, TOO_LONG, UNREADABLE, list_problem
 from findleaks.engine.terms import State
 from findleaks.engine.trees import TreeLayout, TreeWalk

@@ -3,7 +3,7 @@
 An object that counts more references than exist was leaked by a missing Py_DECREF. A cycle whose
 objects count just the references in it is garbage that the collector has not freed yet.
 
-The contract of engine_kernel.py (common/kernel/object_counts.c) and engine_python.py, and what is
+The contract of engine_native.py (native/object_counts.c) and engine_reference.py, and what is
 made of their columns. Sources: Include/refcount.h and object.h of CPython 3.9 to 3.14 (the lower 32
 bits of ob_refcnt count; immortal objects have the highest of them set)."""
 
@@ -52,7 +52,7 @@ def compare_counts(
 ) -> ReferenceCounts:
     """Compare all lost objects of a classified graph. `pieces`: the memory of all blocks; `read`
     gives the blocks that they cut; `names`: of types, by number."""
-    name = "engine_kernel" if engine.name == "kernel" else "engine_python"
+    name = "engine_native" if engine.name == "native" else "engine_reference"
     loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
     columns = CountColumns.of(len(tally.found), len(tally.types))
     loops.compare_counts(engine, graph, pieces, read, tally, columns)
@@ -71,7 +71,7 @@ def _result(columns: CountColumns, names: Sequence[str]) -> ReferenceCounts:
 
 
 class _Loops(Protocol):
-    """The interface of engine_kernel.py and of its reference, engine_python.py."""
+    """The interface of engine_native.py and of its reference, engine_reference.py."""
 
     def compare_counts(
         self, engine: Any, graph: Any, pieces: Iterable[Piece], read: BlockReader, tally: ObjectTally, columns: CountColumns

@@ -1,6 +1,6 @@
 """Counting CPython's objects, which name their type in their second word, each in its own block.
 
-The contract of engine_kernel.py (common/kernel/cpython_objects.c) and engine_python.py."""
+The contract of engine_native.py (common/native/cpython_objects.c) and engine_reference.py."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def immortal_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: Object
 
 
 def _loops(engine: Engine) -> _Loops:
-    name = "engine_kernel" if engine.name == "kernel" else "engine_python"
+    name = "engine_native" if engine.name == "native" else "engine_reference"
     return cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
 
 
 class _Loops(Protocol):
-    """The interface of engine_kernel.py and of its reference, engine_python.py."""
+    """The interface of engine_native.py and of its reference, engine_reference.py."""
 
     def count_objects(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]: ...
     def immortal_objects(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]: ...

@@ -1,0 +1,1 @@
+"""Code made by tools/assemble_stubs.py."""

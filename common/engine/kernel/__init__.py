@@ -1,1 +1,0 @@
-"""The engine whose loops are C (common/kernel), by ctypes."""

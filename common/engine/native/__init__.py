@@ -1,0 +1,1 @@
+"""The engine whose loops are C (common/native), by ctypes."""

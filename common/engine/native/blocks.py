@@ -1,0 +1,233 @@
+"""The directory of blocks in the C engine (common/native/blocks.c)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from ctypes import byref, c_uint64
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.engine import shared
+from findleaks.engine.native.library import DISORDER, NONE, CLibrary, CWords, Handle
+from findleaks.engine.native.memory import c_array, c_buffer, packed, zeros
+from findleaks.engine.sampling import COLUMNS, NO_SAMPLE, Sample
+from findleaks.engine.terms import RUN, Size, State, Totals
+from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.engine.columns import BlockColumns
+    from findleaks.engine.contract import Blocks
+    from findleaks.engine.native.pointer_runs import NativePointerRuns
+    from findleaks.engine.pages import PageLists, PageRead
+    from findleaks.engine.pointer_runs import Bounds
+    from findleaks.target.arch import Arch
+    from findleaks.target.base import Piece
+
+# What few commands need is imported where it is used: each module slows every start down.
+
+STEPS = 1 << 22  # blocks whose columns one call makes: some 50 ms
+
+
+class NativeBlocks:
+    """See contract.Blocks. About 5 bytes a block and 16 a KiB of heap."""
+
+    def __init__(self, library: CLibrary, arch: Arch, granule: int, threads: int = 1, heap_bytes: int = 0) -> None:
+        """`threads`: that the C engine's calls may run on; `heap_bytes`: see Engine.blocks."""
+        shared.check_granule(granule)
+        self.arch = arch
+        self.granule = granule
+        self.library = library
+        self._sealed = False
+        self._count = 0  # once sealed
+        self._found = (c_uint64 * 3)()
+        self._totals: dict[tuple[int, int | None], list[Totals]] = {}  # by state
+        made = library.fl_blocks_new(granule.bit_length() - 1, threads)
+        self.handle = Handle(made, library.fl_blocks_free, "for the directory of blocks")
+        library.fl_reserve(self.handle, heap_bytes)
+
+    def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
+        self._open()
+        code = DISORDER
+        if len(starts) == len(sizes) == len(states):
+            try:
+                columns = packed("Q", starts), packed("Q", sizes), packed("B", states)
+            except OverflowError:
+                pass
+            else:
+                code = self.library.fl_append(self.handle, *map(c_array, columns), len(starts))
+        if code == DISORDER:
+            floor = self.library.fl_floor(self.handle)
+            raise ValueError(shared.check_ascending(starts, sizes, states, self.granule, floor, self.arch.mask))
+
+    def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
+        self._open()
+        code = DISORDER
+        if len(runs) % RUN == 0:
+            code = self.library.fl_append_runs(self.handle, c_array(runs), len(runs) // RUN, bits, len(bits) * 8)
+        if code == DISORDER:
+            raise ValueError(shared.check_runs(runs, len(bits) * 8, self.granule, self.library.fl_floor(self.handle), self.arch.mask))
+
+    def append_blocks(self, other: Blocks, first: int, last: int) -> None:
+        self._open()
+        if not isinstance(other, NativeBlocks):
+            raise TypeError("blocks of another engine")
+        last = min(last, len(other))
+        if first < last and self.library.fl_append_blocks(self.handle, other.handle, first, last) == DISORDER:
+            raise ValueError(f"blocks {first} to {last} of another directory do not lie above those before them, or not on a granule")
+
+    def open_handle(self) -> Handle:
+        """For calls of the C engine that append; RuntimeError once sealed."""
+        self._open()
+        return self.handle
+
+    def seal(self) -> None:
+        if not self._sealed:
+            self._sealed = True
+            self.library.fl_seal(self.handle)
+            self._count = int(self.library.fl_count(self.handle))
+
+    def __len__(self) -> int:
+        return self._count if self._sealed else int(self.library.fl_count(self.handle))
+
+    def find(self, address: int) -> int:
+        self._ready()
+        index = self.library.fl_find(self.handle, address) if 0 <= address <= self.arch.mask else NONE
+        return -1 if index == NONE else int(index)
+
+    def lookup(self, address: int) -> Optional[tuple[int, int, int, int]]:
+        self._ready()
+        if not 0 <= address <= self.arch.mask:
+            return None
+        found = self._found
+        index = self.library.fl_lookup(self.handle, address, found)
+        return None if index == NONE else (index, found[0], found[1], found[2])
+
+    def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
+        self._ready()
+        wanted, indices, sizes = packed("Q", addresses), zeros("I", len(addresses)), zeros("Q", len(addresses))
+        self.library.fl_holding(self.handle, c_array(wanted), len(wanted), c_array(indices), c_array(sizes))
+        return indices, sizes
+
+    def pointer_runs(self, bounds: Bounds) -> NativePointerRuns:
+        from findleaks.engine.native.pointer_runs import NativePointerRuns
+
+        self._ready()
+        return NativePointerRuns(self.library, self, bounds)
+
+    def claim(self, labels: array[int], indices: array[int], label: int) -> bool:
+        return bool(self.library.fl_claim(c_array(labels), len(labels), c_array(indices), len(indices), label))
+
+    def at_or_after(self, address: int) -> int:
+        self._ready()
+        if address > self.arch.mask:
+            return len(self)
+        return int(self.library.fl_at_or_after(self.handle, max(address, 0)))
+
+    def address(self, index: int) -> int:
+        return int(self.library.fl_address(self.handle, self._index(index)))
+
+    def size(self, index: int) -> int:
+        return int(self.library.fl_size(self.handle, self._index(index)))
+
+    def state(self, index: int) -> State:
+        return State(self.library.fl_state(self.handle, self._index(index)))
+
+    def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
+        from findleaks.engine.columns import BlockColumns
+
+        self._ready()
+        first, last = shared.clipped(first, last, len(self))
+        addresses, sizes, states = (bytearray(size * (last - first)) for size in (8, 8, 1))
+        for low in range(first, last, STEPS):
+            high = min(low + STEPS, last)
+            out = (c_buffer(one, code, low - first) for one, code in ((addresses, "Q"), (sizes, "Q"), (states, "B")))
+            self.library.fl_block_columns(self.handle, low, high, *out)
+        starts, lengths = (memoryview(one).cast("Q").toreadonly() for one in (addresses, sizes))
+        return BlockColumns(starts, lengths, memoryview(states).toreadonly())
+
+    def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
+        self._ready()
+        self._totals.clear()
+        wanted = array("Q", addresses)
+        unknown = self.library.fl_set_state(self.handle, c_array(wanted), len(wanted), int(state))
+        return wanted[:unknown].tolist()
+
+    def resize(self, index: int, size: int) -> None:
+        self._ready()
+        self._totals.clear()
+        index = self._index(index)
+        code = self.library.fl_resize(self.handle, index, size) if 0 <= size <= self.arch.mask else DISORDER
+        if code == DISORDER:
+            raise ValueError(f"block {self.address(index):#x} cannot have {size} bytes")
+
+    def totals(self, state: State, start: int = 0, end: int | None = None) -> Totals:
+        self._ready()
+        if (start, end) not in self._totals:
+            found = (c_uint64 * (2 * len(State)))()
+            self.library.fl_totals(self.handle, *self._between(start, end), found)
+            self._totals[start, end] = list(map(Totals, found[::2], found[1::2]))
+        return self._totals[start, end][state]
+
+    def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
+        self._ready()
+        found = self.library.words(self.library.fl_by_size, self.handle, *self._between(start, end))
+        return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
+
+    def of_sizes(self, least: int, greatest: int, most: int) -> array[int]:
+        self._ready()
+        return self.library.words(self.library.fl_of_sizes, self.handle, max(least, 0), greatest, most)
+
+    def sample(self, most: int, first: int = 0, last: Optional[int] = None, before: Sample = NO_SAMPLE) -> Sample:
+        self._ready()
+        first, last = max(first, 0), min(len(self) if last is None else last, len(self))
+        level, rows = before
+        words = CWords()
+        level = self.library.fl_sample(self.handle, most, first, last, level, c_array(rows), len(rows) // COLUMNS, byref(words))
+        return level, self.library.take(words)
+
+    def bytes_in(self, ranges: array[int]) -> list[int]:
+        self._ready()
+        sums = (c_uint64 * len(State))()
+        self.library.fl_bytes_in(self.handle, c_array(ranges), len(ranges) // 2, sums)
+        return list(sums)
+
+    def gaps(self, start: int, end: int, least: int) -> list[Range]:
+        self._ready()
+        found = self.library.words(self.library.fl_gaps, self.handle, start, end, max(least, 1))
+        return [Range(low, high) for low, high in zip(found[::2], found[1::2])]
+
+    def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
+        from findleaks.engine.native.pages import by_page
+
+        self._ready()
+        return by_page(self.library, self.handle, where, page, lists)
+
+    def free_runs(self, where: Range, least: int) -> array[int]:
+        from findleaks.engine.native.pages import free_runs
+
+        self._ready()
+        return free_runs(self.library, self.handle, where, least)
+
+    def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
+        from findleaks.engine.native.pages import page_words
+
+        self._ready()
+        page_words(self.library, self.handle, piece, types, where, page, (found, weights))
+
+    def _between(self, start: int, end: int | None) -> tuple[int, int]:
+        """Indices of the blocks that start in [start, end)."""
+        first = self.at_or_after(start)
+        return first, max(first, len(self) if end is None else self.at_or_after(end))
+
+    def _index(self, index: int) -> int:
+        if not 0 <= index < len(self):
+            raise IndexError(f"no block {index}")
+        return index
+
+    def _open(self) -> None:
+        if self._sealed:
+            raise RuntimeError("the directory of blocks is sealed")
+
+    def _ready(self) -> None:
+        if not self._sealed:
+            raise RuntimeError("the directory of blocks is not sealed yet")

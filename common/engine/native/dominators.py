@@ -1,0 +1,110 @@
+"""The dominator tree in the C engine: dominators.c and the files named in dominators.h."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from ctypes import byref, c_uint32, c_void_p
+from typing import TYPE_CHECKING
+
+from findleaks.engine.dominators import SHARED, Chain, check_bounds
+from findleaks.engine.native.fields import NativeFields
+from findleaks.engine.native.library import CLibrary, Handle
+from findleaks.engine.native.memory import CArray, c_array, c_piece, c_words, native_array, zeros
+from findleaks.engine.retained import Rows, WholeTree, by_size, node_number
+from findleaks.target.base import Piece
+
+if TYPE_CHECKING:
+    from findleaks.engine.native.graph import NativeGraph
+
+
+class NativeDominators(WholeTree):
+    """See dominators.Dominators. 24 bytes a block that is reached."""
+
+    def __init__(
+        self,
+        library: CLibrary,
+        graph: NativeGraph,
+        handle: Handle,
+        roots: int,
+        bounds: Sequence[int] = (),
+        owners: Sequence[int] = (),
+        lost: bool = False,
+        priorities: Sequence[int] = (),
+    ) -> None:
+        check_bounds(roots, bounds, owners, priorities)
+        super().__init__(roots, graph.blocks, lost)
+        self._library, self._graph = library, graph
+        self._bounds = c_array(array("Q", bounds)), c_array(array("I", owners)), len(bounds)
+        self._kept: dict[str, tuple[CArray, ...]] = {}  # what the C engine goes on reading
+        made = library.fl_dominators_new(handle, roots, lost, c_array(array("I", priorities)), len(priorities))
+        self._handle = Handle(made, library.fl_dominators_free, "for the dominators")
+
+    def scan_roots(self, piece: Piece) -> None:
+        self._before()
+        self._library.fl_dominators_scan(self._handle, c_piece(piece), *self._bounds)
+
+    def root_words(self, words: Sequence[int], root: int) -> None:
+        super().root_words(words, root)
+        self._library.fl_dominators_words(self._handle, *c_words(words, self._graph.blocks.arch), root)
+
+    def refer(self, root: int, blocks: Sequence[int]) -> None:
+        super().refer(root, blocks)
+        indices = array("I", blocks)
+        self._library.fl_dominators_refer(self._handle, root, c_array(indices), len(indices))
+
+    def refer_lost(self, definite: int, possible: int) -> None:
+        super().refer_lost(definite, possible)
+        self._library.fl_dominators_lost(self._handle, definite, possible)
+
+    def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
+        super().set_owners(containers, owners)
+        kept = self._kept["containers"] = c_array(containers), c_array(array("I", map(node_number, owners)))
+        self._library.fl_dominators_set_owners(self._handle, *kept)
+
+    def merge_into_roots(self, roots: array[int]) -> None:
+        super().merge_into_roots(roots)
+        kept = self._kept["merged"] = (c_array(roots),)
+        self._library.fl_dominators_merge(self._handle, *kept)
+
+    def compute(self, budget: int) -> bool:
+        self._begun = True
+        if not self._done and not self._library.fl_dominators_compute(self._handle, max(1, budget)):
+            self._read()
+            self._done = True
+        return self._done
+
+    def progress(self) -> float:
+        return 1.0 if self._done else min(0.999, self._library.fl_dominators_progress(self._handle) / 1000)
+
+    def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
+        place, found = self.block_place(index), zeros("Q", 6)
+        if place is None:
+            size = self._graph.blocks.size(index)
+            return Chain(1, size, size, size, index, False)
+        self._library.fl_dominators_chain(self._handle, place, equal, min(max(limit, 1), 1 << 30), c_array(found))
+        length, least, most, total, end, more = found
+        return Chain(length, least, most, total, self._nodes[end], bool(more))
+
+    def within(self, node: int, fields: int) -> NativeFields:
+        if node == SHARED:
+            raise ValueError("only a block or a root has fields")
+        return NativeFields(self._library, self._handle, self._graph.blocks, self, node, fields)
+
+    def _read(self) -> None:
+        arrays, count = (c_void_p * 6)(), c_uint32()
+        self._library.fl_dominators_arrays(self._handle, arrays, byref(count))
+        self._nodes, self._idoms, self._counts = (native_array(arrays[at], count.value, 4) for at in range(3))
+        self._bytes, self._numbers = native_array(arrays[3], count.value, 8), native_array(arrays[4], len(self._graph.blocks), 4)
+        self._roots_at = native_array(arrays[5], self.roots, 4)
+
+    def _children(self, place: int, limit: int) -> Sequence[int]:
+        return self._library.words(self._library.fl_dominators_children, self._handle, place, limit)
+
+    def _spread(self, place: int, everything: bool) -> Rows:
+        if everything:
+            return by_size(self._library.words(self._library.fl_dominators_sizes, self._handle, place))
+        return self._library.rows(5, self._library.fl_dominators_spread, self._handle, place)
+
+    def _labels_below(self, labels: array[int], most: int) -> bool:
+        return bool(self._library.fl_labels_below(c_array(labels), len(labels), most))

@@ -1,0 +1,324 @@
+"""Loads the C engine's shared library: functions' signatures, structures, result codes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from collections.abc import Callable
+from ctypes import POINTER, Structure, byref, c_bool, c_char_p, c_int, c_int64, c_ubyte, c_uint, c_uint32, c_uint64, c_void_p
+from typing import Any, Optional
+
+from findleaks.engine import shared
+from findleaks.engine.native.memory import CPiece, CRange
+from findleaks.engine.native.sources import HERE, library_name, wanted
+
+LIBRARY = "_native.so"  # for 64-bit little-endian targets
+
+NO_MEMORY, TOO_MANY_BLOCKS, DISORDER = -1, -2, -3  # native.h; -4: too many edges
+NONE = 0xFFFFFFFF
+
+
+class CWords(Structure):
+    """native.h: words; `items` is to be freed with fl_free."""
+
+    _fields_ = (("items", c_void_p), ("count", c_uint64), ("capacity", c_uint64))
+
+
+class CRules(Structure):
+    """rows.h: row_rules."""
+
+    _fields_ = (
+        *((name, c_uint32) for name in ("states", "kinds")),
+        *((name, c_uint64) for name in ("low", "high")),
+        ("owners", POINTER(CRange)),
+        ("owner_texts", POINTER(c_uint32)),
+        *((name, c_uint32) for name in ("owner_count", "no_owner")),
+        ("tables", POINTER(CRange)),
+        *((name, c_uint32) for name in ("table_count", "untyped")),
+        ("words", POINTER(c_uint64)),
+        ("word_texts", POINTER(c_uint32)),
+        ("mapped", POINTER(CRange)),
+        *((name, c_uint32) for name in ("mapped_count", "word_count", "string", "label_count")),
+        ("label_texts", POINTER(c_uint32)),
+        ("typed", c_bool),
+        ("characters", POINTER(c_ubyte)),
+        ("text", POINTER(c_ubyte)),
+        ("ends", POINTER(c_uint64)),
+    )
+
+
+class CRowColumns(Structure):
+    """rows.h: row_columns."""
+
+    _fields_ = (
+        ("indices", POINTER(c_uint32)),
+        *((name, POINTER(c_uint64)) for name in ("addresses", "sizes", "names")),
+        ("hints", POINTER(c_ubyte)),
+        ("hint_ends", POINTER(c_uint32)),
+        ("text", POINTER(c_ubyte)),
+        ("capacity", c_uint64),
+    )
+
+
+class CRunSearch(Structure):
+    """pointer_runs.c: run_search."""
+
+    _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
+
+
+# Python's buffers are passed as objects (see memory.py), the C engine's structures as handles.
+_U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
+_PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
+_HANDLE = c_void_p
+
+SIGNATURES = {
+    "fl_sources": (c_uint32, []),
+    "fl_target": (c_uint32, []),
+    "fl_free": (None, [c_void_p]),
+    "fl_blocks_new": (c_void_p, [c_uint, c_uint]),
+    "fl_reserve": (None, [_HANDLE, c_uint64]),
+    "fl_blocks_free": (None, [_HANDLE]),
+    "fl_append": (c_int, [_HANDLE, _U64S, _U64S, _U8S, c_uint64]),
+    "fl_append_runs": (c_int, [_HANDLE, _U64S, c_uint64, c_char_p, c_uint64]),
+    "fl_append_blocks": (c_int, [_HANDLE, _HANDLE, c_uint32, c_uint32]),
+    "fl_by_size": (c_int, [_HANDLE, c_uint32, c_uint32, _WORDS]),
+    "fl_of_sizes": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
+    "fl_sample": (c_int, [_HANDLE, c_uint64, c_uint32, c_uint32, c_uint, _U64S, c_uint64, _WORDS]),
+    "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
+    "fl_block_columns": (None, [_HANDLE, c_uint32, c_uint32, _U64S, _U64S, _U8S]),
+    "fl_rows": (c_int, [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, _U32S, c_uint32, c_uint32, _U64S, _U8S, c_uint64, _U64S]),
+    "fl_row_indices": (c_int, [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, c_uint32, c_uint32, _U32S, _U64S, _U64S]),
+    "fl_row_columns": (
+        c_int,
+        [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, _U32S, c_uint32, c_uint32, _U64S, POINTER(CRowColumns), _U64S],
+    ),
+    "fl_largest_first": (None, [_HANDLE, _U32S, _U32S, c_uint64, c_uint64]),
+    "fl_sound_chunks": (c_int, [_PIECES, _U64S, c_uint64, c_uint64, _U64S, _U64S, _WORDS]),
+    "fl_seal": (None, [_HANDLE]),
+    "fl_count": (c_uint32, [_HANDLE]),
+    "fl_floor": (c_uint64, [_HANDLE]),
+    "fl_find": (c_uint32, [_HANDLE, c_uint64]),
+    "fl_at_or_after": (c_uint32, [_HANDLE, c_uint64]),
+    "fl_address": (c_uint64, [_HANDLE, c_uint32]),
+    "fl_size": (c_uint64, [_HANDLE, c_uint32]),
+    "fl_state": (c_ubyte, [_HANDLE, c_uint32]),
+    "fl_set_state": (c_uint64, [_HANDLE, _U64S, c_uint64, c_ubyte]),
+    "fl_resize": (c_int, [_HANDLE, c_uint32, c_uint64]),
+    "fl_totals": (None, [_HANDLE, c_uint32, c_uint32, _U64S]),
+    "fl_bytes_in": (None, [_HANDLE, _U64S, c_uint64, _U64S]),
+    "fl_gaps": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
+    "fl_pages": (None, [_HANDLE, _RANGES, c_uint, POINTER(_U64S), _U64S, _U8S, _U8S, _U32S, _U32S, _U64S]),
+    "fl_free_runs": (c_int, [_HANDLE, _RANGES, c_uint64, _WORDS]),
+    "fl_common": (c_uint64, [_U64S, c_uint64, _U64S, c_uint64]),
+    "fl_page_words": (None, [_HANDLE, _PIECES, _RANGES, c_uint32, _RANGES, c_uint, _U64S, _U64S]),
+    "fl_graph_new": (c_void_p, [_HANDLE, _U8S]),
+    "fl_graph_free": (None, [_HANDLE]),
+    "fl_graph_heuristics": (c_int, [_HANDLE, c_uint, _RANGES, c_uint32, _U64S, c_uint64]),
+    "fl_graph_exclude_words": (None, [_HANDLE, _U8S, _U64S]),
+    "fl_graph_note": (None, [_HANDLE]),
+    "fl_interior_keys": (c_uint64, [_HANDLE, _U64S, _U64S, c_uint64, _U64S]),
+    "fl_interior_count_new": (c_void_p, [_HANDLE]),
+    "fl_interior_count_free": (None, [_HANDLE]),
+    "fl_interior_count": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_interior_rows": (c_int, [_HANDLE, c_uint64, _WORDS]),
+    "fl_interior_held": (c_int, [_HANDLE, _U64S, c_uint32, _U64S, _U32S, c_uint32]),
+    "fl_interior_accept": (c_int, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64]),
+    "fl_interior_effect": (None, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64, _U64S, _U32S]),
+    "fl_leader_sizes": (c_int, [_HANDLE, _WORDS]),
+    "fl_disguises_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, _U64S, c_uint32, c_uint64]),
+    "fl_disguises_free": (None, [_HANDLE]),
+    "fl_disguises_scan": (c_int, [_HANDLE, _PIECES, c_uint64, c_bool]),
+    "fl_disguises_tries": (c_int, [_HANDLE, _WORDS]),
+    "fl_disguises_keys": (c_int, [_HANDLE, _U64S, c_uint64, _WORDS, _WORDS, _WORDS]),
+    "fl_disguises_references": (c_int, [_HANDLE, _U64S, c_uint64, _WORDS]),
+    "fl_graph_connect": (c_int, [_HANDLE, _U64S, c_uint64]),
+    "fl_promote": (c_int, [_HANDLE, c_int64]),
+    "fl_structures_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, c_uint64]),
+    "fl_structures_free": (None, [_HANDLE]),
+    "fl_structures_examine": (c_int, [_HANDLE, _PIECES, c_uint64, c_uint64]),
+    "fl_structures_found": (c_int, [_HANDLE, _WORDS]),
+    "fl_structures_places": (c_int, [_HANDLE, c_uint64, _WORDS]),
+    "fl_scan_blocks": (c_int, [_HANDLE, _PIECES]),
+    "fl_scan_roots": (c_int, [_HANDLE, _PIECES]),
+    "fl_root_words": (c_int, [_HANDLE, _U8S, c_uint64]),
+    "fl_mark_starts": (c_int, [_HANDLE, c_int64]),
+    "fl_holds": (c_bool, [_HANDLE, _U64S, c_uint64]),
+    "fl_unreferenced": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
+    "fl_mark": (c_int, [_HANDLE, c_int64]),
+    "fl_classify": (c_int, [_HANDLE, c_int64]),
+    "fl_rooted": (c_bool, [_HANDLE, c_uint32]),
+    "fl_references": (c_int, [_HANDLE, c_uint32, _WORDS]),
+    "fl_referrers": (c_int, [_HANDLE, c_uint32, _WORDS]),
+    "fl_path": (c_int, [_HANDLE, c_uint32, _WORDS]),
+    "fl_has_kind": (c_bool, [_HANDLE, c_ubyte, c_uint32]),
+    "fl_kind_totals": (None, [_HANDLE, _U64S]),
+    "fl_kind_sizes": (c_int, [_HANDLE, c_ubyte, _WORDS]),
+    "fl_kind_bytes": (None, [_HANDLE, _U64S, c_uint64, _U64S]),
+    "fl_kind_bytes_of": (None, [_HANDLE, _U32S, c_uint64, _U64S, c_uint64, _U64S]),
+    "fl_heads": (c_int, [_HANDLE, _WORDS]),
+    "fl_leader": (c_uint32, [_HANDLE, c_uint32]),
+    "fl_leaders": (None, [_HANDLE, c_uint32, c_uint32, _U32S]),
+    "fl_cycle": (c_uint32, [_HANDLE, c_uint32]),
+    "fl_hanging": (None, [_HANDLE, c_uint32, _U32S, _U64S]),
+    "fl_graph_set_labels": (None, [_HANDLE, _U32S, _U32S]),
+    "fl_has_cycles": (c_bool, [_HANDLE]),
+    "fl_cycle_ranges": (c_int, [_HANDLE, c_uint64, _WORDS]),
+    "fl_cycles_feed": (None, [_HANDLE, _PIECES, _RANGES, c_uint32]),
+    "fl_cycles_finish": (None, [_HANDLE]),
+    "fl_representative": (c_uint32, [_HANDLE, c_uint32]),
+    "fl_label_totals": (None, [_HANDLE, c_uint32, c_uint32, _U64S]),
+    "fl_groups_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, c_bool]),
+    "fl_groups_free": (None, [_HANDLE]),
+    "fl_groups_feed": (c_int, [_HANDLE, _PIECES]),
+    "fl_groups_finish": (c_int, [_HANDLE, _WORDS]),
+    "fl_dominators_new": (c_void_p, [_HANDLE, c_uint32, c_bool, _U32S, c_uint32]),
+    "fl_dominators_free": (None, [_HANDLE]),
+    "fl_dominators_scan": (c_int, [_HANDLE, _PIECES, _U64S, _U32S, c_uint64]),
+    "fl_dominators_words": (c_int, [_HANDLE, _U8S, c_uint64, c_uint32]),
+    "fl_dominators_refer": (None, [_HANDLE, c_uint32, _U32S, c_uint64]),
+    "fl_dominators_merge": (None, [_HANDLE, _U32S]),
+    "fl_dominators_set_owners": (None, [_HANDLE, _U32S, _U32S]),
+    "fl_dominators_lost": (None, [_HANDLE, c_uint32, c_uint32]),
+    "fl_dominators_compute": (c_int, [_HANDLE, c_int64]),
+    "fl_dominators_progress": (c_uint32, [_HANDLE]),
+    "fl_dominators_arrays": (None, [_HANDLE, POINTER(c_void_p), _U32S]),
+    "fl_dominators_children": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
+    "fl_dominators_spread": (c_int, [_HANDLE, c_uint32, _WORDS]),
+    "fl_dominators_sizes": (c_int, [_HANDLE, c_uint32, _WORDS]),
+    "fl_dominators_chain": (None, [_HANDLE, c_uint32, c_bool, c_uint32, _U64S]),
+    "fl_fields_new": (c_void_p, [_HANDLE, c_uint32, c_uint32, c_uint32]),
+    "fl_fields_free": (None, [_HANDLE]),
+    "fl_fields_refer": (c_int, [_HANDLE, c_uint32, _U32S, c_uint64]),
+    "fl_fields_words": (c_int, [_HANDLE, c_uint32, _U64S, c_uint64]),
+    "fl_fields_compute": (c_int, [_HANDLE, c_int64]),
+    "fl_fields_done": (c_uint64, [_HANDLE]),
+    "fl_fields_children": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
+    "fl_fields_spread": (c_int, [_HANDLE, c_uint32, _WORDS]),
+    "fl_fields_sizes": (c_int, [_HANDLE, c_uint32, _WORDS]),
+    "fl_fields_arrays": (None, [_HANDLE, POINTER(c_void_p), _U32S]),
+    "fl_tree_new": (c_void_p, [c_uint64, c_uint64, _U64S, c_uint64]),
+    "fl_tree_free": (None, [_HANDLE]),
+    "fl_tree_walk": (c_int, [_HANDLE, _PIECES, c_uint64, c_int64]),
+    "fl_tree_done": (None, [_HANDLE, _WORDS, _U64S]),
+    "fl_links_new": (c_void_p, [_U64S, c_uint64, _U64S, c_uint64, c_uint64, c_uint64]),
+    "fl_links_free": (None, [_HANDLE]),
+    "fl_links_walk": (c_int, [_HANDLE, _PIECES, c_uint64, c_int64]),
+    "fl_links_done": (c_uint64, [_HANDLE, _WORDS]),
+    "fl_holding": (None, [_HANDLE, _U64S, c_uint64, _U32S, _U64S]),
+    "fl_pointer_runs": (c_int, [_HANDLE, _PIECES, POINTER(CRunSearch), _WORDS]),
+    "fl_claim": (c_bool, [_U32S, c_uint64, _U32S, c_uint64, c_uint32]),
+    "fl_labels_below": (c_bool, [_U32S, c_uint64, c_uint64]),
+    "fl_lookup": (c_uint32, [_HANDLE, c_uint64, _U64S]),
+    "fl_follow": (c_int, [_PIECES, c_uint64, _U64S, c_int64, c_bool, c_uint64, _WORDS]),
+    "fl_follow_all": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_int64, c_uint64, _U64S, _WORDS, _U64S, _WORDS]),
+    "fl_gather": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, _U8S, _WORDS]),
+    "fl_self_pointers": (c_int, [_PIECES, c_int64, _WORDS]),
+    "fl_sum_by_value": (c_uint64, [_U64S, _U64S, c_uint64, c_bool, _U64S, _U64S]),
+    "fl_search": (c_int, [_PIECES, c_uint64, c_uint64, _WORDS]),
+    "fl_read_groups": (
+        c_int,
+        [_PIECES, c_uint64, _U64S, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, c_uint64, c_uint64, _WORDS, _WORDS, _WORDS, _U64S],
+    ),
+    "fl_read_slots": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S, _U64S, _WORDS]),
+    "fl_asan_chunks": (None, [_PIECES, c_uint64, _U64S, _U64S, _U8S, _U32S, _U32S]),
+    "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
+    "fl_lost_references": (None, [_HANDLE, _U32S]),
+    "fl_compare_counts": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, _U8S, _U32S, _WORDS]),
+    "fl_judge_counts": (c_int, [_HANDLE, _U32S, _U8S, _U32S, _U8S, _U64S, _U64S]),
+    "fl_immortal_objects": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, _WORDS]),
+    "fl_objects": (
+        c_int,
+        [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS],
+    ),
+    "fl_read_slabs": (
+        c_int,
+        [_PIECES, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, _WORDS, _U64S, POINTER(c_void_p), _U64S, _WORDS, _WORDS],
+    ),
+    "fl_mark_cached": (c_int, [_U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _U64S, c_uint64, _WORDS]),
+    "fl_read_buffers": (c_int, [_HANDLE, _PIECES, c_uint64, _U64S, _U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _U64S, _WORDS]),
+    "fl_records_new": (c_void_p, [_U64S, c_uint64, c_uint64]),
+    "fl_records_free": (None, [_HANDLE]),
+    "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),
+    "fl_records_keys": (c_int, [_HANDLE, _WORDS, _WORDS, _U64S]),
+    "fl_search_any": (c_int, [_PIECES, _U64S, c_uint64, _WORDS]),
+}
+
+
+class StaleLibrary(OSError):
+    """Built from other sources than this package's: functions may take other arguments."""
+
+
+class CLibrary(ctypes.CDLL):
+    """The C engine's library. Negative results are raised, but DISORDER is left to the caller."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(self, name)
+            function.restype = result
+            function.argtypes = arguments
+            if result is c_int:
+                function.errcheck = self._check
+
+    def take(self, words: CWords) -> array[int]:
+        """Copy the words that the C engine allocated, and free them."""
+        made: array[int] = array("Q")
+        if words.items:
+            made.frombytes(ctypes.string_at(words.items, words.count * 8))
+            self.fl_free(words.items)
+        return made
+
+    def words(self, function: Callable[..., int], *arguments: Any) -> array[int]:
+        """The words that a function appends to its last argument."""
+        words = CWords()
+        function(*arguments, byref(words))
+        return self.take(words)
+
+    def rows(self, columns: int, function: Callable[..., int], *arguments: Any) -> list[array[int]]:
+        """The same, so many words a row."""
+        found = self.words(function, *arguments)
+        return [found[at : at + columns] for at in range(0, len(found), columns)]
+
+    def _check(self, code: int, function: Any, arguments: tuple[Any, ...]) -> int:
+        if code >= 0 or code == DISORDER:
+            return code
+        for argument in arguments:
+            words = getattr(argument, "_obj", None)  # what byref() refers to
+            if isinstance(words, CWords):
+                self.take(words)
+        if code == NO_MEMORY:
+            raise MemoryError("not enough memory for the heap's graph")
+        raise shared.TooManyBlocks("blocks" if code == TOO_MANY_BLOCKS else "references")
+
+
+class Handle(c_void_p):
+    """A structure of the C engine's own, freed with this.
+
+    In a reference cycle a structure may be freed before another that refers to it: no function that
+    frees one reads another."""
+
+    def __init__(self, address: Optional[int], free: Callable[[Handle], None], purpose: str) -> None:
+        """MemoryError, with the purpose, if there is no structure."""
+        if not address:
+            raise MemoryError(f"not enough memory {purpose}")
+        super().__init__(address)
+        self._free = free
+
+    def __del__(self) -> None:
+        if self:
+            self._free(self)
+            self.value = None
+
+
+def library(path: str = "", word: int = 8, byteorder: str = "little") -> CLibrary:
+    """The one for such targets: beside `path`, that for 64-bit little-endian ones, or this file.
+    OSError if missing or another machine's, or StaleLibrary."""
+    path = library_name(word, byteorder, path or os.path.join(HERE, LIBRARY))
+    try:
+        loaded = CLibrary(path)
+        if wanted() in (None, loaded.fl_sources()) and loaded.fl_target() == word | (byteorder == "big") << 8:
+            return loaded
+    except AttributeError:  # it has other functions
+        pass
+    raise StaleLibrary(f"{path} was built from other sources")

@@ -1,1 +1,0 @@
-"""The engine in Python: the same answers without a C library; tests compare the kernel with it."""

@@ -1,0 +1,195 @@
+"""The search for disguised pointers, in pure Python."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.engine.disguises import ANY_OFFSET, BEYOND, STRIP, Disguise, Form, Keys
+from findleaks.engine.reference.excluded_words import ExcludedWords
+from findleaks.engine.reference.lost import Lost
+from findleaks.engine.terms import LAST_WORD, NO_BLOCK, Kind, State
+from findleaks.target.base import Piece, Range
+
+LOST = (Kind.DEFINITE, Kind.INDIRECT)
+_TEXT = frozenset(range(0x20, 0x7F))
+
+
+class Found(NamedTuple):
+    """A disguised pointer; sorted in this order."""
+
+    form: int
+    target: int
+    offset: int
+    place: int
+    source: int
+
+
+class PureDisguises:
+    """See disguises.Disguises."""
+
+    def __init__(
+        self, excluded: ExcludedWords, kinds: bytearray, lost: Lost, ranges: Sequence[Range], forms: Sequence[Form], most: int
+    ) -> None:
+        blocks = excluded.blocks
+        self._blocks, self._kinds, self._lost, self._forms, self._most = blocks, kinds, lost, forms, most
+        self._excluded = excluded
+        self._word, self._order = blocks.arch.word, blocks.arch.byteorder
+        self._segments = list(self._made_segments(ranges))
+        highest = self._segments[-1].end - 1 if self._segments else 0
+        bits = next((bits for bits in (47, 48) if not highest >> bits), 64) if self._word == 8 else 32
+        self._mask = (1 << bits) - 1
+        self._counts: Counter[int] = Counter()
+        self._tries = [[0, 0] for _ in forms]
+        self._found: list[Found] = []
+
+    def _made_segments(self, ranges: Sequence[Range]) -> Iterator[Range]:
+        blocks = self._blocks
+        lost = [index for index, kind in enumerate(self._kinds) if kind in LOST]
+        starts = [blocks.starts[index] for index in lost]
+        for start, end in ranges:
+            first, last = bisect_left(starts, start), bisect_left(starts, end)
+            if first < last:
+                yield Range(starts[first], starts[last - 1] + blocks.sizes[lost[last - 1]] + 1)
+
+    def scan(self, piece: Piece, step: int, roots: bool) -> None:
+        skip = -piece.address % 8
+        data = bytes(piece.data[skip:])
+        base, count = piece.address + skip, -(-len(data) // STRIP)
+        if not self._segments:
+            return
+        if step == 1:
+            self._look(data.ljust(count * STRIP + BEYOND, b"\0"), base, roots)
+            return
+        for group in range(-(-count // step)):
+            at = (group * step + ((group * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 33) % step) * STRIP
+            if at < len(data):
+                self._look(data[at : at + STRIP + BEYOND].ljust(STRIP + BEYOND, b"\0"), base + at, roots)
+
+    def _look(self, data: bytes, address: int, roots: bool) -> None:
+        """Look at every word that begins in `data`, whose last BEYOND bytes begin none."""
+        word = self._word
+        for first in range(word):
+            words = self._nonzero(data, first, word)
+            for number, form in enumerate(self._forms):
+                if form.kind == Disguise.COMPRESSED or (form.kind == Disguise.UNALIGNED) != (first > 0):
+                    continue
+                for at, value in self._candidates(form, words):
+                    self._examine(data, address, at, word, number, value, roots)
+        numbers = self._nonzero(data, 0, 4)
+        for number, form in enumerate(self._forms):
+            if form.kind == Disguise.COMPRESSED:
+                for at, value in self._candidates(form, numbers):
+                    if not self._is_half(data, at, value):
+                        self._examine(data, address, at, 4, number, value, roots)
+
+    def _nonzero(self, data: bytes, first: int, width: int) -> list[tuple[int, int]]:
+        """Offset and value of each word but 0, from the offset `first` on."""
+        length = len(data) - BEYOND
+        words = array("Q" if width == 8 else "I", data[first : first + length])
+        if self._order != sys.byteorder:
+            words.byteswap()
+        return [(at, value) for at, value in zip(range(first, first + length, width), words) if value]
+
+    def _candidates(self, form: Form, words: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Offset and address of each word that, in this form, is an address in a segment."""
+        mask, shift, base = self._mask, form.shift, form.base
+        for start, end in self._segments:
+            if form.kind == Disguise.TAGGED:
+                yield from ((at, word & mask) for at, word in words if self._word == 8 and word > mask and start <= word & mask < end)
+            elif form.kind == Disguise.UNALIGNED:
+                yield from ((at, word) for at, word in words if start <= word < end)
+            elif form.kind == Disguise.SHIFTED_LEFT:
+                low, beyond = start << shift, end << shift
+                yield from ((at, word >> shift) for at, word in words if low <= word < beyond)
+            else:
+                low, beyond = -(-(start - base) >> shift), -(-(end - base) >> shift)
+                yield from ((at, base + (word << shift)) for at, word in words if low <= word < beyond)
+
+    def _is_half(self, data: bytes, at: int, value: int) -> bool:
+        """Whether the number is half of a whole pointer to `value`, which has forms of its own."""
+        first = at if self._order == "little" else at - 4
+        return at // STRIP == first // STRIP and int.from_bytes(data[first : first + 8], self._order) & self._mask == value
+
+    def _examine(self, data: bytes, address: int, at: int, width: int, number: int, value: int, roots: bool) -> None:
+        """Record the `width` bytes at `at` as a pointer to `value` if that is in a lost block."""
+        blocks = self._blocks
+        target = blocks.find(value)
+        if target < 0:
+            return
+        if not self._most:
+            self._tries[number][0] += 1
+            self._tries[number][1] += value - blocks.starts[target] < self._word and blocks.states[target] == State.IN_USE
+            return
+        if self._kinds[target] not in LOST or (width == 8 and _TEXT.issuperset(data[at : at + 8])):
+            return
+        source, place = NO_BLOCK, address + at
+        if not roots:
+            source = blocks.find(place)
+            if source in (-1, target) or blocks.states[source] != State.IN_USE:
+                return
+            if place + width > blocks.starts[source] + blocks.sizes[source] or self._has_excluded(source, place, width):
+                return
+        offset = value - blocks.starts[target]
+        if self._forms[number].kind == Disguise.TAGGED:
+            offset &= -self._word
+        self._counts[number] += 1
+        if self._counts[number] <= self._most:
+            self._found.append(Found(number, target, min(offset, ANY_OFFSET), place, source))
+
+    def _has_excluded(self, source: int, place: int, width: int) -> bool:
+        """Whether one of these bytes is in a word that is no reference."""
+        first, words = place - self._blocks.starts[source], self._excluded.mask(source)
+        return any(words >> min(at // self._word, LAST_WORD) & 1 for at in (first, first + width - 1))
+
+    def tries(self) -> list[tuple[int, int]]:
+        return [(tries, starts) for tries, starts in self._tries]
+
+    def keys(self, sizes: Sequence[int]) -> Keys:
+        numbers = {size: number for number, size in enumerate(sizes)}
+        keys = Keys(array("Q"), array("Q"), array("Q"))
+        seen: set[tuple[int, int]] = set()
+        seen_live: set[tuple[int, int]] = set()
+        for one in sorted(self._found):
+            head = self._lost.leader(one.target)
+            if head != one.target and self._lost.cycle(head) == 1:
+                head = -1
+            number = numbers.get(self._blocks.sizes[one.target if head < 0 else head])
+            if self._counts[one.form] > self._most or number is None:
+                continue
+            key = one.form << 48 | number << 16 | one.offset
+            keys.hits.append(key)
+            if head < 0:
+                continue
+            if (one.form, head) not in seen:
+                keys.heads.append(key)
+                seen.add((one.form, head))
+            live = one.source == NO_BLOCK or self._kinds[one.source] not in LOST
+            if live and (one.form, head) not in seen_live:
+                keys.live.append(key)
+                seen_live.add((one.form, head))
+        return keys
+
+    def references(self, accepted: Sequence[tuple[int, int]]) -> array[int]:
+        wanted = frozenset(accepted)
+        chosen = [one for one in self._found if (one.form, one.offset) in wanted]
+        chosen.sort(key=lambda one: (one.source, one.place, one.form))
+        return array("Q", [word for one in chosen for word in (one.place, one.source << 32 | one.target, one.form)])
+
+
+def connected(edges_of: Callable[[int], array[int]], counts: array[int], references: array[int]) -> tuple[array[int], list[int]]:
+    """All edges in the order of their sources, those of `references` last (see Graph.connect), and
+    the targets of references from roots. Updates `counts`, the number of each block's edges."""
+    added: dict[int, list[int]] = {}
+    for reference in references:
+        added.setdefault(reference >> 32, []).append(reference & NO_BLOCK)
+    edges: array[int] = array("I")
+    for source in range(len(counts)):
+        edges.extend(edges_of(source))
+        edges.extend(target << 1 for target in added.get(source, ()))
+        counts[source] += len(added.get(source, ()))
+    return edges, added.get(NO_BLOCK, [])

@@ -1,0 +1,58 @@
+"""Walking links, in pure Python."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+from findleaks.engine.links import RUN
+from findleaks.engine.reference.trees import Read
+
+
+class PureLinkWalk:
+    """See links.LinkWalk; `read` gives the words of nodes; `mask` is the highest address."""
+
+    def __init__(self, read: Read, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int, mask: int) -> None:
+        self._read, self._offsets, self._most, self._deepest, self._mask = read, offsets, most, deepest, mask
+        self._nodes: array[int] = array("Q")
+        self._met: set[int] = set()
+        self._sound = all(self._meet(head) for head in heads)
+        self._steps = self._walk()
+
+    def step(self, budget: int) -> bool:
+        if self._sound:
+            for _ in range(max(1, budget)):
+                if not next(self._steps, False):
+                    return True
+        return not self._sound
+
+    def result(self) -> tuple[array[int], bool]:
+        return self._nodes, self._sound
+
+    def _walk(self) -> Iterator[bool]:
+        """One link at a time: True after each."""
+        nodes = self._nodes
+        start, depth = 0, 0
+        while start < len(nodes):
+            end, depth = len(nodes), depth + 1
+            if self._deepest and depth > self._deepest:
+                self._sound = False
+                return
+            for first in range(start, end, RUN):
+                for offset in self._offsets:
+                    for at in range(first, min(first + RUN, end)):
+                        words = self._read((nodes[at] + offset) & self._mask, 1)
+                        self._sound = words is not None and self._meet(words[0])
+                        if not self._sound:
+                            return
+                        yield True
+            start = end
+
+    def _meet(self, node: int) -> bool:
+        """Add a node, unless 0; False if met before, or one too many."""
+        if node and (node in self._met or len(self._nodes) >= self._most):
+            return False
+        if node:
+            self._met.add(node)
+            self._nodes.append(node)
+        return True

@@ -1,0 +1,74 @@
+"""Questions about the lost blocks of a graph in pure Python, once it is classified."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from findleaks.engine.reference.lost import Lost
+from findleaks.engine.terms import Group, Kind, Totals
+from findleaks.target.base import Piece, Range
+
+
+class LostBlocks(ABC):
+    """See contract.Graph. A base of PureGraph."""
+
+    lost: Lost
+
+    @abstractmethod
+    def index(self, index: int) -> int:
+        """The index; IndexError if there is no such block."""
+
+    @abstractmethod
+    def _after_classifying(self) -> None:
+        """RuntimeError before classifying."""
+
+    def leaders(self) -> memoryview:
+        self._after_classifying()
+        return memoryview(self.lost.leaders()).toreadonly()
+
+    def label_totals(self, kinds: Iterable[Kind]) -> list[Totals]:
+        self._after_classifying()
+        return self.lost.label_totals(frozenset(kinds))
+
+    def has_cycles(self) -> bool:
+        self._after_classifying()
+        return bool(self.lost.members)
+
+    def cycle_ranges(self) -> list[Range]:
+        self._after_classifying()
+        return self.lost.cycle_ranges()
+
+    def represent_cycles(self, pieces: Iterable[Piece], types: Sequence[Range]) -> None:
+        self._after_classifying()
+        self.lost.represent_cycles(pieces, types)
+
+    def representative(self, index: int) -> int:
+        self._after_classifying()
+        return self.lost.representative(self.index(index))
+
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        self._after_classifying()
+        return self.lost.groups(pieces, types)
+
+    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        self._after_classifying()
+        return self.lost.typed(pieces, types)
+
+    def leader(self, index: int) -> int:
+        self._after_classifying()
+        return self.lost.leader(self.index(index))
+
+    def cycle(self, index: int) -> int:
+        self._after_classifying()
+        return self.lost.cycle(self.index(index))
+
+    def indirect_totals(self, index: int) -> Totals:
+        self._after_classifying()
+        return self.lost.indirect_totals(self.index(index))
+
+    def heads(self) -> Optional[array[int]]:
+        self._after_classifying()
+        return self.lost.heads()

@@ -1,0 +1,1 @@
+"""Machine code that `count` and `track` put into a process, and what manages it."""

@@ -1,0 +1,166 @@
+"""A stub at work in a process: put in, served while the process runs, and taken out."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Mapping
+from typing import Generic, Optional, TypeVar
+
+from findleaks.injection.stub.guard import Guard
+from findleaks.injection.stub.patcher import Stub, StubCode, enable, install
+from findleaks.injection.stub.proc_memory import ProcMemory, writable_memory
+from findleaks.injection.stub.relocate import Patch, Refused, plan
+from findleaks.injection.stub.rule_server import Rules, Service
+from findleaks.injection.stub.stub_removal import clean, taken_out
+from findleaks.injection.stub.table import ENABLED, EVENTS, SERVED, SHARED, STACK, Layout
+from findleaks.target.base import Target
+from findleaks.target.control import InjectionHost, Outcome
+from findleaks.unwind.cfi import FrameTable
+
+MAX_FUNCTION_BYTES = 1 << 20  # of a function searched for jumps into the patched bytes
+L = TypeVar("L", bound=Layout)
+
+
+class RunningStub(Generic[L]):
+    """One process's stub. `start` it, `run` the process, `remove` it, and `close` this. `notes` are
+    lines on what could not be undone."""
+
+    def __init__(self, host: InjectionHost, isolate: Callable[[int], bool] = lambda address: False) -> None:
+        """`isolate`: whether a V8 isolate is at an address, if the stub asks."""
+        self.host = host
+        self.notes: list[str] = []
+        self.stub: Optional[Stub] = None
+        self.memory: ProcMemory = writable_memory(host.pid)
+        try:
+            self.rules = Rules(host.opened, host.pid, self.memory.read, isolate)
+        except BaseException:
+            self.memory.close()
+            raise
+        self._limit = 0
+        self._service: Optional[Service] = None
+        self._guard: Optional[Guard] = None
+        self._shared: Optional[mmap.mmap] = None
+        self._layout: Optional[L] = None
+
+    @property
+    def target(self) -> Target:
+        return self.rules.target
+
+    @property
+    def layout(self) -> L:
+        assert self._layout is not None
+        return self._layout
+
+    def patch(self, address: int, name: str) -> Patch:
+        """Where and how the jump at a function can be; Refused, with the reason."""
+        target = self.target
+        symbol = target.symbolize(address)
+        end = symbol.address + symbol.size if symbol is not None and symbol.size else 0
+        if end <= address:
+            module = next((module for module in target.modules() if module.start <= address < module.end), None)
+            extent = FrameTable(target, module).extent(address) if module is not None else None
+            if extent is None:
+                raise Refused(f"{name}: where it ends is not known")
+            end = extent.end
+        end = min(end, address + MAX_FUNCTION_BYTES)
+        made = plan(name, address, end, target.read_code(address, end - address))
+        if self.memory.read(made.address, made.size) != made.code:
+            raise Refused(f"{name}: a breakpoint lies where the jump is to be: delete it")
+        return made
+
+    def start(
+        self,
+        code: StubCode,
+        layout: L,
+        settings: Callable[[L], bytes],
+        seeds: Callable[[Stub], Mapping[int, int]],
+        limit: int,
+        watch: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Put the stub in, and enable it. `seeds`: rules that it has from the beginning. The
+        process is stopped once the table counts `limit` events (0: any number). `watch` is called
+        now and then while the process runs, by another thread."""
+
+        def ended() -> bool:
+            watch()
+            return self.host.terminated()
+
+        self.host.hold()
+        self.stub, self._layout, self._shared = install(self.host, self.memory, code, layout, settings, self.target.exe_path)
+        self._seed(seeds(self.stub))
+        self._limit = limit
+        self._service = Service(self._shared, self.rules, self.layout.rules, limit, self.host.stop, ended)
+        self._service.start()
+        on, off = (1).to_bytes(8, "little"), bytes(8)
+        pokes = [(self.stub.table + at, on, off) for at in (ENABLED, SERVED)]
+        self._guard = Guard(self.host.pid, self.memory.fileno(), pokes, clean=True)
+        enable(self.memory, self.stub, True)
+
+    def _seed(self, rules: Mapping[int, int]) -> None:
+        """Fill in these rules, and where stacks end now."""
+        pairs = dict(rules)
+        for place in self.host.places():
+            region = self.rules.stack(place.sp)
+            if region is not None:
+                pairs[STACK | place.sp >> 12] = region.end
+        for address, data in self.layout.seeds(pairs.items()).items():
+            self.write(address - self.layout.address, data)
+
+    def run(self, seconds: Optional[float]) -> Outcome:
+        """Let the process run for `seconds` at most."""
+        try:
+            outcome = self.host.run(seconds)
+        except KeyboardInterrupt:
+            return Outcome("interrupt")
+        assert self._service is not None
+        if self._service.error is not None:
+            raise self._service.error
+        if outcome.why == "time" and self._limit and self.counter(EVENTS) >= self._limit:
+            return Outcome("asked")
+        if outcome.why == "time" and self.host.terminated():
+            return Outcome("stop", "the debugger is ending")
+        return outcome
+
+    def remove(self, outcome: Outcome) -> None:
+        """Remove the stub, after the process has stopped for this reason. The table stays."""
+        if self.stub is None:
+            return
+        stub, self.stub = self.stub, None
+        try:
+            if outcome.why != "ended" and self.memory.read(stub.table, 1):
+                enable(self.memory, stub, False)
+                runs_on = outcome.why != "stop" or not outcome.text.startswith("it received")
+                self.notes += taken_out(self.host, self.memory, stub, runs_on, answered=True)
+            elif self.memory.read(stub.table, 1) and not clean(self.host.pid):
+                # The debugger went on with a child, and detached from the process.
+                self.notes.append(f"the debugger has let {self.host.pid} go, and the stub at {stub.address:#x} stays in it, switched off")
+        except BaseException:
+            if self._guard is not None:
+                self._guard.leave()
+            raise
+        finally:
+            if self._service is not None:
+                self._service.finish()
+            if self._guard is not None:
+                self._guard.dismiss()
+
+    def close(self) -> None:
+        if self._service is not None:
+            self._service.finish()  # else it reads a table that is gone, where `remove` failed
+        for one in (self._shared, self.rules, self.memory):
+            if one is not None:
+                one.close()
+        self.host.close()
+
+    # -- the shared table, by offsets in it
+
+    def read(self, at: int, size: int) -> bytes:
+        assert self._shared is not None
+        return self._shared[at - SHARED : at - SHARED + size]
+
+    def write(self, at: int, data: bytes) -> None:
+        assert self._shared is not None
+        self._shared[at - SHARED : at - SHARED + len(data)] = data
+
+    def counter(self, at: int) -> int:
+        return int.from_bytes(self.read(at, 8), "little")

@@ -1,0 +1,157 @@
+"""Removes stubs: after counting, and those of a killed debugger; also without a debugger, or with
+one that cannot make system calls in the process."""
+
+from __future__ import annotations
+
+import time
+from typing import Optional
+
+from findleaks.errors import TargetError
+from findleaks.injection.remote_syscall import Remote, mapped
+from findleaks.injection.stub.patcher import PAUSE, TRIES, Stub, abandon, found, restore, settle, standing, unmap
+from findleaks.injection.stub.proc_memory import ProcMemory, writable_memory
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Target
+from findleaks.target.control import InjectionHost, Outcome, PatchHost, ThreadPosition
+from findleaks.target.ptrace import Tracer
+
+ANSWER_SECONDS = 5.0  # after the end of counting, for threads that still wait for an answer
+
+
+class StoppedProcess:
+    """Stopped by another program: it can be written to, but not resumed, nor make system calls."""
+
+    def __init__(self, target: Target, memory: ProcMemory) -> None:
+        assert target.pid is not None
+        self.pid = target.pid
+        self._target, self._memory = target, memory
+
+    def opened(self) -> Target:
+        return self._target
+
+    def write(self, address: int, data: bytes) -> None:
+        self._memory.write(address, data)
+
+    def places(self) -> list[ThreadPosition]:
+        return [ThreadPosition(thread.tid, thread.pc, thread.sp) for thread in self._target.threads()]
+
+    def call(self, instruction: int, number: int, *arguments: int) -> int:
+        raise TargetError("this debugger has no process make system calls")
+
+    def run(self, seconds: Optional[float]) -> Outcome:
+        return Outcome("stop")
+
+
+def clean(pid: int) -> bool:
+    """Remove all stubs from an untraced process, stopped for moments; whether none is left."""
+    memory = writable_memory(pid)
+    host = _TracedProcess(pid, memory)
+    try:
+        for _ in range(TRIES):
+            tracer = Tracer(pid, X86_64)
+            try:
+                tracer.stop(host.work)
+            except TargetError:
+                return False
+            tracer.release()
+            if host.done:
+                return True
+            time.sleep(PAUSE)
+        return False
+    finally:
+        memory.close()
+
+
+class _TracedProcess(StoppedProcess):
+    """A process traced by the thread that runs `work`."""
+
+    def __init__(self, pid: int, memory: ProcMemory) -> None:
+        self.pid, self._memory = pid, memory
+        self._remote = Remote(pid)
+        self.done = False
+
+    def places(self) -> list[ThreadPosition]:
+        return self._remote.places()
+
+    def call(self, instruction: int, number: int, *arguments: int) -> int:
+        return self._remote.call(instruction, number, *arguments)
+
+    def work(self) -> None:
+        """Disable its stubs, and remove those that no thread is in. `done`: none is left."""
+        stubs = found(mapped(self.pid), self._memory.read)
+        for stub in stubs:
+            abandon(self._memory, stub)
+            if restore(self, self._memory, stub):
+                continue
+            if standing(self.places(), mapped(self.pid), self._memory.read, [(stub.address, stub.address + stub.code)]) is None:
+                unmap(self, self._memory.read, stub)
+        self.done = not found(mapped(self.pid), self._memory.read)
+
+
+def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) -> list[str]:
+    """Remove stubs that an earlier command left in a stopped process; a line for each.
+    Without `host`, the target's injection host is begun if there are any."""
+    if target.pid is None or target.arch.name != X86_64.name:
+        return []
+    regions = target.regions()
+    if not found(regions, lambda address, size: _read(target, address, size)):
+        return []
+    try:
+        memory = writable_memory(target.pid)
+    except TargetError as error:
+        return [f"an earlier count --inject or track was killed, and its stub stays: {error}"]
+    try:
+        host = host or target.injection_host()
+        if host is None:
+            return tidy(StoppedProcess(target, memory), memory)
+        host.begin()
+        host.hold()
+        try:
+            return tidy(host, memory)
+        finally:
+            host.close()
+    finally:
+        memory.close()
+
+
+def _read(target: Target, address: int, size: int) -> bytes:
+    try:
+        return target.read(address, size)
+    except TargetError:
+        return b""
+
+
+def taken_out(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool, answered: bool = False) -> list[str]:
+    """Restore the functions and unmap the stub; lines on what could not be done. Threads that wait
+    for an answer have ANSWER_SECONDS to get it if requests are still `answered`: their calls were
+    counted, and lack a stack otherwise."""
+    notes = [
+        f"{one.address:#x} holds other bytes than the jump that was put there: it is left as it is" for one in restore(host, memory, stub)
+    ]
+    where = "" if notes else settle(host, memory.read, stub, run, ANSWER_SECONDS if answered else 0.0)
+    if memory.read(stub.table, 1):  # else it has ended meanwhile
+        abandon(memory, stub)
+    if where and answered:
+        where = settle(host, memory.read, stub, run)
+    if not notes and where is None:
+        try:
+            unmap(host, memory.read, stub)
+        except TargetError as error:
+            where = str(error)
+    if where:
+        notes.append(f"{where}: the {stub.size:,} bytes at {stub.address:#x} stay mapped, and do nothing")
+    return notes
+
+
+def tidy(host: PatchHost, memory: ProcMemory) -> list[str]:
+    """Remove the stubs left by a debugger that was killed; a line for each."""
+    notes = []
+    for stub in found(mapped(host.pid), memory.read):
+        live = [one for one in stub.patches if memory.read(one.address, len(one.jump)) == one.jump]
+        abandon(memory, stub)
+        problems = taken_out(host, memory, stub, True)
+        if live or not problems:
+            taken = f"its stub at {stub.address:#x} is taken out, {len(live)} function(s) restored"
+            notes.append(f"an earlier count --inject or track was killed: {taken}")
+        notes += problems
+    return notes

@@ -1,0 +1,126 @@
+"""Call frame information as unwind rules for the stub, one for each place in code.
+
+A place is a return address or where a thread is stopped; its rule holds in every stack. The stub
+knows only the stack and frame pointers, enough for what compilers make: frames found by either,
+realigned ones (GCC finds these through a word that the frame pointer leads to), code that keeps the
+chain of frame pointers (V8's), and the kernel's frame around a signal handler. Others end the
+stack, with a reason."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple, Optional
+
+from findleaks.injection.stub.table import ADDRESS, BY_FP, BY_SP, CHAIN, EXACT, LAST, OWN, SIGNAL, THROUGH_FP, pack
+from findleaks.target.encoded_numbers import sleb128
+from findleaks.unwind.cfi import Row, Rule
+from findleaks.unwind.frames import Frame, Unwinder
+
+FP, SP = 6, 7  # DWARF's rbp and rsp (System V ABI, AMD64 supplement 1.0, figure 3.36)
+_BREG, _DEREF = 0x70, 0x06
+# The interrupted stack pointer in the call frame information of glibc's __restore_rt
+# (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c), as _near gives it.
+_SIGNALLED = (SP, 160, True)
+CHAINED = pack(CHAIN, 0, 1, -16)  # the frame pointer points to the caller's, then comes its pc
+_FRAME = range(-(1 << 31), 1 << 31)
+_POINTER = range(-(1 << 15), 1 << 15)
+
+
+class Step(NamedTuple):
+    """The rule of a place. `end`: why a stack that ends here is incomplete ("": it is complete).
+    `code`: whether the place itself is code."""
+
+    value: int
+    end: str = ""
+    code: bool = True
+
+
+def step(unwinder: Unwinder, key: int) -> Step:
+    """The rule of a return address, or with EXACT of where a thread is stopped."""
+    pc, exact = key & ADDRESS, bool(key & EXACT)
+    if not unwinder.executable(pc):
+        return Step(pack(LAST), f"the caller would be {pc:#x}, which is no code", False)
+    row = unwinder.row(pc if exact else pc - 1)
+    value = CHAINED if row is None else _value(row)
+    return Step(value) if value is not None else Step(pack(LAST), f"how {pc:#x} was called is said in a way that the stub does not know")
+
+
+def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
+    """One step to the caller, as the stub makes it: its key, stack pointer and frame pointer; None
+    where the stack ends or cannot be followed. `word` reads [low, high), or raises LookupError."""
+    kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
+
+    def at(address: int) -> int:
+        if not low <= address <= high - 8:
+            raise LookupError(address)
+        return word(address)
+
+    try:
+        if kind == SIGNAL:
+            interrupted = at(sp + 168)
+            return (interrupted | EXACT, at(sp + 160), at(sp + 120)) if interrupted else None
+        if kind == CHAIN:
+            if fp < sp or fp & 7:
+                return None
+            after = fp + 16
+        elif kind in (BY_SP, BY_FP, THROUGH_FP, OWN):
+            after = (sp if kind == BY_SP else fp) + offset
+            after = at(after) if kind == THROUGH_FP else after
+        else:
+            return None
+        if after - 8 < sp:
+            return None
+        caller = at(after - 8)
+        if how:
+            fp = at((after if how == 1 else fp) + pointer)
+        return (caller, after, fp) if caller else None
+    except LookupError:
+        return None
+
+
+def named(key: int) -> Frame:
+    """A frame by which to look up the place's name."""
+    pc = key & ADDRESS
+    return Frame(pc, pc if key & EXACT else pc - 1, 0, "")
+
+
+def _value(row: Row) -> Optional[int]:
+    if row.outermost:
+        return pack(LAST)
+    if row.signal:
+        return pack(SIGNAL) if _near(row.expression) == _SIGNALLED else None
+    saved = row.rules.get(row.return_register)
+    if saved is None or saved.how != "offset" or saved.value != -8 or SP in row.rules:
+        return None
+    where = _near(row.expression) if row.expression else (row.register, row.offset, False)
+    pointer = _pointer(row.rules.get(FP))
+    if where is None or pointer is None:
+        return None
+    register, offset, through = where
+    kind = {(SP, False): BY_SP, (FP, False): BY_FP, (FP, True): THROUGH_FP}.get((register, through))
+    if kind is None or offset not in _FRAME:
+        return None
+    return pack(kind, offset, *pointer)
+
+
+def _pointer(rule: Optional[Rule]) -> Optional[tuple[int, int]]:
+    if rule is None:
+        return 0, 0
+    if rule.how == "offset" and rule.value in _POINTER:
+        return 1, rule.value
+    near = _near(rule.expression) if rule.how == "saved" else None
+    return (2, near[1]) if near is not None and near[0] == FP and not near[2] and near[1] in _POINTER else None
+
+
+def _near(expression: bytes) -> Optional[tuple[int, int, bool]]:
+    """(register, offset, whether the word there is loaded) of DW_OP_breg, optionally followed by
+    DW_OP_deref (DWARF 5, 2.5.1); None of any other expression."""
+    if len(expression) < 2 or not _BREG <= expression[0] < _BREG + 32:
+        return None
+    try:
+        value, end = sleb128(expression[:6], 1)
+    except ValueError:
+        return None
+    rest = expression[end:]
+    return (expression[0] - _BREG, value, bool(rest)) if rest in (b"", bytes((_DEREF,))) else None

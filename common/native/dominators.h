@@ -1,0 +1,150 @@
+/* Dominator tree of the blocks that roots reach: semi-NCA (engine/reference/dominators.py) over a
+ * depth-first numbering, after single-entry trees were collapsed to their tops (tree_reduction.c).
+ *
+ * Memory: 24 bytes a block; while computing, 8 for each edge to a lower number not the parent's. */
+#ifndef FINDLEAKS_DOMINATORS_H
+#define FINDLEAKS_DOMINATORS_H
+
+#include "graph.h"
+
+/* numbers[block] before a block is visited: HELD | group if roots refer to it, BARRED if it must
+ * not be visited, else UNSEEN. Lower values: depth-first number, finally place in preorder. Groups
+ * are visited in order: each priority's roots one by one, then what these share. */
+#define HELD 0x80000000u
+#define UNSEEN 0xFFFFFFFFu
+#define BARRED 0x7FFFFFFFu
+#define NO_ROOT 0xFFFFFFFFu /* in place of a root's number: none */
+#define IGNORED 0xFFFFFFFEu
+
+#define UP 0x80000000u /* set in parents[]: the node has an edge back to its parent */
+
+#define ROOT_NODE 0x80000000u /* in `nodes`: ROOT_NODE | root, or a block's index */
+#define SHARED_NODE 0xFFFFFFFFu
+
+typedef struct {
+    uint32_t next, number; /* next edge to follow, and its block's number */
+} frame;
+
+typedef struct dominators {
+    graph *g;
+    uint32_t roots, priorities;
+    uint32_t *lasts; /* last group of each priority: blocks shared by its roots */
+    bool only_lost; /* consider lost blocks only */
+    const uint64_t *bounds; /* the caller's, while scanning */
+    const uint32_t *owners;
+    uint64_t bound_count, bound;
+    uint32_t otherwise; /* root of words below all bounds */
+    uint32_t definite, possible; /* roots of lost blocks, or NO_ROOT */
+    /* the caller's: of each block the root it is merged into, NO_ROOT or IGNORED; or NULL */
+    const uint32_t *merged;
+    /* the caller's: the container of each block, or NO_ROOT; the owner of each container */
+    const uint32_t *containers, *container_owners;
+    uint32_t *numbers; /* by block */
+    uint64_t *seen; /* bit by block: numbered or barred; fits the cache, unlike `numbers` */
+    /* a bit by number, finally by place: may have an edge to a block that it does not dominate */
+    uint64_t *outward;
+    uint32_t *starts, *targets; /* blocks that each root alone refers to, then shared ones */
+    uint32_t group, target, priority; /* progress of the visit */
+    uint32_t base; /* first number of this priority; edges to lower ones are ignored */
+    unsigned phase;
+    uint64_t at;
+    uint32_t count; /* numbers assigned; finally the number of places */
+    /* tree_reduction.c. By breadth-first rank: */
+    /* the block; the rank that it was reached from (NONE: a root); blocks in its tree */
+    uint32_t *order, *above, *weights;
+    uint64_t *joins, *join_blocks; /* by rank, by block: join node, visited depth first */
+    uint64_t *earlier;         /* a bit for each block: barred, or reached at an earlier priority */
+    uint32_t ranks, join_count, edge;  /* their number; the next edge of the block being surveyed */
+    /* By depth-first number; 0 is the node above all roots. */
+    /* finally by place: node, place of its idom, number of blocks it retains */
+    uint32_t *nodes, *parents, *semis;
+    /* path compression; then new places, and the next free place below each node */
+    uint32_t *labels, *ancestors;
+    uint64_t *placed; /* by place, while the layout is computed: place of the idom << 32 | node */
+    uint64_t *bytes;  /* by place: what a node retains */
+    uint32_t *places;                  /* of roots */
+    LIST(frame) frames;
+    words others; /* edges from higher numbers: target << 32 | source, sorted */
+    uint64_t *spare;
+    uint32_t *tallies; /* of the radix sort */
+    unsigned shift;
+    uint64_t steps; /* steps up the tree so far */
+    uint32_t source; /* the node at which path compression goes on; 0: none */
+    bool upward, counted, jumping;
+    uint64_t *moved; /* `outward` by place, while it is built */
+} dominators;
+
+/* Phases of tree_reduction.c, semidominators.c and preorder_layout.c, in order. 1: more to do. */
+int dominators_survey(dominators *d, int64_t *budget);
+int dominators_joins(dominators *d, int64_t *budget);
+int dominators_collapse(dominators *d, int64_t *budget);
+int dominators_sort(dominators *d, int64_t *budget);
+int dominators_semis(dominators *d, int64_t *budget);
+int dominators_idoms(dominators *d, int64_t *budget);
+int dominators_count(dominators *d, int64_t *budget);
+int dominators_place(dominators *d, int64_t *budget);
+int dominators_move(dominators *d, int64_t *budget);
+int dominators_grow(dominators *d, int64_t *budget);
+int dominators_settle(dominators *d, int64_t *budget);
+int dominators_sum(dominators *d, int64_t *budget);
+
+/* dominator_queries.c. */
+int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found);
+int spread_of(const dominators *d, const uint32_t *places, uint32_t count, words *found);
+int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, words *found);
+
+void reduction_free(dominators *d);
+
+/* An array by number, allocated if need be; false without memory. */
+INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
+
+/* A collapsed tree's top block: numbered, but its edges are not followed. */
+INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
+
+/* Where a pass over items from `at` up to `whole` has to pause, having taken these from the
+ * budget. Not counted in memory at each item: the next one would wait for that. */
+INLINE uint64_t pause_of(uint64_t at, uint64_t whole, int64_t *budget) {
+    uint64_t left = whole - at, some = *budget > 0 ? (uint64_t)*budget : 0;
+    some = left < some ? left : some;
+    *budget -= (int64_t)some;
+    return at + some;
+}
+
+/* The priority of a group; there are few. */
+INLINE uint32_t priority_of(const dominators *d, uint32_t group) {
+    uint32_t priority = 0;
+    while (group > d->lasts[priority])
+        priority++;
+    return priority;
+}
+
+/* Ignore edges into a container's nodes unless they come from its owner or another node. */
+INLINE bool edge_ignored(const dominators *d, uint32_t index, uint32_t from) {
+    uint32_t container = d->containers ? d->containers[index] : NO_ROOT;
+    return container != NO_ROOT && d->container_owners[container] != from && !(from < ROOT_NODE && d->containers[from] == container);
+}
+
+/* `root` refers to a block: the earliest priority's root gets it; of several of one, none does. */
+INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
+    uint32_t *number = &d->numbers[index], priority = 0;
+    if (root == NO_ROOT || edge_ignored(d, index, ROOT_NODE | root))
+        return;
+    while (root + priority >= d->lasts[priority])
+        priority++;
+    uint32_t held = *number, group = root + priority, known = held == UNSEEN ? d->priorities : priority_of(d, held & ~HELD);
+    if (priority <= known && held != (HELD | group))
+        *number = HELD | (priority < known ? group : d->lasts[priority]);
+}
+
+/* The root that owns the word at this address: usually the previous word's. */
+INLINE uint32_t root_at(dominators *d, uint64_t address) {
+    uint64_t at = d->bound;
+    if ((at && address < d->bounds[at - 1]) || (at < d->bound_count && address >= d->bounds[at])) {
+        at = 0;
+        BISECT(at, d->bound_count, middle, d->bounds[middle] <= address)
+        d->bound = at;
+    }
+    return at ? d->owners[at - 1] : d->otherwise;
+}
+
+#endif

@@ -1,0 +1,72 @@
+/* Growing arrays, and large allocations. */
+#define _DEFAULT_SOURCE /* madvise */
+#include "native.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
+    void *items;
+    if (count < *capacity)
+        return true;
+    uint64_t wanted = *capacity + *capacity / 2 + 64;
+    memcpy(&items, array, sizeof items); /* a pointer of any type */
+    if (wanted > SIZE_MAX / size || !(items = realloc(items, (size_t)wanted * size)))
+        return false;
+    memcpy(array, &items, sizeof items);
+    *capacity = wanted;
+    return true;
+}
+
+void free_all(void *const *all, size_t count) {
+    for (size_t at = 0; at < count; at++)
+        free(all[at]);
+}
+
+void prefer_huge_pages(void *memory, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    uintptr_t first = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), end = ((uintptr_t)memory + bytes) & ~(HUGE_PAGE - 1);
+    if (first < end)
+        (void)madvise((void *)first, end - first, MADV_HUGEPAGE); /* if refused, small pages do */
+#else
+    (void)memory, (void)bytes;
+#endif
+}
+
+void *alloc_large(size_t bytes) {
+    if (bytes < LARGE_ARRAY)
+        return malloc(bytes);
+    bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    void *found = aligned_alloc(HUGE_PAGE, bytes);
+    if (found)
+        prefer_huge_pages(found, bytes);
+    return found;
+}
+
+/* Have the pages of memory ready that will be written to soon, where the system can. */
+void ready_pages(void *memory, size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t first = (uintptr_t)memory & ~(uintptr_t)4095;
+    (void)madvise((void *)first, bytes + ((uintptr_t)memory - first), MADV_POPULATE_WRITE);
+#else
+    (void)memory, (void)bytes;
+#endif
+}
+
+int words_append(words *list, const uint64_t *items, size_t count) {
+    int failed = DONE;
+    for (size_t at = 0; at < count && !failed; at++)
+        failed = words_push(list, items[at]);
+    return failed;
+}
+
+API void fl_free(void *memory) { free(memory); }
+
+#ifndef FL_SOURCES
+#define FL_SOURCES 0
+#endif
+
+API uint32_t fl_sources(void) { return FL_SOURCES; } /* checksum: engine/native/sources.py */
+API uint32_t fl_target(void) { return WORD | BIG << 8; } /* what it was built for */

@@ -1,0 +1,207 @@
+"""Counting CPython's objects in Python: the reference for common/native/cpython_objects.c."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import Literal, Union
+
+from findleaks.engine.contract import Blocks
+from findleaks.engine.dominators import IGNORED
+from findleaks.engine.reference.engine import PureEngine
+from findleaks.engine.reference.graph import PureGraph
+from findleaks.engine.terms import LAST_WORD, State
+from findleaks.runtimes.count_verdict import CountVerdict
+from findleaks.runtimes.cpython.counts import BlockReader, CountColumns
+from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, STEPS, SUMS, ObjectTally
+from findleaks.target.base import Piece
+from findleaks.target.encoded_numbers import signed
+
+_SMALL = 1 << 20
+FREE_THREADED = 16  # bytes of an object before ob_ref_shared, at least
+MUTEX, GC_BITS = -6, -5  # of these: ob_mutex, ob_gc_bits; ob_ref_local is behind them
+IMMORTAL = 0xFFFFFFFF  # ob_ref_local
+MERGED = 3  # _Py_REF_MERGED, in the two low bits of ob_ref_shared
+DEFERRED_BIT = 64  # of ob_gc_bits
+_MOST_COUNTED, _DEFERRED = 1 << 33, 1 << 59
+
+
+def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+    """See engine.py."""
+    arch = engine.arch
+    word = arch.word
+    header = 2 * word
+    numbers = {address: number for number, address in enumerate(tally.types)}
+    steps = sorted({offset for offset in tally.offsets if offset % header == 0 and offset < STEPS * header})
+    cut: array[int] = array("Q")
+    end = piece.address + len(piece.data)
+    for index in range(blocks.at_or_after(piece.address), len(blocks)):
+        start = blocks.address(index)
+        if start >= end:
+            break
+        size = blocks.size(index)
+        if blocks.state(index) != State.IN_USE or start % word:
+            continue
+        if end - start < size and end - start < (STEPS + 1) * header:
+            cut.append(start)
+            continue
+
+        def at(offset: int, start: int = start) -> int:
+            place = start - piece.address + offset
+            return int.from_bytes(piece.data[place : place + word], arch.byteorder)
+
+        for offset in steps:
+            if size < offset + header:
+                break
+            number = numbers.get(at(offset + word))
+            count = at(offset)
+            if number is None or tally.offsets[number] != offset:
+                continue
+            place = start - piece.address + offset
+            if tally.shift:
+                head = piece.data[place - FREE_THREADED : place] if offset >= FREE_THREADED else None
+                if head is None or not _shared_counts(head, signed(count, 8 * word), word, arch.byteorder):
+                    continue
+                live = bool(_local(head, arch.byteorder) or count >> 2)
+                tracked = bool(head[GC_BITS] & 1)
+            elif _counts(blocks, tally, count):
+                live, tracked = bool(count), offset >= header and at(offset - header) != 0
+            else:
+                continue
+            if live:
+                mark = tally.marks[number]
+                there = mark and offset + mark < min(size, end - start)
+                state = piece.data[start - piece.address + offset + mark] if there else 0
+                leaf = tally.leaves[number]
+                tally.found[index] = number
+                is_leaf = leaf == 1 or (leaf and state & leaf == leaf)
+                tally.merged[index] = IGNORED if is_leaf else number
+                values = offset == 0 and _may_be_values(piece.data, start - piece.address, size)
+                tally.patterns[index] = 0 if values else LEAF if is_leaf else tally.lives[number]
+                tally.sums[SUMS * number] += 1
+                tally.sums[SUMS * number + 1] += size
+                tally.sums[SUMS * number + 2] += tracked
+                if state & 3:
+                    tally.sums[SUMS * number + 4] += 1
+                    tally.sums[SUMS * number + 5] += size
+            else:
+                tally.sums[SUMS * number + 3] += 1
+            break
+    return cut
+
+
+def _may_be_values(data: memoryview, start: int, size: int) -> bool:
+    """Whether a block may be a dictionary's values: see may_be_values in cpython_objects.c."""
+    return (size >= 24 and data[start + 23] == 24) or (size >= 32 and data[start + 31] == 32)
+
+
+def _counts(blocks: Blocks, tally: ObjectTally, word: int) -> bool:
+    return not word >> 32 & 0xFFFF and (word < _SMALL or (not tally.low <= word < tally.high and blocks.find(word) < 0))
+
+
+def _shared_counts(head: memoryview, count: int, word: int, order: Literal["little", "big"]) -> bool:
+    """See shared_counts in cpython_objects.c."""
+    owner = int.from_bytes(head[:word], order)
+    owned = owner % word == 0 and owner >= 4096 if owner else count & 3 == MERGED or _local(head, order) == IMMORTAL
+    return owned and head[MUTEX] <= 3 and (count >> 2 >= _DEFERRED or abs(count >> 2) < _MOST_COUNTED)
+
+
+def _local(head: Union[memoryview, bytes], byteorder: Literal["little", "big"]) -> int:
+    return int.from_bytes(head[-4:], byteorder)
+
+
+def immortal_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
+    """See engine.py and fl_immortal_objects."""
+    word, found = engine.arch.word, array("Q")
+    for index in range(blocks.at_or_after(piece.address), len(blocks)):
+        start = blocks.address(index)
+        place = start - piece.address
+        if place >= len(piece.data):
+            break
+        if tally.found[index] == NO_OBJECT or start % word:
+            continue
+        at = place + tally.offsets[tally.found[index]]
+        if at - place >= FREE_THREADED and at + 2 * word <= len(piece.data) and _local(piece.data[:at], engine.arch.byteorder) == IMMORTAL:
+            found.append(start)
+    return found
+
+
+OBJECT, EXCESS, TRACKED, REFERS_TO_ITSELF = 1, 2, 4, 8  # flags of a block
+
+
+def compare_counts(
+    engine: PureEngine, graph: PureGraph, pieces: Iterable[Piece], read: BlockReader, tally: ObjectTally, columns: CountColumns
+) -> None:
+    """See counts.py and object_counts.c."""
+    lost = graph.lost.indices()
+    among = set(lost)
+    for index in lost:
+        for edge in graph.edges_of(index):
+            if not edge & 1 and edge >> 1 in among:
+                columns.excess[edge >> 1] += 1
+    objects = [index for index in lost if tally.found[index] != NO_OBJECT]
+    for index in objects:
+        start = graph.blocks.starts[index]
+        whole = None if start % engine.arch.word else read(start)
+        if whole is not None:
+            _compare(engine, graph, index, bytes(whole.data), tally, columns)
+    _judge(graph, lost, tally, columns)
+
+
+def _compare(engine: PureEngine, graph: PureGraph, index: int, data: bytes, tally: ObjectTally, columns: CountColumns) -> None:
+    word, order = engine.arch.word, engine.arch.byteorder
+    offset = tally.offsets[tally.found[index]]
+    if len(data) < offset + 2 * word or (tally.shift and offset < FREE_THREADED):
+        return
+    words = engine.arch.unpack(data[: len(data) // word * word])
+    excluded = graph.excluded.mask(index)
+    own = sum(
+        value & ~3 == graph.blocks.starts[index] + offset - tally.shift and not excluded >> min(at, LAST_WORD) & 1
+        for at, value in enumerate(words)
+    )
+    counted = int.from_bytes(data[offset : offset + word], order)
+    references = columns.excess[index] + own
+    if tally.shift:
+        local, bits = _local(data[:offset], order), data[offset + GC_BITS]
+        counted = local + (signed(counted, 8 * word) >> 2)
+        exact, tracked = local != IMMORTAL and not bits & DEFERRED_BIT and counted < 0xFFFFFFFF, bool(bits & 1)
+    else:
+        counted &= 0xFFFFFFFF
+        exact = counted < (1 << 31 if word == 8 else 1 << 29)
+        tracked = offset >= 2 * word and words[offset // word - 2] != 0
+    excess = exact and counted > references
+    columns.flags[index] = OBJECT | EXCESS * excess | TRACKED * tracked | REFERS_TO_ITSELF * bool(own)
+    columns.excess[index] = counted - references if excess else 0
+
+
+def _judge(graph: PureGraph, lost: Iterable[int], tally: ObjectTally, columns: CountColumns) -> None:
+    cycle_of_objects: set[int] = set()
+    cycle_untracked: set[int] = set()
+    has_excess: set[int] = set()
+    for index in lost:
+        leader, flags = graph.leader(index), columns.flags[index]
+        cyclic = graph.lost.in_cycle_of(index, leader) and (graph.cycle(leader) > 1 or flags & REFERS_TO_ITSELF)
+        if flags & OBJECT and cyclic:
+            (cycle_of_objects if flags & TRACKED else cycle_untracked).add(leader)
+        if flags & EXCESS:
+            has_excess.add(leader)
+    for index in lost:
+        leader = graph.leader(index)
+        verdict = (
+            CountVerdict.MISSING_DECREF
+            if leader in has_excess
+            else CountVerdict.UNTRACKED_CYCLE
+            if leader in cycle_untracked
+            else CountVerdict.UNCOLLECTED
+            if leader in cycle_of_objects
+            else CountVerdict.NOTHING
+        )
+        columns.verdicts[index] = verdict
+        columns.totals[2 * verdict] += 1
+        columns.totals[2 * verdict + 1] += graph.blocks.sizes[index]
+        number = tally.found[index]
+        columns.excess[index] *= bool(columns.flags[index] & EXCESS)
+        if number != NO_OBJECT:
+            columns.sums[3 * number] += columns.excess[index] > 0
+            columns.sums[3 * number + 1] += columns.excess[index]
+            columns.sums[3 * number + 2] += verdict == CountVerdict.UNCOLLECTED

@@ -1,0 +1,199 @@
+/* The C engine's loops over memory that may hold anything, for libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer:
+ * `python tests/fuzz/native.py` builds and runs it for each size and byte order of words. The first byte chooses a loop, the second how memory
+ * is cut into pieces; the rest is memory from BASE on, so that words of it are likely to point into it. Each piece has exactly its own bytes. What callers promise (common/allocators/X/engine.py)
+ * is kept: sizes of chunks are not 0, outputs have space. */
+#include "../../common/native/rows.h"
+#include "../../common/native/umem_slabs.h"
+
+#include <stdlib.h>
+
+#define BASE UINT64_C(0x10000)
+#define GAP 0x100
+#define MOST 4096
+
+typedef struct blocks blocks;
+typedef struct graph graph;
+typedef struct grouping grouping;
+typedef struct tree_walk tree_walk;
+typedef struct link_walk link_walk;
+
+static uint64_t word_of(const uint8_t *data, size_t size, size_t number) {
+    return size >= (number + 1) * WORD ? load(data + number * WORD) : BASE + number * 64;
+}
+
+/* Rows of the classified graph: texts and strings are recognised in what blocks hold. */
+static void rows(const graph *g, const blocks *b, const piece *p, uint64_t count, uint32_t made) {
+    static uint8_t characters[CHARACTERS];
+    uint64_t ends[10], limit = MOST, written, sum = 0, type = BASE + 40;
+    uint8_t *out = malloc(4096);
+    uint32_t *indices = calloc(made + 1, 4), at = 0, text = 9;
+    range mapped[2], table = {BASE + 32, BASE + 256};
+    characters[0xe9] = 2;
+    for (uint64_t number = 0; number < 10; number++)
+        ends[number] = 3 * number + 3;
+    for (uint64_t number = 0; number < count; number++)
+        mapped[number] = (range){p[number].address, p[number].address + p[number].length};
+    row_rules r = {.states = 15, .kinds = 31, .high = UINT64_MAX, .no_owner = 8, .tables = &table, .table_count = 1, .words = &type,
+                   .word_texts = &text, .word_count = 1, .mapped = mapped, .mapped_count = (uint32_t)count, .string = 9, .typed = true,
+                   .characters = characters, .text = (const uint8_t *)"012345678901234567890123456789", .ends = ends};
+    while (at < made && fl_rows(g, &r, p, count, NULL, &at, made, 64, &limit, out, 4096, &written) >= 0 && limit)
+        at++; /* as if Python had made the row */
+    at = 0;
+    fl_row_indices(g, &r, p, count, &at, made, made, indices, &written, &sum);
+    row_columns c = {indices, calloc(made + 1, 8), calloc(made + 1, 8), calloc(made + 1, 8), calloc(made + 1, 1), calloc(made + 1, 4), out, 4096};
+    at = 0;
+    limit = MOST;
+    while (at < made && fl_row_columns(g, &r, p, count, NULL, &at, made, 64, &limit, &c, &written) >= 0 && limit)
+        at++;
+    fl_block_columns(b, 0, made, c.addresses, c.sizes, c.hints);
+    fl_leaders(g, 0, made, indices);
+    free_all((void *const[]){out, indices, c.addresses, c.sizes, c.names, c.hints, c.hint_ends}, 7);
+}
+
+/* The graph of these blocks: marked, classified, grouped. */
+static void heap(blocks *b, const piece *p, uint64_t count) {
+    uint32_t made = fl_count(b);
+    uint8_t *kinds = calloc(made + 1, 1);
+    graph *g = fl_graph_new(b, kinds);
+    range types = {BASE + 32, BASE + 256};
+    words found = {NULL, 0, 0};
+    for (uint64_t at = 0; at < count; at++)
+        fl_scan_blocks(g, &p[at]);
+    fl_scan_roots(g, &p[0]);
+    while (fl_mark(g, 100) > 0) {
+    }
+    while (fl_classify(g, 100) > 0) {
+    }
+    grouping *s = fl_groups_new(g, &types, 1, false);
+    for (uint64_t at = 0; at < count; at++)
+        fl_groups_feed(s, &p[at]);
+    fl_groups_finish(s, &found);
+    rows(g, b, p, count, made);
+    for (uint32_t index = 0; index < made && index < 50; index++)
+        fl_path(g, index, &found);
+    fl_groups_free(s);
+    fl_graph_free(g);
+    free_all((void *const[]){kinds, found.items}, 2);
+}
+
+static void chunks(const piece *p, uint64_t count) {
+    blocks *b = fl_blocks_new(WORD == 8 ? 4 : 3, 1);
+    uint64_t chunk = BASE, end = p[count - 1].address + p[count - 1].length, size;
+    bool done = false;
+    for (uint64_t at = 0; at < count && !done; at++)
+        for (int code = 7; code == 7 && !done;) /* DIFFERS: it goes on */
+            code = fl_walk_chunks(b, &p[at], &chunk, end & ~UINT64_C(15), &size, &done);
+    fl_seal(b);
+    uint32_t made = fl_count(b), *found = calloc(made + 1, 4), *merged = calloc(made + 1, 4);
+    uint8_t *patterns = calloc(made + 1, 1);
+    uint64_t types[2] = {BASE + 64, BASE + 128}, sums[12] = {0};
+    uint8_t offsets[2] = {0, 16}, marks[2] = {0, 33}, leaves[2] = {1, 0x40}, lives[2] = {2, 3};
+    range program = {BASE + 32, BASE + 256};
+    words cut = {NULL, 0, 0}, sound = {NULL, 0, 0};
+    for (uint64_t at = 0; at < count; at++)
+        fl_objects(b, &p[at], types, offsets, marks, leaves, lives, 2, at % 2 * 16, &program, found, merged, patterns, sums, &cut);
+    uint64_t previous = 0, seen = 0;
+    chunk = BASE;
+    fl_sound_chunks(p, &chunk, end, 1, &previous, &seen, &sound);
+    heap(b, p, count);
+    free_all((void *const[]){found, merged, patterns, cut.items, sound.items}, 5);
+    fl_blocks_free(b);
+}
+
+static void lists(const piece *p, uint64_t count, const uint8_t *data, size_t size) {
+    words found = {NULL, 0, 0}, others = {NULL, 0, 0};
+    uint64_t head = word_of(data, size, 0), heads[4];
+    int64_t offset = (int64_t)(word_of(data, size, 1) % 64) - 32;
+    for (size_t at = 0; at < 4; at++)
+        heads[at] = word_of(data, size, at);
+    fl_follow(p, count, &head, offset, size & 1, 1000, &found);
+    uint64_t ends[4];
+    range within[4] = {{BASE, BASE + 4096}, {BASE + 64, BASE + 128}, {0, UINT64_MAX}, {BASE, BASE}};
+    fl_follow_all(p, count, heads, 4, offset, 1000, size & 2 ? within : NULL, &found, ends, &others);
+    uint64_t sorted[2] = {heads[0] < heads[1] ? heads[0] : heads[1], heads[0] < heads[1] ? heads[1] : heads[0]};
+    uint8_t *out = calloc(4, 48);
+    fl_gather(p, count, heads, 4, 48, out, &found);
+    for (uint64_t at = 0; at < count; at++) {
+        fl_self_pointers(&p[at], offset * 8, &found);
+        fl_search(&p[at], heads[1], heads[2], &found);
+        fl_search_any(&p[at], sorted, 2, &found);
+    }
+    uint64_t layout[6] = {1, 2, 0, 3, 4, 1}, offsets[2] = {0, 8};
+    tree_walk *tree = fl_tree_new(heads[0], heads[1], layout, 500);
+    while (fl_tree_walk(tree, p, count, 100) == 1) {
+    }
+    fl_tree_free(tree);
+    link_walk *links = fl_links_new(heads, 4, offsets, 2, 500, 20);
+    while (links && fl_links_walk(links, p, count, 100) == 1) {
+    }
+    if (links)
+        fl_links_free(links);
+    free_all((void *const[]){found.items, others.items, out}, 3);
+}
+
+static void tags(const piece *p, const uint8_t *data, size_t size) {
+    uint64_t chunk = BASE + word_of(data, size, 2) % 256 / 32 * 32, before = word_of(data, size, 0), made = 0;
+    uint64_t *starts = calloc(64, 8), *sizes = calloc(64, 8);
+    uint8_t *states = calloc(64, 1);
+    fl_walk_tags(p, &chunk, &before, BASE + p->length, 64, starts, sizes, states, &made);
+    free_all((void *const[]){starts, sizes, states}, 3);
+}
+
+static void groups(const piece *p, uint64_t count) {
+    static const uint64_t classes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127};
+    uint64_t areas[2] = {BASE, p[count - 1].address}, sums[3 * 64 * 7] = {0}, made = 0;
+    range regions[2];
+    for (uint64_t at = 0; at < count; at++)
+        regions[at] = (range){p[at].address, p[at].address + p[at].length};
+    words records = {NULL, 0, 0}, batches = {NULL, 0, 0}, wrong = {NULL, 0, 0};
+    if (!fl_read_groups(p, count, areas, count, classes, 24, regions, (uint32_t)count, 4096, 1 << 16, &records, &batches, &wrong, sums)) {
+        uint64_t *starts = calloc(MOST, 8), *sizes = calloc(MOST, 8);
+        uint8_t *states = calloc(MOST, 1);
+        fl_read_slots(p, count, (const struct slot_group *)records.items, 0, records.count / 8, MOST, starts, sizes, states, &made, sums, &wrong);
+        free_all((void *const[]){starts, sizes, states}, 3);
+    }
+    free_all((void *const[]){records.items, batches.items, wrong.items}, 3);
+}
+
+static void slabs(const piece *p, uint64_t count, const uint8_t *data, size_t size) {
+    uint64_t mode = word_of(data, size, 0), tag = mode & 8 ? 16 : 0;
+    cache caches[2] = {
+        {BASE, BASE + 64, word_of(data, size, 1), 64, 4096, mode & 1 ? 0 : 56, mode & 3, 64, tag, 0, mode & 4 ? 48 : 0},
+        {BASE + 512, BASE + 576, word_of(data, size, 2), 32, 8192, 24, mode >> 4 & 3, 32, 0, 16, 0},
+    };
+    range regions[2];
+    for (uint64_t at = 0; at < count; at++)
+        regions[at] = (range){p[at].address, p[at].address + p[at].length};
+    words records = {NULL, 0, 0}, users = {NULL, 0, 0}, wrong = {NULL, 0, 0}, troubles = {NULL, 0, 0};
+    uint64_t ends[2] = {0}, made = 0, sums[12] = {0}, next = 0;
+    uint8_t *states = NULL;
+    if (!fl_read_slabs(p, count, caches, 2, regions, (uint32_t)count, &records, ends, &states, &made, &users, &wrong)) {
+        blocks *b = fl_blocks_new(3, 1);
+        fl_read_buffers(b, p, count, caches, (slab *)records.items, (user *)users.items, &next, users.count / 3, states, 1 << 20, sums, &troubles);
+        fl_blocks_free(b);
+    }
+    free_all((void *const[]){records.items, users.items, wrong.items, troubles.items, states}, 5);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 18)
+        return 0;
+    size_t half = (size - 2) * data[1] / 255;
+    uint8_t *one = malloc(half + 1), *other = malloc(size - 2 - half + 1);
+    one = realloc(one, half ? half : 1);
+    other = realloc(other, size - 2 - half ? size - 2 - half : 1);
+    memcpy(one, data + 2, half);
+    memcpy(other, data + 2 + half, size - 2 - half);
+    piece pieces[2] = {{BASE, one, half}, {BASE + half + (data[0] & 0x80 ? GAP : 0), other, size - 2 - half}};
+    switch (data[0] % 5) {
+    case 0: chunks(pieces, 2); break;
+    case 1: lists(pieces, 2, data + 2, size - 2); break;
+    case 2: tags(data[1] & 1 ? pieces : pieces + 1, data + 2, size - 2); break;
+    case 3: groups(pieces, 2); break;
+    default: slabs(pieces, 2, data + 2, size - 2);
+    }
+    free(one);
+    free(other);
+    return 0;
+}
