@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -132,7 +131,7 @@ class LldbProcess(LiveTarget):
         call = system_call(self._pid, thread.tid)
         if call is None or "orig_rax" in thread.registers or "orig_rax" not in self.arch.registers:
             return thread
-        return replace(thread, registers={**thread.registers, "orig_rax": call & self.arch.mask})
+        return thread._replace(registers={**thread.registers, "orig_rax": call & self.arch.mask})
 
     def breakpoint_host(self) -> LldbBreakpoints:
         from findleaks.lldb.counting import LldbBreakpoints

@@ -17,14 +17,28 @@ from typing import Any
 from generate_schema import field_texts
 
 import findleaks
-from findleaks.results import addresses, amounts, caches, growth, leaks, notes, references, roots, runtimes, sites, stacks, verdict
+from findleaks.results import (
+    addresses,
+    amounts,
+    caches,
+    growth,
+    leaks,
+    note_parts,
+    notes,
+    references,
+    roots,
+    runtimes,
+    sites,
+    stacks,
+    verdict,
+)
 from findleaks.results.record import Record
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 FUNCTIONS = (findleaks.open, findleaks.attach, findleaks.load, findleaks.diff, findleaks.current)
 CLASSES = (findleaks.Process, findleaks.Blocks, findleaks.BlockTable, findleaks.Snapshot)
-RESULTS = (leaks, addresses, references, roots, verdict, stacks, runtimes, caches, growth, sites, notes, amounts)
+RESULTS = (leaks, addresses, references, roots, verdict, stacks, runtimes, caches, growth, sites, notes, note_parts, amounts)
 
 
 def pages() -> dict[Path, str]:

@@ -17,7 +17,21 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from findleaks.catalogue import CATALOGUE
-from findleaks.results import addresses, caches, growth, leaks, references, roots, runtimes, stacks, verdict
+from findleaks.results import (
+    addresses,
+    amounts,
+    caches,
+    growth,
+    leaks,
+    note_parts,
+    notes,
+    references,
+    roots,
+    runtimes,
+    sites,
+    stacks,
+    verdict,
+)
 from findleaks.results.record import SCHEMA, Record, json_fields
 
 FILE = Path(__file__).parents[1] / "common" / "results" / "findleaks-1.schema.json"
@@ -38,6 +52,10 @@ DOCUMENTS: Mapping[str, type[Record]] = {
 
 LINES: Sequence[type[Record]] = (addresses.Block,)
 """Results that a command prints one a line, without the name of the command (`blocks`)."""
+
+_MODULES = (addresses, amounts, caches, growth, leaks, note_parts, notes, references, roots, runtimes, sites, stacks, verdict)
+_NAMES = {name: one for module in _MODULES for name, one in vars(module).items() if isinstance(one, type) and issubclass(one, Record)}
+"""Classes by name: modules of results import those that only annotations name for type checkers only."""
 
 _ADDRESS = {"type": "string", "pattern": "^0x[0-9a-f]+$"}
 _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
@@ -113,7 +131,7 @@ class _Definitions:
         return {"$ref": f"#/$defs/{name}"}
 
     def _object(self, record: type[Record]) -> dict[str, Any]:
-        hints, texts = get_type_hints(record), field_texts(record)
+        hints, texts = get_type_hints(record, localns=_NAMES), field_texts(record)
         properties: dict[str, Any] = {}
         required, merged = [], False
         for one in json_fields(record):

@@ -105,7 +105,7 @@ class Spare(NamedTuple):
     arena: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Heap:
     """A contiguous range whose blocks one `walk` appends in ascending order.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.engine.contract import Blocks, Engine
@@ -11,8 +12,7 @@ from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 
 
-@dataclass(frozen=True)
-class Owned:
+class Owned(NamedTuple):
     """A heap and its allocator; [start, end) is a part of the heap that contains no other heap."""
 
     heap: Heap
@@ -21,7 +21,7 @@ class Owned:
     end: int
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Node:
     """A heap, and the heaps inside its blocks, ascending."""
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from findleaks.audit.disguises import disguised_pointers
 from findleaks.engine.interior_structures import Structure
 from findleaks.engine.terms import Heuristic, Totals
 from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.graph.conventions import BY_CONTENT, Convention, Learned
-from findleaks.results import notes
 from findleaks.results.amounts import Amount
-from findleaks.session import Session
-from findleaks.session.interior_structures import Recognised
+from findleaks.results.notes import Heuristics
+
+if TYPE_CHECKING:
+    from findleaks.results import note_parts
+    from findleaks.session import Session
+    from findleaks.session.interior_structures import Recognised
 
 MAX_SIZES = 3
 
@@ -114,16 +118,29 @@ def names(heuristics: Heuristic) -> list[str]:
     return [name for name, one in BY_CONTENT.items() if heuristics & one]
 
 
-def applied_heuristics(session: Session, asked: str) -> notes.Heuristics:
+def applied_heuristics(session: Session, asked: str) -> Heuristics:
     """The heuristics that `session.latest` was marked with. `asked`: as the user wrote it."""
     learned = session.learned
-    return notes.Heuristics(
+    return Heuristics(
         asked,
         applied=names(learned.heuristics),
-        conventions=[
-            notes.Convention(one.offset, one.sizes or None, one.heuristic or None, one.blocks, one.bytes) for one in learned.conventions
-        ],
-        structures=[notes.Structure(STRUCTURES[one.structure][0], one.pointers, one.blocks, one.bytes) for one in session.structures.found],
+        conventions=[_convention_result(one) for one in learned.conventions],
+        structures=[_structure_result(one) for one in session.structures.found],
         held=Amount.of(held_by_interiors(session)),
         disguised=disguised_pointers(session),
     )
+
+
+# Many programs have neither: what has these results is imported where it is used.
+
+
+def _convention_result(one: Convention) -> note_parts.Convention:
+    from findleaks.results import note_parts
+
+    return note_parts.Convention(one.offset, one.sizes or None, one.heuristic or None, one.blocks, one.bytes)
+
+
+def _structure_result(one: Recognised) -> note_parts.Structure:
+    from findleaks.results import note_parts
+
+    return note_parts.Structure(STRUCTURES[one.structure][0], one.pointers, one.blocks, one.bytes)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.directory import known
 from findleaks.audit.missing_memory import missing_memory
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
 from findleaks.libc.stacks import thread_stacks
-from findleaks.runtimes.base import Part
 from findleaks.runtimes.directory import heap_owners
-from findleaks.session import Session
 from findleaks.target.base import Range, Target, excluded_warning
 from findleaks.target.missing import where
 from findleaks.target.ranges import merged, region_index, subtract
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.base import Part
+    from findleaks.session import Session
 
 OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "liblsan", "libtsan", "libtbbmalloc")
 """Modules with a malloc of their own that findleaks cannot read."""

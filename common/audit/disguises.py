@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.formatting import blocks, number, size, some
-from findleaks.graph.disguises import Partly
 from findleaks.results.amounts import Amount
-from findleaks.results.notes import Disguised, DisguisedConvention, DisguisedPart
-from findleaks.session import Session
+from findleaks.results.notes import Disguised
+
+if TYPE_CHECKING:
+    from findleaks.graph.disguises import DisguiseConvention, Partly
+    from findleaks.results.note_parts import DisguisedConvention, DisguisedPart
+    from findleaks.session import Session
 
 MAX_SIZES = 3
 MAX_PARTLY = 3
@@ -101,13 +104,26 @@ def disguised_pointers(session: Session) -> Disguised:
     """The forms of disguised pointers that count in `session.latest`."""
     found = session.disguised
     return Disguised(
-        conventions=[
-            DisguisedConvention(*_form(one.form), one.offset, tuple(one.sizes) or None, one.blocks, one.bytes) for one in found.conventions
-        ],
+        conventions=[_convention(one) for one in found.conventions],
         held=Amount.of(found.held),
-        partly=[DisguisedPart(*_form(one.form), one.size, one.blocks, one.of) for one in partly(session)],
+        partly=[_part(one) for one in partly(session)],
         left_out=found.left_out,
     )
+
+
+# Few programs use disguised pointers: what has their conventions is imported where it is used.
+
+
+def _convention(one: DisguiseConvention) -> DisguisedConvention:
+    from findleaks.results.note_parts import DisguisedConvention
+
+    return DisguisedConvention(*_form(one.form), one.offset, tuple(one.sizes) or None, one.blocks, one.bytes)
+
+
+def _part(one: Partly) -> DisguisedPart:
+    from findleaks.results.note_parts import DisguisedPart
+
+    return DisguisedPart(*_form(one.form), one.size, one.blocks, one.of)
 
 
 def _form(form: Form) -> tuple[str, Optional[int], Optional[int]]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from findleaks.allocators.base import Problem
-from findleaks.allocators.in_flight import Inside
 from findleaks.formatting import number, printable
-from findleaks.results.notes import HalfChanged, InFlight, StoppedThread
-from findleaks.session import Session
+from findleaks.results.notes import InFlight
+
+if TYPE_CHECKING:
+    from findleaks.allocators.base import Problem
+    from findleaks.allocators.in_flight import Inside
+    from findleaks.results.note_parts import HalfChanged, StoppedThread
+    from findleaks.session import Session
 
 
 def in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) -> InFlight:
@@ -19,10 +23,22 @@ def in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) 
     return InFlight(
         len(sizes),
         sum(sizes),
-        threads=[StoppedThread(one.thread, printable(one.where), one.unwound) for one in session.inside],
-        half_changed=[HalfChanged(one.thread, printable(problem.what, 600)) for problem, one in places],
+        threads=[_stopped(one) for one in session.inside],
+        half_changed=[_half_changed(problem, one) for problem, one in places],
         reads=session.reads,
     )
+
+
+def _stopped(one: Inside) -> StoppedThread:
+    from findleaks.results.note_parts import StoppedThread  # few processes have such threads
+
+    return StoppedThread(one.thread, printable(one.where), one.unwound)
+
+
+def _half_changed(problem: Problem, one: Inside) -> HalfChanged:
+    from findleaks.results.note_parts import HalfChanged
+
+    return HalfChanged(one.thread, printable(problem.what, 600))
 
 
 def in_flight_line(found: InFlight) -> str:

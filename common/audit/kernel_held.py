@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from findleaks.engine.terms import NO_BLOCK, Kind
 from findleaks.formatting import counted
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.results.amounts import Amount
-from findleaks.results.notes import KernelReferences, Unreadable
-from findleaks.session import Session
+from findleaks.results.notes import KernelReferences
 from findleaks.target.arch import X86_64
-from findleaks.target.kernel_references import AIO_CONTEXT, AIO_RING, URING, URING_NAME
+from findleaks.target.kernel_objects import AIO_CONTEXT, AIO_RING, URING, URING_NAME
+
+if TYPE_CHECKING:
+    from findleaks.results.note_parts import Unreadable
+    from findleaks.session import Session
 
 _ENTRIES_AT = 0x10000000
 """IORING_OFF_SQES (linux/io_uring.h): the offset at which each io_uring's entries are mapped."""
@@ -51,10 +55,16 @@ def kernel_pointers(session: Session) -> KernelReferences:
     known = session.target.kernel_state() is not None
     return KernelReferences(
         references=sum(index != NO_BLOCK for index in indices) if known else None,
-        unreadable=[Unreadable(name, count) for name, count in unreadable(session).items()],
+        unreadable=[_unreadable(name, count) for name, count in unreadable(session).items()],
         epoll_waiters=epoll_waiters(session),
         signal_stacks=Amount(len(session.signal_stacks), sum(map(blocks.size, map(blocks.find, session.signal_stacks)))),
     )
+
+
+def _unreadable(name: str, count: int) -> Unreadable:
+    from findleaks.results.note_parts import Unreadable  # few processes have such
+
+    return Unreadable(name, count)
 
 
 def kernel_notes(session: Session) -> Iterator[str]:

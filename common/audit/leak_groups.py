@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import merge as merge_sorted
-from typing import TYPE_CHECKING, Optional, cast
+from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.block_type import block_type, label_names
@@ -17,13 +16,13 @@ from findleaks.formatting import number, printable
 from findleaks.results import amounts
 from findleaks.results.amounts import Amount
 from findleaks.results.leaks import LeakGroup
-from findleaks.results.sites import Site
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.ranges import holding, inside
 
 if TYPE_CHECKING:
     from findleaks.audit.suppressions import Suppressions
+    from findleaks.results.sites import Site
 
 EXAMPLES = 3
 
@@ -46,8 +45,7 @@ def kind_word(kind: Kind) -> amounts.Kind:
     return cast(amounts.Kind, kind.name.lower())
 
 
-@dataclass(frozen=True)
-class Leak:
+class Leak(NamedTuple):
     """A group of lost blocks alike."""
 
     kind: Kind

@@ -18,18 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from findleaks.audit.foreign_words import ForeignWords, in_c_library
-from findleaks.audit.references import is_live
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number, size
 from findleaks.libc.stacks import thread_stacks
-from findleaks.session import Session
 from findleaks.target.base import Range, is_shared_memory
 from findleaks.target.layout import STACK
 from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
 from findleaks.target.ranges import holding, inside, intersection, merged, subtract
+
+if TYPE_CHECKING:
+    from findleaks.audit.foreign_words import ForeignWords
+    from findleaks.session import Session
 
 MANY = 16  # places in memory of no segment that words refer to, which show that it is missing
 SMALL = 1 << 24  # numbers below which a word's lower half is no part of an address
@@ -143,6 +144,8 @@ def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[
 
 def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list[int]:
     """The live words that refer to a range; [] unless they are such as show that it is missing."""
+    from findleaks.audit.references import is_live  # few processes lack memory that words refer to
+
     runtimes = session.runtimes
     if _has_own_heap(session) or (runtimes and one.what not in (UNNAMED, UNWRITTEN)):
         foreign = _foreign(session)
@@ -166,6 +169,8 @@ def _has_own_heap(session: Session) -> bool:
 
 
 def _foreign(session: Session) -> ForeignWords:
+    from findleaks.audit.foreign_words import ForeignWords
+
     return session.once(ForeignWords, lambda: ForeignWords(session))
 
 
@@ -179,7 +184,7 @@ def _plausible_values(session: Session, one: Uncertain, values: list[int]) -> li
         return values
     values = [value for value in values if not (value % arch.word or _is_small_number(value))]
     pages = [value for value in values if not value % arch.page]
-    if arch.word == 4:  # any number may be an address: only unround ones of mmap count
+    if arch.word == 4:  # any number may be an address: only pages count, and no round ones
         return [value for value in pages if value % _ROUND]
     return values if pages or len(set(values)) >= MANY else []
 
@@ -206,5 +211,7 @@ def _stale(session: Session) -> list[Range]:
 
 
 def _in_c_library(session: Session, address: int) -> bool:
+    from findleaks.audit.foreign_words import in_c_library
+
     module = holding(session.target.modules(), address)
     return module is not None and in_c_library(module)

@@ -6,25 +6,26 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from findleaks.audit.leak_groups import Leak
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.results.amounts import Amount
-from findleaks.results.notes import MiscountedType, ReferenceCounts
-from findleaks.runtimes import base
-from findleaks.runtimes.base import CountVerdict, Runtime
-from findleaks.session import Session
+from findleaks.runtimes.count_verdict import CountVerdict
+
+if TYPE_CHECKING:
+    from findleaks.audit.leak_groups import Leak
+    from findleaks.results.note_parts import ReferenceCounts
+    from findleaks.runtimes import base
+    from findleaks.runtimes.base import Runtime
+    from findleaks.session import Session
 
 NAMED = 3  # types that a sentence names
-
-_UNCOLLECTED = re.compile(bytes([CountVerdict.UNCOLLECTED]))
 
 
 def uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
     """Indices ("I") of the leaked blocks that are garbage of a collector."""
-    return array("I", (match.start() for match in _UNCOLLECTED.finditer(counts.verdicts)))
+    return array("I", (match.start() for match in re.finditer(bytes([CountVerdict.UNCOLLECTED]), counts.verdicts)))
 
 
 def garbage_totals(session: Session) -> tuple[Totals, int]:
@@ -108,6 +109,8 @@ def reference_evidence(session: Session) -> Optional[ReferenceCounts]:
     counts, runtime = session.reference_counts, counting_runtime(session)
     if counts is None or runtime is None:
         return None
+    from findleaks.results.note_parts import MiscountedType, ReferenceCounts  # seldom needed
+
     return ReferenceCounts(
         runtime.name,
         runtime.automatic_collection,

@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Callable
 from typing import Optional
 
-from findleaks.engine.rows import Hint
 from findleaks.target.arch import Arch
 
 LONGEST = 200
@@ -45,12 +44,15 @@ def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
 
 def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> list[str]:
     """What `text_hint` gives for blocks whose text the engine found: see rows.RowColumns."""
+    from findleaks.engine.rows import Hint  # only `blocks` has such columns
+
     made = list(map(_WITHOUT_TEXT.__getitem__, hints))
+    plain = re.compile(_PLAIN)
     second = f"+{arch.word} "
-    for match in _WITH_TEXT.finditer(hints):
+    for match in re.finditer(b"[%c%c]" % (Hint.TEXT, Hint.SECOND), hints):
         at = match.start()
         body = text[ends[at - 1] if at else 0 : ends[at]]
-        if not _PLAIN.fullmatch(body):
+        if not plain.fullmatch(body):
             shown = _quoted(body.decode("utf-8"))
         elif len(body) <= COLUMNS:
             shown = f'"{body.decode("ascii")}"'
@@ -61,8 +63,7 @@ def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> 
 
 
 _WITHOUT_TEXT = ("", "zeros", "", "")  # by Hint
-_WITH_TEXT = re.compile(b"[%c%c]" % (Hint.TEXT, Hint.SECOND))  # in a column of hints
-_PLAIN = re.compile(rb"[ !#-\[\]-~]*")
+_PLAIN = rb"[ !#-\[\]-~]*"
 """Text of which each character is shown as it is."""
 
 

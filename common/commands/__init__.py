@@ -14,7 +14,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO, Union, cast, runtime_checkable
 
 from findleaks.catalogue import CATALOGUE, Entry, meant
@@ -78,8 +77,7 @@ Found = Union[Result, Generator[Result, None, None]]
 """What a command returns: a generator if it follows a process, which runs on after each result."""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """A command, with the argparse destinations of its words ("" where it takes none)."""
 
     entry: Entry

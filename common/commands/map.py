@@ -41,8 +41,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
-    """Draw every heap page by page: in use, in thread caches, free and not returned by the allocator,
-    returned to the kernel. `-o FILE.html` writes one page that works without a network: zoom,
+    """Draw every heap page by page: in use, in thread caches, free and not returned, or returned
+    to the kernel. `-o FILE.html` writes one page that works without a network: zoom,
     search by state, size and type, and see what is under the pointer.
 
     Which pages are resident is known of a live process, and from the holes of a core that the

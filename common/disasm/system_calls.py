@@ -6,7 +6,7 @@ operation takes: futex(2); registers: syscall(2)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from findleaks.disasm.registers import GENERAL, general
 
@@ -23,8 +23,7 @@ _SHARED = "426435253322343456543421254"
 """Numbers of arguments from that number on, which all architectures share."""
 
 
-@dataclass(frozen=True)
-class SystemCalls:
+class SystemCalls(NamedTuple):
     """Those of an architecture."""
 
     instruction: bytes

@@ -11,22 +11,22 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional, Protocol
 
-from findleaks.engine.columns import BlockColumns
-from findleaks.engine.links import LinkWalk
 from findleaks.engine.sampling import NO_SAMPLE, Sample
 from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Lists, Size, State, Totals
-from findleaks.engine.trees import TreeLayout, TreeWalk
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:
+    from findleaks.engine.columns import BlockColumns
     from findleaks.engine.disguises import Disguises, Form
     from findleaks.engine.dominators import Dominators
     from findleaks.engine.interiors import Interiors
+    from findleaks.engine.links import LinkWalk
     from findleaks.engine.pages import PageLists, PageRead
     from findleaks.engine.pointer_runs import Bounds, PointerRuns
     from findleaks.engine.records import Records, Shape
     from findleaks.engine.rows import RowRules, Rows
+    from findleaks.engine.trees import TreeLayout, TreeWalk
 
 
 class Blocks(Protocol):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from findleaks.engine.contract import Blocks, Engine, Graph
@@ -83,8 +82,7 @@ class Partly(NamedTuple):
     of: int
 
 
-@dataclass(frozen=True)
-class Disguised:
+class Disguised(NamedTuple):
     """What the search found. The references that count, by source and address: the address, source
     << 32 | target (Graph.connect), and the number of the convention."""
 
@@ -92,8 +90,8 @@ class Disguised:
     partly: Sequence[Partly] = ()
     held: Totals = NONE  # blocks that no longer count as leaked
     left_out: int = 0  # bytes of memory of which only a sample was searched, for lack of time
-    places: array[int] = field(default_factory=lambda: array("Q"))
-    edges: array[int] = field(default_factory=lambda: array("Q"))
+    places: array[int] = array("Q")
+    edges: array[int] = array("Q")
     numbers: Sequence[int] = ()
 
 
@@ -270,7 +268,7 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
     ]
     held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
     left = frozenset(graph.leader_sizes())
-    return replace(found, conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
+    return found._replace(conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
 
 
 def _least(form: Form) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK
@@ -16,10 +16,12 @@ from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks
 from findleaks.target.base import Range, Region, Target, is_shared_memory
 from findleaks.target.elf import PF_W, PT_LOAD
-from findleaks.target.kernel_references import KernelReference
 from findleaks.target.modules import module_headers
 from findleaks.target.ranges import merged, region_index, subtract
 from findleaks.target.tags import untagged_word
+
+if TYPE_CHECKING:
+    from findleaks.target.kernel_references import KernelReference
 
 _KERNEL_PAGES = ("[vvar", "[vdso", "[vsyscall")
 _ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon: glibc: malloc]"

@@ -335,11 +335,14 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
     if not heads:
         return None
     cached: list[int] = []
+    regions = target.regions()
+    low, high = (regions[0].start, regions[-1].end) if regions else (0, target.arch.mask)
     for start, end in _windows(sorted(_in_modules(target, heads) or heads)[:MAX_HEADS], word):
         for address, words in _aligned(target, start, end):
             for index, (after, before) in enumerate(zip(words, words[1:])):
                 head = address + index * word
-                if not (after and before) or after % word:  # before it is read: most words are none
+                # before what they refer to is read: most words are no pointers
+                if not (low <= after < high and low <= before < high) or after % word:
                     continue
                 if head not in heads and head not in seen and is_descriptor(after - offset):
                     if _linked(target, head, after, before):

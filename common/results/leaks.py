@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from findleaks.results.amounts import Amount, Kind
-from findleaks.results.notes import Heuristics, InFlight, KernelReferences, ReferenceCounts, UnreadMemory
 from findleaks.results.record import ADDRESS, INTERNAL, MERGED, OPTIONAL, Record
-from findleaks.results.sites import Recorder, Site
+
+if TYPE_CHECKING:
+    from findleaks.results.note_parts import ReferenceCounts
+    from findleaks.results.notes import Heuristics, InFlight, KernelReferences, UnreadMemory
+    from findleaks.results.sites import Recorder, Site
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.allocators.base import Problem
@@ -112,15 +111,6 @@ class ObjectTypes(NamedTuple):
     phrase: str
 
 
-class CountVerdict(IntEnum):
-    """What the reference counts of the leaked objects under a leak head say."""
-
-    NOTHING = 0  # no objects, or only native memory refers to them
-    MISSING_DECREF = 1  # an object counts more references than exist
-    UNCOLLECTED = 2  # a cycle that the garbage collector has not freed yet
-    UNTRACKED_CYCLE = 3  # a cycle with objects that the garbage collector does not know
-
-
 class MiscountedType(NamedTuple):
     """Leaked objects of one type: how many count more references than exist, how many more these
     count in all, and how many wait for the collector."""
@@ -180,16 +170,6 @@ class Site(NamedTuple):
     frames: Sequence[str]
     blocks: int
     bytes: int
-
-
-class ManagedHeap(NamedTuple):
-    """How to recognise, by how names of loaded `files` begin, a runtime whose heap belongs to no
-    allocator. `owner`: its name in a sentence. `allocator`: the one that serves as its heap, if it
-    can be read (CPython's pymalloc)."""
-
-    files: tuple[str, ...]
-    owner: str
-    allocator: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from findleaks.allocators.directory import Directory
-from findleaks.engine.contract import Engine
-from findleaks.runtimes.base import Finder, Finding, ManagedHeap, Runtime
-from findleaks.target.base import Target
+if TYPE_CHECKING:
+    from findleaks.allocators.directory import Directory
+    from findleaks.engine.contract import Engine
+    from findleaks.runtimes.base import Finder, Finding, Runtime
+    from findleaks.runtimes.managed_heap import ManagedHeap
+    from findleaks.target.base import Target
 
 FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.cpython",

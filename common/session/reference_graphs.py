@@ -256,6 +256,8 @@ class ReferenceGraphs:
         """The number in `length` bytes of memory; None if they cannot be read."""
         target = self._session.target
         try:
+            if length == target.arch.word:
+                return target.word(address)
             return int.from_bytes(target.read(address, length), target.arch.byteorder)
         except UnreadableMemory:
             return None

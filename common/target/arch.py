@@ -11,9 +11,8 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, Optional, Union
+from typing import Literal, NamedTuple, Optional, Union
 
 from findleaks.target.encoded_numbers import numbers
 
@@ -32,8 +31,7 @@ def _structure(word: str, long_alignment: int, members: str) -> struct.Struct:
     return struct.Struct(made + "x" * (-end % alignment))
 
 
-@dataclass(frozen=True)
-class Arch:
+class Arch(NamedTuple):
     name: str
     machine: int  # e_machine
     word: int  # bytes of a pointer
@@ -137,7 +135,7 @@ class Arch:
 
     def with_page(self, size: int) -> Arch:
         """The same with pages of this size, if there are such."""
-        return replace(self, page=size) if size != self.page and size in self.pages else self
+        return self._replace(page=size) if size != self.page and size in self.pages else self
 
     def pack(self, words: Sequence[int]) -> bytes:
         """Words as they are in memory."""

@@ -4,7 +4,7 @@ Addresses are integers in the target's address space, sizes bytes, ranges half o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
 
 from findleaks import formatting
@@ -69,8 +69,7 @@ def is_shared_memory(name: str) -> bool:
     return name.startswith(_SHARED_MEMORY)
 
 
-@dataclass(frozen=True)
-class Module:
+class Module(NamedTuple):
     """A loaded ELF file. Its own addresses (p_vaddr, st_value) plus `bias` are the target's."""
 
     path: str
@@ -80,8 +79,7 @@ class Module:
     build_id: str = ""
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A named address. `size` is 0 where the symbol table gives none."""
 
     name: str
@@ -115,8 +113,7 @@ class SourceLookup(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Thread:
+class Thread(NamedTuple):
     """A thread at the stop. Its registers' words that it may read again are roots. Vector registers
     are named by part: "xmm3" is the low 128 bits, "ymm3" the next 128, "zmm3" the upper 256."""
 
@@ -126,8 +123,8 @@ class Thread:
     pc: int
     thread_pointer: int  # 0: unknown
     # Every aligned word of the general and the vector registers: also `sp`, `pc`, `thread_pointer`.
-    words: Sequence[int] = field(default=(), repr=False)
-    names: Sequence[str] = field(default=(), repr=False)  # of the words; "" or no entry: not known
+    words: Sequence[int] = ()
+    names: Sequence[str] = ()  # of the words; "" or no entry: not known
 
 
 MARGIN = 64 << 10  # bytes

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks import formatting
 from findleaks.errors import TargetError, UnreadableMemory
-from findleaks.target import elf, missing, notes, snapshot_note
+from findleaks.target import elf, missing, notes
 from findleaks.target.base import Module, Range, Region, Thread, excluded_warning
 from findleaks.target.files import FORMATS, MINIDUMP
 from findleaks.target.image_target import ImageTarget
-from findleaks.target.kernel_references import KernelState
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
 from findleaks.target.module_files import ModuleFiles
 from findleaks.target.modules import FileSource, Image, Places, bare, images, supported_arch, unnamed
@@ -25,8 +23,11 @@ from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoin
 from findleaks.target.residency import holes
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
-from findleaks.target.snapshot_note import SnapshotNote
 from findleaks.target.thread_pointers import completed
+
+if TYPE_CHECKING:
+    from findleaks.target.kernel_references import KernelState
+    from findleaks.target.snapshot_note import SnapshotNote
 
 GIVE_SYSROOT = "Give --sysroot."
 
@@ -120,13 +121,16 @@ class CoreTarget(ExtentReader, ImageTarget):
     def _own_note(self) -> Optional[SnapshotNote]:
         """findleaks' own note; None where there is none, or it is damaged."""
         desc, self._process = self._process.snapshot, self._process._replace(snapshot=None)
+        if desc is None:
+            return None
+        from findleaks.target import snapshot_note  # only cores that findleaks wrote have the note
+
         try:
-            found = snapshot_note.decoded(desc, self.arch.page) if desc is not None else None
+            found = snapshot_note.decoded(desc, self.arch.page)
         except snapshot_note.Damaged as why:
             self.warnings.append(snapshot_note.warning(self._name, str(why)))
             return None
-        if found is not None:
-            self.taken_at, self.start_time = found.taken_at or None, found.start_time or None
+        self.taken_at, self.start_time = found.taken_at or None, found.start_time or None
         return found
 
     def _mapped(self) -> Optional[Sequence[Region]]:
@@ -134,6 +138,8 @@ class CoreTarget(ExtentReader, ImageTarget):
         note = self._snapshot
         if note is None:
             return None
+        from findleaks.target import snapshot_note
+
         found = snapshot_note.regions(note, self._loads, top_of(self.arch.word))
         if found is None:
             self._snapshot = None
@@ -185,7 +191,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             path = self._string(strings + tags[elf.DT_SONAME])
         if not path and found is self._main:
             path = self._string(self._process.auxv.get(notes.AT_EXECFN, 0)) or self._process.name
-        return replace(module, path=path)
+        return module._replace(path=path)
 
     def _string(self, address: int) -> str:
         try:
@@ -237,7 +243,9 @@ class CoreTarget(ExtentReader, ImageTarget):
         found = list(missing.missing_loads(self._loads, self._file_name, self._is_module, self._lacking, anonymous))
         found += missing.missing_files(self._process.files, self._loads, self._modules)
         if self.truncated:
-            self.warnings.insert(0, self._truncation_warning())
+            stacks = [self._at(thread.sp) >= 0 for thread in self._process.threads]
+            warning = missing.truncation_warning(len(self._core.view()), self._expected, stacks)
+            self.warnings.insert(0, f"{self._name}: {warning}")
         elif not anonymous:
             self.warnings.append(f"{self._name}: the core has no anonymous memory (coredump_filter): heaps and most roots are missing")
         self.warnings += missing.file_warning(found)
@@ -270,15 +278,6 @@ class CoreTarget(ExtentReader, ImageTarget):
     def protected(self) -> Sequence[Range]:
         regions = (region for region in self._regions if region.may_hold_data)
         return [part for region in regions for part in self.nonzero(region.start, region.end, 0)]
-
-    def _truncation_warning(self) -> str:
-        threads = self._process.threads
-        missing = sum(1 for t in threads if self._at(t.sp) < 0)
-        stacks = f"; {missing} of {len(threads)} thread stacks are missing" if missing else ""
-        there, wanted = len(self._core.view()), self._expected
-        near = formatting.size(there) == formatting.size(wanted)  # a few bytes short
-        held = f"{there:,} of {wanted:,} bytes" if near else f"{formatting.size(there)} of {formatting.size(wanted)}"
-        return f"{self._name}: truncated: {held} are there{stacks}. What is found lost may be referred to from the missing part."
 
     def _file_name(self, address: int) -> str:
         if not self._process.files:

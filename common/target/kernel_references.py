@@ -22,6 +22,7 @@ from typing import NamedTuple, Optional, Protocol
 
 from findleaks.target.arch import Arch
 from findleaks.target.files import content
+from findleaks.target.kernel_objects import URING, URING_NAME
 
 PEEKSIGINFO = 0x4209  # PTRACE_PEEKSIGINFO
 _SHARED = 1  # PTRACE_PEEKSIGINFO_SHARED: the queue of the process instead of the thread's
@@ -31,9 +32,7 @@ _MOST = 1 << 20  # references that are kept of a process
 _VALUED = (-1, -2, -3, -4)  # SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO have an si_value
 _LONGEST_LINE = 80  # characters of a line of the text form
 
-_EPOLL, URING, _BPF = "anon_inode:[eventpoll]", "anon_inode:[io_uring]", "anon_inode:bpf-map"
-AIO_RING = "/[aio]"  # the name of the mapping of a context of io_setup(2)
-URING_NAME, AIO_CONTEXT = "io_uring descriptor", "io_setup context"  # as in `KernelState.hidden`
+_EPOLL, _BPF = "anon_inode:[eventpoll]", "anon_inode:bpf-map"
 
 _EPOLL_LINE = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*[0-9a-f]+\s+data:\s*([0-9a-f]+)", re.MULTILINE)
 _TIMER = re.compile(rb"^ID: (\d+)\nsignal: \d+/([0-9a-f]+)$", re.MULTILINE)

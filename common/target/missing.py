@@ -141,3 +141,12 @@ def uncertain_gaps(regions: Sequence[Region], program: Range, word: int) -> Iter
             yield Uncertain(start, after.start, UNNAMED)
         if wide:
             return
+
+
+def truncation_warning(there: int, wanted: int, stacks: Sequence[bool]) -> str:
+    """The warning of a core that is cut off: `there` of the `wanted` bytes are left. `stacks`: for
+    each thread, whether its stack is there."""
+    lacking = f"; {stacks.count(False)} of {len(stacks)} thread stacks are missing" if not all(stacks) else ""
+    near = formatting.size(there) == formatting.size(wanted)  # a few bytes short
+    held = f"{there:,} of {wanted:,} bytes" if near else f"{formatting.size(there)} of {formatting.size(wanted)}"
+    return f"truncated: {held} are there{lacking}. What is found lost may be referred to from the missing part."

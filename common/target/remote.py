@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Optional
 
 from findleaks.errors import TargetError
@@ -71,7 +70,7 @@ class RemoteTarget(PagedReader):
 
     def _named(self, module: Module) -> Module:
         region = self._region_at(module.start)
-        return module if module.path or region is None else replace(module, path=region.name)
+        return module if module.path or region is None else module._replace(path=region.name)
 
     # -- bytes
 

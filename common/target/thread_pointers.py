@@ -16,7 +16,6 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 
 from findleaks.errors import UnreadableMemory
@@ -73,7 +72,7 @@ def _with_pointer(target: Target, thread: Thread, pointer: int) -> Thread:
         return thread
     name = target.arch.thread_pointer
     registers = {**thread.registers, name: pointer} if name else thread.registers
-    return replace(thread, registers=registers, thread_pointer=pointer, words=(*thread.words, pointer))
+    return thread._replace(registers=registers, thread_pointer=pointer, words=(*thread.words, pointer))
 
 
 def _used_stacks(target: Target, threads: Iterable[Thread]) -> Iterator[tuple[Thread, int, int]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Mapped, Module, Range, Region, Thread
-from findleaks.unwind.arm import THUMB, ArmRows
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
-from findleaks.unwind.expression import evaluate
+
+if TYPE_CHECKING:
+    from findleaks.unwind.arm import ArmRows
 
 DEEPEST = 4096  # frames of one thread
 _NO_NUMBER = -1  # of a register that DWARF has no number for
@@ -64,7 +65,11 @@ class Unwinder:
         self._link_mask = (1 << top.bit_length()) - 1
         self.code_mask = self._link_mask & arch.code_bits
         self._tables: dict[int, FrameTable] = {}
-        self._arm = ArmRows(target, self.module, self.executable) if arch.own_unwind_tables else None
+        self._arm: Optional[ArmRows] = None
+        if arch.own_unwind_tables:
+            from findleaks.unwind.arm import ArmRows
+
+            self._arm = ArmRows(target, self.module, self.executable)
         self._status = self._names.index("cpsr") if self._arm is not None else _NO_NUMBER
         self._rows: dict[int, Optional[Row]] = {}
 
@@ -132,6 +137,8 @@ class Unwinder:
         row = self.row(pc if exact else pc - 1)
         if row is not None or self._arm is None:
             return row
+        from findleaks.unwind.arm import THUMB
+
         thumb = registers.get(self._status, 0) & THUMB if exact else registers.get(self._link, 0) & 1
 
         def returned(row: Row) -> Optional[int]:
@@ -224,6 +231,8 @@ class Unwinder:
         return None
 
     def _evaluated(self, expression: bytes, registers: dict[int, int], *stack: int) -> int:
+        from findleaks.unwind.expression import evaluate  # few frames have one
+
         arch = self.target.arch
         return evaluate(expression, arch.word, arch.byteorder, registers.get, self.target.word, stack)
 

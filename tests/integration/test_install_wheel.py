@@ -16,10 +16,9 @@ from layouts import run
 KERNELS = {f"findleaks/engine/native/_native{ending}.so" for ending in ("", "_32", "_big", "_32_big")}
 SOURCES = "findleaks/engine/native/sources.crc"
 ENGINE = """
-from dataclasses import replace
 from findleaks.engine import load as engine
 from findleaks.target.arch import X86_64
-print(*{engine.load(replace(X86_64, word=word, byteorder=order)).name for word in (4, 8) for order in ("little", "big")})
+print(*{engine.load(X86_64._replace(word=word, byteorder=order)).name for word in (4, 8) for order in ("little", "big")})
 """
 
 

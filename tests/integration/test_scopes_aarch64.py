@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import Optional
 
 import nodes
@@ -29,7 +29,7 @@ class Program:
     """A file as it would be loaded, as far as the functions that offsets are taken from."""
 
     def __init__(self, path: str, name: str) -> None:
-        self.arch = replace(X86_64, name=name)
+        self.arch = X86_64._replace(name=name)
         with open(path, "rb") as file:
             self.data = file.read()
         head = elf.header(self.data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import agree
@@ -24,7 +23,7 @@ def test_found_in_memory(tmp_path: Path, link: str, threads: int) -> None:
         assert len({thread.thread_pointer for thread in reported} - {0}) == threads + 1
         assert completed(target, reported) == reported
         unknown = [
-            replace(thread, thread_pointer=0, registers={name: n for name, n in thread.registers.items() if name != "fs_base"})
+            thread._replace(thread_pointer=0, registers={name: n for name, n in thread.registers.items() if name != "fs_base"})
             for thread in reported
         ]
         pointers = {thread.tid: thread.thread_pointer for thread in reported}
@@ -33,5 +32,5 @@ def test_found_in_memory(tmp_path: Path, link: str, threads: int) -> None:
         assert {thread.tid: thread.registers["fs_base"] for thread in found} == pointers
         assert all(thread.thread_pointer in thread.words for thread in found)
         # As from outside of the process's pid namespace: the threads' ids are not those in its memory.
-        renumbered = [replace(thread, tid=thread.tid + 1_000_000_000) for thread in unknown]
+        renumbered = [thread._replace(tid=thread.tid + 1_000_000_000) for thread in unknown]
         assert [thread.thread_pointer for thread in completed(target, renumbered)] == [thread.thread_pointer for thread in reported]

@@ -7,7 +7,7 @@ import os
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from findleaks.engine.contract import Engine, Graph
@@ -21,7 +21,7 @@ from findleaks.target.base import Piece, Range
 BASES = (0x1000, 0x555555559000, 0x7F0000000000, 0x7F0003FF0000, 0x7FFFFFFF0000, 0x1FFFFF000000000, 0xFFFFFFFFFFF00000)
 BASES_32 = (0x1000, 0x56559000, 0xB7000000, 0xB73FF000, 0xF7FF0000, 0xFFF00000)
 
-ARCHES = tuple(replace(X86_64, name=f"{8 * word} {order}", word=word, byteorder=order) for word in (4, 8) for order in ("little", "big"))
+ARCHES = tuple(X86_64._replace(name=f"{8 * word} {order}", word=word, byteorder=order) for word in (4, 8) for order in ("little", "big"))
 """Each size and byte order of words that the C engine is built for."""
 
 MOSTLY_64 = (X86_64, *ARCHES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from findleaks.allocators.glibc.layout import (
 )
 from findleaks.target.arch import X86_64, Arch
 
-BITS_32 = dataclasses.replace(X86_64, name="made up, 32-bit", machine=3, word=4)
+BITS_32 = X86_64._replace(name="made up, 32-bit", machine=3, word=4)
 TCACHE_OFFSET = -0x48
 SIZE = 0x21000
 """Of each heap."""

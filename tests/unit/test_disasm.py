@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import objdump
@@ -191,7 +190,7 @@ def test_without_capstone_what_reads_code_says_what_to_install(monkeypatch: pyte
         with pytest.raises(CapstoneMissing, match=re.escape(CAPSTONE_MISSING)):
             gil.derive(python)
         with pytest.raises(CapstoneMissing):
-            list(instructions_at(FakeTarget({AT: bytes(64)}, arch=replace(X86_64, name="AArch64")), AT, 64))
+            list(instructions_at(FakeTarget({AT: bytes(64)}, arch=X86_64._replace(name="AArch64")), AT, 64))
     finally:
         decoder.cache_clear()
         aarch64.decoder.cache_clear()

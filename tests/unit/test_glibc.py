@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 
 import fake
@@ -19,7 +18,7 @@ from findleaks.engine.reference.engine import PureEngine
 from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Module
 
-BIG = dataclasses.replace(X86_64, name="made up, big-endian", machine=22, byteorder="big")
+BIG = X86_64._replace(name="made up, big-endian", machine=22, byteorder="big")
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:
@@ -139,7 +138,7 @@ def doubted(state: str, reported: int, links: bool = True, pc: int = 0, held: bo
     if pc:
         data = image.places.data
         registers = {"rbx": block - 16 if held else block}
-        target._threads = [dataclasses.replace(thread, pc=pc, registers={**thread.registers, **registers}) for thread in target._threads]
+        target._threads = [thread._replace(pc=pc, registers={**thread.registers, **registers}) for thread in target._threads]
         target._modules = [Module("/lib/libc.so.6", data, data, data + 0x4000)]
     directory, _ = read(target)
     return states(directory, [block]).pop(), [problem for problem in directory.problems if problem.address == behind]

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.allocators.musl import engine as slots
-from findleaks.allocators.musl.engine import AREA, BATCH, GROUP, LARGE, SUMS, SlotGroups, TagWalk
-from findleaks.allocators.musl.layout import CLASSES
+from findleaks.allocators.musl.engine import BATCH, GROUP, LARGE, SUMS, SlotGroups, TagWalk
+from findleaks.allocators.musl.layout import AREA, CLASSES
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range

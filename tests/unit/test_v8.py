@@ -7,7 +7,6 @@ import json
 import random
 from array import array
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -124,7 +123,7 @@ def wild_isolate(image: Image) -> FakeTarget:
 
 
 def other_architecture(image: Image) -> FakeTarget:
-    return FakeTarget({CODE: bytes(64)}, arch=replace(X86_64, name="RISC-V"))
+    return FakeTarget({CODE: bytes(64)}, arch=X86_64._replace(name="RISC-V"))
 
 
 WHY = [

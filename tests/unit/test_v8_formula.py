@@ -6,7 +6,6 @@ import ctypes
 import random
 import struct
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,5 +133,5 @@ def test_any_bytes_come_to_an_end() -> None:
 
 
 def test_other_processors_are_not_followed() -> None:
-    assert value(FakeTarget({CODE: b"\xc3"}, arch=replace(X86_64, name="AArch64")), CODE) is None
+    assert value(FakeTarget({CODE: b"\xc3"}, arch=X86_64._replace(name="AArch64")), CODE) is None
     assert value(FakeTarget({CODE: b"\xc3"}, arch=X86_64), CODE) == 0

@@ -23,7 +23,7 @@ class HeapInfo(NamedTuple):
     reserve_end: int  # addresses up to here are reserved; mprotect has not opened them yet
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Arena:
     """The fields of one malloc_state."""
 
@@ -66,7 +66,7 @@ class Arena:
         return self.address + self.layout.bins + (2 * index - 2) * self.layout.word
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Span:
     """A contiguous run of an arena's memory, [start, end): chunks from `first` up to `stop`, where
     top, a fencepost or nothing follows. The walk fills in the last three fields. `unsure`: headers

@@ -20,7 +20,7 @@ PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA, FLAG_BITS = 1, 2, 4, 7
 NONCONTIGUOUS = 2  # in malloc_state.flags
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Layout:
     """The releases that have a layout, and their bytes of a word."""
 
@@ -29,7 +29,7 @@ class Layout:
     word: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class StateLayout(Layout):
     """struct malloc_state."""
 
@@ -64,7 +64,7 @@ STATES: tuple[StateLayout, ...] = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ParLayout(Layout):
     """struct malloc_par (`mp_`)."""
 
@@ -108,7 +108,7 @@ PARS: tuple[ParLayout, ...] = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TcacheLayout(Layout):
     """struct tcache_perthread_struct: `bins` counters, then as many list heads.
 
@@ -144,7 +144,7 @@ TCACHES: tuple[TcacheLayout, ...] = (
 SMALL_TCACHE_BINS = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeapInfoLayout(Layout):
     """struct heap_info at the start of every heap of a thread arena: ar_ptr, prev, size,
     mprotect_size, a word each, then (2.35) pagesize and padding. Layouts differ only in size, which

@@ -29,7 +29,7 @@ MAX_THREADS = 256  # threads whose TLS is searched for it; more add no evidence
 PAR_WINDOW = 64 << 10  # bytes around main_arena searched for mp_, seen 2304 to 2400 bytes before it
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Instance:
     """One glibc malloc in the process."""
 

@@ -15,7 +15,7 @@ NONE = Totals(0, 0)
 STATES = {"in_use": State.IN_USE, "cached": State.CACHED, "free": State.FREE}
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Balance:
     """Bytes of one span, or totals of one arena. `chunks`, `top`, `own` and `foreign` add up to
     `covered`, which must equal `system_mem`."""

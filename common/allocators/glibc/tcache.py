@@ -30,7 +30,7 @@ class Bad(NamedTuple):
     misfit: int = 0  # its first block, whose size is not the list's, or 0
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ThreadCache:
     """One thread's cache; `lists`: (index, head, expected length or -1) of those not empty."""
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.engine import AREA
-from findleaks.allocators.musl.layout import Meta, number64
+from findleaks.allocators.musl.layout import AREA, Meta, number64
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 

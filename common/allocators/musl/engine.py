@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 
-AREA = 4096  # bytes of a meta_area, whatever the page size; also its alignment and maplen's unit
 UNIT = 16
 HEADER = 4  # bytes before each slot's user memory (IB)
 LARGE = 63  # size class of a block with a mapping of its own

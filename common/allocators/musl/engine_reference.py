@@ -10,8 +10,8 @@ from struct import Struct
 from typing import Optional
 
 from findleaks.allocators.musl import engine as s
-from findleaks.allocators.musl.engine import AREA, GROUP, HEADER, LARGE, LONE, MOVED, SUMS, UNIT, SlotGroups, SlotRead, TagWalk
-from findleaks.allocators.musl.layout import Meta, head_of
+from findleaks.allocators.musl.engine import GROUP, HEADER, LARGE, LONE, MOVED, SUMS, UNIT, SlotGroups, SlotRead, TagWalk
+from findleaks.allocators.musl.layout import AREA, Meta, head_of
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.target.arch import Arch

@@ -11,8 +11,8 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import engine as slots
-from findleaks.allocators.musl.engine import AREA, GROUP, HEADER, LABELS, SUMS, UNIT, WRONG, SlotGroups
-from findleaks.allocators.musl.layout import CLASSES
+from findleaks.allocators.musl.engine import GROUP, HEADER, LABELS, SUMS, UNIT, WRONG, SlotGroups
+from findleaks.allocators.musl.layout import AREA, CLASSES
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged

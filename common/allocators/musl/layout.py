@@ -6,12 +6,12 @@ since (--with-malloc=oldmalloc)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.engine import AREA
+if TYPE_CHECKING:
+    from findleaks.allocators.memory import Memory
 
+AREA = 4096  # bytes of a meta_area, whatever the page size; also its alignment and maplen's unit
 CLASSES = (  # units of one slot, by size class (size_classes)
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127),
     *(146, 170, 204, 255, 292, 340, 409, 511, 584, 682, 818, 1023, 1169, 1364, 1637, 2047, 2340, 2730, 3276, 4095),
@@ -20,12 +20,12 @@ CLASSES = (  # units of one slot, by size class (size_classes)
 FREED = 0xFF  # the byte of index and reserve of a freed block
 
 
-@dataclass(frozen=True)
 class Meta:
     """struct meta and struct meta_area for a word size. Masks are two ints; the last word has
     last_idx (5 bits), freeable, sizeclass (6 bits) and maplen."""
 
-    word: int
+    def __init__(self, word: int) -> None:
+        self.word = word
 
     @property
     def size(self) -> int:
@@ -78,14 +78,13 @@ def _context(word: int, paged: bool) -> Context:
     return Context(paged, init_done, free_meta_head, area_head, active, usage, size)
 
 
-@dataclass(frozen=True)
 class Old:
     """oldmalloc's `mal` and its chunks. A bin is a lock of two ints, head and tail; an empty one
     that was used points to itself, as if it were inside a chunk. A chunk begins with psize and
     csize (bit 0: in use), and the user's memory follows."""
 
-    word: int
-    bins: int = 64
+    def __init__(self, word: int, bins: int = 64) -> None:
+        self.word, self.bins = word, bins
 
     @property
     def align(self) -> int:

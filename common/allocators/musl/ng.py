@@ -11,9 +11,9 @@ from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, st
 from findleaks.allocators.images import images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import ng_verify
-from findleaks.allocators.musl.engine import AREA, GROUP, HEADER, UNIT
+from findleaks.allocators.musl.engine import GROUP, HEADER, UNIT
 from findleaks.allocators.musl.groups import Groups, read_groups
-from findleaks.allocators.musl.layout import CLASSES, Context, LocatedContext, Meta, contexts, number64
+from findleaks.allocators.musl.layout import AREA, CLASSES, Context, LocatedContext, Meta, contexts, number64
 from findleaks.allocators.musl.slots import Slots
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target

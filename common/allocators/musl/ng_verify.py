@@ -12,9 +12,9 @@ from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.musl.engine import AREA, HEADER, UNIT
+from findleaks.allocators.musl.engine import HEADER, UNIT
 from findleaks.allocators.musl.groups import Batch, Group, Groups
-from findleaks.allocators.musl.layout import CLASSES, LocatedContext, Meta, head_of
+from findleaks.allocators.musl.layout import AREA, CLASSES, LocatedContext, Meta, head_of
 from findleaks.allocators.musl.slots import Slots
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import engine as slots
-from findleaks.allocators.musl.engine import AREA, HEADER, LONE, MOVED, TROUBLE, UNIT, SlotRead
+from findleaks.allocators.musl.engine import HEADER, LONE, MOVED, TROUBLE, UNIT, SlotRead
 from findleaks.allocators.musl.groups import Batch, Group, Groups, pieces
-from findleaks.allocators.musl.layout import head_of
+from findleaks.allocators.musl.layout import AREA, head_of
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged

@@ -5,21 +5,25 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_uint64
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine import shared
-from findleaks.engine.columns import BlockColumns
-from findleaks.engine.contract import Blocks
-from findleaks.engine.native import pages as native_pages
 from findleaks.engine.native.library import DISORDER, NONE, CLibrary, CWords, Handle
 from findleaks.engine.native.memory import c_array, c_buffer, packed, zeros
-from findleaks.engine.native.pointer_runs import NativePointerRuns
-from findleaks.engine.pages import PageLists, PageRead
-from findleaks.engine.pointer_runs import Bounds
 from findleaks.engine.sampling import COLUMNS, NO_SAMPLE, Sample
 from findleaks.engine.terms import RUN, Size, State, Totals
-from findleaks.target.arch import Arch
-from findleaks.target.base import Piece, Range
+from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.engine.columns import BlockColumns
+    from findleaks.engine.contract import Blocks
+    from findleaks.engine.native.pointer_runs import NativePointerRuns
+    from findleaks.engine.pages import PageLists, PageRead
+    from findleaks.engine.pointer_runs import Bounds
+    from findleaks.target.arch import Arch
+    from findleaks.target.base import Piece
+
+# What few commands need is imported where it is used: each module slows every start down.
 
 STEPS = 1 << 22  # blocks whose columns one call makes: some 50 ms
 
@@ -105,6 +109,8 @@ class NativeBlocks:
         return indices, sizes
 
     def pointer_runs(self, bounds: Bounds) -> NativePointerRuns:
+        from findleaks.engine.native.pointer_runs import NativePointerRuns
+
         self._ready()
         return NativePointerRuns(self.library, self, bounds)
 
@@ -127,6 +133,8 @@ class NativeBlocks:
         return State(self.library.fl_state(self.handle, self._index(index)))
 
     def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
+        from findleaks.engine.columns import BlockColumns
+
         self._ready()
         first, last = shared.clipped(first, last, len(self))
         addresses, sizes, states = (bytearray(size * (last - first)) for size in (8, 8, 1))
@@ -189,16 +197,22 @@ class NativeBlocks:
         return [Range(low, high) for low, high in zip(found[::2], found[1::2])]
 
     def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
+        from findleaks.engine.native.pages import by_page
+
         self._ready()
-        return native_pages.by_page(self.library, self.handle, where, page, lists)
+        return by_page(self.library, self.handle, where, page, lists)
 
     def free_runs(self, where: Range, least: int) -> array[int]:
+        from findleaks.engine.native.pages import free_runs
+
         self._ready()
-        return native_pages.free_runs(self.library, self.handle, where, least)
+        return free_runs(self.library, self.handle, where, least)
 
     def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
+        from findleaks.engine.native.pages import page_words
+
         self._ready()
-        native_pages.page_words(self.library, self.handle, piece, types, where, page, (found, weights))
+        page_words(self.library, self.handle, piece, types, where, page, (found, weights))
 
     def _between(self, start: int, end: int | None) -> tuple[int, int]:
         """Indices of the blocks that start in [start, end)."""

@@ -5,21 +5,26 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_uint64
+from typing import TYPE_CHECKING
 
 from findleaks.engine import shared
-from findleaks.engine.contract import Blocks
 from findleaks.engine.native.blocks import NativeBlocks
 from findleaks.engine.native.graph import NativeGraph
 from findleaks.engine.native.library import CLibrary, CWords
-from findleaks.engine.native.links import NativeLinkWalk
 from findleaks.engine.native.memory import CPieces, c_array, c_piece, c_pieces, zeros
-from findleaks.engine.native.records import NativeRecords
-from findleaks.engine.native.trees import NativeTreeWalk
-from findleaks.engine.records import Shape
 from findleaks.engine.terms import Heuristic, Lists
-from findleaks.engine.trees import TreeLayout
 from findleaks.target.arch import X86_64, Arch
-from findleaks.target.base import Piece, Range
+
+if TYPE_CHECKING:
+    from findleaks.engine.contract import Blocks
+    from findleaks.engine.native.links import NativeLinkWalk
+    from findleaks.engine.native.records import NativeRecords
+    from findleaks.engine.native.trees import NativeTreeWalk
+    from findleaks.engine.records import Shape
+    from findleaks.engine.trees import TreeLayout
+    from findleaks.target.base import Piece, Range
+
+# What few processes need is imported where it is used: each module slows every start down.
 
 
 class NativeEngine:
@@ -65,11 +70,15 @@ class NativeEngine:
         return Lists(found, ends, wrong)
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> NativeTreeWalk:
+        from findleaks.engine.native.trees import NativeTreeWalk
+
         return NativeTreeWalk(self.library, self.pass_pieces(pieces), root, header, layout, most)
 
     def walk_links(
         self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
     ) -> NativeLinkWalk:
+        from findleaks.engine.native.links import NativeLinkWalk
+
         return NativeLinkWalk(self.library, self.pass_pieces(pieces), heads, offsets, most, deepest)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
@@ -108,6 +117,8 @@ class NativeEngine:
         return int(self.library.fl_common(c_array(left), len(left) // 2, c_array(right), len(right) // 2))
 
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> NativeRecords:
+        from findleaks.engine.native.records import NativeRecords
+
         return NativeRecords(self.library, shapes, tag_mask)
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:

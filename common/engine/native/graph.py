@@ -5,20 +5,22 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_uint32, c_uint64
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine import shared
-from findleaks.engine.disguises import Form
 from findleaks.engine.native.blocks import STEPS, NativeBlocks
-from findleaks.engine.native.disguises import NativeDisguises
-from findleaks.engine.native.dominators import NativeDominators
 from findleaks.engine.native.interiors import NativeInteriors
 from findleaks.engine.native.library import DISORDER, NONE, CLibrary, CWords, Handle
 from findleaks.engine.native.memory import c_array, c_buffer, c_piece, c_ranges, c_words
-from findleaks.engine.native.rows import NativeRows
-from findleaks.engine.rows import RowRules
 from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
+
+if TYPE_CHECKING:
+    from findleaks.engine.disguises import Form
+    from findleaks.engine.native.disguises import NativeDisguises
+    from findleaks.engine.native.dominators import NativeDominators
+    from findleaks.engine.native.rows import NativeRows
+    from findleaks.engine.rows import RowRules
 
 
 class NativeGraph:
@@ -122,6 +124,8 @@ class NativeGraph:
         return self._library.words(self._library.fl_leader_sizes, self._handle)
 
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> NativeDisguises:
+        from findleaks.engine.native.disguises import NativeDisguises  # not if nothing is leaked
+
         self._after_classifying()
         return NativeDisguises(self._library, self, self._handle, ranges, forms, most)
 
@@ -132,6 +136,8 @@ class NativeGraph:
         self._totals = []
 
     def rows(self, rules: RowRules) -> NativeRows:
+        from findleaks.engine.native.rows import NativeRows  # few commands need it
+
         return NativeRows(self._library, self._handle, self.blocks.handle, rules)
 
     def totals(self, kind: Kind) -> Totals:
@@ -251,6 +257,8 @@ class NativeGraph:
     def dominators(
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> NativeDominators:
+        from findleaks.engine.native.dominators import NativeDominators  # few commands need it
+
         if not (self._classified if lost else self._marking):
             raise RuntimeError("classify first" if lost else "settle first")
         return NativeDominators(self._library, self, self._handle, roots, bounds, owners, lost, priorities)

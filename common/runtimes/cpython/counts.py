@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Optional, Protocol, cast
 
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import Totals
-from findleaks.runtimes.base import CountVerdict, MiscountedType, ReferenceCounts
+from findleaks.runtimes.base import MiscountedType, ReferenceCounts
+from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.cpython.engine import ObjectTally
 from findleaks.target.base import Piece
 

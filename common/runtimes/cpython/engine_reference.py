@@ -11,7 +11,7 @@ from findleaks.engine.dominators import IGNORED
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.reference.graph import PureGraph
 from findleaks.engine.terms import LAST_WORD, State
-from findleaks.runtimes.base import CountVerdict
+from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.cpython.counts import BlockReader, CountColumns
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, STEPS, SUMS, ObjectTally
 from findleaks.target.base import Piece

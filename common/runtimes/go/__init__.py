@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.base import Runtime
 from findleaks.target import elf
-from findleaks.target.base import Module, Target
 from findleaks.target.modules import module_headers
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
+    from findleaks.engine.contract import Engine
+    from findleaks.runtimes.base import Runtime
+    from findleaks.target.base import Module, Target
 
 NOTE_NAME, NOTE_TYPE = b"Go", 4
 MAX_NOTE = 1 << 12  # bytes of a segment of notes; larger ones are ignored

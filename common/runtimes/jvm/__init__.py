@@ -10,12 +10,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.engine.contract import Engine
-from findleaks.runtimes.base import ManagedHeap, Runtime
-from findleaks.target.base import Target
+from findleaks.runtimes.managed_heap import ManagedHeap
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
+    from findleaks.engine.contract import Engine
+    from findleaks.runtimes.base import Runtime
+    from findleaks.target.base import Target
 
 TABLE = "gHotSpotVMStructs"
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.engine.contract import Engine
-from findleaks.runtimes.base import Finding, ManagedHeap, Runtime
-from findleaks.target.base import Module, Target
+from findleaks.runtimes.managed_heap import ManagedHeap
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
+    from findleaks.engine.contract import Engine
+    from findleaks.runtimes.base import Finding, Runtime
+    from findleaks.target.base import Module, Target
 
 LEAST = 16 << 20  # bytes of a file that may contain V8: smaller ones' symbols are not searched
 HEAP = ManagedHeap(("node",), "V8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Optional
 
 from findleaks.target import elf
@@ -32,7 +31,7 @@ def found_images(
     mappings = mapped_files(regions) if regions else unnamed(read, ((part.start, part.end, part.size >= 64) for part in memory))
     paths = {one.start: one.path for one in listed}
     in_memory = images(read, mappings, arch.machine, arch.page)
-    known = [one._replace(module=replace(one.module, path=one.module.path or paths.get(one.module.start, ""))) for one in in_memory]
+    known = [one._replace(module=one.module._replace(path=one.module.path or paths.get(one.module.start, ""))) for one in in_memory]
     modules = [one.module for one in known]
     ends = {region.name: region.end for region in regions}  # of the last one, as they ascend
     known += [_bare(one, holding(regions, one.start), ends) for one in listed if holding(modules, one.start) is None]
@@ -50,7 +49,7 @@ def found_images(
         if file is not None and one.head is None:
             one = _by_file(arch, one, file)
         if index + 1 < len(known) and one.module.end > known[index + 1].module.start:
-            one = one._replace(module=replace(one.module, end=known[index + 1].module.start))
+            one = one._replace(module=one.module._replace(end=known[index + 1].module.start))
         if one.module.start < one.module.end:
             kept.append(one)
             files[module.start] = file
@@ -81,4 +80,4 @@ def _by_file(arch: Arch, one: Image, file: FileSource) -> Image:
     end = max(-(-(s.vaddr + s.memsz) // page) * page for s in loads) + bias
     if not module.start < end < 1 << 64:
         return one
-    return Image(replace(module, bias=bias, end=end), found[0], found[1], found[2])
+    return Image(module._replace(bias=bias, end=end), found[0], found[1], found[2])

@@ -1,0 +1,14 @@
+"""What a comparison of reference counts with references can show of leaked objects."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class CountVerdict(IntEnum):
+    """What the reference counts of the leaked objects under a leak head say."""
+
+    NOTHING = 0  # no objects, or only native memory refers to them
+    MISSING_DECREF = 1  # an object counts more references than exist
+    UNCOLLECTED = 2  # a cycle that the garbage collector has not freed yet
+    UNTRACKED_CYCLE = 3  # a cycle with objects that the garbage collector does not know
