@@ -42,7 +42,7 @@ COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find c
   init     print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit
   gdb …    start GDB with findleaks loaded
   lldb …   start LLDB with findleaks loaded
-  -V       print the version, and whether the C kernel is in use"""
+  -V       print the version, and whether the C engine is in use"""
 
 
 def run() -> NoReturn:

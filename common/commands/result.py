@@ -17,7 +17,7 @@ from findleaks.session import Session
 Text = Callable[[int, Invocation], Iterable[str]]  # (columns, invocation) -> lines
 Found = Union[Record, Mapping[str, Any]]  # a result, or the fields of a JSON object
 Body = Union[Found, Callable[[], Found]]
-SLOW = 3.0  # seconds of work after which a missing C kernel is worth a warning
+SLOW = 3.0  # seconds of work after which a missing C engine is worth a warning
 
 
 def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:

@@ -39,7 +39,7 @@ class Interiors(Protocol):
         they are stored in (NO_BLOCK: none), else the address of the root word, and the block."""
         ...
 
-    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int) -> Examination:
+    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool) -> Examination:
         """Look for known structures (interior_structures.py). `pieces`: memory, ascending, of all
         that `places` names at least; `code`: sorted ranges of executable memory; `credit`: most
         bytes read of tables' control bytes, in all."""

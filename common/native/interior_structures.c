@@ -14,6 +14,7 @@ typedef struct examination {
     uint32_t source; /* the block whose words were looked through below `word` */
     uint64_t word;
     words found;
+    bool php; /* whether structures of PHP are looked for */
 } examination;
 
 API void fl_structures_free(examination *e) {
@@ -21,11 +22,11 @@ API void fl_structures_free(examination *e) {
 }
 
 /* `credit`: most control bytes that are read in all. */
-API examination *fl_structures_new(graph *g, const range *code, uint32_t code_count, uint64_t credit) {
+API examination *fl_structures_new(graph *g, const range *code, uint32_t code_count, uint64_t credit, bool php) {
     examination *e = calloc(1, sizeof *e);
     if (!e)
         return NULL;
-    *e = (examination){.g = g, .code = code, .code_count = code_count, .source = NONE};
+    *e = (examination){.g = g, .code = code, .code_count = code_count, .source = NONE, .php = php};
     e->memory.credit = credit;
     if (!g->promoted && !(g->promoted = calloc((size_t)g->count / 64 + 1, sizeof *g->promoted)))
         DROP(e);
@@ -71,7 +72,8 @@ static int structure_of(examination *e, const inner *item, candidate *c) {
         found = stack_at(m, c, e->code, e->code_count);
     if (!found)
         found = counted_at(m, c);
-    bool is_table = !found && may_be_table(m, c), php = !found && may_be_php_array(m, c), arguments = !found && may_be_php_arguments(c);
+    bool is_table = !found && may_be_table(m, c), may_be_php = !found && e->php;
+    bool php = may_be_php && may_be_php_array(m, c), arguments = may_be_php && may_be_php_arguments(c);
     if (!is_table && !php && !arguments)
         return found;
     c->word = item->source == NONE ? e->g->root_words.items[e->root] : stored_at(e, item->source, c->pointer);

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-SLICE = 1 << 20  # blocks that a thread of the C kernel visits between two checks for Ctrl-C: 50 ms
+SLICE = 1 << 20  # blocks that a thread of the C engine visits between two checks for Ctrl-C: 50 ms
 PURE_SLICE = 1 << 15  # the same for the engine in Python
 MAX_READS = 5  # most reads of a live process while allocator data is inconsistent
 PAUSE = 0.003  # seconds that the process runs between two reads

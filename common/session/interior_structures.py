@@ -3,6 +3,7 @@ one moment of a process."""
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator
 from itertools import compress
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 FEW = 4096
 """Most interior references for which memory is read block by block; for more, all of it is."""
+
+_PHP = re.compile("(lib|mod_)?php")
 
 AROUND = 3  # words beside a pointer that may belong to a structure's head
 CREDIT = 4
@@ -65,7 +68,7 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
     code = merged(Range(region.start, region.end) for region in session.target.regions() if region.executable)
     pieces: list[Piece] = list(session.pieces(ranges, "reading structures", whole=True))
     credit = CREDIT * sum(end - start for start, end in heaps)
-    examination = interiors.examine(pieces, code, credit)
+    examination = interiors.examine(pieces, code, credit, _has_php(session))
     while not examination.step(session.budget):
         session.report_progress("looking for structures", 0.0)
     rows = examination.found()
@@ -77,6 +80,12 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
     after = graph.totals(Kind.POSSIBLE)
     held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
     return Structures(tuple(sorted(_sums(session, graph, rows), key=lambda one: -one.bytes)), rows, held)
+
+
+def _has_php(session: Session) -> bool:
+    """Whether the process runs PHP, by the names of its modules (php8.2, php-fpm8.2, libphp.so): the
+    proof of its structures is too weak for other programs."""
+    return any(_PHP.match(module.path.rpartition("/")[2]) for module in session.target.modules())
 
 
 def _named(session: Session, places: array[int]) -> Iterator[Range]:

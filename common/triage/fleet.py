@@ -42,7 +42,8 @@ def examined_by(
             f"--scheduler needs dask.distributed ({error}): pip install 'findleaks[fleet]', here and on the workers"
         ) from None
     # The rows say what went wrong; and Ctrl-C may come in the middle of a call of these.
-    for logger in ("distributed", "tornado", "asyncio"):
+    # Loggers below these, such as distributed.client, have levels of their own.
+    for logger in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado", "asyncio")]:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
         client = distributed.Client(address, timeout=CONNECT, set_as_default=False)

@@ -102,7 +102,7 @@ def test_spaces_of_v8(version: str, tmp_path: Path) -> None:
         assert sum(size for size, _ in counted.values()) > 5 << 20
 
 
-@pytest.mark.platform("AArch64", "live, on the command line", "a wheel with the C kernel")
+@pytest.mark.platform("AArch64", "live, on the command line", "a wheel with the C engine")
 def test_wheel_and_a_live_process_inside(tmp_path: Path) -> None:
     """findleaks itself on the machine, installed there without a compiler from a wheel that was built here, with capstone: a process
     that lives."""

@@ -36,7 +36,7 @@ from findleaks.target.core import open_core
 
 COMMANDS = {
     "verdict": ("total", "share"),
-    "find": ("kind", "lost"),
+    "find": ("kind", "lost", "garbage type"),
     "blocks": ("type",),
     "caches": ("allocator", "cache"),
     "roots": ("root", "field", "container", "objects"),

@@ -87,7 +87,7 @@ def check_plain(path: str) -> None:
     assert all(hasattr(library, name) for name in exported)
 
 
-@pytest.mark.platform("x86-64", "a wheel with the C kernel")
+@pytest.mark.platform("x86-64", "a wheel with the C engine")
 def test_installed_with_the_kernel(wheel: Path, tmp_path: Path) -> None:
     layout = layouts.installed("wheel", wheel, tmp_path / "venv")
     done = layout.imports(ENGINE, cwd=tmp_path)

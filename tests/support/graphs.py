@@ -43,7 +43,7 @@ def native(arch: Arch = X86_64) -> NativeEngine:
 
 def pure(arch: Arch = X86_64) -> Engine:
     """The Python engine. Where a sanitizer's build of the C engine is tested, the C engine that was built beside the sources is in for
-    it: the tests that run without a sanitizer hold that to the twin on the same examples, and Python takes five times as long with one."""
+    it: the tests that run without a sanitizer hold that to the Python engine on the same examples, and Python takes five times as long with one."""
     return NativeEngine(loaded("", arch.word, arch.byteorder), arch) if SANITIZED else PureEngine(arch)
 
 

@@ -30,7 +30,7 @@ ROWS = {
             "`count`, in GDB and by it",
             "`count`, in LLDB",
             "`count --inject`, `track`",
-            "a wheel with the C kernel",
+            "a wheel with the C engine",
         ),
     ),
     "Allocators": (

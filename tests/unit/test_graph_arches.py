@@ -84,7 +84,7 @@ def test_chunks_and_lists(arch: Arch) -> None:
 
 def test_the_kernel_serves_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(engine.PURE, raising=False)
-    assert [engine.load(arch).name for arch in ARCHES] == ["kernel"] * 4
+    assert [engine.load(arch).name for arch in ARCHES] == ["native"] * 4
     assert engine.load(X86_64, pure=True).name == "pure"
     monkeypatch.setenv(engine.PURE, "1")
     assert engine.load(X86_64).name == "pure"

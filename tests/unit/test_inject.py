@@ -10,7 +10,7 @@ from typing import Optional
 import pytest
 
 from findleaks.commands.count_text import _lost
-from findleaks.counting import patcher as implant
+from findleaks.injection.stub import patcher as implant
 from findleaks.counting.counter import Table
 from findleaks.disasm.x86 import instructions
 from findleaks.injection.stub.free_range import GROWTH, find_free_range

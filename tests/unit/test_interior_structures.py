@@ -157,7 +157,7 @@ class Image:
         interiors = graph.interiors()
         places = interiors.places(1 << 20)
         assert places is not None and len(places) % 3 == 0
-        examination = interiors.examine(pieces, [Range(CODE, CODE + 4096)], credit)
+        examination = interiors.examine(pieces, [Range(CODE, CODE + 4096)], credit, True)
         while not examination.step(budget):
             pass
         while not interiors.promote(budget):

@@ -58,7 +58,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, library: Path) -> tuple[str, str]:
 def test_one_of_other_sources_is_named_and_not_used(monkeypatch: pytest.MonkeyPatch, stale: Path) -> None:
     name, text = answer(monkeypatch, stale)
     assert name == "pure"
-    (line,) = re.findall(r"warning: .*C kernel.*", text)
+    (line,) = re.findall(r"warning: .*C engine.*", text)
     assert f"{stale} was built from other sources: run make native, or install findleaks again" in line
     monkeypatch.setenv(engine.PURE, "1")
     assert not engine.stale_native() and not engine.missing_native()
@@ -74,7 +74,7 @@ def test_one_that_does_not_say_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_the_right_one_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     name, text = answer(monkeypatch, built(tmp_path, f"-DFL_SOURCES={sources.checksum()}"))
     assert name == "native"
-    assert "kernel" not in text
+    assert "C engine" not in text
 
 
 def test_an_installed_one_is_held_to_what_was_packaged(monkeypatch: pytest.MonkeyPatch, stale: Path, tmp_path: Path) -> None:

@@ -61,20 +61,20 @@ class NativeInteriors:
         words = self._library.take(found)
         return words if few else None
 
-    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int) -> NativeExamination:
-        return NativeExamination(self._library, self._graph, self._handle, pieces, code, credit)
+    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool) -> NativeExamination:
+        return NativeExamination(self._library, self._graph, self._handle, pieces, code, credit, php)
 
 
 class NativeExamination:
     """See interior_structures.Examination (common/native/interior_structures.c)."""
 
     def __init__(
-        self, library: CLibrary, graph: Graph, handle: Handle, pieces: Sequence[Piece], code: Sequence[Range], credit: int
+        self, library: CLibrary, graph: Graph, handle: Handle, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool
     ) -> None:
         # the graph must outlive this, and the C engine keeps the ranges
         self._library, self._graph = library, graph
         self._pieces, self._code = c_pieces(pieces), c_ranges(code)
-        made = library.fl_structures_new(handle, *self._code, credit)
+        made = library.fl_structures_new(handle, *self._code, credit, php)
         self._handle = Handle(made, library.fl_structures_free, "to examine interior references")
 
     def step(self, budget: int) -> bool:

@@ -82,8 +82,8 @@ class Recognised(NamedTuple):
 class Recogniser:
     """Identifies the structure that a pointer refers to."""
 
-    def __init__(self, memory: Pieces, code: Sequence[Range], credit: int) -> None:
-        self._memory, self._code, self._credit = memory, code, credit
+    def __init__(self, memory: Pieces, code: Sequence[Range], credit: int, php: bool) -> None:
+        self._memory, self._code, self._credit, self._php = memory, code, credit, php
         self._word = memory.arch.word
         self._counted_bytes: dict[int, Optional[tuple[int, int]]] = {}  # of this table, by mask
 
@@ -91,7 +91,8 @@ class Recogniser:
         found = self._chunk(c) or self._stack(c) or self._counted(c)
         if found:
             return found
-        found = (self._php_array(c) if self._may_be_php_array(c) else None) or self._php_arguments(c)
+        if self._php:
+            found = (self._php_array(c) if self._may_be_php_array(c) else None) or self._php_arguments(c)
         return found or (self._table(c) if self._may_be_table(c) else None)
 
     # -- tables

@@ -107,8 +107,8 @@ class PureInteriors:
             found.extend((NO_BLOCK if root else noted.source, noted.address if root else 0, noted.target))
         return found
 
-    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int) -> PureExamination:
-        reader = Recogniser(Pieces(pieces, self._blocks.arch), code, credit)
+    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool) -> PureExamination:
+        reader = Recogniser(Pieces(pieces, self._blocks.arch), code, credit, php)
         return PureExamination(self._blocks, filter(self._matters, self._noted), self._accept, reader)
 
     def promote(self, budget: int) -> bool:
