@@ -83,8 +83,8 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
 
 
 def _has_php(session: Session) -> bool:
-    """Whether the process runs PHP, by the names of its modules (php8.2, php-fpm8.2, libphp.so): the
-    proof of its structures is too weak for other programs."""
+    """Whether the process runs PHP, by the names of its modules (php8.2, php-fpm8.2, libphp.so).
+    The proof of PHP's structures is too weak for other programs."""
     return any(_PHP.match(module.path.rpartition("/")[2]) for module in session.target.modules())
 
 

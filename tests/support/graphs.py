@@ -42,8 +42,8 @@ def native(arch: Arch = X86_64) -> NativeEngine:
 
 
 def pure(arch: Arch = X86_64) -> Engine:
-    """The Python engine. Where a sanitizer's build of the C engine is tested, the C engine that was built beside the sources is in for
-    it: the tests that run without a sanitizer hold that to the Python engine on the same examples, and Python takes five times as long with one."""
+    """The Python engine. If a sanitizer's build of the C engine is tested, the ordinary build takes its place: the tests without a
+    sanitizer compare that with the Python engine on the same examples, and Python would take five times as long."""
     return NativeEngine(loaded("", arch.word, arch.byteorder), arch) if SANITIZED else PureEngine(arch)
 
 

@@ -10,9 +10,9 @@ from typing import Optional
 import pytest
 
 from findleaks.commands.count_text import _lost
-from findleaks.injection.stub import patcher as implant
 from findleaks.counting.counter import Table
 from findleaks.disasm.x86 import instructions
+from findleaks.injection.stub import patcher as implant
 from findleaks.injection.stub.free_range import GROWTH, find_free_range
 from findleaks.injection.stub.relocate import Refused, jump, plan, relocated
 from findleaks.injection.stub.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
