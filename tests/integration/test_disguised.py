@@ -53,13 +53,13 @@ def find(*words: str) -> dict[str, Any]:
     return dict(json.loads(findleaks("find", "--json", *words)))
 
 
-def check(program: Path, folder: Path, kind: str) -> tuple[dict[str, Any], str]:
-    """Compare block by block, alive; what `find` says, as JSON and as text."""
+def check(program: Path, folder: Path, kind: str, by_chance: int = 0) -> tuple[dict[str, Any], str]:
+    """Compare block by block, alive; what `find` says, as JSON and as text. `by_chance`: leaked blocks that random words may refer to."""
     with cores.Running([str(program), kind, str(COUNT)], folder) as run:
         records = truth.parse(run.output)
         where = ("--pid", str(run.pid))
         verdict = truth.compare(records, truth.ask(*where)[0])
-        assert verdict.perfect, str(verdict)
+        assert not (verdict.false or verdict.wrong or len(verdict.missed) > by_chance), str(verdict)
         return find(*where)["heuristics"]["disguised"], findleaks("find", *where)
 
 
@@ -87,7 +87,7 @@ def test_noise_hides_no_leak(program: Path, tmp_path: Path, kind: str) -> None:
 @pytest.mark.platform("i386", "live, on the command line")
 @pytest.mark.parametrize("kind", ["packed", "halves", "crossing", "xor", "none", "noise-random", "noise-text", "noise-counters"])
 def test_words_of_four_bytes(program_32: Path, tmp_path: Path, kind: str) -> None:
-    said, _ = check(program_32, tmp_path, kind)
+    said, _ = check(program_32, tmp_path, kind, 8 if kind == "noise-random" else 0)  # one word in some thousands is an address of the heap
     assert [one["disguise"] for one in said["conventions"]] == ([FORMS[kind][0]] if kind in FORMS else [])
 
 

@@ -91,7 +91,7 @@ def check_plain(path: str) -> None:
 def test_installed_with_the_kernel(wheel: Path, tmp_path: Path) -> None:
     layout = layouts.installed("wheel", wheel, tmp_path / "venv")
     done = layout.imports(ENGINE, cwd=tmp_path)
-    assert (done.stdout, done.stderr) == ("kernel\n", "")
+    assert (done.stdout, done.stderr) == ("native\n", "")
     done = layout.imports(ENGINE, cwd=tmp_path, env={**os.environ, "FINDLEAKS_PURE": "1"})
     assert (done.stdout, done.stderr) == ("pure\n", "")
 
@@ -112,26 +112,26 @@ def test_editable_install_builds_the_kernel_beside_its_twin(tmp_path: Path) -> N
     wheel = layouts.build(source, tmp_path / "dist", "editable")
     assert (source / "common/engine/native/_native.so").is_file()
     layout = layouts.installed("editable", wheel, tmp_path / "venv", source / "common")
-    assert layout.imports(ENGINE, cwd=tmp_path).stdout == "kernel\n"
+    assert layout.imports(ENGINE, cwd=tmp_path).stdout == "native\n"
 
 
 def test_make_kernel_serves_a_bare_checkout(tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
     layout = layouts.bare(source)
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "pure\n"
-    assert run("make", "kernel", cwd=source).returncode == 0
-    assert layout.imports(ENGINE, cwd=tmp_path).stdout == "kernel\n"
+    assert run("make", "native", cwd=source).returncode == 0
+    assert layout.imports(ENGINE, cwd=tmp_path).stdout == "native\n"
     built = (source / "common/engine/native/_native.so").stat()
-    assert run("make", "kernel", cwd=source).returncode == 0
+    assert run("make", "native", cwd=source).returncode == 0
     assert (source / "common/engine/native/_native.so").stat() == built
     next(source.glob("common/native/*.h")).touch()
-    assert run("make", "kernel", cwd=source).returncode == 0
+    assert run("make", "native", cwd=source).returncode == 0
     assert (source / "common/engine/native/_native.so").stat().st_ino != built.st_ino
 
 
 def test_make_kernel_without_a_compiler_says_so(tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
-    done = run("make", "kernel", "CC=no-such-compiler", cwd=source)
+    done = run("make", "native", "CC=no-such-compiler", cwd=source)
     assert done.returncode == 0
     assert "no C compiler (no-such-compiler)" in done.stdout
 
@@ -158,6 +158,6 @@ def test_every_python_takes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     for version, python in found.items():
         inside = layouts.install(wheel, tmp_path / version, python)
         done = run(inside, "-W", "error", "-c", ENGINE)
-        assert (version, done.stdout, done.stderr) == (version, "kernel\n", "")
+        assert (version, done.stdout, done.stderr) == (version, "native\n", "")
         done = run(tmp_path / version / "bin" / "findleaks", "find", "--help")
         assert (version, done.returncode, done.stderr) == (version, 0, "")

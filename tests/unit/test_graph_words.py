@@ -188,7 +188,7 @@ def test_searches(seed: int) -> None:
 
     answers(ask, words, some_cuts(rng))
     for arch in graphs.ARCHES:
-        assert found_by["kernel", arch.name] == found_by[graphs.pure(arch).name, arch.name]
+        assert found_by["native", arch.name] == found_by[graphs.pure(arch).name, arch.name]
 
 
 @given(seed=SEEDS)

@@ -20,7 +20,8 @@ class PureTreeWalk:
 
     def __init__(self, read: Read, root: int, header: int, layout: TreeLayout, most: int, arch: Arch) -> None:
         self._read, self._layout, self._most, self._arch = read, layout, most, arch
-        self._queue = deque([(root, header, False)])
+        # The C engine keeps colours in parents' lowest bits.
+        self._queue = deque([(root, header & ~1, bool(header & 1))])
         self._nodes: array[int] = array("Q")
         self._trouble = (SOUND, 0, 0)
 

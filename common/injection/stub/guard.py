@@ -25,7 +25,7 @@ class Guard:
         if python is None:
             return
         here = Path(__file__).resolve().parent
-        words = [python, "-I", str(here / "watchdog.py"), str(pid), str(memory), str(here.parent) if clean else ""]
+        words = [python, "-I", str(here / "watchdog.py"), str(pid), str(memory), str(here.parents[1]) if clean else ""]
         try:
             self.process = subprocess.Popen(
                 words,
