@@ -69,7 +69,7 @@ class Rows(Result, Protocol):
     """Result of many rows, with a faster way to its JSON."""
 
     def json_lines(self) -> Iterable[str]:
-        """The objects of `json` as strings of one or more lines, by `json_line` or the kernel."""
+        """The objects of `json` as strings of one or more lines, by `json_line` or the C engine."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""The hot loops: their contract (contract.py), a C engine that meets it, and its Python twin."""
+"""The hot loops: their contract (contract.py), the C engine, and the Python engine."""

@@ -17,7 +17,7 @@ class PageState(IntEnum):
     CACHED = 3  # nothing in use, freed blocks in thread caches
     METADATA = 4  # the allocator's own, with free bytes at most
     KEPT = 5  # free, and held: kept by the allocator
-    RETURNED = 6  # free, known not held: returned to the C engine, or never touched
+    RETURNED = 6  # free, known not held: returned to the kernel, or never touched
     FREE = 7  # free; residency is unknown
 
 

@@ -1,4 +1,5 @@
-/* Sorts managed heaps' records by key: see ../engine/records.py, whose twin numbers them alike. */
+/* Sorts managed heaps' records by key: see ../engine/records.py. The Python engine numbers the
+ * keys alike. */
 #include "native.h"
 #include <stdlib.h>
 

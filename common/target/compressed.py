@@ -104,7 +104,7 @@ class _Program:
     """The zstd program, unpacking the file that is its standard input."""
 
     def __init__(self, file: io.FileIO, name: str) -> None:
-        # most compressed cores need no program
+        # imported here: gzip, and zstd with the library, need no other program
         import shutil
         import subprocess
 

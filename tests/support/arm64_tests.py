@@ -2,7 +2,7 @@
 python tests/support/arm64_tests.py tests/unit/test_graph.py -k wild
 
 The machine is foreign.py's. Its tree has Debian's GDB, LLDB, gcc and Python, and what the tests import; findleaks comes as a checkout, with
-the C engines out of a wheel that is built here, for there.
+the C engine's libraries out of a wheel that is built here, for there.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ loaded = functools.cache(library)
 
 
 def share(examples: int) -> int:
-    """How many of so many random examples are tried: all, but with a sanitizer's build a sixth, at least eight. Those who run without one
-    compare all with the twin and the definition; what a sanitizer sees beyond that, any example of a kind shows as well as another."""
+    """How many of so many random examples are tried: all. With a sanitizer's build a sixth, at least eight: the other builds compare all
+    with the Python engine and the definition, and a sanitizer finds as much in any example of a kind."""
     return min(examples, max(8, examples // 6)) if SANITIZED else examples
 
 

@@ -1,4 +1,4 @@
-"""AddressSanitizer's chunks in Python: the Python engine of asan_chunks.c; see engine.py."""
+"""AddressSanitizer's chunks in Python, with the answers of asan_chunks.c; see engine.py."""
 
 from __future__ import annotations
 

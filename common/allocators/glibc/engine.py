@@ -1,6 +1,6 @@
 """The engine's calls for glibc: append chunks to an index; find sound headers.
 
-engine_native.py (common/native/glibc_chunks.c) and its twin engine_reference.py implement them."""
+engine_native.py (common/native/glibc_chunks.c) and engine_reference.py implement them."""
 
 from __future__ import annotations
 

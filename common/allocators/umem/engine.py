@@ -84,7 +84,7 @@ class BufferRead(NamedTuple):
 
 
 class Loops(Protocol):
-    """The functions of engine_native.py and of its twin, engine_reference.py."""
+    """The functions of engine_native.py or engine_reference.py."""
 
     def read_slabs(self, engine: Any, pieces: Sequence[Piece], caches: array[int], regions: Sequence[Range]) -> SlabRead:
         """Read the slabs of libumem's caches (CACHE words each) and their free lists. The program's

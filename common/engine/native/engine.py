@@ -1,4 +1,4 @@
-"""The engine over the C engine (common/native), on little-endian 64-bit hosts."""
+"""The engine over the C library (common/native), on little-endian 64-bit hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consistent sample of the blocks in use: the Python engine of the C engine's sample.c."""
+"""A consistent sample of the blocks in use, the same as that of the C engine (sample.c)."""
 
 from __future__ import annotations
 
