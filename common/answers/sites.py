@@ -52,5 +52,5 @@ def allocation_sites(session: Session, numbers: Sequence[int]) -> list[Site]:
 
 
 def recorders(session: Session) -> list[Recorder]:
-    """Who recorded allocation stacks, and how much of it."""
+    """The recorders of allocation stacks, with the number of sites and blocks of each."""
     return [Recorder(one.recorder, one.interval, len(one.sites), len(one.addresses)) for one in session.sites.recordings]

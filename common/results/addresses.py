@@ -77,12 +77,12 @@ class MappedRegion(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AddressInfo(Record):
-    """What is known of one address."""
+    """A description of one address."""
 
     address: int = field(metadata=ADDRESS)
-    """The address."""
+    """The address that was asked for."""
     sort: Literal["block", "stack", "module", "allocator", "mapping", "unmapped"] = field(metadata=named("is"))
-    """What it is in."""
+    """The kind of memory that contains the address."""
     text: str
     """A description in words."""
     root: bool

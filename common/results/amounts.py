@@ -40,5 +40,5 @@ class Amount(Record):
 
     @classmethod
     def known(cls, counted: Optional[Counted]) -> Optional[Amount]:
-        """As `of`; None for None."""
+        """The same as `of`, but None if `counted` is None."""
         return None if counted is None else cls(counted.blocks, counted.bytes)

@@ -60,7 +60,7 @@ class AllocatorTotals(Instance):
     blocks: BlockCounts
     """Numbers of blocks."""
     counted: Mapping[str, Optional[int]]
-    """What the allocator counts itself, by its names."""
+    """Counters that the allocator keeps, by their names in the allocator."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -148,7 +148,7 @@ class SizeClassSite(Instance):
     bytes: int
     """Their usable bytes."""
     estimated: Optional[Amount]
-    """What they represent, if the recorder samples."""
+    """Estimate for all blocks, if the recorder samples."""
     site: Site
     """The call stack."""
 
@@ -166,6 +166,6 @@ class Caches(Record):
     threads: Sequence[ThreadCache]
     """The thread caches."""
     recorders: Optional[Sequence[Recorder]] = field(default=None, metadata=OPTIONAL)
-    """Who recorded call stacks, if sites were asked for."""
+    """The recorders of call stacks, if sites were requested."""
     sites: Optional[Sequence[SizeClassSite]] = field(default=None, metadata=OPTIONAL)
     """The call stacks of each size class, if sites were asked for."""

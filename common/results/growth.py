@@ -40,11 +40,11 @@ class Series(Record):
     within: Optional[str]
     """The root, allocator or runtime that it is a part of."""
     name: str
-    """What it is a figure of."""
+    """The name of what was counted or measured: a type, a root, an allocator."""
     note: Optional[str]
     """More in words."""
     unit: Literal["bytes", "count"]
-    """What is compared."""
+    """Whether `before`, `after` and `delta` are bytes or numbers."""
     before: Optional[int]
     """The figure at the first moment; None: not known."""
     after: Optional[int]
@@ -52,9 +52,9 @@ class Series(Record):
     delta: Optional[int]
     """`after` less `before`."""
     counts: Optional[Sequence[Optional[int]]]
-    """Its numbers at every moment."""
+    """The number of objects or blocks at every moment."""
     bytes: Optional[Sequence[Optional[int]]]
-    """Its bytes at every moment."""
+    """The bytes at every moment."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,7 +74,7 @@ class Grown(Series):
     """A figure that explains growth."""
 
     trend: str
-    """How it develops: "growing", "flat" …"""
+    """The trend of the figure: "growing", "flat" …"""
     per_hour: Optional[Rate]
     """Its rate, if the times are known."""
     inside: Sequence[Series]
@@ -114,14 +114,14 @@ class Cohort(Record):
     made: EstimatedAmount
     """All of them."""
     stayed: EstimatedAmount
-    """Those that are in every later moment."""
+    """The blocks that are in every later moment."""
     part: Optional[Interval]
     """The part that stayed, from 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stayed(Record):
-    """Which blocks stayed."""
+    """The blocks that are in the first and in the last moment."""
 
     first: Cohort
     """Blocks of the first moment."""
@@ -133,7 +133,7 @@ class Stayed(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StayedOfSize(Record):
-    """Which blocks of one size stayed."""
+    """The blocks of one size that are in the first and in the last moment."""
 
     size: int
     """Usable bytes of each block."""
@@ -176,7 +176,7 @@ class Growth(Record):
     """The result of `diff`."""
 
     moments: Sequence[Moment]
-    """What was compared, the earliest first."""
+    """The compared moments, the earliest first."""
     seconds: Optional[float]
     """Time from the first to the last moment; None: not known."""
     several_processes: Optional[str]
@@ -188,13 +188,13 @@ class Growth(Record):
     grown: Sequence[Grown]
     """The figures that explain the growth, what grew most first."""
     survivors: Optional[Survivors]
-    """Which blocks stayed."""
+    """The blocks that are in the first and in the last moment."""
     survivors_unknown: Optional[str]
     """Why `survivors` is not known."""
     objects: Sequence[GrownObjects]
     """Managed objects that grew."""
     leaked_blocks: int = field(default=0, metadata=INTERNAL)
-    """By how many blocks the leaked ones became more (definitely and indirectly lost, without
-    garbage that a collector will free)."""
+    """Growth of the number of leaked blocks (definitely and indirectly lost, without garbage that
+    a collector will free)."""
     leaked_bytes: int = field(default=0, metadata=INTERNAL)
-    """By how many usable bytes they became more."""
+    """Growth of the leaked blocks in usable bytes."""

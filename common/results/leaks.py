@@ -41,7 +41,7 @@ class LeakGroup(Record):
     bytes: int
     """Usable bytes of the leak heads."""
     estimated: Optional[Amount]
-    """What the recorded blocks represent, if the recorder of the site samples."""
+    """Estimate for all blocks, if the recorder of the site samples."""
     indirect_blocks: int
     """Number of blocks reachable from the leak heads only."""
     indirect_bytes: int
@@ -69,7 +69,7 @@ class AllocatorInUse(Record):
     bytes: int
     """Their usable bytes."""
     details: Mapping[str, Any] = field(metadata=MERGED)
-    """What this allocator counts itself; the keys differ between allocators."""
+    """Counters that this allocator keeps; the keys differ between allocators."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,7 +90,7 @@ class Totals(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Suppressed(Record):
-    """What one line of the suppressions left out."""
+    """The groups that one line of the suppressions left out."""
 
     rule: str
     """The line."""
@@ -114,7 +114,7 @@ class Leaks(Record):
     totals: Totals
     """Blocks in use by kind."""
     heuristics: Heuristics
-    """Which pointers beside those to a block's start count as references."""
+    """Interior and disguised pointers that count as references."""
     reference_counts: Optional[ReferenceCounts]
     """Reference counts of leaked objects beside the references that exist (CPython)."""
     in_flight: InFlight
@@ -130,15 +130,15 @@ class Leaks(Record):
     next: Sequence[str]
     """Commands that show more."""
     suppressed: Sequence[Suppressed]
-    """What the suppressions left out."""
+    """The groups that the suppressions left out, by line."""
     unused_suppressions: Sequence[str]
     """Lines of the suppressions that matched nothing."""
     recorders: Optional[Sequence[Recorder]] = field(default=None, metadata=OPTIONAL)
-    """Who recorded allocation stacks, if the groups are by site."""
+    """The recorders of allocation stacks, if the groups are by site."""
     garbage: Amount = field(default=Amount(0, 0), metadata=INTERNAL)
     """Blocks among the leaked ones that a garbage collector will free."""
     garbage_heads: int = field(default=0, metadata=INTERNAL)
-    """How many of `garbage` are leak heads."""
+    """Number of leak heads in `garbage`."""
     definite: int = field(default=0, metadata=INTERNAL)
     """Bytes of the definitely lost groups that no line suppressed, with what they refer to."""
 

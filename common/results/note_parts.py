@@ -108,7 +108,7 @@ class Unreadable(Record):
     what: str
     """Their kind: "io_uring"."""
     count: int
-    """How many of them the process has."""
+    """Number of these objects in the process."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

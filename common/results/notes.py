@@ -41,13 +41,13 @@ class Heuristics(Record):
     """Interior and disguised pointers that count as references to a block's start."""
 
     asked: str
-    """What --heuristics asked for."""
+    """The words that --heuristics was given."""
     applied: Sequence[str]
     """Heuristics by content that count, by memcheck's names."""
     conventions: Sequence[Convention]
     """The offsets that count."""
     structures: Sequence[Structure]
-    """What interior pointers were recognised to refer to."""
+    """Recognised structures that interior pointers refer to."""
     held: Amount
     """Blocks that only conventions and structures make reachable."""
     disguised: Disguised
@@ -63,16 +63,16 @@ class InFlight(Record):
     bytes: int
     """Their usable bytes."""
     threads: Sequence[StoppedThread]
-    """The threads."""
+    """The threads that are inside an allocator."""
     half_changed: Sequence[HalfChanged]
-    """What they were changing."""
+    """The blocks that these threads were changing."""
     reads: int
     """How often a live process was read: more than once if a reading was inconsistent."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UnreadPart(Record):
-    """Memory of one owner that findleaks does not read."""
+    """Memory of one owner, whose contents findleaks does not read."""
 
     of: Optional[str]
     """The owner; None: unknown."""
@@ -105,7 +105,7 @@ class KernelReferences(Record):
     references: Optional[int]
     """Words of the kernel that point into blocks; None: not known."""
     unreadable: Sequence[Unreadable]
-    """What has pointers that cannot be read."""
+    """Kernel objects with pointers that cannot be read."""
     epoll_waiters: int
     """Threads that wait in epoll_wait, where the registered data is not known."""
     signal_stacks: Amount

@@ -15,7 +15,7 @@ class Reference(Record):
     """A word that refers to a block: in memory, in a register, or kept by the kernel."""
 
     kernel: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """What the kernel keeps the word for: "epoll descriptor 5, target 7"."""
+    """The kernel object that keeps the word: "epoll descriptor 5, target 7"."""
     register: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The register that has it; "vector": a register of which no more is known."""
     thread: Optional[int] = field(default=None, metadata=OPTIONAL)
@@ -23,7 +23,7 @@ class Reference(Record):
     address: Optional[int] = field(default=None, metadata={**ADDRESS, **OPTIONAL})
     """Where the word is in memory."""
     value: int = field(default=0, metadata=ADDRESS)
-    """The word."""
+    """The value of the word."""
     offset: int = 0
     """Bytes from the block's start to where it refers."""
     interior: bool = False
@@ -33,9 +33,9 @@ class Reference(Record):
     why: Optional[str] = field(default=None, metadata=OPTIONAL)
     """Why it is not live."""
     disguise: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """What the word is, if it is no plain address."""
+    """The form of a disguised pointer; None: a plain address."""
     origin: Optional[AddressInfo] = field(default=None, metadata=named("from", OPTIONAL))
-    """What the word is in."""
+    """The memory that contains the word."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,19 +57,19 @@ class Step(Record):
     """One reference of a chain, to the next block."""
 
     origin: str = field(metadata=named("from"))
-    """What the reference is in, in words."""
+    """The memory or register that contains the reference, in words."""
     address: Optional[int] = field(metadata=ADDRESS)
-    """Where the word is; None: in no memory."""
+    """The address of the word; None: it is not in memory."""
     value: int = field(metadata=ADDRESS)
-    """The word."""
+    """The value of the word."""
     offset: int
     """Bytes from the next block's start to where it refers."""
     interior: bool
     """Whether it refers to the inside of the block."""
     disguise: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """What the word is, if it is no plain address."""
+    """The form of a disguised pointer; None: a plain address."""
     place: Optional[AddressInfo] = field(default=None, metadata=named("in", OPTIONAL))
-    """What the word is in."""
+    """The memory that contains the word."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,7 +77,7 @@ class Skipped(Record):
     """Steps of a chain that are left out."""
 
     steps: int
-    """How many."""
+    """Number of these steps."""
     after: int
     """Number of steps before them."""
 
@@ -94,6 +94,6 @@ class Path(Record):
     blocks: int
     """Number of blocks in the whole chain."""
     skipped: Optional[Skipped]
-    """What is left out in the middle of a long chain."""
+    """The steps that are left out in the middle of a long chain."""
     leader: Optional[int] = field(metadata=ADDRESS)
     """The leak head that the chain begins at; None: a root."""

@@ -68,7 +68,7 @@ class Container(Record):
     length: Optional[int]
     """Elements, counted by walking through it."""
     unit: str
-    """What an element is, in the plural: "nodes"."""
+    """The name of an element, in the plural: "nodes"."""
     recorded_length: Optional[int]
     """Elements by its own header."""
     nodes: int
@@ -80,7 +80,7 @@ class Container(Record):
     others: Sequence[ContainerBlocks]
     """Blocks that it holds beside nodes and tables, by size."""
     problem: Optional[str]
-    """What is damaged in it, with the address."""
+    """The damage that was found, with its address."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,7 +107,7 @@ class Retained(Record):
     retained_bytes: int
     """Usable bytes of these."""
     what: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """What it refers to, in words."""
+    """The referenced block or container, in words."""
     offset: Optional[int] = field(default=None, metadata=OPTIONAL)
     """Bytes from the start of the owner to the field."""
     address: Optional[int] = field(default=None, metadata=ADDRESS)
@@ -145,11 +145,11 @@ class RetainedRoot(Retained):
     """A root with what it retains."""
 
     sort: Literal["managed-variable", "variable", "thread-local", "library", "mapping", "kernel", "stack", "registers"] = "variable"
-    """What the root is."""
+    """The kind of root."""
     thread: Optional[int] = None
     """The kernel's number of its thread."""
     objects: Optional[ManagedObjects] = field(default=None, metadata=OPTIONAL)
-    """What a variable of a managed language retains in the managed heap."""
+    """Objects that a variable of a managed language retains in the managed heap."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,7 +157,7 @@ class RetainedBlock(Retained):
     """A block with what it retains."""
 
     holder: Optional[str] = None
-    """What retains the block itself."""
+    """The root or block that retains this block."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -203,12 +203,12 @@ class Roots(Record):
     total: Amount
     """All blocks that roots reach."""
     definite: Optional[Amount] = field(default=None, metadata=OPTIONAL)
-    """Of `roots --lost`: what definitely lost leak heads retain."""
+    """With `roots --lost`: memory that definitely lost leak heads retain."""
     possible: Optional[Amount] = field(default=None, metadata=OPTIONAL)
-    """Of `roots --lost`: what possibly lost leak heads retain."""
+    """With `roots --lost`: memory that possibly lost leak heads retain."""
     roots: Sequence[Union[RetainedRoot, RetainedBlock, RetainedLeak]] = ()
     """The roots, the blocks or the leak heads, largest first."""
     more: Optional[RetainedAmount] = field(default=None, metadata=OPTIONAL)
-    """What is not in `roots`."""
+    """Memory of the roots that are not in `roots`."""
     shared: Optional[Shared] = field(default=None, metadata=OPTIONAL)
-    """What several roots reach."""
+    """Memory that several roots reach."""

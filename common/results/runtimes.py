@@ -15,7 +15,7 @@ class RuntimePart(Record):
     """Memory that a runtime owns: its heap, code, metadata."""
 
     name: str
-    """What it is."""
+    """The name of the part."""
     bytes: int
     """Bytes, resident or not."""
     used: Optional[int]

@@ -37,13 +37,13 @@ class Site(Record):
     number: int
     """Its number, for `blocks --site`."""
     recorder: str
-    """What recorded it: "jemalloc"."""
+    """The recorder: "jemalloc"."""
     live: Amount
     """The blocks in use that were recorded with it."""
     allocated: Optional[Amount]
     """All blocks that it ever allocated, if the recorder counts them."""
     estimated: Optional[Amount]
-    """What the recorded blocks represent, if the recorder samples."""
+    """Estimate for all blocks, if the recorder samples."""
     frames: Sequence[StackFrame]
     """The call stack, innermost frame first."""
 

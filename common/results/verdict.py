@@ -34,13 +34,13 @@ class Share(Record):
     """One share of the memory."""
 
     share: ShareWord
-    """What it is."""
+    """The kind of memory."""
     of: Optional[str]
     """Whose it is: "glibc 2.36"."""
     bytes: int
     """Resident bytes; mapped bytes if residency is not known."""
     percent: float
-    """Of all memory that is accounted for."""
+    """Percentage of all memory that is accounted for."""
     count: int = field(default=0, metadata=OPTIONAL)
     """Blocks, threads, mappings or files in it."""
     detail: str = field(default="", metadata=OPTIONAL)
@@ -54,7 +54,7 @@ class ReservedMemory(Record):
     """Addresses that are reserved and hold nothing."""
 
     of: Optional[str]
-    """Who reserved them; None: unknown."""
+    """The allocator or runtime that reserved them; None: unknown."""
     bytes: int
     """Bytes of addresses."""
 
@@ -144,17 +144,17 @@ class Finding(Record):
     """Something that is wrong with the process's memory, or worth knowing."""
 
     kind: str = field(metadata=named("finding"))
-    """What it is, for programs: "lost"."""
+    """The kind of finding, as a word for scripts: "lost"."""
     bytes: int
     """The memory concerned, in bytes."""
     resident_bytes: Optional[int]
-    """How much of it is resident; None: not known."""
+    """Resident bytes of this memory; None: not known."""
     text: str
     """The finding in a sentence."""
     cause: Optional[str]
     """The cause in a sentence."""
     remedies: Sequence[str] = field(metadata=named("try"))
-    """What to try."""
+    """Changes of settings or code that may help."""
     commands: Sequence[str] = field(metadata=named("next"))
     """Commands that show more."""
     evidence: Mapping[str, Any]
@@ -170,7 +170,7 @@ class Verdict(Record):
     mapped: Optional[int]
     """Mapped bytes in all, if residency is not known."""
     residency: str
-    """How it is known which pages are resident; "" if it is not."""
+    """The source of the residency of pages; "" if it is not known."""
     rss: Optional[int]
     """The resident size that the kernel reports, in bytes."""
     swapped: int
@@ -178,7 +178,7 @@ class Verdict(Record):
     reserved: Sequence[ReservedMemory]
     """Addresses that are reserved and hold nothing."""
     heuristics: Heuristics
-    """Which pointers beside those to a block's start count as references."""
+    """Interior and disguised pointers that count as references."""
     shares: Sequence[Share]
     """All memory, each byte once, largest share first."""
     allocators: Sequence[AllocatorMemory]
@@ -192,4 +192,4 @@ class Verdict(Record):
     managed: Sequence[ManagedMemory]
     """Managed runtimes whose objects hold native memory."""
     findings: Sequence[Finding]
-    """What is wrong, largest first."""
+    """The findings, largest first."""

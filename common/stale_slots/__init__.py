@@ -127,5 +127,5 @@ class _Search:
 
 
 def _with_pointers(memory: HeapMemory, found: Sequence[Storage]) -> list[Storage]:
-    """Those whose unused parts have words that may point to blocks."""
+    """The sequences whose unused parts contain words that may point to blocks."""
     return [one for one in found if any(map(memory.has_pointers, one.unused))]

@@ -33,7 +33,8 @@ _NODES.update((f"unordered_{name}", 1) for name in ("map", "multimap", "set", "m
 _MEMBERS.update((name, {"_M_impl"} if "list" in name else {"_M_h"} if name[0] == "u" else {"_M_t"}) for name in _NODES)
 
 _PAIRS = {"map": "_M_t", "multimap": "_M_t", "unordered_map": "_M_h", "unordered_multimap": "_M_h"}
-"""The member whose type's second template argument is the pair of key and value."""
+"""The name of a member, by container. The second template argument of this member's type is the
+pair of key and value."""
 
 
 def standard_name(part: Type) -> str:

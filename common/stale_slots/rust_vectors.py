@@ -52,7 +52,7 @@ def find_vectors(memory: HeapMemory, words: Words, around: Around) -> Iterator[S
 
 
 def _may_be_buffer(memory: HeapMemory, address: int, value: int) -> bool:
-    """Whether the words around one that refers to a block may be its capacity and its length."""
+    """Whether the words next to a pointer to a block may be a capacity and a length."""
     block = memory.block_at(value)
     if block is None or block.size > MAX_BLOCK:
         return False
@@ -94,7 +94,7 @@ def _number(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[i
 
 
 def _unused(head: _Head) -> list[Range]:
-    """What is in no element; elements go on at the beginning of the storage behind its end."""
+    """The parts of the storage without elements. A VecDeque may continue at the start."""
     behind = head.first + head.length
     spans = [Range(head.first, min(behind, head.capacity)), Range(0, max(behind - head.capacity, 0))]
     free = subtract([Range(0, head.capacity)], [span for span in spans if span.end > span.start])

@@ -68,9 +68,9 @@ def has_other_user(pointers: Pointers, referrers: Mapping[int, int], found: Stor
 
 
 def with_single_owners(memory: HeapMemory, heaps: Sequence[Range], everywhere: Sequence[Range], found: Sequence[Storage]) -> list[Storage]:
-    """Those to whose first block no word outside of the head refers: of `everywhere`, but for
-    blocks that are not in use. `heaps`: where blocks are, sorted and disjoint. Others may be
-    destroyed ones, whose memory another container has now."""
+    """The sequences whose first block only their own head refers to. Another sequence may be
+    destroyed, and its memory may belong to another container now. The words of `everywhere` are
+    searched, except blocks that are not in use. `heaps`: where blocks are, sorted and disjoint."""
     starts = array("Q", sorted({one.blocks[0].start for one in found}))
     referrers: dict[int, list[int]] = {start: [] for start in starts}
     for part in merged(everywhere) if starts else ():

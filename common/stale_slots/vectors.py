@@ -31,7 +31,7 @@ def find_vectors(memory: HeapMemory, words: Words, around: Around) -> Iterator[S
 
 
 def _suspects(memory: HeapMemory, words: Words) -> Iterator[Storage]:
-    """What looks like a vector with pointers behind its end."""
+    """Words that look like a vector with pointers behind its last element."""
     _, addresses, values = words
     for at in range(len(addresses) - 2):
         begin, end, last = values[at], values[at + 1], values[at + 2]
