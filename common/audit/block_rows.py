@@ -9,17 +9,18 @@ import mmap
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
+from typing import TypeVar
 
 from findleaks.arg_types import SizeRange
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.block_batches import Batch, BlockNames, Gathered, NameTable
 from findleaks.audit.block_type import label_names
 from findleaks.block_types.text import known_characters, text_hints
-from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowColumns, RowRules, Rows, unpack_names
+from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.escaping import json_line
@@ -34,6 +35,9 @@ MANY_ODD = 500  # after so many rows it could not format, the engine gets all `k
 NO_LIMIT = 1 << 62  # more than any number of rows
 ANY_SIZE = (1 << 64) - 1  # largest address or size
 TYPE_WORDS = 5  # words at the start of a block that are read in search of a type
+
+
+Part = TypeVar("Part", RowBatch, RowColumns)
 
 
 @dataclass(frozen=True)
@@ -102,31 +106,17 @@ class BlockRows:
                     return
                 yield self._line(index)
             return
-        at, unformatted, left, end = 0, 0, limit or NO_LIMIT, self._end if order is None else len(order)
-        memory = _Windows(self.session, rows, order is None)
-        while at < end and left:
-            self._check_interrupt()
-            text, at, rare, made = rows.format(order, at, end, left)
-            left -= made
-            if text:
-                yield self._with_sites(text)
-            if rare:
-                index = at if order is None else order[at]
-                if not memory.moved(index):
-                    at, unformatted = at + 1, unformatted + 1
-                    self._learn_types(rows, index)
-                    if unformatted == MANY_ODD:
-                        rows.rules.characters = known_characters()
-                    if order is not None or self._type_passes(index):
-                        left -= 1
-                        yield self._line(index)
+        for made, alone in self._parts(rows, rows.format, order, limit):
+            if made.text:
+                yield self._with_sites(made.text)
+            if alone is not None:
+                yield self._line(alone)
 
     def batches(self, order: array[int] | None = None, limit: int = 0, hints: bool = True) -> Iterator[Batch]:
         """Columns of the blocks in `order`, else by address. limit 0: all. `hints`: with text
         hints."""
         gathered = Gathered()
         for _ in self._gathered(gathered, order, limit, hints):
-            self._check_interrupt()
             yield from gathered.batches()
         yield from gathered.batches(last=True)
 
@@ -136,16 +126,27 @@ class BlockRows:
         if rows is None:
             indices = islice(self._one_by_one() if order is None else order, limit or None)
             while found := list(islice(indices, CHUNK)):
+                self._check_interrupt()
                 self._describe(to, found)
                 yield
             return
+        for made, alone in self._parts(rows, rows.columns, order, limit):
+            self._add(to, made, hints)
+            if alone is not None:
+                self._describe(to, [alone])
+            yield
+
+    def _parts(
+        self, rows: Rows, make: Callable[[array[int] | None, int, int, int], Part], order: array[int] | None, limit: int
+    ) -> Iterator[tuple[Part, int | None]]:
+        """Parts of the blocks in `order`, else by address, made by `make` of `rows`. With each,
+        the block behind it if the engine leaves that to its caller. limit 0: all."""
         at, unformatted, left, end = 0, 0, limit or NO_LIMIT, self._end if order is None else len(order)
         memory = _Windows(self.session, rows, order is None)
         while at < end and left:
-            made = rows.columns(order, at, end, left)
-            at, left = made.at, left - len(made.indices)
-            self._add(to, made, hints)
-            yield
+            self._check_interrupt()
+            made, alone = make(order, at, end, left), None
+            at, left = made.at, left - made.rows
             if made.rare:
                 index = at if order is None else order[at]
                 if not memory.moved(index):
@@ -154,8 +155,8 @@ class BlockRows:
                     if unformatted == MANY_ODD:
                         rows.rules.characters = known_characters()
                     if order is not None or self._type_passes(index):
-                        left -= 1
-                        self._describe(to, [index])
+                        left, alone = left - 1, index
+            yield made, alone
 
     def _add(self, to: Gathered, made: RowColumns, with_hints: bool) -> None:
         """Add the engine's columns, with text hints and sites."""

@@ -89,6 +89,10 @@ class RowColumns(NamedTuple):
     at: int
     rare: bool
 
+    @property
+    def rows(self) -> int:
+        return len(self.indices)
+
 
 class Hint(IntEnum):
     """What the first bytes of a block hold (see block_types/text.py)."""
