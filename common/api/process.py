@@ -20,7 +20,7 @@ from findleaks.api.snapshots import Snapshot
 from findleaks.arg_types import SizeRange, one_of, size_range
 from findleaks.audit import suppressions as rules
 from findleaks.audit.address_info import STATES
-from findleaks.audit.block_rows import Filters
+from findleaks.audit.block_rows import Filters, allocator_named, kinds_by_word, kinds_of, states_of
 from findleaks.commands.result import warnings_of
 from findleaks.commands.taking import name_of, take
 from findleaks.engine.terms import Kind
@@ -38,10 +38,7 @@ from findleaks.session import Session
 Address = Union[int, Block]
 """An address, or a block: its start."""
 
-KIND_WORDS: dict[str, set[int]] = {
-    **{kind.name.lower(): {kind} for kind in Kind if kind},
-    "leaked": {Kind.DEFINITE, Kind.INDIRECT},
-}
+KIND_WORDS = kinds_by_word("leaked")
 """Kinds of blocks by their words."""
 
 
@@ -136,15 +133,12 @@ class Process:
         pattern with * and ?. `allocator`: its name. `site`: number of an allocation site. `limit`:
         so many, 0: all."""
         session = self._session
-        kinds = None if kind is None else set[int]().union(*(KIND_WORDS[one_of(word, KIND_WORDS, "kind")] for word in kind.split(",")))
+        kinds = kinds_of(kind, KIND_WORDS)
         one_of(state, [*STATES.values(), "all"], "state")
-        states = {one for one, word in STATES.items() if state in (word, "all")}
-        if allocator is not None:
-            names = {one.name for one in session.directory.allocators}
-            one_of(allocator, sorted(names), "allocator")
+        allocator = allocator_named(session, allocator)
         if site and not 1 <= site <= len(session.sites):
             raise UsageError(f"no site {site}: {len(session.sites)} allocation stacks are recorded in this process")
-        return Blocks(session, Filters(kinds, states, _sizes(size), type, allocator, site), limit, largest)
+        return Blocks(session, Filters(kinds, states_of(state), _sizes(size), type, allocator, site), limit, largest)
 
     def block_at(self, address: int) -> Block:
         """The block that holds `address`. UsageError: it is in no block; `whatis(address).block` is

@@ -15,14 +15,14 @@ from functools import cache
 from itertools import chain, islice
 from typing import TypeVar
 
-from findleaks.arg_types import SizeRange
+from findleaks.arg_types import SizeRange, one_of
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.block_batches import Batch, BlockNames, Gathered, NameTable
 from findleaks.audit.block_type import label_names
 from findleaks.block_types.text import known_characters, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
 from findleaks.engine.terms import Kind, State, Totals
-from findleaks.errors import Interrupted, UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory, UsageError
 from findleaks.escaping import json_line
 from findleaks.session import Session
 from findleaks.target.base import Piece, Range
@@ -60,6 +60,30 @@ class Filters:
     def none(self) -> bool:
         """Whether no block can pass: kinds are asked for, but no blocks in use."""
         return self.kinds is not None and State.IN_USE not in self.states
+
+
+def kinds_by_word(both: str) -> dict[str, set[int]]:
+    """Kinds of blocks by their words; `both`: the word for definitely and indirectly lost ones."""
+    return {**{kind.name.lower(): {kind} for kind in Kind if kind}, both: {Kind.DEFINITE, Kind.INDIRECT}}
+
+
+def kinds_of(words: str | None, known: dict[str, set[int]]) -> set[int] | None:
+    """The kinds with these words, separated by commas; None for None. UsageError: a word
+    is not known."""
+    return None if words is None else set[int]().union(*(known[one_of(word, known, "kind")] for word in words.split(",")))
+
+
+def states_of(word: str) -> set[State]:
+    """The state with this word, or every state for "all"."""
+    return {state for state, name in STATES.items() if word in (name, "all")}
+
+
+def allocator_named(session: Session, name: str | None) -> str | None:
+    """`name` unchanged. UsageError: the process has no allocator of that name."""
+    found = sorted({allocator.name for allocator in session.directory.allocators})
+    if name is not None and name not in found:
+        raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(found) or 'none'}")
+    return name
 
 
 class BlockRows:

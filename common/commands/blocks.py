@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from findleaks.arg_types import SizeRange, count_word, one_of, size_range
+from findleaks.arg_types import SizeRange, count_word, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
-from findleaks.audit.block_rows import BlockRows, Filters
+from findleaks.audit.block_rows import BlockRows, Filters, allocator_named, kinds_by_word, kinds_of, states_of
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.output import BLOCKS, STACKS, Written, add_output, output_format
@@ -21,8 +21,7 @@ from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.results.record import SCHEMA
 from findleaks.session import Session
 
-KINDS: dict[str, set[int]] = {kind.name.lower(): {kind} for kind in Kind if kind}
-KINDS["lost"] = {Kind.DEFINITE, Kind.INDIRECT}  # kinds of blocks by the words of --kind
+KINDS = kinds_by_word("lost")  # by the words of --kind
 FILES = (*BLOCKS, *STACKS, "heap")  # formats of files
 SHOWN = 50  # blocks printed as text without --limit
 
@@ -48,10 +47,9 @@ class Listing:
         self.session = session
         self.limit = args.limit
         self.by_size = args.sort == "size"
-        states = {state for state, name in STATES.items() if args.state in (name, "all")}
         sizes = size_range(args.size) if args.size else None
         allocator = allocator_named(session, args.allocator)
-        self.filters = Filters(_kinds(args.kind), states, sizes, args.type, allocator, _site(session, args.site))
+        self.filters = Filters(kinds_of(args.kind, KINDS), states_of(args.state), sizes, args.type, allocator, _site(session, args.site))
         self.rows = BlockRows(session, self.filters)
         self.status = blocks_status(session)
         self.written: Written | None = None
@@ -129,14 +127,6 @@ class Listing:
         return Totals(sum(part.blocks for part in parts), sum(part.bytes for part in parts))
 
 
-def allocator_named(session: Session, name: str | None) -> str | None:
-    """`name` unchanged. UsageError if the process has no allocator of that name."""
-    found = sorted({allocator.name for allocator in session.directory.allocators})
-    if name is not None and name not in found:
-        raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(found) or 'none'}")
-    return name
-
-
 def _requested(session: Session, sizes: SizeRange) -> str:
     """A sentence on the usable size that blocks have which were requested with this size."""
     directory = session.directory
@@ -155,12 +145,6 @@ def _site(session: Session, number: int | None) -> int:
 
 def _row(block: BlockInfo) -> tuple[str, ...]:
     return hex(block.address), number(block.size), block.kind or block.state, block.type or block.hint
-
-
-def _kinds(text: str | None) -> set[int] | None:
-    if text is None:
-        return None
-    return set[int]().union(*(KINDS[one_of(name, KINDS, "kind")] for name in text.split(",")))
 
 
 @command(arguments=_arguments)

@@ -7,9 +7,9 @@ from functools import partial
 
 from findleaks.answers.caches import describe_caches
 from findleaks.arg_types import size_range
+from findleaks.audit.block_rows import allocator_named
 from findleaks.audit.caches import CACHE_KEYS
 from findleaks.commands import command
-from findleaks.commands.blocks import allocator_named
 from findleaks.commands.caches_text import MANY, text
 from findleaks.commands.limits import add_limit
 from findleaks.commands.result import Plain, blocks_status

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Optional
 
 from findleaks.arg_types import count_word
+from findleaks.audit.block_rows import allocator_named
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.pages import Area, areas, trimmable
 from findleaks.audit.residency import residency, save
 from findleaks.commands import Invocation, command
-from findleaks.commands.blocks import allocator_named
 from findleaks.commands.result import Plain, fields, warnings_of
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State

@@ -9,10 +9,10 @@ from typing import Any, Optional
 
 from findleaks.allocators.base import Allocator, Problem
 from findleaks.allocators.in_flight import Inside
+from findleaks.audit.block_rows import allocator_named
 from findleaks.audit.corruption import Damage, Explainer, Neighbour, first_each
 from findleaks.audit.in_flight import in_flight, in_flight_line
 from findleaks.commands import Invocation, command
-from findleaks.commands.blocks import allocator_named
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import Plain, fields, warnings_of
 from findleaks.engine.terms import State
