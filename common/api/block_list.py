@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+_STATE_WORDS: list[Optional[str]] = [STATES[state] for state in sorted(STATES)]
+_KIND_WORDS = [kind.name.lower() if kind else None for kind in Kind]
+
 
 class Blocks:
     """The blocks of a process that pass the filters of `Process.blocks`.
@@ -75,8 +78,8 @@ class Blocks:
             {
                 "address": np.frombuffer(table.address, "u8"),
                 "size": np.frombuffer(table.size, "u8"),
-                "state": words(np.frombuffer(table.state, "u1"), [STATES[state] for state in sorted(STATES)]),
-                "kind": words(np.frombuffer(table.kind, "u1"), [kind.name.lower() if kind else None for kind in Kind]),
+                "state": words(np.frombuffer(table.state, "u1"), _STATE_WORDS),
+                "kind": words(np.frombuffer(table.kind, "u1"), _KIND_WORDS),
                 "allocator": words(owner, [name for name, _ in table.owners]),
                 "arena": words(owner, [arena for _, arena in table.owners]),
                 "type": words(np.frombuffer(table.type, "u4"), list(table.types)),
@@ -103,8 +106,8 @@ class Blocks:
             {
                 "address": numbers(table.address, pa.uint64()),
                 "size": numbers(table.size, pa.uint64()),
-                "state": words(numbers(table.state, pa.uint8()), [STATES[state] for state in sorted(STATES)]),
-                "kind": words(numbers(table.kind, pa.uint8()), [kind.name.lower() if kind else None for kind in Kind]),
+                "state": words(numbers(table.state, pa.uint8()), _STATE_WORDS),
+                "kind": words(numbers(table.kind, pa.uint8()), _KIND_WORDS),
                 "allocator": words(owner, [name for name, _ in table.owners]),
                 "arena": words(owner, [arena for _, arena in table.owners]),
                 "type": words(type_, list(table.types)),

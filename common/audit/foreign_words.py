@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from findleaks.allocators.bulk import pointing
@@ -85,14 +85,16 @@ class ForeignWords:
     def _data(self) -> list[Range]:
         """Root memory of foreign modules, without that shared with a runtime."""
         names = {runtime.where for runtime in self._session.runtimes}
-        modules = [Range(one.start, one.end) for one in self._modules if os.path.basename(one.path) not in names]
-        return intersection(merged(modules), self._session.roots)
+        return self._root_memory(one for one in self._modules if os.path.basename(one.path) not in names)
 
     @cached_property
     def memory(self) -> list[Range]:
         """Where such words may be: data of modules, and heaps, if such data refers to blocks."""
-        modules = intersection(merged(Range(one.start, one.end) for one in self._modules), self._session.roots)
-        return merged([*modules, *(self._session.heap_ranges() if self._referred else ())])
+        return merged([*self._root_memory(self._modules), *(self._session.heap_ranges() if self._referred else ())])
+
+    def _root_memory(self, modules: Iterable[Module]) -> list[Range]:
+        """The root memory of these modules."""
+        return intersection(merged(Range(one.start, one.end) for one in modules), self._session.roots)
 
     @cached_property
     def _referred(self) -> frozenset[int]:
