@@ -7,10 +7,11 @@ MI_DEBUG >= 1) has two random keys in each page (`keys`), which move what follow
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from findleaks.allocators.record import Record
 
 SLICE = 1 << 16  # bytes: MI_SEGMENT_SLICE_SIZE and MI_ARENA_SLICE_SIZE
 SEGMENT = 1 << 25  # bytes: MI_SEGMENT_SIZE of 2.x, and its alignment
@@ -54,25 +55,6 @@ def page_of(
     counts = record["capacity"], record["reserved"], record["used"]
     keys = record.get("key0", 0), record.get("key1", 0)
     return Page(meta, start, size, *counts, record["free"], record["local"], thread, keys, aligned, owner, record["heap"], memory, arena)
-
-
-class Record:
-    """A structure of named numbers at `offsets`. `fields`: the struct module's codes in order, each
-    but padding with a name, as in "Q free, H used, 6x, Q size"."""
-
-    def __init__(self, fields: str) -> None:
-        form = "<"
-        self.offsets: dict[str, int] = {}
-        for field in fields.split(","):
-            code, *names = field.split()
-            self.offsets.update(dict.fromkeys(names, struct.calcsize(form)))
-            form += code
-        self.form = struct.Struct(form)
-        self.size = self.form.size
-
-    def read(self, data: bytes, offset: int = 0) -> dict[str, int]:
-        """The numbers of the structure at `offset`, by name."""
-        return dict(zip(self.offsets, self.form.unpack_from(data, offset)))
 
 
 KEYS = ((False, ""), (True, "Q key0, Q key1, "))  # without, with keys of encoded lists
