@@ -1,4 +1,4 @@
-"""Integrity check of jemalloc's structures: reports each error with its address."""
+"""Checks the integrity of jemalloc's structures, and reports each error with its address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.target.base import Range
 
 
 def verify(allocator: JemallocView) -> Iterator[Problem]:
-    """Run all checks, thread caches first: they show a block freed twice."""
+    """Run all checks. Thread caches come first, since they show blocks that were freed twice."""
     seen = allocator.parts.extents
     allocator.checked = {
         "extents": len(seen),
@@ -70,8 +70,8 @@ def _bitmaps(seen: Extents) -> Iterator[Problem]:
 
 
 def _tree(allocator: JemallocView) -> Iterator[Problem]:
-    """Check the descriptors of the tree's elements: slabs have all their pages in the tree, other
-    extents the first and last."""
+    """Check the descriptors of the tree's elements. A slab has all its pages in the tree, another
+    extent its first and last."""
     parts = allocator.parts
     seen, page = parts.extents, parts.classes.page
     named = dict(zip(parts.elements.pages, parts.elements.descriptors))
@@ -94,7 +94,8 @@ def _tree(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _lists(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that large extents form a ring, linked both ways (automatic arenas have none)."""
+    """Check that large extents form a ring that is linked in both directions. Automatic arenas have
+    none."""
     seen = allocator.parts.extents
     index = {descriptor: i for i, descriptor in enumerate(seen.descriptors)}
     for i in range(len(seen)):
@@ -113,7 +114,7 @@ def _lists(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _bins(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that bins' current slabs have their class and arena, and that counters add up."""
+    """Check that the current slab of each bin has its class and arena, and that counters add up."""
     parts = allocator.parts
     seen, shape = parts.extents, parts.shape
     if shape.bins is None:
