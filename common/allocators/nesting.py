@@ -87,7 +87,7 @@ def walk(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: l
         index = outer.find(start)
         around = outer.address(index) if index >= 0 else 0
         if index < 0 or outer.state(index) != State.IN_USE or end > around + outer.size(index) or start < floor:
-            what = f"{child.allocator.name} {child.heap.arena} at {start:#x} is in no single block of {node.allocator.name}: left out"
+            what = f"{child.allocator.name} {child.heap.arena} at {start:#x} is not in one single block of {node.allocator.name}: left out"
             problems.append(Problem(start, what, False))
             continue
         if index >= at:

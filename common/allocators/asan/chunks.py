@@ -58,7 +58,7 @@ class Damage:
         if self.count <= MAX_PROBLEMS:
             first, second = memory.words(header, 2) or (0, 0)
             if first == MAGIC:
-                what = f"says that the chunk's is at {second:#x}, outside the chunk"
+                what = f"says that the chunk's header is at {second:#x}, outside the chunk"
             elif state_of(first) not in (ALLOCATED, QUARANTINED):
                 what = f"has the state {state_of(first)}, which does not exist"
             else:
@@ -106,7 +106,7 @@ def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> li
         good = words is not None and start == address and start % page == size % page == 0 and size > page
         if not good or (found and start < found[-1].end):
             problems.append(
-                Problem(address, f"AddressSanitizer's header of a large chunk at {address:#x} is damaged: its block is not seen")
+                Problem(address, f"AddressSanitizer's header of a large chunk at {address:#x} is damaged: its block is not read")
             )
         else:
             found.append(Large(start, start + size))

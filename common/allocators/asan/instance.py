@@ -26,9 +26,9 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import intersection
 
 LARGE = "large"
-OLD_HEADERS = "the chunk headers of LLVM 11, GCC 10 or an older one: its blocks are not seen; those of GCC 11, LLVM 12 and newer ones are"
+OLD_HEADERS = "the chunk headers of LLVM 11, GCC 10 or an older one: its blocks are not read; those of GCC 11, LLVM 12 and newer ones are"
 SCATTERED = {
-    AARCH64.name: "the allocator of LLVM 14, GCC 12 or an older one: its blocks are not seen; those of LLVM 16, GCC 14 and newer ones are"
+    AARCH64.name: "the allocator of LLVM 14, GCC 12 or an older one: its blocks are not read; those of LLVM 16, GCC 14 and newer ones are"
 }
 """By architecture: older versions have SizeClassAllocator32, whose regions may be anywhere
 (SANITIZER_CAN_USE_ALLOCATOR64 in sanitizer_common/sanitizer_platform.h)."""
@@ -36,7 +36,7 @@ SCATTERED = {
 
 # hwasan/hwasan_allocator.h, LLVM 18 (Metadata). HWAddressSanitizer is the only sanitizer with such
 # an allocator that has tags in pointers.
-WITH_TAGS = "an allocator that is not read, with sizes beside the chunks: its blocks are not seen"
+WITH_TAGS = "an allocator that is not read, with sizes beside the chunks: its blocks are not read"
 
 
 class Unread(Allocator):

@@ -129,7 +129,7 @@ def _regions(fit: _Fit, space: int, problems: list[Problem]) -> Iterator[Region]
         start = space + number * REGION
         if not _good(number, free_array, carved, mapped):
             at = space + SPACE + number * fit.layout.size
-            what = f"AddressSanitizer's record of its {class_size(number)}-byte chunks at {at:#x} is damaged: they are not seen"
+            what = f"AddressSanitizer's record of its {class_size(number)}-byte chunks at {at:#x} is damaged: they are not read"
             problems.append(Problem(at, what, damaged=Range(at, at + fit.layout.size)))
             continue
         array = Range(start + FREE_ARRAY, start + FREE_ARRAY + free_array)
@@ -153,7 +153,7 @@ def _large_headers(memory: Memory, address: int, problems: list[Problem]) -> Ran
                 return Range(chunks, chunks + 8 * count)
             break
     problems.append(
-        Problem(address, f"AddressSanitizer's table of large chunks is not found behind {address:#x}: they are not seen", False)
+        Problem(address, f"AddressSanitizer's table of large chunks is not found behind {address:#x}: they are not read", False)
     )
     return Range(0, 0)
 

@@ -180,13 +180,13 @@ def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena],
     arenas, seen, address = [main], {main.address}, main.next
     while address != main.address:
         if address in seen:
-            return arenas, f"the arenas' ring runs into {address:#x} again without coming back to main_arena at {main.address:#x}"
+            return arenas, f"the ring of arenas reaches {address:#x} again, but not main_arena at {main.address:#x}"
         arena = parse(memory, address, layout) if address % memory.size == 0 else None
         if arena is None:
-            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, where nothing can be read"
+            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, which cannot be read"
         arena.heap_info = first_heap(memory, arena)
         if arena.heap_info is None or not plausible(memory, arena):
-            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, where no arena is"
+            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, which is no arena"
         arena.number = len(arenas)
         arenas.append(arena)
         seen.add(address)
@@ -214,12 +214,12 @@ def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem])
             return
     only = _heap(memory, arena, first, HEAP_MAXES[0] if first % HEAP_MAXES[0] == 0 else first & -first)
     if only is None:
-        problems.append(Problem(first, f"heap of {arena.name} at {first:#x}: heap_info is corrupt; nothing of it is used"))
+        problems.append(Problem(first, f"heap of {arena.name} at {first:#x}: heap_info is corrupt; none of its blocks are read"))
         return
     arena.heaps = [only]
     if not only.start <= arena.top < only.end:
         arena.top_size = 0
-        what = f"top of {arena.name} is {arena.top:#x}, which is in none of its heaps: only its first heap, at {first:#x}, is used"
+        what = f"top of {arena.name} is {arena.top:#x}, which is in none of its heaps: only its first heap, at {first:#x}, is read"
         problems.append(Problem(arena.address, what))
 
 

@@ -202,7 +202,7 @@ def follow_lists(glibc: GlibcView) -> list[Free]:
         listed = kept.fast + kept.rest - 1
         if held.reconciled and listed != held.free.blocks:
             what = f"{arena.name}: its lists hold {listed:,} free blocks, its heaps {held.free.blocks:,}"
-            inside = "; a thread was inside malloc with it" if arena.held else ""
+            inside = "; a thread in malloc was changing it" if arena.held else ""
             glibc.problems.append(Problem(arena.address, what + inside, False))
     return found
 

@@ -71,13 +71,13 @@ def sound_chunks(engine: Engine, piece: Piece, chunk: int, stop: int, normal: in
 def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
     """Return the reason why a walk stopped at `chunk`, whose header gives `size`; "" for OK."""
     why = {
-        SMALL: f"size {size:#x} is less than a chunk's least",
+        SMALL: f"size {size:#x} is less than that of the smallest chunk",
         UNALIGNED: f"size {size:#x} is not aligned",
         PAST_END: f"size {size:#x} reaches past the heap's end at {end:#x}",
         MISPLACED: "is not at an address where a chunk can be",
         OVERLAP: "lies below blocks found before it",
-        MISSED: "its header is not in memory",
-        DIFFERS: "says that the chunk before it is free, but the copy of that one's size differs",
+        MISSED: "its header is missing",
+        DIFFERS: "marks the chunk before it free, but the copy of its size differs",
     }
     return f"chunk {chunk:#x}: {why[code]}" if code else ""
 

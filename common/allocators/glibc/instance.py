@@ -23,6 +23,7 @@ from findleaks.allocators.mappings import Mapped, adjacent, mapped_heap
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
+from findleaks.formatting import counted
 from findleaks.target.base import Piece, Range, Target
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Glibc(Allocator):
         self._walked: dict[int, Blocks] = {}
         self.spans: list[Span] = []
         if instance.ring_problem:
-            self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of further arenas are not seen"))
+            self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of other arenas are not read"))
         # The address space that a heap reserves if glibc.malloc.hugetlb enables huge pages
         # (arena.c, heap_max_size).
         huge_reserve = 4 * (self.par("hp_pagesize") or 0)
@@ -110,7 +111,7 @@ class Glibc(Allocator):
             # If more were found than counted, other memory looks like a chunk. If fewer, a header
             # was overwritten or memory is missing.
             lost = len(self.mapped) < count and not (self.target.unread or self.target.truncated)
-            what = f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; found were {len(self.mapped):,}, {found:,} bytes"
+            what = f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; {len(self.mapped):,} were found, {found:,} bytes"
             self.problems.append(Problem(address, what, lost))
 
     def find_caches(self) -> None:
@@ -125,8 +126,9 @@ class Glibc(Allocator):
                 self._misfits += [(problem, misfit)] if misfit else []
         blind = bool(self.spans) and not self.target.threads()
         if self._cached() and (blind or self.tcaches.unread):
-            whose = "no thread is known" if blind else f"those of {len(self.tcaches.unread)} of the threads"
-            what = f"thread caches not looked up: {whose}; freed blocks in them count as in use"
+            unread = counted(len(self.tcaches.unread), "thread")
+            why = "no thread is known, so no thread cache was found" if blind else f"the caches of {unread} were not found"
+            what = f"{why}: freed blocks in them count as in use"
             self.problems.append(Problem(self.instance.main.address, what, False))
         lists = [(head, 0, length) for cache in self.tcaches.caches for _, head, length in cache.lists if self.owns(head)]
         lists += [(head, 2 * word, -1) for arena in self.instance.arenas for head in arena.fastbins if self.owns(head + 2 * word)]

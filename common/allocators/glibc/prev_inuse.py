@@ -54,7 +54,7 @@ def settle(heap: HeapView, span: Span, blocks: Blocks) -> Iterator[int]:
         if free:
             yield chunk
     if count > SHOWN:
-        what = f"and {count - SHOWN:,} more headers in a heap of {span.arena.name} that call the block before free, against other signs"
+        what = f"and {count - SHOWN:,} more headers in a heap of {span.arena.name} that wrongly mark the block before them free"
         heap.problems.append(Problem(span.unsure[SHOWN], what))
 
 
@@ -70,8 +70,8 @@ def not_free(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> P
     """Make the problem that `chunk` marks the chunk before it free, which is in use."""
     head = memory.word(chunk + memory.size) or 0
     cut = head & 0xFF == 0 and memory.arch.byteorder == "little"
-    low = "; its lowest byte is 0: a string's end one byte too far does that" if cut else ""
-    why = f"it says that the block before it, at {before + 2 * memory.size:#x}, is free, but no free list has that{low}"
+    low = "; its lowest byte is 0, as after a string that ends one byte too far" if cut else ""
+    why = f"it says that the block before it, at {before + 2 * memory.size:#x}, is free, but it is in no free list{low}"
     return wrong_size_word(memory, chunk, why, head | PREV_INUSE, corrupt)
 
 

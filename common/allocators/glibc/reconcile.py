@@ -91,7 +91,7 @@ def check(arenas: Sequence[Arena], walked: Sequence[Balance], problems: list[Pro
         arena = total.arena
         if not total.reconciled and (total.heaps or arena.system_mem) and not any(arena is one for one in wrong):
             missing = arena.system_mem - total.sum
-            held = "; a thread was inside malloc with it" if arena.held else ""
+            held = "; a thread in malloc was changing it" if arena.held else ""
             what = f"{arena.name} does not add up: {arena.system_mem:,} bytes from the system, "
             what += f"{abs(missing):,} {'unaccounted for' if missing >= 0 else 'too many'}{held}"
             problems.append(Problem(arena.address, what))

@@ -55,10 +55,10 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
     shared = min(free.shared, kept - top)
     if 4 * shared >= kept > 0:
         sorts.append("fragmentation")
-        causes.append(f"fragmentation: {size(shared)} of it shares pages with blocks in use, and no call gives that back")
+        causes.append(f"fragmentation: {size(shared)} of it shares pages with blocks in use, and no call returns it")
     elif not sorts:
         sorts.append("between")
-        causes.append("whole free pages between blocks in use: by itself glibc gives back only the end of an arena")
+        causes.append("whole free pages between blocks in use: by itself, glibc returns only the end of an arena")
     if returns is not None and 2 * returns >= kept:
         tries.append("malloc_trim(0) when the process is idle")
         if "fragmentation" not in sorts:
@@ -71,11 +71,11 @@ def _explain_top(parameter: Parameter) -> str:
     __libc_free, "dynamic threshold")."""
     trim, mapped = parameter("trim_threshold"), parameter("mmap_threshold")
     if trim is None or trim >= 1 << 60:
-        return ", which it never gives back by itself" if trim else ""
+        return ", which it never returns by itself" if trim else ""
     grown = ""
     if mapped and trim == 2 * mapped and not parameter("no_dyn_threshold"):
-        grown = " (it has grown by itself, as large blocks were freed)"
-    return f", which it gives back by itself only beyond trim_threshold, {size(trim)}{grown}"
+        grown = " (it grew when large blocks were freed)"
+    return f", which it returns by itself only beyond trim_threshold, {size(trim)}{grown}"
 
 
 def _percent(part: int, whole: int) -> str:

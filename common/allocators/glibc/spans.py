@@ -111,7 +111,8 @@ def _mostly_mapped(memory: Memory, start: int, end: int) -> bool:
 def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Problem]) -> list[Span]:
     """Return the span of a main arena whose top is corrupt: system_mem bytes from its start."""
     if memory.word(start & -memory.size) is None or not arena.system_mem:
-        problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, no chunk of it: none of its blocks are used"))
+        what = f"the main arena's top is {arena.top:#x}, which is none of its chunks: none of its blocks are read"
+        problems.append(Problem(arena.address, what))
         return []
     region = holding(memory.target.regions(), start)  # system_mem may be as corrupt as top
     end = min(start + arena.system_mem, region.end if region is not None else start)
@@ -143,7 +144,7 @@ def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: 
             missing -= span.system
             at = span.end
     if missing:
-        what = f"{missing:,} of {arena.system_mem:,} bytes of the main arena were not found: their blocks are not seen"
+        what = f"{missing:,} of {arena.system_mem:,} bytes of the main arena were not found: their blocks are not read"
         problems.append(Problem(arena.address, what))
     return sorted(found, key=lambda span: span.start)
 

@@ -91,8 +91,8 @@ def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
     what = f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the "
     if head is None or not head & PREV_INUSE:
         return Problem(chunk, what + "walk from chunk to chunk does not reach it")
-    what += f"size word of the block behind it, at {behind + word:#x}, is {head:#x} and says that it is in use: freed and given out at "
-    what += "once, or overwritten"
+    what += f"size word of the block behind it, at {behind + word:#x}, is {head:#x} and says that it is in use: "
+    what += "it was freed and allocated at the same time, or the word was overwritten"
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
 
@@ -160,10 +160,10 @@ def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: 
             yield Problem(chunk, what, damaged=place, expected=size | head & FLAG_BITS)
         elif chunk in free:
             behind = chunk + (head & ~FLAG_BITS)
-            what = f"the block at {block:#x} is in {where} and in a bin at once: freed twice"
+            what = f"the block at {block:#x} is in {where} and in a bin: it was freed twice"
             yield Problem(block, what, damaged=Range(behind + word, behind + 2 * word))
         if block in seen:
-            yield Problem(block, f"the block at {block:#x} is in {where} and in {seen[block]} at once: freed twice")
+            yield Problem(block, f"the block at {block:#x} is in {where} and in {seen[block]}: it was freed twice")
         seen[block] = where
 
 
@@ -192,7 +192,7 @@ def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) 
     for cache, block, mark in wrong[:MAX_PROBLEMS]:
         should = cache.address if by_cache else key
         what = f"the freed block at {block:#x}, in {cache.name}, has {mark:#x} where free() left its mark {should:#x}"
-        what += ": written to after it was freed; a second free() of it would not be noticed"
+        what += ": written to after it was freed; free() would not detect a second free of it"
         yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
 
 

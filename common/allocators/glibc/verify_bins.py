@@ -50,8 +50,8 @@ def bin_index(size: int, word: int, align: int) -> int:
 class Chain(NamedTuple):
     """The chunks of one bin along `fd`."""
 
-    nodes: array[int]  # the word that ends the list: the address of the bin if the list is sound
-    last: int  # the word that ended the list: the bin's own address if it is sound
+    nodes: array[int]
+    last: int  # the word that ends the list: the address of the bin if the list is sound
 
 
 class Bins:
@@ -150,8 +150,8 @@ class Bins:
                 what = f"{where}: its own {name}, in the arena, is {values}, which is no chunk that links back"
             else:
                 what = (
-                    f"the free block at {chunk + 2 * word:#x}, in {where}: its {name} {verb} {values}, which no "
-                    "chunk links back; written to after it was freed"
+                    f"the free block at {chunk + 2 * word:#x}, in {where}: its {name} {verb} {values}, and no "
+                    "chunk there links back; written to after it was freed"
                 )
             yield Problem(damaged.start, what, damaged=damaged)
 
@@ -185,7 +185,7 @@ class Bins:
         for node, one, next_ in zip(nodes[1:], sizes, sizes[1:]):
             if next_ > one:
                 what = (
-                    f"{self._name(index)} is not sorted: the free block at {node + 2 * word:#x} has size {next_:#x} behind one of {one:#x}"
+                    f"{self._name(index)} is not sorted: the free block at {node + 2 * word:#x} has size {next_:#x} after one of {one:#x}"
                 )
                 yield Problem(node, what, damaged=Range(node + word, node + 2 * word))
                 return
@@ -211,7 +211,7 @@ class Bins:
                 at = start + number // 32 * 4
                 bits = self.memory.int32(at)
                 if bits is not None and not bits >> number % 32 & 1:
-                    what = f"{self._name(index)} has chunks, but its bit in the map of bins is clear: malloc passes it over"
+                    what = f"{self._name(index)} has chunks, but its bit in the map of bins is clear: malloc skips it"
                     yield Problem(at, what, damaged=Range(at, at + 4))
 
     def _is_free(self, chunk: int) -> bool:

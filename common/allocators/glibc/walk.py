@@ -63,7 +63,7 @@ def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
             span.metadata.append(Range(at, at + fence))
             at += fence
             if resume is None:
-                what = f"{span.arena.name}: memory that is not malloc's starts at {at:#x}; where malloc's goes on was not found"
+                what = f"{span.arena.name}: memory of another owner starts at {at:#x}; where malloc's memory continues is unknown"
                 glibc.problems.append(Problem(at, what, False))
                 found = MAX_PROBLEMS
         else:
@@ -109,6 +109,7 @@ def _corrupt(chunk: int, span: Span, verdict: Optional[Verdict], resume: Optiona
     else:
         what = f"{name} is corrupt at {verdict.chunk:#x}: {verdict.what}"
     if resume is None:
-        return f"{what}. Used are the {chunk - span.first:,} bytes before it, not the {span.stop - chunk:,} after it, which count as roots"
+        what += f". The {chunk - span.first:,} bytes before it are read"
+        return f"{what}; the {span.stop - chunk:,} bytes after it are not, and count as roots"
     where = "a chunk on a free list" if listed else "where chunks are sound again"
-    return f"{what}. Used again from {resume:#x}, {where}; the {resume - chunk:,} bytes between are not, and count as roots"
+    return f"{what}. Reading resumes at {resume:#x}, {where}; the {resume - chunk:,} bytes between are not read, and count as roots"

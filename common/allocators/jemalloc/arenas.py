@@ -301,12 +301,12 @@ def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, in
     at = first
     while len(found) < RING:
         if not names_arena(memory, at - distance, at, arena.address):
-            return list(found.items()), f"leads to {at:#x}, which is none of this arena's"
+            return list(found.items()), f"leads to {at:#x}, which does not belong to this arena"
         found[at - distance] = at
         after = memory.word(at)
         if after is None or after == first:
             return list(found.items()), "" if after is not None else f"cannot be read behind {at:#x}"
         if after - distance in found:
-            return list(found.items()), f"comes back to {after:#x}"
+            return list(found.items()), f"has a cycle at {after:#x}"
         at = after
     return list(found.items()), f"has more than {RING:,}"

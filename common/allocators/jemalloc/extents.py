@@ -177,9 +177,9 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     columns = _disjoint(columns._replace(size=[s & ~inside for s in columns.size]), ~inside, bad)
     good = _good(classes, layout, columns, bad)
     for descriptor, why in bad[:SHOWN]:
-        problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not seen"))
+        problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not read"))
     if len(bad) > SHOWN:
-        problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more descriptors like that, from {bad[SHOWN][0]:#x} on"))
+        problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more damaged descriptors, from {bad[SHOWN][0]:#x} on"))
     return Extents(engine.arch, layout, classes, raw, length, columns, good)
 
 
@@ -207,7 +207,7 @@ def _known_to_tree(
             kept.append(i)
         else:
             what = f"says that its pages are {columns.address[i]:#x}, {columns.size[i] >> page << page:,} bytes"
-            bad.append((descriptor, f"{what}, of which the radix tree does not know the first and last"))
+            bad.append((descriptor, f"{what}, but the radix tree has other descriptors for the first and last"))
     kept.sort(key=columns.address.__getitem__)
     return columns.only(kept)
 

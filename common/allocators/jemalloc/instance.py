@@ -71,7 +71,7 @@ class Jemalloc(Allocator):
             self.problems += [Problem(cache.address, f"the {cache.label} at {cache.address:#x} {what}") for what in cache.problems]
         if parts.shape.bins is None and any(parts.extents.slab):
             address = parts.arenas[0].address if parts.arenas else parts.root.address
-            what = "the arenas' bins were not found: thread caches are not looked up, freed blocks in them count as in use"
+            what = "the arenas' bins were not found, so no thread cache was searched for: freed blocks in them count as in use"
             self.problems.append(Problem(address, what))
 
     def heaps(self) -> list[Heap]:

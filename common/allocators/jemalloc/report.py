@@ -207,7 +207,7 @@ def reconcile(allocator: JemallocView) -> Iterator[Problem]:
             if found != (counters["curslabs"], counters["curregs"]):
                 size = parts.classes.small[szind].size
                 counted = f"{counters['curregs']:,} regions in {counters['curslabs']:,} slabs"
-                off.append(f"{counted} of {size} bytes, found were {found[1]:,} in {found[0]:,}")
+                off.append(f"{counted} of {size} bytes; {found[1]:,} in {found[0]:,} were found")
         if off:
             more = f" (and {len(off) - 1} more classes)" if len(off) > 1 else ""
             yield Problem(arena.address, f"arena {arena.index} counts {off[0]}{more}", False)

@@ -70,11 +70,9 @@ def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Seque
     if decay is not None:
         evidence["dirty_decay_ms"], evidence["muzzy_decay_ms"] = decay
         if NEVER in (decay[0], decay[1] if muzzy else 0):
-            why = f": {'dirty' if decay[0] == NEVER else 'muzzy'}_decay_ms is -1, so that they are never given back"
+            why = f": {'dirty' if decay[0] == NEVER else 'muzzy'}_decay_ms is -1, so they are never returned"
         else:
-            why = (
-                f": dirty_decay_ms is {number(decay[0])}, but only threads that allocate look at the clock, unless background_thread is set"
-            )
+            why = f": dirty_decay_ms is {number(decay[0])}, but only threads that allocate check the time, unless background_thread is set"
     cause = f"{size(pages)} of free pages ({size(dirty)} dirty, {size(muzzy)} muzzy){why}"
     tries = ("MALLOC_CONF=background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0", f"{call} when the process is idle")
     return Retention(pages, ("decay", *sorts), "; ".join([cause, *causes]), tries, evidence)

@@ -118,7 +118,7 @@ def _blocks(allocator: JemallocView, found: Found, numbers: dict[int, int], inte
 
 def _of_no_record(address: int) -> Problem:
     """Make the problem that a sampled block has no record of the profiler."""
-    return Problem(address, f"the block at {address:#x} was sampled by the profiler, and refers to no record of it: it has no stack")
+    return Problem(address, f"the block at {address:#x} was sampled by the profiler, but the profiler has no record of it: it has no stack")
 
 
 def _unaccounted(sites: Sequence[Site], found: Counter[int]) -> Iterator[str]:

@@ -131,7 +131,7 @@ def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: l
             for at, value in _filled(memory, engine, node, node + (size << bits)):
                 block = bases.block(value)
                 if block is None or value % size or value + (element << below) > block.end:
-                    what = f"the radix tree's element at {at:#x} is {value:#x}, no node: what hangs from it is not seen"
+                    what = f"the radix tree's element at {at:#x} is {value:#x}, which is no node: the extents behind it are not read"
                     problems.append(Problem(at, what))
                 else:
                     found.append((value, (first | (at - node) // size) << below))

@@ -91,7 +91,7 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
         elif page.used + free != page.capacity:
             what = (
                 f"page {page.meta:#x} ({page.size} bytes a block) counts {page.used} blocks in use and has {free} on its free lists, "
-                f"together not its {page.capacity}: a list or the count was overwritten, or a block was freed twice"
+                f"which is not {page.capacity} together: a list or the count was overwritten, or a block was freed twice"
             )
             yield Problem(page.meta, what, damaged=Range(page.meta, page.meta))
         elif remote > page.used:
@@ -132,7 +132,7 @@ def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
         wrong = [number for number, byte in enumerate(data) if byte != FILL]
         right += bool(spare) and not wrong
         if wrong:
-            what = f"block {block:#x} ({size} bytes) was written past its end: it has {data[wrong[0]]:#04x} where mimalloc put {FILL:#x}"
+            what = f"block {block:#x} ({size} bytes) was written past its end: it has {data[wrong[0]]:#04x} where mimalloc wrote {FILL:#x}"
             overruns.append(Problem(block, what, damaged=Range(end + wrong[0], end + wrong[-1] + 1)))
     return right
 

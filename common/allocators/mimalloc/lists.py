@@ -108,7 +108,7 @@ class Lists:
             link = self._memory.word(nodes[-1]) or 0
             link = decode(link, page.keys, page.meta) if any(page.keys) else link
             place = Range(link, link) if link in nodes else Range(nodes[-1], nodes[-1] + 8)
-            why += ": it was freed twice, or a link was written over" if link in nodes else ""
+            why += ": it was freed twice, or a link was overwritten" if link in nodes else ""
         what = why if " after " in why else f"{why}, after {len(nodes)} blocks"
         of = f"{LISTS[which]} of the page at {page.start:#x} ({page.size} bytes a block)"
         self._problems.append(Problem(place.start, f"{of} is corrupt: {what}; the rest counts as in use", damaged=place))

@@ -111,7 +111,7 @@ def _settled(found: Iterable[Found]) -> Iterable[Found]:
     if len(found) > MOST:
         at = found[MOST].segments[0].start
         found[0].problems.append(
-            Problem(at, f"segment {at:#x} has another cookie, as have {len(found) - MOST - 1} more: they are not read")
+            Problem(at, f"segment {at:#x} has another cookie, and so have {len(found) - MOST - 1} more: they are not read")
         )
     return found[:MOST]
 

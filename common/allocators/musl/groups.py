@@ -180,10 +180,10 @@ def read_groups(memory: Memory, engine: Engine, areas: Sequence[int], problems: 
 def _problem(code: int, meta: int, mem: int, more: int) -> Problem:
     """Make the problem of a rejected group."""
     if code == slots.MISSING:
-        return Problem(meta, f"meta_area {meta:#x} cannot be read: its groups are not seen", False)
+        return Problem(meta, f"meta_area {meta:#x} cannot be read: its groups are not read", False)
     if code == slots.CORRUPT:
         what = f"mem {mem:#x}, size class {more >> 6 & 63}, last_idx {more & 31}, maplen {more >> 12}"
-        return Problem(meta, f"meta {meta:#x} is corrupt ({what}): the blocks of its group are not seen")
+        return Problem(meta, f"meta {meta:#x} is corrupt ({what}): the blocks of its group are not read")
     why = {
         slots.NO_SLOT: "is in no slot of another group",
         slots.NO_REGION: "is not in writable memory",
@@ -191,4 +191,4 @@ def _problem(code: int, meta: int, mem: int, more: int) -> Problem:
         slots.MISFIT: f"fits no slot of the group around it at {more:#x}",
         slots.IN_FREE: f"is in a free slot of the group at {more:#x}",
     }
-    return Problem(meta, f"the group at {mem:#x} (meta {meta:#x}) {why[code]}: its blocks are not seen")
+    return Problem(meta, f"the group at {mem:#x} (meta {meta:#x}) {why[code]}: its blocks are not read")

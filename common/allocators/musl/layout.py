@@ -65,8 +65,15 @@ def _context(word: int, paged: bool) -> Context:
     classes = f"{len(CLASSES)}W active, {len(CLASSES)}W usage_by_class, 32B unmap_seq, 32B bounces, B seq, W brk"
     start = f"Q secret, {'W pagesize, ' if paged else ''}i init_done, I mmap_counter, W free_meta_head, W avail_meta"
     context = Record(f"{start}, {sizes}, {areas}, {classes}", word)
-    offsets = (context[name] for name in ("init_done", "free_meta_head", "meta_area_head", "active", "usage_by_class"))
-    return Context(paged, *offsets, context.size)
+    return Context(
+        paged,
+        init_done=context["init_done"],
+        free_meta_head=context["free_meta_head"],
+        area_head=context["meta_area_head"],
+        active=context["active"],
+        usage=context["usage_by_class"],
+        size=context.size,
+    )
 
 
 class Old:

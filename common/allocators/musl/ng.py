@@ -57,7 +57,7 @@ class MallocNG(Allocator):
 
     name = "musl"
     remainder_words = 2
-    retention_note = "musl gives back what is wholly free by itself, and has no setting for more"
+    retention_note = "musl returns wholly free memory by itself, and has no setting to return more"
     version = "mallocng"
     granule = UNIT
 
@@ -83,7 +83,7 @@ class MallocNG(Allocator):
         area = head
         while area and len(found) < MAX_AREAS:
             if area in found or area % AREA or number64(memory, area) != self.context.secret:
-                what = f"the list of meta_areas is broken at {area:#x}: metas beyond it, and their blocks, are not seen"
+                what = f"the list of meta_areas is broken at {area:#x}: metas beyond it, and their blocks, are not read"
                 self.problems.append(Problem(next(reversed(found), area), what))
                 break
             found[area] = None

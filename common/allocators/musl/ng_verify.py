@@ -179,12 +179,12 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
     if head & 0xFF:
         wide = memory.int32(address - 2 * HEADER) or 0
         if offset or wide <= 0xFFFF:
-            return crash(header, f"has {head & 0xFF:#04x} in front of its header")
+            return crash(header, f"has {head & 0xFF:#04x} before its header")
         offset = wide
     if index != number:
         return crash(header, f"says it is of slot {index}, but is in slot {number}")
     if group.storage + offset * UNIT != address:
-        return crash(header, f"has the offset {offset:#x}, which is not its own")
+        return crash(header, f"has the wrong offset {offset:#x}")
     unasked = end - address - size
     tail = Range(end - HEADER - 1, end)
     # The overwritten bytes begin at the end of the requested size.

@@ -111,7 +111,7 @@ class OldMalloc(Allocator):
 
     name = "musl"
     remainder_words = 2
-    retention_note = "musl gives back what is wholly free by itself, and has no setting for more"
+    retention_note = "musl returns wholly free memory by itself, and has no setting to return more"
     version = "oldmalloc"
 
     def __init__(self, target: Target, engine: Engine, mal: Mal, segments: list[Segment], mapped: list[Mapped]) -> None:

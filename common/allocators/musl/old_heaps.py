@@ -224,7 +224,7 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
         if after is None:
             what = f"the chunk at {at:#x} has an impossible size" if code != NO_MEMORY else f"memory is missing at {at:#x}"
             damaged = Range(at, at + header) if code != NO_MEMORY else None
-            made.problems.append(Problem(at, f"{what}: the blocks behind it are not seen", code != NO_MEMORY, damaged))
+            made.problems.append(Problem(at, f"{what}: the blocks behind it are not read", code != NO_MEMORY, damaged))
             return made
         _overrun(memory, made, layout, at, *after)
         at, before = after
@@ -242,7 +242,7 @@ def _overrun(memory: Memory, made: Segment, layout: Old, at: int, place: int, be
     if lost == at:
         what = f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, gives its size"
     else:
-        what = f"the headers of the chunks at {at:#x} to {lost:#x} were overwritten; the chunk at {place:#x} is the first that is whole"
+        what = f"the headers of the chunks at {at:#x} to {lost:#x} were overwritten; the chunk at {place:#x} is the first sound one"
         made.add_one(at + header, lost - at - header, State.IN_USE)
     expected = before if mine and lost == at else None
     damaged = Range(at + memory.size if mine else at, lost + header)

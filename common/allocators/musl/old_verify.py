@@ -68,7 +68,7 @@ def verify(allocator: OldMallocView) -> Iterator[Optional[Problem]]:
         while chunk != end:
             links = memory.words(chunk, 4)
             if chunk not in free or links is None:
-                yield Problem(before + header, f"bin {number} goes on from {before:#x} to {chunk:#x}, where no free chunk is")
+                yield Problem(before + header, f"bin {number} continues from {before:#x} to {chunk:#x}, which is no free chunk")
                 binned.update(_behind(memory, ends[1], free, binned))
                 break
             if chunk in binned:

@@ -87,12 +87,12 @@ class Slots:
             return Problem(start, f"the slot at {start:#x} cannot be read: its size is not known", False)
         if code == slots.OVERRUN:
             end = start + group.usable
-            what = f"the block {start:#x} was overrun: what counts its size, at the end of its slot, cannot be"
+            what = f"the block {start:#x} was overrun: the number at the end of its slot, which gives its size, is impossible"
             return Problem(start, f"{what}; free() of it would crash", True, Range(end - HEADER, end))
         if code == slots.UNKNOWN_GROUP:
             return Problem(start, f"the slot at {start:#x} held a group that no meta describes")
         if code == slots.BETWEEN:
-            what = f"the slot at {start:#x} is about to be given out or taken back: the process was stopped in malloc or free"
+            what = f"the slot at {start:#x} is about to be allocated or freed: the process was stopped in malloc or free"
             return Problem(start, what, False)
         if code == slots.NOT_THERE:
             what = f"the block that the slot at {start:#x} holds is not where its header says: overwritten"

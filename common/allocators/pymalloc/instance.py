@@ -33,7 +33,7 @@ class Pymalloc(Allocator):
     3.11) for all interpreters. Others are counted from the newest."""
 
     name = "pymalloc"
-    retention_note = "CPython gives back an arena only when nothing in it is in use"
+    retention_note = "CPython returns an arena only when no block in it is in use"
     nested = True
 
     def __init__(
@@ -74,10 +74,10 @@ class Pymalloc(Allocator):
         """Compare the number of arenas with the allocator's counter."""
         current = self.state.variable(self.memory, "current")
         if self.state.variables is None:
-            what = f"pymalloc's counters are where no known layout has them: {len(self.arena_objects)} arenas are unchecked"
+            what = f"pymalloc's counters are in no known layout: {len(self.arena_objects)} arenas are unchecked"
             self.problems.append(Problem(self.state.pointer, what, False))
         elif current != len(self.state.arenas):
-            what = f"pymalloc counts {current} arenas; found were {len(self.state.arenas)}"
+            what = f"pymalloc counts {current} arenas; {len(self.state.arenas)} were found"
             self.problems.append(Problem(self.state.pointer, what))
 
     def heaps(self) -> list[Heap]:
@@ -106,7 +106,7 @@ class Pymalloc(Allocator):
         for arena in self.arena_objects:
             there = self.pools.empty.get(arena.number, 0) + arena.ntotalpools - len(reading.carved(arena, self.state.pool))
             if there != arena.nfreepools:
-                what = f"pymalloc arena {arena.number} at {arena.address:#x} counts {arena.nfreepools} free pools; found were {there}"
+                what = f"pymalloc arena {arena.number} at {arena.address:#x} counts {arena.nfreepools} free pools; {there} were found"
                 self.problems.append(Problem(arena.address, what))
         self._compare(blocks)
 
@@ -115,7 +115,7 @@ class Pymalloc(Allocator):
         counted = sum(cache.in_use for cache in self.caches(blocks))
         totals = sum(blocks.totals(BlockState.IN_USE, start, end).blocks for start, end in self._walked)
         if counted != totals:
-            what = f"pymalloc's pools count {counted:,} blocks in use; found were {totals:,}"
+            what = f"pymalloc's pools count {counted:,} blocks in use; {totals:,} were found"
             self.problems.append(Problem(self.state.pointer, what, False))
 
     def summary(self) -> dict[str, object]:

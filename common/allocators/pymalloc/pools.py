@@ -113,8 +113,8 @@ def _headers(
         block = sizes[index] if index < classes else 0
         cut, over = divmod(offset - header, block) if block else (0, 1)
         if over or owner != number or most + block != size or not count <= cut <= (size - header) // block:
-            why = "cannot be read" if place in absent else f"makes no sense (arena {owner}, class {index}, {count} blocks, offset {offset})"
-            pools.problems.append(Problem(pool, f"pymalloc pool {pool:#x} of arena {number}: its header {why}; its blocks are not known"))
+            why = "cannot be read" if place in absent else f"is invalid (arena {owner}, class {index}, {count} blocks, offset {offset})"
+            pools.problems.append(Problem(pool, f"pymalloc pool {pool:#x} of arena {number}: its header {why}; its blocks are unknown"))
             pools.bad.append(Range(pool, pool + size))
             continue
         pools.address.append(pool)

@@ -43,7 +43,7 @@ def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], p
             if len(found) > len(chain):
                 chain, release, problem = found, candidate, why
     if problem:
-        problems.append(Problem(chain[-1], f"after {len(chain)} thread caches {problem}: blocks in further ones may count as in use"))
+        problems.append(Problem(chain[-1], f"after {len(chain)} thread caches {problem}: blocks in the others may count as in use"))
     known = dict.fromkeys(chain)
     owners = _owners(memory, engine, place, chain, heaps)
     known.update(dict.fromkeys(owners))
@@ -75,10 +75,10 @@ def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple
     if following and len(chain) == 1:
         return [], ""
     if following is None:
-        return chain, f"that at {chain[-1]:#x} cannot be read"
+        return chain, f"the next one after {chain[-1]:#x} cannot be read"
     if following and len(chain) == MAX_CACHES:
         return chain, "the list of them does not end"
-    return chain, f"the list of them goes on at {following:#x}, which is none, or does not link back" if following else ""
+    return chain, f"the next one in the list, {following:#x}, is not a thread cache or does not link back" if following else ""
 
 
 def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], heaps: Sequence[Range]) -> dict[int, int]:
@@ -135,7 +135,7 @@ def transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator
         used = memory.int32(central + layout.used_slots)
         moved = memory.int32(place.table + MOVES + 4 * number)
         if used is None or moved is None or used > layout.slots:
-            what = f"the transfer cache of size {place.sizes[number]} says it holds {used} chains: more than it has slots for"
+            what = f"the transfer cache of size {place.sizes[number]} claims {used} chains, more than it has slots"
             problems.append(Problem(central + layout.used_slots, what))
             used = min(used or 0, layout.slots)
         for slot in range(used):

@@ -63,6 +63,6 @@ def reconcile(one: TcmallocHeap) -> None:
         counted = central(one, number)["central"]
         if counted != one.listed[number]:
             size = one.place.sizes[number]
-            what = f"the central list of size {size} counts {counted:,} free blocks, on its spans' lists are {one.listed[number]:,}"
+            what = f"the central list of size {size} counts {counted:,} free blocks, but its spans' lists have {one.listed[number]:,}"
             one.problems.append(Problem(one.place.of_class(number) + COUNTER, what, False))
     one.reconcile_thread_caches()

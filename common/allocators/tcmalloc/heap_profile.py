@@ -170,7 +170,7 @@ def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mappe
         pieces = _pieces_of_map(memory, map_, problems)
     else:
         map_, at = Map(0, 0, 0, 0, 0), address + layout.map
-        what = "no block has a stack, and those that it has the address of may be called reachable"
+        what = "no block has a stack, and blocks whose address it contains may be reported as reachable"
         problems.append(Problem(at, f"the heap profiler's map, which {at:#x} leads to, is damaged: {what}"))
     heads = [Range(table, table + WORD * BUCKETS)] if table else []
     found = HeapProfile(layout, table, map_, merged(sorted([*pieces, *heads])), bool(problems), problems)
@@ -209,7 +209,7 @@ def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[R
         header = memory.words(at - HEADER, 2)
         link = memory.word(at)
         if header is None or link is None or header[1] != MAGIC ^ (at - HEADER):
-            what = f"the heap profiler's memory is damaged at {at:#x}: what it points to may be called reachable"
+            what = f"the heap profiler's memory is damaged at {at:#x}: blocks that it points to may be reported as reachable"
             problems.append(Problem(at, what))
             break
         pieces.append(Range(at - HEADER, at - HEADER + header[0]))
@@ -228,7 +228,7 @@ def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None
                     raise Interrupted
                 bucket = None if at in found.buckets else _bucket(memory, at, layout)
                 if bucket is None:
-                    what = "is damaged" if at not in found.buckets else "is of another list too"
+                    what = "is damaged" if at not in found.buckets else "is in another list too"
                     where = f"the heap profiler's bucket at {at:#x}, of {start + WORD * number:#x}, {what}"
                     bad.append(Problem(at, f"{where}: blocks allocated there have no stack"))
                     break
@@ -265,7 +265,7 @@ def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: C
             found.entries.append(Entry(node, blocks[i], bucket))
         elif i not in missing and profile.table:
             bad.append(
-                Problem(node, f"an entry of the heap profiler's map at {node:#x} names no bucket: the block {blocks[i]:#x} has no stack")
+                Problem(node, f"an entry of the heap profiler's map at {node:#x} has no bucket: the block {blocks[i]:#x} has no stack")
             )
     first_problems(found.problems, bad, "entries like that")
     ended = (
@@ -304,9 +304,9 @@ def _clusters(memory: Memory, profile: HeapProfile, problems: list[Problem]) -> 
             if memory.target.interrupted():
                 raise Interrupted
             link = memory.word(at)
-            wrong = "cannot be read" if link is None else "is of another list too" if at in found else ""
+            wrong = "cannot be read" if link is None else "is in another list too" if at in found else ""
             if not wrong and not profile.damaged and not inside(profile.memory, at):
-                wrong = "is none of its memory"
+                wrong = "is outside its memory"
             if link is None or wrong:
                 bad.append(Problem(at, f"the heap profiler's map leads to {at:#x}, which {wrong}: blocks there have no stack"))
                 break

@@ -104,7 +104,7 @@ class Tcmalloc(TcmallocHeap):
                         looked += 1
                         marked += self.memory.word(blocks.address(index) + 16) == DEBUG_MAGIC
         if looked and marked > looked // 2:
-            what = f"each block begins with a header of {HEADER} bytes, so what the program holds is called possible"
+            what = f"each block begins with a header of {HEADER} bytes, so blocks of the program are reported as possibly lost"
             self.problems.append(Problem(self.place.central, f"{self.where} is tcmalloc's debug variant: {what}", False))
 
     def metadata(self) -> list[Range]:

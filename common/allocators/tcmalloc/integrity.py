@@ -32,8 +32,8 @@ def verify(one: TcmallocHeap) -> Iterator[Optional[Problem]]:
 def _wrong_page(span: Span, page: int, pointer: int, _: int) -> Problem:
     """Make the problem that the page map has another span for a page. All pages of a span with a
     size class must have that span (page_heap.cc, RegisterSizeClass)."""
-    what = f"the page map says that page {page:#x} is of the span at {pointer:#x}; it is of that at {span.address:#x}"
-    return Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
+    what = f"the page map has page {page:#x} in the span at {pointer:#x}; it belongs to the span at {span.address:#x}"
+    return Problem(span.address, f"{what}: free() of a block there would use the wrong span", expected=span.address)
 
 
 def _chain(one: TcmallocHeap, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
@@ -85,7 +85,7 @@ def _central(one: TcmallocHeap, number: int, known: dict[int, Span], checked: di
         mine.difference_update(seen)
     counted = one.memory.word(central + NUM_SPANS) or 0
     if mine and not broken:
-        what = f"{len(mine):,} spans of size class {number} ({size} bytes) are on no central list, that at {min(mine):#x} first"
+        what = f"{len(mine):,} spans of size class {number} ({size} bytes) are on no central list, the first one at {min(mine):#x}"
         yield Problem(min(mine), what)
     if counted != total and not broken:
         what = f"the central list of size {size} counts {counted:,} spans, {total:,} are on its lists"
@@ -112,7 +112,7 @@ def _page_heap(one: TcmallocHeap, known: dict[int, Span], checked: dict[str, int
                     yield Problem(address, f"{name}: has the span at {address:#x}, which does not belong there")
             left.difference_update(seen)
     if left and not broken:
-        yield Problem(min(left), f"{len(left):,} free spans are on no list of the page heap, that at {min(left):#x} first")
+        yield Problem(min(left), f"{len(left):,} free spans are on no list of the page heap, the first one at {min(left):#x}")
     sets = one.place.root + layout.lists - 2 * 48
     for location, at in ((NORMAL, sets), (RETURNED, sets + 48)):
         counted = one.memory.word(at + 40) or 0

@@ -36,7 +36,8 @@ def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blo
     left = {entry.block for entry in found.entries}.difference(block for block, _, _ in used)
     bad = (
         Problem(
-            entry.address, f"an entry of the heap profiler's map at {entry.address:#x} is of {entry.block:#x}, where no block in use begins"
+            entry.address,
+            f"an entry of the heap profiler's map at {entry.address:#x} is about {entry.block:#x}, where no block in use begins",
         )
         for entry in found.entries
         if entry.block in left

@@ -70,7 +70,7 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
     index = {address: i for i, address in enumerate(addresses) if i not in missing}
     starts, lengths, objects, bits = (words[column::SPAN_WORDS].tolist() for column in (0, 1, 4, 5))
     found: list[Span] = []
-    bad: list[tuple[int, int, int]] = []  # (first, last page, span that does not have them)
+    bad: list[tuple[int, int, int]] = []  # first page, last page, span that does not have them
     pages, pointers, shift = tree.pages, tree.words, place.layout.shift
     at, count = 0, len(pages)
     while at < count:
@@ -85,10 +85,13 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
                 flags = bits[i]
                 number, location = flags >> 16 & 0xFF, flags >> 24 & 3
                 if location == IN_USE and number >= len(place.sizes):
-                    # first page, last page, span that does not have them
-                    problems.append(Problem(pointer, f"span of {page << shift:#x} has size class {number}, which is none: not used"))
+                    problems.append(
+                        Problem(pointer, f"span of {page << shift:#x} has size class {number}, which does not exist: it is not read")
+                    )
                 elif location > 2:
-                    problems.append(Problem(pointer, f"span of {page << shift:#x} is on list {location}, which is none: not used"))
+                    problems.append(
+                        Problem(pointer, f"span of {page << shift:#x} is on list {location}, which does not exist: it is not read")
+                    )
                 else:
                     number = number if location == IN_USE else 0  # free pages keep their last class
                     fields = (pointer, page << shift, end << shift, number, location, flags & 0xFFFF, objects[i], bool(flags >> 26 & 1))
@@ -107,8 +110,8 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
 def _bad_entries(shift: int, first: int, last: int, pointer: int, readable: bool) -> Problem:
     """Make the problem that entries of the page map have a span that does not have these pages."""
     where = f"{first << shift:#x}" + (f" to {last + 1 << shift:#x}" if last > first else "")
-    what = "is of other pages" if readable else "cannot be read"
-    return Problem(pointer, f"the page map says that {where} is of the span at {pointer:#x}, which {what}: that memory is not used")
+    what = "has other pages" if readable else "cannot be read"
+    return Problem(pointer, f"the page map has {where} in the span at {pointer:#x}, which {what}: that memory is not read")
 
 
 def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[Span]) -> dict[int, int]:

@@ -126,7 +126,7 @@ def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem
             return
         for number in wrong:
             at = slab + number * HEADER
-            problems.append(Problem(at, f"CPU {cpu}'s cache of size {place.sizes[number]} has a header that makes no sense"))
+            problems.append(Problem(at, f"CPU {cpu}'s cache of size {place.sizes[number]} has an invalid header"))
         for number, (current, _, begin, _) in enumerate(rows, 1):
             if begin < current and number not in wrong and place.sizes[number]:
                 words = memory.words(slab + begin * WORD, current - begin)
@@ -142,7 +142,7 @@ def _slots(memory: Memory, place: Place, cache: int, number: int, what: str, pro
     used, capacity = info & 0xFFFFFFFF, info >> 32
     words = memory.words(slots, used) if slots and used <= capacity < 1 << 24 else None
     if used and words is None:
-        text = f"the {what} of size {place.sizes[number]} says it holds {used} of {capacity} blocks at {slots or 0:#x}: no sense"
+        text = f"the {what} of size {place.sizes[number]} claims {used} of {capacity} blocks at {slots or 0:#x}, which is impossible"
         problems.append(Problem(cache + SLOT_INFO, text))
     return array("Q", words) if words else None
 

@@ -89,7 +89,7 @@ class GoogleTcmalloc(GoogleHeap):
         self.mark_cached(blocks, "a cache")
         self.mark(blocks, self.records.proxies, State.METADATA, "a sampled block")
         if self.records.guarded:
-            what = f"{len(self.records.guarded):,} blocks have guard pages: where in its page each begins is not read"
+            what = f"{len(self.records.guarded):,} blocks have guard pages: the position of each in its page is not read"
             self.problems.append(Problem(self.records.guarded[0], what, False))
         counts.reconcile(self)
 

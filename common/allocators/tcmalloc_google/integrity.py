@@ -41,8 +41,8 @@ def verify(one: GoogleHeap) -> Iterator[Optional[Problem]]:
 def _wrong_page(span: Span, page: int, word: int, number: int) -> Problem:
     """Make the problem that the page map has another span for a page. All pages of a span with a
     size class must have that span, and the class twice (pagemap.cc, RegisterSizeClass)."""
-    what = f"the page map says that page {page:#x} is of the span at {word & SPAN_MASK:#x}, size class {number}"
-    return Problem(span.address, f"{what} and {word >> 48}; it is of that at {span.address:#x}, size class {span.number}")
+    what = f"the page map has page {page:#x} in the span at {word & SPAN_MASK:#x}, size class {number}"
+    return Problem(span.address, f"{what} and {word >> 48}; it belongs to the span at {span.address:#x}, size class {span.number}")
 
 
 def _central(one: GoogleHeap, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:
@@ -55,7 +55,8 @@ def _central(one: GoogleHeap, number: int, known: dict[int, int], checked: dict[
         while at and at != head:
             back = word(at + WORD)
             if known.get(at) != number or back != before or at in listed:
-                why = "is not of it" if known.get(at) != number else "is on it twice" if at in listed else f"has {back or 0:#x} before it"
+                why = "is on it twice" if at in listed else f"has {back or 0:#x} before it"
+                why = "has another class" if known.get(at) != number else why
                 text = f"central list of size {one.place.sizes[number]}: the span at {at:#x} {why}; {before:#x} leads to it"
                 yield Problem(before, text, damaged=Range(before, before + WORD))
                 broken = True
@@ -69,5 +70,5 @@ def _central(one: GoogleHeap, number: int, known: dict[int, int], checked: dict[
     left = [span for span in one.spans if span.number == number and span.allocated < span.blocks and span.address not in listed]
     if left and not broken:
         what = f"{len(left):,} spans of size {one.place.sizes[number]} with free blocks are on no central list"
-        what += f", that at {left[0].address:#x} first"
+        what += f", the first one at {left[0].address:#x}"
         yield Problem(left[0].address, what)

@@ -138,11 +138,11 @@ class Spans:
             elif not pages or not lies_in(mapped, Range(page << shift, page + pages << shift)):
                 why = f"has {pages} pages, which are not all mapped"
             elif number and (number >= len(sizes) or not sizes[number]):
-                why = f"has size class {number}, which is none"
+                why = f"has size class {number}, which does not exist"
             elif number and pages != place.pages[number]:
                 why = f"has {pages} pages, spans of its size class {place.pages[number]}"
             if why:
-                bad.append(Problem(address, f"span of {page << shift:#x} {why}: not used"))
+                bad.append(Problem(address, f"span of {page << shift:#x} {why}: it is not read"))
                 continue
             end = page + pages
             bytes_, sampled = pages << shift, bool(first >> sampled_bit & 1)
@@ -163,7 +163,7 @@ class Spans:
             span, base = self.found[at], number * SAMPLED // WORD
             size = fields[base + ALLOCATED_SIZE // WORD]
             if number in missing or not 0 < size <= span.end - span.start:
-                problems.append(Problem(address, f"what is known of the sampled block at {span.start:#x} makes no sense"))
+                problems.append(Problem(address, f"the record of the sampled block at {span.start:#x} is invalid"))
                 continue
             if data[number * SAMPLED + GUARDED_STATUS] == GUARDED:
                 self.guarded.append(span.start)
@@ -209,7 +209,7 @@ class Spans:
                 stride = span.size // UNIT
                 good = {index for index in indices if index < limit and index % stride == 0}
                 if not why and len(good) != len(indices):
-                    why = "it names what is no block, or one twice"
+                    why = "it has an index of no block, or one index twice"
                 free.extend(span.start + index * UNIT for index in sorted(good))
                 if why or len(good) + span.allocated != span.blocks:
                     yield _free_problem(span, len(good), why)
@@ -228,7 +228,7 @@ class Spans:
         while head != LIST_END and len(found) <= span.blocks:
             at = head * UNIT // 2
             if head * UNIT + span.size > span.end - span.start:
-                return found, f"it goes on at index {head}, which is none"
+                return found, f"it continues at index {head}, which does not exist"
             found.append(head)
             if embedded > most:
                 return found, f"a block of it has {embedded} entries, more than the {most} that fit"

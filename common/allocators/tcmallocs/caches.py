@@ -107,7 +107,7 @@ class Followed(NamedTuple):
         text = f"{owner}, blocks of {size}: {found:,} on the list, {one.length:,} by its count"
         at = self.damaged.start if self.damaged is not None else one.head or one.cache
         if self.damaged is not None and self.damaged.start == self.damaged.end:
-            why += ": it was freed twice, or a link was written over"
+            why += ": it was freed twice, or a link was overwritten"
         return Problem(at, f"{text}; {why}" if why else text, bool(why) or abs(found - one.length) > 1, self.damaged)
 
 
@@ -124,7 +124,7 @@ def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: 
         if why or target.live:
             outside = next((at for at, node in enumerate(nodes) if not inside(heaps, node)), -1)
             if outside >= 0:
-                why, nodes = f"it goes on to {nodes[outside]:#x}, which is no block", nodes[:outside]
+                why, nodes = f"it continues at {nodes[outside]:#x}, which is no block", nodes[:outside]
         yield Followed(one, nodes, why, damaged_link(target, nodes) if why and nodes else None)
 
 
