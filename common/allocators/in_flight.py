@@ -47,13 +47,13 @@ ENTRIES = (
     *("malloc", "free", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc", "_Znwm", "_ZdlPv"),
     *("PyObject_Malloc", "PyObject_Free"),
 )
-OWN_FILE = re.compile(r"malloc|umem")  # files with an allocator and nothing else
+OWN_FILE = re.compile(r"malloc")  # files with an allocator and nothing else
 
 LIBC = re.compile(r"^(libc[.-]|ld-musl)")  # libc's files, whose code is never the program's own
 
 FUNCTION = re.compile(
     r"^(__libc_|__)?(malloc|c?free|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|p?valloc)(_|$|@)|^_int_|malloc|memalign"
-    r"|tcache|chunk|systrim|mtrim|^arena_|_arena$|_heap$|^_?mi_|^je_|^_?rjem|^operator (new|delete)|^umem_|^(__)?(munmap|mremap)$"
+    r"|tcache|chunk|systrim|mtrim|^arena_|_arena$|_heap$|^_?mi_|^je_|^_?rjem|^operator (new|delete)|^(__)?(munmap|mremap)$"
     r"|^_?Py(Object|Mem)_(Malloc|Calloc|Realloc|Free|Raw)|pymalloc"
 )
 """An allocator's functions. Some versions of free jump to munmap at their end, without a frame."""
