@@ -23,7 +23,6 @@ FINDERS = (
     "findleaks.allocators.tcmalloc",
     "findleaks.allocators.mimalloc",
     "findleaks.allocators.musl",
-    "findleaks.allocators.umem",
     "findleaks.allocators.pymalloc",
     "findleaks.allocators.glibc",
 )

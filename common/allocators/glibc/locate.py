@@ -178,7 +178,7 @@ def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
     for index in [i for i, v in enumerate(words) if low <= v < high and 0 < base + i * size - v <= LONGEST_STATE]:
         places += [(words[index], layout) for layout in layouts if words[index] == base + index * size - layout.next]
     infos = {info.size for info in HEAP_INFOS if info.word == size}
-    # the offset of the first malloc_state in a heap, which follows heap_info
+    # Selects the offset in a heap. The first malloc_state follows heap_info.
     mask = HEAP_MAXES[-1] - 1
     for index in [i for i, v in enumerate(words) if v & mask in infos]:
         for layout in layouts:

@@ -231,12 +231,6 @@ SIGNATURES = {
         c_int,
         [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS],
     ),
-    "fl_read_slabs": (
-        c_int,
-        [_PIECES, c_uint64, _U64S, c_uint64, _RANGES, c_uint32, _WORDS, _U64S, POINTER(c_void_p), _U64S, _WORDS, _WORDS],
-    ),
-    "fl_mark_cached": (c_int, [_U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _U64S, c_uint64, _WORDS]),
-    "fl_read_buffers": (c_int, [_HANDLE, _PIECES, c_uint64, _U64S, _U64S, _U64S, _U64S, c_uint64, _U8S, c_uint64, _U64S, _WORDS]),
     "fl_records_new": (c_void_p, [_U64S, c_uint64, c_uint64]),
     "fl_records_free": (None, [_HANDLE]),
     "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),
