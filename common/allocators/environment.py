@@ -12,7 +12,7 @@ LONGEST = 256 << 10  # bytes at the end of the first thread's stack that are sea
 VALUE = 4096  # the largest length of a value in bytes
 
 
-def setting(memory: Memory, variable: str) -> Optional[str]:
+def read_variable(memory: Memory, variable: str) -> Optional[str]:
     """Return the value that an environment variable had at the start, or None if it is not
     found."""
     target = memory.target

@@ -19,7 +19,7 @@ NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 MMAPPED = "mmapped"  # the label of heaps of mapped blocks
 
 
-class Mapped(NamedTuple):
+class MappedChunk(NamedTuple):
     """A mapping [start, end) with one chunk: its header is at `chunk`, and `size` usable bytes
     follow."""
 
@@ -29,7 +29,7 @@ class Mapped(NamedTuple):
     size: int
 
 
-def unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
+def find_unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
     """Return the sorted ranges of anonymous writable memory, without `claimed` ranges and the
     stacks of live threads."""
     anonymous = [
@@ -41,10 +41,10 @@ def unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
     return subtract(merged(anonymous), [*claimed, *thread_stacks(target).values()])
 
 
-def adjacent(mapped: Iterable[Mapped]) -> Iterator[list[Mapped]]:
+def group_adjacent(mapped: Iterable[MappedChunk]) -> Iterator[list[MappedChunk]]:
     """Divide ascending mappings into runs. In a run, each mapping begins where the previous one
     ends."""
-    run: list[Mapped] = []
+    run: list[MappedChunk] = []
     for one in mapped:
         if run and one.start != run[-1].end:
             yield run
@@ -54,7 +54,7 @@ def adjacent(mapped: Iterable[Mapped]) -> Iterator[list[Mapped]]:
         yield run
 
 
-def mapped_heap(run: Sequence[Mapped], header: int) -> Heap:
+def make_mapped_heap(run: Sequence[MappedChunk], header: int) -> Heap:
     """Make one heap of adjacent mappings. Their blocks are in use and follow headers of `header`
     bytes."""
 

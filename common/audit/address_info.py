@@ -227,7 +227,7 @@ class Describer:
         phrase += f"; {structure}" if structure else ""
         disguised = next(disguised_references(self.session, index), None)
         phrase += f"; referenced by a {disguised.name}" if disguised is not None else ""
-        sites = [one.number for one in self.session.sites.all_of(block.address)]
+        sites = [one.number for one in self.session.sites.list_all(block.address)]
         return Answer(address, "block", phrase, block=block, region=region, sites=sites)
 
     def _in_region(self, address: int, region: Region) -> Answer:

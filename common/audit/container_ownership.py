@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.hashes import standard
 from findleaks.audit.containers.lists import ring
@@ -69,7 +69,7 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
         if owner.sort > Sort.THREAD_LOCAL:
             break
         for piece in session.pieces(owner.ranges, "finding containers"):
-            addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
+            addresses, values = find_pointers(session.engine, piece, heaps[0].start, heaps[-1].end)
             for address, value in zip(addresses[: max(MAX_POINTERS - pointers, 0)], values):
                 pointers += 1
                 if inside(heaps, value) is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.allocators.directory import known
+from findleaks.allocators.directory import list_names
 from findleaks.audit.missing_memory import missing_memory
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
@@ -136,7 +136,7 @@ def _unread_memory(session: Session, reported: bool) -> Iterator[str]:
     if not directory.blocks.totals(State.IN_USE).blocks:
         loaded = f" ({others} is loaded)" if others else ""
         unowned, _ = _unowned(session, _managed(session))
-        memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(known())}"
+        memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(list_names())}"
         found = "no allocator found" if not directory.allocators else "no block in use found"
         if not any(part.bytes for part in _managed(session)):
             yield f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.dominators import Dominators, node_root
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.session import Session
@@ -109,7 +109,7 @@ class ForeignWords:
             left -= len(piece.data)
             if left < 0 or low >= high:
                 return
-            values = array("Q", pointing(session.engine, piece, low, high)[1])
+            values = array("Q", find_pointers(session.engine, piece, low, high)[1])
             yield from (index for index in session.directory.blocks.find_all(values)[0] if index != NO_BLOCK)
 
     @cached_property

@@ -10,12 +10,12 @@ from findleaks.results.notes import InFlight
 
 if TYPE_CHECKING:
     from findleaks.allocators.base import Problem
-    from findleaks.allocators.in_flight import Inside
+    from findleaks.allocators.in_flight import ThreadInside
     from findleaks.results.note_parts import HalfChanged, StoppedThread
     from findleaks.session import Session
 
 
-def in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) -> InFlight:
+def in_flight(session: Session, changed: Sequence[tuple[Problem, ThreadInside]] = ()) -> InFlight:
     """Blocks held by threads inside an allocator, which count as reachable. `changed`: further
     places that these threads were changing."""
     blocks, places = session.directory.blocks, [*session.directory.half_changed, *changed]
@@ -29,13 +29,13 @@ def in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) 
     )
 
 
-def _stopped(one: Inside) -> StoppedThread:
+def _stopped(one: ThreadInside) -> StoppedThread:
     from findleaks.results.note_parts import StoppedThread  # few processes have such threads
 
     return StoppedThread(one.thread, printable(one.where), one.unwound)
 
 
-def _half_changed(problem: Problem, one: Inside) -> HalfChanged:
+def _half_changed(problem: Problem, one: ThreadInside) -> HalfChanged:
     from findleaks.results.note_parts import HalfChanged
 
     return HalfChanged(one.thread, printable(problem.what, 600))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
-from findleaks.allocators.nesting import Owned
+from findleaks.allocators.nesting import HeapPart
 from findleaks.allocators.retention import ArenaUse, FreeMemory
 from findleaks.engine.pages import COLUMNS, PageLists, PageState
 from findleaks.engine.terms import State
@@ -128,7 +128,7 @@ def areas(session: Session, residency: Presence, wanted: Callable[[Allocator], b
     return list(found.values())
 
 
-def _add(session: Session, area: Area, owned: Owned, residency: Presence, held: array[int], part: tuple[int, int]) -> None:
+def _add(session: Session, area: Area, owned: HeapPart, residency: Presence, held: array[int], part: tuple[int, int]) -> None:
     page, step = area.page, PURE_STEP if session.engine.name == "pure" else STEP
     first = len(area.states)
     metadata = Runs.of(merged(owned.heap.metadata)).words if owned.heap.metadata else NONE
@@ -159,7 +159,7 @@ def trimmable(session: Session, allocator: Allocator, residency: Presence) -> Op
         return None
     if allocator.release_call:
         session.report_progress(f"counting what {allocator.release_call.partition('(')[0]} would return", 0.0)
-    pages = allocator.released(session.directory.blocks)
+    pages = allocator.find_releasable(session.directory.blocks)
     if pages is None:
         return None
     if session.engine.common_bytes(pages.words, residency.known.words) != pages.total:

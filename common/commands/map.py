@@ -205,7 +205,7 @@ def _text(
     for one in session.directory.allocators:
         bytes_ = trims.get(id(one))
         if bytes_:
-            yield f"  {one.renamed(one.release_call)} would return {size(bytes_)} to the kernel ({one.title})"
+            yield f"  {one.rename_settings(one.release_call)} would return {size(bytes_)} to the kernel ({one.title})"
     if not picture.residency and any(area.bytes(PageState.FREE) for area in picture.areas):
         yield from wrapped(
             "  Free pages may be kept or returned: this core does not say. Next time save that before gcore: "

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Optional
 
 from findleaks.allocators.base import Allocator, Problem
-from findleaks.allocators.in_flight import Inside
+from findleaks.allocators.in_flight import ThreadInside
 from findleaks.audit.block_rows import allocator_named
 from findleaks.audit.corruption import Damage, Explainer, Neighbour, first_each
 from findleaks.audit.in_flight import in_flight, in_flight_line
@@ -91,7 +91,7 @@ def _chosen(session: Session, name: str | None) -> list[Allocator]:
     return [allocator for allocator in session.directory.allocators if name in (None, allocator.name)]
 
 
-def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
+def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], list[tuple[Problem, ThreadInside]]]:
     """Problems of one allocator, each damaged place once; and those excused, as a thread inside it
     was changing the place. `verify` runs first: it may make `allocator.problems` more exact."""
     found: list[Problem] = []
@@ -100,7 +100,7 @@ def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], li
         session.report_progress(phase, 0.0)
         if problem is not None:
             found.append(problem)
-    left, changed = session.directory.sorted_out(found, session.inside)
+    left, changed = session.directory.separate_half_changed(found, session.inside)
     return first_each([*allocator.problems, *left]), changed
 
 

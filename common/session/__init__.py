@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional, Protocol, TypeVar, cast
 
-from findleaks.allocators.directory import Directory, build
-from findleaks.allocators.in_flight import Inside, held, threads_inside
+from findleaks.allocators.directory import Directory, build_directory
+from findleaks.allocators.in_flight import ThreadInside, find_blocks_in_flight, find_threads_inside
 from findleaks.block_types import Types
 from findleaks.engine import load as engines
 from findleaks.engine.contract import Engine, Graph
@@ -65,7 +65,7 @@ class Session:
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self._timed_seconds = 0.0  # of all work that was ever timed
-        self.inside: Sequence[Inside] = []  # threads stopped in an allocator; set by `directory`
+        self.inside: Sequence[ThreadInside] = []  # threads in an allocator; set by `directory`
         self.reads = 1
         self.kept: Optional[dict[str, object]] = None  # snapshots in a debugger, by name
         self.reopen: Optional[Callable[[], Session]] = None  # reads the same process again
@@ -80,9 +80,9 @@ class Session:
         with self.timed("walk"):
             while True:
                 self.report_progress("finding the heaps", 0.0)
-                made = build(self.target, self.engine)
-                self.inside = threads_inside(self.target, made.allocators, made.blocks)
-                made.excuse(self.inside)
+                made = build_directory(self.target, self.engine)
+                self.inside = find_threads_inside(self.target, made.allocators, made.blocks)
+                made.remove_half_changed(self.inside)
                 if not made.problems or not self.read_again():
                     return made
 
@@ -118,12 +118,12 @@ class Session:
         self.graphs = ReferenceGraphs(self)
 
     @cached_property
-    def in_flight(self) -> dict[int, Inside]:
+    def in_flight(self) -> dict[int, ThreadInside]:
         """Blocks in use that threads inside an allocator work on, each with a thread. The thread
         may hold the address in the allocator's own form."""
         # Before `self.inside`, which `directory` sets.
         blocks = self.directory.blocks
-        return held(self.inside, blocks)
+        return find_blocks_in_flight(self.inside, blocks)
 
     @cached_property
     def kernel_references(self) -> list[tuple[int, KernelReference]]:
@@ -228,7 +228,7 @@ class Session:
     @property
     def recorded(self) -> bool:
         """Whether there may be `sites`; known without reading them."""
-        return any(one.recorded for one in self.runtimes) or any(one.recorded for one in self.directory.allocators)
+        return any(one.recorded for one in self.runtimes) or any(one.has_recordings for one in self.directory.allocators)
 
     @cached_property
     def dead(self) -> Sequence[Range]:

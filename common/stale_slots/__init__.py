@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.stale_slots import deques, rust_btrees, rust_channels, rust_vectors, sequences, vectors
 from findleaks.stale_slots.declared_types import DeclaredTypes
@@ -118,7 +118,7 @@ class _Search:
             for piece in nonzero_pieces(memory.target, start, min(end, start + MAX_RANGE, start + left)):
                 memory.poll()
                 left -= len(piece.data)
-                words = Words(piece, *pointing(memory.engine, piece, memory.low, memory.high))
+                words = Words(piece, *find_pointers(memory.engine, piece, memory.low, memory.high))
                 pointers -= len(words.addresses)
                 if pointers < 0:
                     self._left_out = True

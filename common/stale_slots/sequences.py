@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.terms import State
 from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words
 from findleaks.target.base import Range
@@ -36,7 +36,7 @@ class Pointers:
         for part in merged(everywhere) if outside else ():
             for piece in memory.target.pieces(*part):
                 memory.poll()
-                self.add(Words(piece, *pointing(memory.engine, piece, low, high)))
+                self.add(Words(piece, *find_pointers(memory.engine, piece, low, high)))
 
     def into(self, where: Range) -> Iterator[tuple[int, int]]:
         """(value, address) of words that point into `where`."""

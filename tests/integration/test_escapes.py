@@ -38,7 +38,7 @@ class Cores(NamedTuple):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cores]:
     folder = tmp_path_factory.mktemp("escapes")
     built = escapes.build(folder / "files")
-    escapes.renamed(built)
+    escapes.rename_settings(built)
     found = []
     for how in ("sound", "damaged"):
         with escapes.running(built, folder / how, how) as one:
@@ -239,7 +239,7 @@ def test_a_name_is_no_command(made: Cores) -> None:
 
 
 def test_a_process(made: Cores) -> None:
-    built = escapes.renamed(made.built)
+    built = escapes.rename_settings(made.built)
     with escapes.running(built, made.harmless.parent / "live") as one:
         for words in (["find"], ["stacks"], ["verdict", "--json"]):
             reported = ask(*words, "--pid", str(one.pid))
@@ -253,7 +253,7 @@ def test_a_process(made: Cores) -> None:
 
 def test_count(made: Cores) -> None:
     """Of a function that one with such a name calls."""
-    with escapes.running(escapes.renamed(made.built), made.harmless.parent / "ticking", "ticking") as one:
+    with escapes.running(escapes.rename_settings(made.built), made.harmless.parent / "ticking", "ticking") as one:
         reported = ask("count", "escapes_tick", "--events", "3", "--pid", str(one.pid))
         answer = ask("count", "escapes_tick", "--events", "3", "--json", "--pid", str(one.pid))
     for printed in (reported, answer):

@@ -12,7 +12,7 @@ import libcs
 import pytest
 
 import cores
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.engine.load import load
 from findleaks.engine.terms import State
@@ -54,7 +54,7 @@ def seen(
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         target = attach(running.pid) if picture == "live" else open_core(str(running.kernel_core()))
         try:
-            yield [line.split() for line in running.output.splitlines()], target, build(target, load(target.arch))
+            yield [line.split() for line in running.output.splitlines()], target, build_directory(target, load(target.arch))
         finally:
             target.close()
 

@@ -136,7 +136,7 @@ def compare(folder: Path, version: str, conf: str, threads: int = 5) -> None:
         totals = {name: printed["stats"][name] for name in ("allocated", "active", "metadata", "resident", "mapped", "retained")}
         totals["allocated"] -= buffer
         totals["metadata"] -= buffer
-        counted = dict(jemalloc.counted())
+        counted = dict(jemalloc.read_counters())
         # Its pages are counted as active; then they may have been given back.
         left = buffer + 4096 * bool(buffer)
         assert totals.pop("active") == counted.pop("active") + left

@@ -6,7 +6,7 @@ import struct
 
 import fake
 
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.jemalloc import classes, layout
 from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.engine import load as engine
@@ -188,7 +188,7 @@ class Image:
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Jemalloc]:
-    directory = build(target, engine.load(target.arch))
+    directory = build_directory(target, engine.load(target.arch))
     (jemalloc,) = [allocator for allocator in directory.allocators if isinstance(allocator, Jemalloc)]
     return directory, jemalloc
 

@@ -70,4 +70,4 @@ def test_built_without_statistics(kind: layout.Extent) -> None:
     assert states(directory, image.cached) == {"CACHED"} and states(directory, image.blocks["used"]) == {"IN_USE"}
     assert [(cache.thread, cache.size, cache.blocks) for cache in jemalloc.thread_caches(directory.blocks)] == [(TID, 32, 2)]
     assert {cache.allocs for cache in jemalloc.caches(directory.blocks)} == {None}
-    assert jemalloc.counted() == {} and list(jemalloc.verify(directory.blocks)) == []
+    assert jemalloc.read_counters() == {} and list(jemalloc.verify(directory.blocks)) == []

@@ -11,7 +11,7 @@ import fake
 import pytest
 from hostile import PAGE, Claim, hostile, lines_run, tail
 
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.mimalloc import aligned, checks, layout, lists, segments
 from findleaks.allocators.mimalloc.instance import Mimalloc
 from findleaks.engine.reference.engine import PureEngine
@@ -115,7 +115,7 @@ class Image:
         return made
 
     def read(self) -> tuple[Directory, Mimalloc]:
-        directory = build(self.target(), PureEngine(X86_64))
+        directory = build_directory(self.target(), PureEngine(X86_64))
         (found,) = (a for a in directory.allocators if isinstance(a, Mimalloc))
         return directory, found
 
@@ -207,7 +207,7 @@ def test_any_damage_is_survived(row: layout.Segments | layout.Pages, offset: int
     image = Image(row)
     base = SEGMENT + offset if isinstance(row, layout.Segments) else image.meta + offset - 100 * (offset >= 200)
     image.word(base & -8, 0xFFFFFFFFFFFFFF41)
-    directory = build(image.target(), PureEngine(X86_64))
+    directory = build_directory(image.target(), PureEngine(X86_64))
     for allocator in directory.allocators:
         list(allocator.verify(directory.blocks))
         allocator.caches(directory.blocks)
@@ -218,7 +218,7 @@ def test_a_page_whose_first_block_is_crooked(row: layout.Segments | layout.Pages
     """Its start is a pointer in the descriptor. Blocks are on multiples of 8."""
     image = Image(row)
     image.fill(start=image.start + 1)
-    assert build(image.target(), PureEngine(X86_64)).allocators == []
+    assert build_directory(image.target(), PureEngine(X86_64)).allocators == []
 
 
 def test_links_are_decoded_as_they_are_encoded() -> None:
@@ -288,7 +288,7 @@ def test_a_page_of_2_1_0_whose_blocks_reach_out_of_its_segment() -> None:
         image.word(SEGMENT + OLDEST.header.offsets["segment_slices"], 4)
         image.put(SEGMENT + OLDEST.header.offsets["kind"], struct.pack("<I", 1))
         image.word(first + 3 * 440, 0)
-        directory = build(image.target(), PureEngine(X86_64))
+        directory = build_directory(image.target(), PureEngine(X86_64))
         assert sum("more than fit" in problem.what for problem in directory.problems) == (count == fit)
         assert directory.blocks.find(first) >= 0
         assert (directory.blocks.find(second) < 0) == (count == fit)

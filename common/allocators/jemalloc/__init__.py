@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from findleaks.allocators.base import Allocator
-from findleaks.allocators.images import images
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
@@ -45,7 +45,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     one value in large images."""
     places = []
     memory = Memory(target)
-    for image in images(target):
+    for image in find_images(target):
         if image.size < MIN_DATA[target.arch.word]:
             continue
         for low, high in (part for whole in image.data for part in target.nonzero(*whole)):

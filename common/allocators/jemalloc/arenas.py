@@ -17,7 +17,7 @@ from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.layout import ARENAS, BIN_STATS, BIN_STATS_MEMBERS, BINS, BINS_52, LARGES, NO_ARENA, Bin, Large, layouts
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 
@@ -179,7 +179,7 @@ def shape(memory: Memory, engine: Engine, arenas: list[Arena], firsts: Sequence[
         tried += [(arenas[0], at) for at in firsts if at != arenas[0].address]
     guesses = Guesses(memory, extents)
     for arena, at in tried:
-        words = words_between(memory.target, engine, [Range(at, at + LONGEST)], low, high)
+        words = find_words_between(memory.target, engine, [Range(at, at + LONGEST)], low, high)
         guesses.look(arena, at, ((place, slabs[value]) for place, value in words if value in slabs))
         if guesses.agreed.score >= len(extents.classes.small) and len(arenas) > 1:
             break

@@ -91,7 +91,7 @@ class Jemalloc(Allocator):
 
         return Heap(start, end, arenas.name(arena), walk)
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         """Mark cached blocks, and jemalloc's own ones: the caches' stacks and the profiler's
         blocks."""
         cached = array("Q", (entry for cache in self.caches_found for entry in cache.entries()))
@@ -155,8 +155,8 @@ class Jemalloc(Allocator):
         idle = [i for i, state in enumerate(seen.state) if state]
         return [base.Spare(seen.start[i], seen.end(i), extents.state_name(seen.state[i]), arenas.name(seen.arena[i])) for i in idle]
 
-    def renamed(self, words: str) -> str:
-        return names.renamed(words, self._variable)
+    def rename_settings(self, words: str) -> str:
+        return names.rename_settings(words, self._variable)
 
     @cached_property
     def _variable(self) -> str:
@@ -169,7 +169,7 @@ class Jemalloc(Allocator):
         return explain_retention(free, self.release_call, self.memory, self.parts.arenas)
 
     @property
-    def recorded(self) -> bool:
+    def has_recordings(self) -> bool:
         return self.profiler.row is not None
 
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:
@@ -189,7 +189,7 @@ class Jemalloc(Allocator):
                     found.append(base.ThreadCache(cache.tid, cache.address, str(size), size, count, count * size))
         return found
 
-    def counted(self) -> Mapping[str, int]:
+    def read_counters(self) -> Mapping[str, int]:
         """Return stats.* as malloc_stats_print prints them."""
         return report.totals(self)
 

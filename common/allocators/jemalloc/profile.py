@@ -15,7 +15,7 @@ from findleaks.allocators.images import Image
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.layout import PROFILES, Profile
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
@@ -97,7 +97,7 @@ def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> I
     if not len(extents):
         return
     module = image.module
-    for place, value in words_between(memory.target, engine, image.data, extents.start[0], extents.end(len(extents) - 1)):
+    for place, value in find_words_between(memory.target, engine, image.data, extents.start[0], extents.end(len(extents) - 1)):
         table = _table(memory, place - 40) if value % BUCKET == 0 else None
         if table is None or table.functions[0] == table.functions[1]:
             continue

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.base import Problem, first_problems
-from findleaks.allocators.environment import setting
+from findleaks.allocators.base import Problem, add_first_problems
+from findleaks.allocators.environment import read_variable
 from findleaks.allocators.jemalloc.layout import NOT_SAMPLED, UNBIASED_SHIFT, Profile
 from findleaks.allocators.jemalloc.profile import Found
 from findleaks.allocators.jemalloc.view import JemallocView
-from findleaks.allocators.sites import Recording, Site, in_use, own_file, recording, represented
+from findleaks.allocators.sites import Recording, Site, estimate_represented, make_recording, own_library, select_in_use
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import Totals
 from findleaks.errors import Interrupted
@@ -40,14 +40,16 @@ def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
     numbers = {context: i for i, context in enumerate(stacks)}
     sites = [_site(frames, counts, found.row, interval) for frames, counts in zip(stacks.values(), _counts(allocator, found, stacks))]
     target = allocator.memory.target
-    sampled = list(in_use(target, blocks, _blocks(allocator, found, numbers, interval)))
+    sampled = list(select_in_use(target, blocks, _blocks(allocator, found, numbers, interval)))
     lacking = (address for address, site, _ in sampled if site == UNKNOWN)
-    first_problems(problems, (_of_no_record(address) for address in lacking), "blocks like that")
+    add_first_problems(problems, (_of_no_record(address) for address in lacking), "blocks like that")
     sampled = [one for one in sampled if one[1] >= 0]
     warnings = [problem.what for problem in problems]
     warnings += _unaccounted(sites, Counter(site for _, site, _ in sampled))
     return [
-        recording(target, "jemalloc's heap profiler", sites, sampled, interval, own_file(allocator.parts.image.name, "jemalloc"), warnings)
+        make_recording(
+            target, "jemalloc's heap profiler", sites, sampled, interval, own_library(allocator.parts.image.name, "jemalloc"), warnings
+        )
     ]
 
 
@@ -67,7 +69,7 @@ def _stacks(allocator: JemallocView, found: Found, problems: list[Problem]) -> d
             bad.append(Problem(context, f"the profiler's stack at {context:#x} is damaged: blocks allocated there have none"))
         else:
             stacks[context] = frames
-    first_problems(problems, bad, "stacks like that")
+    add_first_problems(problems, bad, "stacks like that")
     return stacks
 
 
@@ -95,7 +97,7 @@ def _site(frames: tuple[int, ...], counts: Sequence[int], row: Profile, interval
         return Site(frames, live, allocated)
     if row.unbiased:
         return Site(frames, live, allocated, Totals(round(counts[1] / UNBIASED_SHIFT), counts[3]))
-    scale = represented(bytes_ / blocks, interval) if blocks else 0.0
+    scale = estimate_represented(bytes_ / blocks, interval) if blocks else 0.0
     return Site(frames, live, allocated, Totals(round(blocks * scale), round(bytes_ * scale)))
 
 
@@ -113,7 +115,7 @@ def _blocks(allocator: JemallocView, found: Found, numbers: dict[int, int], inte
         if at <= NOT_SAMPLED:
             continue
         site = numbers.get(contexts[at], DAMAGED) if at in contexts else UNKNOWN
-        yield seen.address[i], site, represented(seen.classes.sizes[seen.szind[i]], interval)
+        yield seen.address[i], site, estimate_represented(seen.classes.sizes[seen.szind[i]], interval)
 
 
 def _of_no_record(address: int) -> Problem:
@@ -155,5 +157,5 @@ def _by_table(allocator: JemallocView) -> Optional[int]:
 
 def _by_settings(allocator: JemallocView) -> int:
     """Read lg_prof_sample from MALLOC_CONF in the environment."""
-    match = SETTING.search(setting(allocator.memory, "MALLOC_CONF") or "")
+    match = SETTING.search(read_variable(allocator.memory, "MALLOC_CONF") or "")
     return min(int(match[1]), WIDEST_INTERVAL) if match else USUAL_INTERVAL

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.images import Image
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.layout import Levels, levels
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
@@ -49,7 +49,7 @@ def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> It
     regions = memory.target.regions()
     low, high = regions[0].start, regions[-1].end
     frames: dict[int, bool] = {}
-    for address, value in words_between(memory.target, engine, image.data, low, high):
+    for address, value in find_words_between(memory.target, engine, image.data, low, high):
         frame = value >> 21
         if frame not in frames:
             frames[frame] = bases.block(value) is not None
@@ -108,7 +108,7 @@ def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, addres
 def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield (address, value) of the words that are not 0."""
     parts = (Range(at, min(at + PART, end)) for at in range(start, end, PART))
-    return words_between(memory.target, engine, parts, 1, 1 << 64)
+    return find_words_between(memory.target, engine, parts, 1, 1 << 64)
 
 
 def _descriptor(word: int, shape: Levels) -> int:
@@ -149,7 +149,7 @@ def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[i
         if memory.target.interrupted():
             raise Interrupted
         for piece in memory.target.pieces(leaf, leaf + (shape.element << shape.leaf)):
-            at, values = pointing(engine, piece, ALIGNED, 1 << 64)
+            at, values = find_pointers(engine, piece, ALIGNED, 1 << 64)
             if shape.packed:
                 # Elements without a descriptor may still have a size class. They give descriptor 0.
                 base = (first << 3) - leaf

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
-from findleaks.allocators.bulk import pointing
-from findleaks.allocators.images import images
+from findleaks.allocators.bulk import find_pointers
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.map_header import is_map_size, map_header
 from findleaks.engine.contract import Engine
@@ -61,7 +61,7 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
 def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
     """Return (address of the variable, page map of 3.x) of each such pointer in a file's data."""
     found: dict[int, int] = {}
-    for image in images(memory.target) if writable else ():
+    for image in find_images(memory.target) if writable else ():
         tried = 0
         for at, value in _page_pointers(memory.target, engine, image.data, writable[0].start, writable[-1].end):
             if tried > CANDIDATES:
@@ -78,7 +78,7 @@ def _page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low:
     [low, high)."""
     for start, end in ranges:
         for piece in nonzero_pieces(target, start, end):
-            addresses, values = pointing(engine, piece, low, high)
+            addresses, values = find_pointers(engine, piece, low, high)
             # Most pointers in a program's data do not point to a page. A search for a zero in their
             # lowest bytes is faster than a check of each.
             lowest = memoryview(values).cast("B")[::8].tobytes()

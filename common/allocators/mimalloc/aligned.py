@@ -23,7 +23,7 @@ from typing import Optional
 
 from findleaks.allocators.mimalloc.layout import SMALLEST_ALIGNMENT, Page
 from findleaks.allocators.mimalloc.lists import decode
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
@@ -88,7 +88,7 @@ def moved(
             suspects[block].refer(value, 0)
     low, high = min(where), max(where) + 1
     for ranges, heap in ((roots, False), (heaps, True)):
-        for at, value in words_between(target, engine, ranges, low, high):
+        for at, value in find_words_between(target, engine, ranges, low, high):
             if value in where and (not heap or live.block(at)):
                 for block in where[value]:
                     suspects[block].refer(value, at if heap else 0)

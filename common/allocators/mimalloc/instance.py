@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, Optional, TypeVar, Union
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, State, ThreadCache
-from findleaks.allocators.images import images
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc import aligned, arenas, checks, pagemap, segments
 from findleaks.allocators.mimalloc.layout import DELAYED_KEYS, Page, Pages, Segments
@@ -205,7 +205,7 @@ class Mimalloc(Allocator):
         """The blocks in use, once all lists have been read."""
         return self._live()
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         for nodes, state in ((self.lists.free, State.FREE), (self.lists.remote, State.CACHED)):
             missing = blocks.set_state(nodes, state)
             for node in missing[:SHOWN]:
@@ -217,7 +217,7 @@ class Mimalloc(Allocator):
         return merged(self._own)
 
     def summary(self) -> dict[str, object]:
-        return {"pages": len(self.pages), "aligned": len(self.moved), **self.counted()}
+        return {"pages": len(self.pages), "aligned": len(self.moved), **self.read_counters()}
 
     def locate(self, address: int) -> str:
         span = next((span for span in self._spans if span.start <= address < span.end), None)
@@ -279,7 +279,7 @@ class Mimalloc(Allocator):
             for (owner, size), (heap, count) in sorted(rows.items())
         ]
 
-    def counted(self) -> Mapping[str, int]:
+    def read_counters(self) -> Mapping[str, int]:
         """Return the sums of the pages' own counters. "committed" and "reserved" are bytes. "used"
         includes blocks that other threads freed."""
         return {
@@ -323,7 +323,7 @@ def find(
 def _with_page_map(target: Target, engine: Engine, found: pagemap.Found, variable: int) -> Mimalloc:
     spans = [Span(a.start, a.end, f"arena {a.number}", a.header) for a in found.arenas]
     spans += [Span(m.start, m.end, "mappings", 0) for m in found.mappings]
-    where = next((file.name for file in images(target) if inside(file.data, variable)), "")
+    where = next((file.name for file in find_images(target) if inside(file.data, variable)), "")
     allocator = Mimalloc(target, engine, found.layout, where, spans, found.pages, found.own, found.problems)
     allocator.forgetful = found.forgetful
     return allocator
@@ -339,7 +339,7 @@ def _with_segments(target: Target, engine: Engine, found: segments.Found) -> Mim
     unused = arenas.spare(target, engine, [Range(s.start, s.end) for s in found.segments])
     spans += [Span(r.start, r.end, "free in arenas", 0) for r in unused]
     pages = [page._replace(arena=labels[page.owner]) for segment in found.segments for page in segment.pages]
-    files = images(target)
+    files = find_images(target)
     homes = sorted({page.heap for page in pages if page.heap})
     where = next((file.name for home in homes for file in files if file.name and inside(file.data, home)), "")
     return Mimalloc(target, engine, found.layout, where, spans, pages, [], found.problems)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
-from findleaks.allocators.images import Image, images
+from findleaks.allocators.images import Image, find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc import pools as reading
 from findleaks.allocators.pymalloc.layout import POOLS, layout_of
@@ -96,7 +96,7 @@ class Pymalloc(Allocator):
         label = f"arena {group[0].number}" if len(group) == 1 else f"{len(group)} arenas"
         return Heap(start, end, label, walk, [], foreign)
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         self._walked.sort()
         unknown = [node for node in blocks.set_state(self.pools.free, BlockState.FREE) if inside(self._walked, node)]
         for node in unknown[:20]:
@@ -159,7 +159,7 @@ class Pymalloc(Allocator):
         for once."""
         key = tuple(heaps)
         if key not in self._types:
-            data = [part for image in images(self.target) for part in image.data]
+            data = [part for image in find_images(self.target) for part in image.data]
             self._types = {key: types(self.target, self.engine, self.metatype, data, heaps)}
         return self._types[key]
 
@@ -201,7 +201,7 @@ class Pymalloc(Allocator):
             made.append(Arena(f"arena {arena.number}", used[arena.number], 0, free[arena.number], self.arena_size, own))
         return made
 
-    def counted(self) -> Mapping[str, int]:
+    def read_counters(self) -> Mapping[str, int]:
         """Return the lines of sys._debugmallocstats() under their own names."""
         totals: dict[str, int] = {}
         times = self.state.variable(self.memory, "times")

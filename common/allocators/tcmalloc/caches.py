@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc.layout import CACHE, CACHE_LINKS, CACHE_SIZE, LIST, LIST_SIZE, MOVES, SLOTS
 from findleaks.allocators.tcmalloc.locate import Place
@@ -57,7 +57,7 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
     found: dict[int, None] = {}
     for start, end in subtract(place.image.data, place.variables()):
         for piece in nonzero_pieces(memory.target, start, end):
-            _, values = pointing(engine, piece, 1 << 16, memory.target.arch.top)
+            _, values = find_pointers(engine, piece, 1 << 16, memory.target.arch.top)
             # A program may have a million pointers here.
             for number, value in enumerate(dict.fromkeys(values)):
                 if number % 4096 == 0 and memory.target.interrupted():
@@ -97,7 +97,7 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
             continue
         seen.add(pointer)
         for piece in memory.target.pieces(max(pointer - TLS_BELOW, WORD) & -WORD, pointer + TLS_ABOVE):
-            for address, value in zip(*pointing(engine, piece, low, high)):
+            for address, value in zip(*find_pointers(engine, piece, low, high)):
                 if value in known or (not inside(heaps, value) and is_cache(memory, place.sizes, value)):
                     known.add(value)
                     named.append((address - pointer, value, thread.tid))

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.base import Problem, first_problems
-from findleaks.allocators.bulk import records
+from findleaks.allocators.base import Problem, add_first_problems
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
@@ -112,7 +112,7 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
     low, high = (regions[0].start, regions[-1].end) if regions else (1, 1)
     found: list[tuple[bool, bool, Layout, int]] = []
     tried: set[int] = set()  # tables of the page heap have the same few pointers many times
-    for _, address in words_between(memory.target, engine, image.data, max(low, 1), high):
+    for _, address in find_words_between(memory.target, engine, image.data, max(low, 1), high):
         if address in tried:
             continue
         tried.add(address)
@@ -234,7 +234,7 @@ def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None
                     break
                 found.buckets[at] = bucket
                 at = memory.word(at + layout.depth + 2 * WORD) or 0
-    first_problems(found.problems, bad, "buckets like that")
+    add_first_problems(found.problems, bad, "buckets like that")
 
 
 def _bucket(memory: Memory, at: int, layout: Layout) -> Optional[Bucket]:
@@ -255,7 +255,7 @@ def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: C
     pieces = [piece for start, end in _searched(memory, profile) for piece in memory.target.pieces(start, end)] if heads else []
     followed = engine.follow_all(pieces, heads, 0, LONGEST)
     nodes = sorted(set(followed.nodes))
-    data, missing = records(memory.target, engine, nodes, ENTRY)
+    data, missing = read_records(memory.target, engine, nodes, ENTRY)
     words = memoryview(data).cast("Q")
     blocks, buckets = (words[column :: ENTRY // WORD].tolist() for column in (1, 3))
     bad = []
@@ -267,12 +267,12 @@ def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: C
             bad.append(
                 Problem(node, f"an entry of the heap profiler's map at {node:#x} has no bucket: the block {blocks[i]:#x} has no stack")
             )
-    first_problems(found.problems, bad, "entries like that")
+    add_first_problems(found.problems, bad, "entries like that")
     ended = (
         Problem(heads[number], f"a list of the heap profiler's map, from {heads[number]:#x} on, ends early: {why}")
         for number, why in followed.problems
     )
-    first_problems(found.problems, ended, "lists like that")
+    add_first_problems(found.problems, ended, "lists like that")
     live = sum(bucket.allocs - bucket.frees for bucket in found.buckets.values())
     if live > len(found.entries):
         at, more = profile.map.hashtable, live - len(found.entries)
@@ -312,7 +312,7 @@ def _clusters(memory: Memory, profile: HeapProfile, problems: list[Problem]) -> 
                 break
             found[at] = None
             at = link
-    first_problems(problems, bad, "places like that")
+    add_first_problems(problems, bad, "places like that")
     return list(found)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.layout import (
     CPU_CACHE,
@@ -86,7 +86,7 @@ def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]
     for start, end in subtract(merged(place.image.data), place.variables()):
         for piece in nonzero_pieces(memory.target, start, end):
             for low, high in own:
-                yield from zip(*pointing(engine, piece, low, high))
+                yield from zip(*find_pointers(engine, piece, low, high))
 
 
 def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:

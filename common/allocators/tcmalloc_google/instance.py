@@ -81,7 +81,7 @@ class GoogleTcmalloc(GoogleHeap):
 
         return Heap(*part, "", walk)
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         self.free = self.records.free_lists(self.problems)
         self.mark(blocks, self.free, State.FREE, "a span's list of free blocks")
         self.held = self.found.held
@@ -128,10 +128,10 @@ class GoogleTcmalloc(GoogleHeap):
         """Return the only arena, the page heap."""
         regions, own = (sum(end - start for start, end in ranges) for ranges in (self.ranges, self.own))
         spare = regions - sum(span.end - span.start for span in self.spans)
-        return self.page_heap(blocks, regions + own, self.counted(), spare)
+        return self.page_heap(blocks, regions + own, self.read_counters(), spare)
 
     @property
-    def recorded(self) -> bool:
+    def has_recordings(self) -> bool:
         return any(span.sampled for span in self.spans)
 
     def recordings(self, blocks: Blocks) -> list[Recording]:
@@ -140,7 +140,7 @@ class GoogleTcmalloc(GoogleHeap):
 
         return recordings(self, blocks)
 
-    def counted(self) -> dict[str, int]:
+    def read_counters(self) -> dict[str, int]:
         """Return totals by the names of MallocExtension's properties."""
         return counts.properties(self)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.locate import Place
 from findleaks.allocators.tcmallocs.page_map import WORD
@@ -32,7 +32,7 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
     for start, end in merged(place.image.data):
         for piece in nonzero_pieces(memory.target, start, end):
             for low, high in between:
-                for record in pointing(engine, piece, low, high)[1]:
+                for record in find_pointers(engine, piece, low, high)[1]:
                     header = record - HEADER
                     if header % (2 * WORD) == 0 and inside(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
                         # A region's start plus its free part, which is used from its end downward.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import follow
+from findleaks.allocators.bulk import follow_lists as follow_in_bulk
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
@@ -116,7 +116,7 @@ def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: 
     first node outside the heaps, since the contents of other memory may look like links."""
     longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
     heads, expected = [one.head for one in lists], sum(one.length for one in lists)
-    followed = follow(target, engine, heaps, heads, longest, expected)
+    followed = follow_in_bulk(target, engine, heaps, heads, longest, expected)
     ended, first = dict(followed.problems), 0
     for number, (one, last) in enumerate(zip(lists, followed.ends)):
         nodes, why = followed.nodes[first:last], ended.get(number, "")

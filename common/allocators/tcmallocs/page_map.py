@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
@@ -101,7 +101,7 @@ def entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int]
     """Return (number, value) of the words of a node that are not 0."""
     found: list[tuple[int, int]] = []
     for piece in nonzero_pieces(target, *node):
-        found += [((at - node.start) // WORD, value) for at, value in zip(*pointing(engine, piece, 1, 1 << 64))]
+        found += [((at - node.start) // WORD, value) for at, value in zip(*find_pointers(engine, piece, 1, 1 << 64))]
     return found
 
 

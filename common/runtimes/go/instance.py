@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.images import images
+from findleaks.allocators.images import find_images
 from findleaks.engine.contract import Engine
 from findleaks.formatting import size
 from findleaks.runtimes.base import Count, Part, Runtime
@@ -29,7 +29,7 @@ class Go(Runtime):
         self.where = os.path.basename(module.path)
         self.problems: list[Problem] = []
         self._target, self._engine = target, engine
-        self._data = [part for image in images(target) if image.module == module for part in image.data]
+        self._data = [part for image in find_images(target) if image.module == module for part in image.data]
         self.version = next(filter(None, (buildinfo.version(target, part) for part in self._data)), "")
         if self._heap is None:
             what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, and stacks in it as other memory"

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import records
+from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.jvm.tables import Field, Tables
 from findleaks.runtimes.jvm.threads import java_threads
@@ -97,7 +97,7 @@ def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: S
     if not addresses or len(offsets) < len(fields) or max(offsets) >= FIELDS or any(offset % word for offset in offsets):
         return iter([(0,) * len(fields)] * len(addresses))
     count = max(offsets) // word + 1
-    data, _ = records(tables.target, engine, addresses, count * word)
+    data, _ = read_records(tables.target, engine, addresses, count * word)
     words = tables.memory.arch.unpack(bytes(data))
     return zip(*(words[offset // word :: count] for offset in offsets))
 

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import records
-from findleaks.allocators.sites import Recording, Site, polled, recording
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.sites import Recording, Site, make_recording, poll_items
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.sampling import COLUMNS
 from findleaks.engine.terms import Totals
@@ -54,11 +54,11 @@ def recorded(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recordi
     counts: list[list[int]] = []
     site_of = [[_number(entry, numbers, counts) for entry in bucket] for bucket in table]
     headers = _headers(tables, engine, blocks)
-    found = max((list(_led(polled(headers, tables.target), form, site_of)) for form in _FORMS), key=len)
+    found = max((list(_led(poll_items(headers, tables.target), form, site_of)) for form in _FORMS), key=len)
     if not found:
         return None
     sites = [Site(frames, Totals(*live)) for frames, live in zip(numbers, counts)]
-    return recording(tables.target, "the JVM's NMT", sites, found, warnings=_missing(sites, found))
+    return make_recording(tables.target, "the JVM's NMT", sites, found, warnings=_missing(sites, found))
 
 
 def _number(entry: Entry, numbers: dict[tuple[int, ...], int], counts: list[list[int]]) -> int:
@@ -86,7 +86,7 @@ def _headers(tables: Tables, engine: Engine, blocks: Blocks) -> list[_Header]:
         if tables.target.interrupted():
             raise Interrupted
         some = addresses[first : first + STEP]
-        data, _ = records(tables.target, engine, some, HEADER)
+        data, _ = read_records(tables.target, engine, some, HEADER)
         words = memoryview(data).cast("Q")
         for address, size, wanted, second in zip(some, sizes[first : first + STEP], words[::2].tolist(), words[1::2].tolist()):
             if wanted + HEADER <= size <= wanted + wanted // 4 + 64:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from findleaks.allocators.bulk import records
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
@@ -69,7 +69,7 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
     names = {symbol.address + 2 * word: symbol.name for symbol in target.symbols_starting(TABLE)}
     found = dict(_headed(target, engine, directory, names))
     addresses = sorted(found)
-    data, missing = records(target, engine, addresses, 4 * word)
+    data, missing = read_records(target, engine, addresses, 4 * word)
     words = target.arch.unpack(bytes(data))
     stores: dict[int, int] = {}  # address of a store: that of its shared control block
     belonging = _belonging(target, engine, addresses, words[1::4])
@@ -105,12 +105,12 @@ def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles
     """Addresses whose second word is a handle of a JavaScript object that has the address, too."""
     word = target.arch.word
     wanted = sorted({handle for handle in handles if handle and handle % word == 0})
-    held, absent = records(target, engine, wanted, word)
+    held, absent = read_records(target, engine, wanted, word)
     values = {handle: value for at, (handle, value) in enumerate(zip(wanted, target.arch.unpack(bytes(held)))) if at not in absent}
     tagged = sorted({value - 1 for value in values.values() if value & 3 == 1})
     inside: dict[int, Sequence[int]] = {}
     for count in range(FIELDS, 3, -1):  # the last object of a chunk may end where memory ends
-        fields, absent = records(target, engine, tagged, count * word)
+        fields, absent = read_records(target, engine, tagged, count * word)
         words = target.arch.unpack(bytes(fields))
         inside.update((at, words[count * n + 3 : count * (n + 1)]) for n, at in enumerate(tagged) if n not in absent)
         tagged = [tagged[n] for n in sorted(absent)]
@@ -121,7 +121,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
     """Add the stores: each counts once, with its block and its shared control block."""
     blocks, word = directory.blocks, target.arch.word
     places = sorted(stores)
-    data, missing = records(target, engine, places, 2 * word)
+    data, missing = read_records(target, engine, places, 2 * word)
     words = target.arch.unpack(bytes(data))
     for at, place in enumerate(places):
         index = blocks.find(place)
