@@ -47,7 +47,7 @@ LAYOUTS = [(layout.EDATA, 48), (layout.EXTENT, 48), (layout.EDATA, 57), (layout.
 
 @pytest.mark.parametrize("arch", [X86_64, graphs.ARCHES[3]], ids=lambda arch: arch.name)
 @pytest.mark.parametrize(("kind", "bits"), [*LAYOUTS, (layout.EDATA, 64), (layout.EXTENT, 64)])
-def test_every_layout(kind: layout.Extent, bits: int, arch: Arch) -> None:
+def test_every_layout(kind: layout.ExtentLayout, bits: int, arch: Arch) -> None:
     image = Image(kind, bits, arch)
     directory, jemalloc = read(image.build())
     assert directory.problems == []
@@ -150,7 +150,7 @@ def test_cached_is_no_block() -> None:
 
 
 @pytest.mark.parametrize("kind", [layout.EDATA, layout.EXTENT])
-def test_stack_written_over(kind: layout.Extent) -> None:
+def test_stack_written_over(kind: layout.ExtentLayout) -> None:
     image = Image(kind)
     image.put(image.bin_of_32, 0x4141414100000000 if kind is layout.EXTENT else image.entries, 0, 0x41414141414141)
     directory, jemalloc = read(image.build())

@@ -16,7 +16,7 @@ def jemalloc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("row", layout.PROFILES)
-def test_profiler(row: layout.Profile) -> None:
+def test_profiler(row: layout.ProfileLayout) -> None:
     image = Image()
     own = profiler(image, row)
     directory, jemalloc = read(image.build())
@@ -56,7 +56,7 @@ def test_profiler_comes_back_to_itself() -> None:
 
 
 @pytest.mark.parametrize("kind", [layout.EDATA, layout.EXTENT])
-def test_built_without_statistics(kind: layout.Extent) -> None:
+def test_built_without_statistics(kind: layout.ExtentLayout) -> None:
     """No counter moves, no arena lists thread caches, these do not say where their bins are: they are found in the threads' storage."""
     image = Image(kind)
     row = next(row for row in layout.BINS if row.extent is kind)

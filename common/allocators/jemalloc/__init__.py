@@ -29,7 +29,7 @@ SECOND = 32  # bytes; every jemalloc has this class, and its neighbours in bin_i
 PART = 256 << 10  # bytes searched at once; larger buffers would be mapped again each time
 
 
-def _entry(memory: Memory, piece: Piece, address: int) -> bool:
+def _may_be_entry(memory: Memory, piece: Piece, address: int) -> bool:
     """Whether {32, bytes of a slab (one page), number of regions} may be at `address`."""
     offset = address - piece.address
     form = memory.arch.structure("PPI")
@@ -52,9 +52,9 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
             for start in range(low, high, PART):
                 for piece in target.pieces(start, min(start + PART, high)):
                     found = engine.search(piece, SECOND, SECOND + 1)
-                    places += [(image, address) for address in found if _entry(memory, piece, address)]
+                    places += [(image, address) for address in found if _may_be_entry(memory, piece, address)]
     if not places:
         return []
-    from findleaks.allocators.jemalloc.locate import allocators
+    from findleaks.allocators.jemalloc.locate import find_allocators
 
-    return allocators(target, engine, places)
+    return find_allocators(target, engine, places)

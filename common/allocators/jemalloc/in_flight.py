@@ -15,7 +15,7 @@ from findleaks.allocators.jemalloc.view import JemallocView
 from findleaks.engine.contract import Blocks
 
 
-def blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+def find_blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
     """Yield all entries of stacks that a word points into, and the blocks of descriptors that one
     points to."""
     for cache in heap.caches_found:

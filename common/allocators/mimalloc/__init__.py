@@ -15,7 +15,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc.map_header import is_map_size, map_header
+from findleaks.allocators.mimalloc.map_header import is_map_size, measure_map_header
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, nonzero_pieces
@@ -30,16 +30,16 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
         return []
     memory = Memory(target)
     writable = merged(Range(r.start, r.end) for r in target.regions() if r.writable and r.readable)
-    segments = list(_segments(memory, writable, taken))
-    maps = _page_maps(memory, engine, writable)
+    segments = list(_find_segments(memory, writable, taken))
+    maps = _find_page_maps(memory, engine, writable)
     if not segments and not maps:
         return []
     from findleaks.allocators.mimalloc import instance
 
-    return instance.find(target, engine, writable, segments, maps)
+    return instance.find_all(target, engine, writable, segments, maps)
 
 
-def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
+def _find_segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
     """Yield multiples of 32 MiB with a plausible header of a segment of 2.x. instance.py checks
     them."""
     reached = 0
@@ -58,12 +58,12 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
                     break
 
 
-def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
+def _find_page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
     """Return (address of the variable, page map of 3.x) of each such pointer in a file's data."""
     found: dict[int, int] = {}
     for image in find_images(memory.target) if writable else ():
         tried = 0
-        for at, value in _page_pointers(memory.target, engine, image.data, writable[0].start, writable[-1].end):
+        for at, value in _find_page_pointers(memory.target, engine, image.data, writable[0].start, writable[-1].end):
             if tried > CANDIDATES:
                 break
             if value not in found and inside(writable, value) is not None:
@@ -73,7 +73,7 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
     return [(at, value) for value, at in found.items()]
 
 
-def _page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
+def _find_page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
     """Yield (address, value) of the words in these ranges that point to the start of a page in
     [low, high)."""
     for start, end in ranges:
@@ -93,5 +93,5 @@ def _is_page_map(memory: Memory, address: int) -> bool:
     """Whether the map's entry for the lowest addresses points to the end of its first level."""
     # The map of 3.6 has a header with the bytes of the first level and the map's own address.
     if memory.word(address + 16) == address:
-        return map_header(memory, address) > 0
+        return measure_map_header(memory, address) > 0
     return is_map_size((memory.word(address) or 0) - address)

@@ -20,7 +20,7 @@ MAX_BLOCKS = 1 << 20  # the largest number of blocks of an arena
 REACH = 1 << 40  # bytes below the first segment in which an arena may begin
 
 
-def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Range]:
+def find_spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Range]:
     """Return the parts of arenas around `segments` (ascending) that contain no segment. They are
     unused, and never root memory."""
     if not segments:
