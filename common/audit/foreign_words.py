@@ -22,7 +22,7 @@ from findleaks.target.ranges import holding, intersection, merged, subtract
 _C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
 """Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
 _MOST_DATA = 64 << 20  # bytes of modules' data searched for references to blocks
-_MOST_NAMED = 20_000  # words of data shared with a runtime whose variables are looked up, some 10 µs each
+_MOST_NAMED = 20_000  # words of data shared with a runtime whose variables are looked up
 _PATHS = 16  # blocks whose paths are looked at, each of which takes 20 ms in a JVM
 _OTHER, _FOREIGN = 0, 1  # roots
 
