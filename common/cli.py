@@ -8,9 +8,8 @@ import errno
 import gc
 import io
 import os
-import shutil
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Optional, cast
@@ -154,8 +153,13 @@ def _program() -> str:
         return f"{shell_quoted(sys.executable)} -m findleaks"
     if typed.endswith(".py"):
         return f"{shell_quoted(sys.executable)} {shell_quoted(typed)}"
-    found = shutil.which("findleaks")
+    found = next((path for path in _places("findleaks") if os.path.isfile(path) and os.access(path, os.X_OK)), "")
     return "findleaks" if found and os.path.realpath(found) == os.path.realpath(typed) else shell_quoted(typed)
+
+
+def _places(program: str) -> Iterator[str]:
+    """Paths at which a shell looks for a program. (shutil.which takes 2 ms to import.)"""
+    return (os.path.join(folder, program) for folder in os.environ.get("PATH", os.defpath).split(os.pathsep))
 
 
 def _init(words: list[str]) -> int:

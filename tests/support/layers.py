@@ -12,7 +12,7 @@ from pathlib import Path
 from sources import Source
 
 LAYERS = (
-    ("bootstrap", "catalogue", "escaping", "libraries"),
+    ("bootstrap", "catalogue", "escaping", "libraries", "value_classes"),
     ("formatting", "progress", "demangle", "quoting", "startup"),
     ("errors",),
     ("arg_types", "wildcards"),

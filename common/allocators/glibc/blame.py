@@ -10,7 +10,7 @@ glibc 2.26 to 2.43, struct malloc_chunk)"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.glibc.arenas import Span
 from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE, fencepost
@@ -18,6 +18,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.ranges import nonzero_pieces
+from findleaks.value_classes import NamedTuple
 
 HOPS = 24  # consecutive sound chunks required where a walk resumes without a known start
 SEARCH_BYTES = 1 << 18  # bytes behind a header that are searched for the true end of its chunk

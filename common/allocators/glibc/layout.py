@@ -9,9 +9,8 @@ and arm's. Rows that end before 2.31 are read from the source only."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from findleaks.allocators.memory import Memory
+from findleaks.value_classes import dataclass
 
 Version = tuple[int, int]
 NEWEST: Version = (2, 99)  # in place of the last release: the newest known has the layout
