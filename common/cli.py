@@ -9,7 +9,7 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Optional, cast
@@ -153,13 +153,10 @@ def _program() -> str:
         return f"{shell_quoted(sys.executable)} -m findleaks"
     if typed.endswith(".py"):
         return f"{shell_quoted(sys.executable)} {shell_quoted(typed)}"
-    found = next((path for path in _places("findleaks") if os.path.isfile(path) and os.access(path, os.X_OK)), "")
+    # as shutil.which, which takes 2 ms to import
+    places = (os.path.join(folder, "findleaks") for folder in os.environ.get("PATH", os.defpath).split(os.pathsep))
+    found = next((path for path in places if os.path.isfile(path) and os.access(path, os.X_OK)), "")
     return "findleaks" if found and os.path.realpath(found) == os.path.realpath(typed) else shell_quoted(typed)
-
-
-def _places(program: str) -> Iterator[str]:
-    """Paths at which a shell looks for a program. (shutil.which takes 2 ms to import.)"""
-    return (os.path.join(folder, program) for folder in os.environ.get("PATH", os.defpath).split(os.pathsep))
 
 
 def _init(words: list[str]) -> int:

@@ -38,7 +38,7 @@ else:
 
         return process if cls is None else process(cls)
 
-    MISSING = type("Missing", (), {"__doc__": "Stands for no default value."})()
+    MISSING = type("Missing", (), {"__doc__": "The default value of a field without one."})()
 
     def fields(cls):
         """The fields of a class, in order, with the attributes that dataclasses.Field has."""

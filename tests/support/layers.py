@@ -12,7 +12,8 @@ from pathlib import Path
 from sources import Source
 
 LAYERS = (
-    ("bootstrap", "catalogue", "escaping", "libraries", "value_classes"),
+    ("value_classes",),
+    ("bootstrap", "catalogue", "escaping", "libraries"),
     ("formatting", "progress", "demangle", "quoting", "startup"),
     ("errors",),
     ("arg_types", "wildcards"),
