@@ -153,7 +153,6 @@ def _program() -> str:
         return f"{shell_quoted(sys.executable)} -m findleaks"
     if typed.endswith(".py"):
         return f"{shell_quoted(sys.executable)} {shell_quoted(typed)}"
-    # as shutil.which, which takes 2 ms to import
     places = (os.path.join(folder, "findleaks") for folder in os.environ.get("PATH", os.defpath).split(os.pathsep))
     found = next((path for path in places if os.path.isfile(path) and os.access(path, os.X_OK)), "")
     return "findleaks" if found and os.path.realpath(found) == os.path.realpath(typed) else shell_quoted(typed)
