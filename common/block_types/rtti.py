@@ -16,7 +16,7 @@ three classes of __cxxabiv1.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.block_types.type_ranges import TypeRanges
@@ -25,6 +25,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.ranges import inside, merged
+from findleaks.value_classes import NamedTuple
 
 _CLASSES = {
     "N10__cxxabiv117__class_type_infoE": "class",

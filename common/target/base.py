@@ -4,11 +4,11 @@ Addresses are integers in the target's address space, sizes bytes, ranges half o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Optional, Protocol, Union
 
 from findleaks import formatting
 from findleaks.target.arch import Arch
+from findleaks.value_classes import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from findleaks.target.control import BreakpointHost, InjectionHost

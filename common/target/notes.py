@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.target import tags
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.elf import Note, text
 from findleaks.target.register_words import image_of, note_words
+from findleaks.value_classes import NamedTuple
 
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE, NT_SIGINFO = 1, 3, 6, 0x46494C45, 0x53494749
 FINDLEAKS, NT_SNAPSHOT = b"findleaks", 0x464C4B53  # owner and type: see snapshot_note.py

@@ -6,7 +6,9 @@ since (--with-malloc=oldmalloc)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from findleaks.value_classes import NamedTuple
 
 from findleaks.allocators.record import Record
 
