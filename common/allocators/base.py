@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Heuristic, Size, State
 from findleaks.formatting import again
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention

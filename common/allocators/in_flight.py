@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import NO_BLOCK, State
@@ -23,6 +23,7 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.target.base import Range, Target, Thread
 from findleaks.unwind.frames import Unwinder
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.base import Allocator, Problem

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks.allocators.base import Heap
 from findleaks.engine.contract import Blocks
@@ -11,6 +10,7 @@ from findleaks.engine.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, subtract
+from findleaks.value_classes import NamedTuple
 
 HUGE = "/anon_hugepage"  # the kernel's name for anonymous huge pages (glibc.malloc.hugetlb)
 

@@ -6,13 +6,12 @@ Each block has exactly one allocator."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 
 class HeapPart(NamedTuple):

@@ -24,12 +24,13 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.engine import shared
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.interiors import LOW_BITS, MAX_OFFSET, Interiors, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind, Totals
+from findleaks.value_classes import NamedTuple
 
 MIN_BLOCKS = 16  # the least number of blocks of a convention, since a few may agree by chance
 # the least number of blocks of one size for its best offset to count in every size

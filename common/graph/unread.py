@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
@@ -24,6 +24,7 @@ from findleaks.target.base import Range, Target, Thread
 from findleaks.target.layout import VDSO
 from findleaks.target.ranges import inside
 from findleaks.target.signal_words import saved_words
+from findleaks.value_classes import NamedTuple
 
 DEEPEST = 1 << 20  # bytes of a stack that are searched for signal frames
 _LONGEST_CHAIN = 4096  # frames

@@ -16,13 +16,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Optional, TypeVar
+from typing import Optional, TypeVar
 
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import holding, inside, merged, nonzero_pieces
 from findleaks.target.words import word_at, words_at
+from findleaks.value_classes import NamedTuple
 
 # more than the bytes of struct pthread up to stackblock_size: 1696 in 2.31-2.43 on x86-64
 PTHREAD_BYTES = 2560

@@ -3,13 +3,13 @@ corrupt."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.layout import FLAG_BITS, HEAP_INFOS, HEAP_MAXES, NBINS, NONCONTIGUOUS, HeapInfoLayout, StateLayout
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 MAX_ARENAS = 1 << 16
 MAX_HEAPS = 1 << 20  # heaps of one arena; more would exceed the address space

@@ -16,7 +16,7 @@ word before, a pointer to the block behind it shows that a block really starts t
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.glibc.arenas import GlibcSpan
 from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE, measure_fencepost
@@ -24,6 +24,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.ranges import nonzero_pieces
+from findleaks.value_classes import NamedTuple
 
 HOPS = 24  # consecutive sound chunks that prove a position where the true start is unknown
 SEARCH_BYTES = 1 << 18  # bytes behind a header that are searched for the true end of its chunk

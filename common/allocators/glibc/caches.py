@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Cache, Problem, ThreadCache
@@ -17,6 +17,7 @@ from findleaks.allocators.glibc.view import GlibcView
 from findleaks.allocators.mappings import MMAPPED
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import GlibcArena

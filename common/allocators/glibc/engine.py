@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from array import array
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.native.blocks import NativeBlocks
 from findleaks.target.base import Piece
+from findleaks.value_classes import NamedTuple
 
 # The reason why a walk over chunks stopped. glibc_chunks.c returns the same numbers.
 OK, SMALL, UNALIGNED, PAST_END, MISPLACED, OVERLAP, MISSED, DIFFERS = range(8)

@@ -11,10 +11,10 @@ reports, and two rules of 2.43 that are no offsets (locate.py, verify.py)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.record import Record
+from findleaks.value_classes import dataclass
 
 Version = tuple[int, int]
 NEWEST: Version = (2, 99)  # `until` of a layout that the newest known release has

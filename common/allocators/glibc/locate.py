@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.allocators.glibc import arenas
@@ -22,6 +21,7 @@ from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PAR
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import holding, subtract
+from findleaks.value_classes import dataclass
 
 SAMPLE = 16  # if no main_arena is expected, every 16th pair of words is tried: 8 of its 127 bins
 LONGEST_STATE = max(layout.size for layout in STATES)

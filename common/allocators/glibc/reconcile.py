@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import GlibcArena, GlibcSpan
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, Totals
 from findleaks.target.base import Range
+from findleaks.value_classes import dataclass
 
 NONE = Totals(0, 0)
 STATES = {"in_use": State.IN_USE, "cached": State.CACHED, "free": State.FREE}

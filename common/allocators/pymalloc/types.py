@@ -6,13 +6,13 @@ A type is an object whose type is PyType_Type or another metatype."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
+from findleaks.value_classes import NamedTuple
 
 FLAGS = 21  # offset of tp_flags in a type, in words, since 3.8; it follows tp_as_buffer
 TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: a type of types
