@@ -96,7 +96,7 @@ class ForeignWords:
         session, left = self._session, _MOST_NAMED
         low, high = self._bounds
         for piece in session.pieces(ranges, "looking for missing memory") if low < high else ():
-            for address in pointing(session.engine, piece, low, high)[0][:left]:
+            for address in find_pointers(session.engine, piece, low, high)[0][:left]:
                 if self._is_in_data(address):
                     yield Range(address, address + session.target.arch.word)
                 left -= 1

@@ -135,12 +135,12 @@ def test_fields_far_inside_structures_are_not_read(monkeypatch: pytest.MonkeyPat
     image = Image("G1", REGIONS)
     image.fields["HeapRegion", "_top"] = 0xFFF8
     asked: list[int] = []
-    records = spaces.records
+    records = spaces.read_records
 
     def counted(target: FakeTarget, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
         asked.append(size)
         return records(target, engine, addresses, size)
 
-    monkeypatch.setattr(spaces, "records", counted)
+    monkeypatch.setattr(spaces, "read_records", counted)
     dead(image)
     assert max(asked, default=0) <= 256
