@@ -99,7 +99,7 @@ def _damages(session: Session) -> list[Damage]:
             session.report_progress(f"checking the heap of {allocator.name}", 0.0)
             if problem is not None:
                 problems.append(problem)
-        left, _ = session.directory.sorted_out(problems, session.inside)
+        left, _ = session.directory.separate_half_changed(problems, session.inside)
         corrupt = [problem for problem in first_each([*allocator.problems, *left]) if problem.corrupt]
         if corrupt and not found:
             found.append(Explainer(session).explain(allocator.name, corrupt.pop(0)))
