@@ -103,7 +103,7 @@ def label(share: Share) -> str:
         "stacks": f"{stacks} of {threads}",
         "unjoined": f"{stacks} of {threads} that ended and {'was' if share.count == 1 else 'were'} never joined",
         "cached-stacks": "stacks of ended threads, kept for new ones",
-        "shared": "shared memory",
+        "shared": f"shared memory ({counted(share.count, 'mapping')})",
         "kernel": "the kernel's own (vdso)",
         "unknown": f"unattributed ({counted(share.count, 'mapping')})",
     }
