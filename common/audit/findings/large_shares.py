@@ -19,7 +19,7 @@ from findleaks.session import Session
 from findleaks.target.modules import DELETED
 from findleaks.unwind.stacks import Stack, group_threads, without_parameters
 
-_MANY = 32  # mappings of one file, or threads, from which their number is worth a sentence
+_MANY = 32  # mappings of one kind or file, or threads, that are worth a sentence
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
 _OTHER = "anonymous shared mapping"
 
@@ -56,9 +56,10 @@ def _place(stack: Stack) -> str:
 
 
 def shared_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """One finding, if shared memory is a tenth of all memory."""
+    """One finding, if many mappings of shared memory are a tenth of all memory."""
     share = _share(accounting, "shared")
-    if share is None or not share.parts or not _is_large(share.bytes, accounting.total):
+    # A few mappings are a buffer of fixed size, as PostgreSQL has: the table of shares names it.
+    if share is None or share.count < _MANY or not _is_large(share.bytes, accounting.total):
         return
     names = [region.name for region in session.target.regions() if region.name.startswith(SHARED) or not (region.private or region.name)]
     kinds = Counter(next((kind for start, kind in _KINDS.items() if name.startswith(start)), _OTHER) for name in names)
@@ -72,14 +73,16 @@ def shared_memory(session: Session, accounting: Accounting) -> Iterator[Finding]
 
 
 def mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """One finding, if a data file that is mapped has a tenth of all memory."""
+    """One finding, if many mappings of one data file are a tenth of all memory."""
     share = _share(accounting, "files")
     modules = {os.path.basename(module.path.removesuffix(DELETED)) for module in session.target.modules()}
     part = next((part for part in share.parts if part.name not in modules), None) if share is not None else None
     if share is None or part is None or not _is_large(part.bytes, accounting.total):
         return
     mappings = [r for r in session.target.regions() if os.path.basename(r.name.removesuffix(DELETED)) == part.name]
-    name = printable(mappings[0].name.removesuffix(DELETED) if mappings else part.name, 200)
+    if len(mappings) < _MANY:
+        return
+    name = printable(mappings[0].name.removesuffix(DELETED), 200)
     private = sum(region.writable and region.private for region in mappings)
     title = f"{size(part.bytes)} are {counted(len(mappings), 'mapping')} of the file {name}."
     if private:
@@ -87,8 +90,7 @@ def mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
     else:
         cause = "These pages are in the kernel's page cache, which can drop them."
     facts: dict[str, object] = {"file": name, "mappings": len(mappings), "private_writable": private}
-    commands = ("count mmap",) if len(mappings) >= _MANY and session.target.live else ()
-    commands = (*commands, f"whatis {mappings[0].start:#x}") if mappings else commands
+    commands = (*(["count mmap"] if session.target.live else []), f"whatis {mappings[0].start:#x}")
     yield Finding("mapped-file", part.bytes, title, cause, (), commands, facts, part.bytes if accounting.known else None)
 
 
