@@ -304,7 +304,8 @@ def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: S
     modules = session.target.modules()
     left = Runs.of(claimed.left)
     files: Counter[str] = Counter()
-    sums = {"shared": 0, "kernel": 0}
+    shared: dict[str, Place] = {}
+    shared_mappings = kernel = 0
     unowned: list[Place] = []
     for region in regions:
         held = counter.bytes(left.within(region.start, region.end))
@@ -312,9 +313,11 @@ def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: S
             continue
         module = holding(modules, region.start)
         if region.name.startswith(KERNELS):
-            sums["kernel"] += held
+            kernel += held
         elif region.name.startswith(SHARED) or not (region.private or region.name.startswith("/")):
-            sums["shared"] += held
+            before = shared.get(region.name, Place(region.start, region.name, 0))
+            shared[region.name] = before._replace(bytes=before.bytes + held)
+            shared_mappings += 1
         elif region.name.startswith("/") or module is not None:
             path = region.name if region.name.startswith("/") or module is None else module.path
             files[os.path.basename(path.removesuffix(" (deleted)"))] += held
@@ -324,5 +327,6 @@ def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: S
     yield Share("files", "", sum(files.values()), len(files), parts=tuple(largest))
     unowned.sort(key=lambda place: -place.bytes)
     yield Share("unknown", "", sum(place.bytes for place in unowned), len(unowned), parts=tuple(unowned[:NAMED]))
-    for sort, size in sums.items():
-        yield Share(sort, "", size)
+    parts = tuple(sorted(shared.values(), key=lambda place: -place.bytes))
+    yield Share("shared", "", sum(place.bytes for place in parts), shared_mappings, parts=parts[:NAMED])
+    yield Share("kernel", "", kernel)
