@@ -10,7 +10,7 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merge_ranges, subtract
 
 HUGE = "/anon_hugepage"  # the kernel's name for anonymous huge pages (glibc.malloc.hugetlb)
 
@@ -36,7 +36,7 @@ def unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
         if region.writable and region.readable and region.private
         if not region.name.startswith(NOT_HEAP) or region.name.startswith(HUGE)
     ]
-    return subtract(merged(anonymous), [*claimed, *thread_stacks(target).values()])
+    return subtract(merge_ranges(anonymous), [*claimed, *thread_stacks(target).values()])
 
 
 def adjacent(mapped: Iterable[Mapped]) -> Iterator[list[Mapped]]:

@@ -26,7 +26,7 @@ from findleaks.errors import Interrupted, UnreadableMemory, UsageError
 from findleaks.escaping import json_line
 from findleaks.session import Session
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.wildcards import matches
 
 CHUNK = 4096  # blocks handled one by one between two checks for Ctrl-C
@@ -259,7 +259,7 @@ class BlockRows:
         for owned in self.session.directory.heaps:
             rules.owners.append(Range(owned.start, owned.end))
             rules.owner_texts.append(owner(owned.allocator.name, owned.heap.arena))
-        rules.mapped = merged(Range(region.start, region.end) for region in self.session.target.regions())
+        rules.mapped = merge_ranges(Range(region.start, region.end) for region in self.session.target.regions())
         rules.untyped = 0 if self._name_passes("") else UNWANTED
         rules.string = self._type_text(rules, "std::string")
         if typed:
@@ -277,7 +277,7 @@ class BlockRows:
         except UnreadableMemory:
             return
         for skip, one in enumerate(words[:3]):
-            if inside(rules.tables, one) and (not skip or 0 < words[skip - 1] <= size // word):
+            if range_at(rules.tables, one) and (not skip or 0 < words[skip - 1] <= size // word):
                 name = types.name(one)
                 rules.learn(one, (self._type_text(rules, name) if name else NO_TEXT) | (0 if types.is_class(one) else NO_ARRAY))
 

@@ -12,7 +12,7 @@ from findleaks.block_types.text import text_hint
 from findleaks.block_types.type_ranges import TypeRanges, find_type_ranges
 from findleaks.formatting import printable
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import holding, inside, merged
+from findleaks.target.ranges import merge_ranges, range_at, region_at
 
 _VTABLE = "vtable for "
 _CONSTRUCTION = "construction vtable for "
@@ -42,7 +42,7 @@ class Types:
 
     def ranges(self) -> list[Range]:
         """Where a first word that identifies a type points: vtables and code. Sorted, disjoint."""
-        return merged([*self._ranges.tables, *self._ranges.code])
+        return merge_ranges([*self._ranges.tables, *self._ranges.code])
 
     def vtables(self) -> list[Range]:
         """Ranges of vtables and other tables of functions, without code. Sorted, disjoint."""
@@ -55,7 +55,7 @@ class Types:
         libx.so+0x3d20" and "table libx.so+0x3d20" when only the shape is known; "" for none."""
         found = self._names.get(word)
         if found is None:
-            if not (inside(self._ranges.tables, word) or inside(self._ranges.code, word)):
+            if not (range_at(self._ranges.tables, word) or range_at(self._ranges.code, word)):
                 return ""  # not cached: there may be as many such words as blocks
             found = self._names[word] = printable(_short(self._name(word)))
         return found
@@ -82,7 +82,7 @@ class Types:
 
     def hint(self, data: bytes) -> str:
         """What the first bytes look like, safe to print: '"GET /index.html…"', "zeros", or ""."""
-        return text_hint(data, self._target.arch, lambda address: holding(self._target.regions(), address) is not None)
+        return text_hint(data, self._target.arch, lambda address: region_at(self._target.regions(), address) is not None)
 
     def is_class(self, word: int) -> bool:
         """Whether `word` points to a vtable (not to code or to a C table)."""
@@ -94,11 +94,11 @@ class Types:
         return bool(self._symbol_class(word))
 
     def _name(self, word: int) -> str:
-        if inside(self._ranges.tables, word):
+        if range_at(self._ranges.tables, word):
             found = self._table(word)
             if found:
                 return found
-        return self._code(word) if inside(self._ranges.code, word) else ""
+        return self._code(word) if range_at(self._ranges.code, word) else ""
 
     def _table(self, word: int) -> str:
         looks, address = self._rtti.vtable(word)
@@ -141,7 +141,7 @@ class Types:
         if words is None:
             return False
         (first, second), code = words, self._ranges.code
-        return bool((inside(code, first) and (not second or inside(code, second))) or (not first and inside(code, second)))
+        return bool((range_at(code, first) and (not second or range_at(code, second))) or (not first and range_at(code, second)))
 
     def _code(self, word: int) -> str:
         symbol = self._target.symbolize(word)
@@ -152,10 +152,10 @@ class Types:
 
     def _where(self, address: int) -> Optional[tuple[str, int]]:
         """(name of the file mapped at `address`, what to subtract for the file's own address)."""
-        module = holding(self._target.modules(), address)
+        module = region_at(self._target.modules(), address)
         if module is not None:
             return _basename(module.path), module.bias
-        region = holding(self._target.regions(), address)
+        region = region_at(self._target.regions(), address)
         return (_basename(region.name), region.start - region.file_offset) if region is not None and region.name else None
 
 

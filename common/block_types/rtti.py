@@ -24,7 +24,7 @@ from findleaks.demangle import demangle_type
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.encoded_numbers import signed
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 _CLASSES = {
     "N10__cxxabiv117__class_type_infoE": "class",
@@ -63,14 +63,14 @@ class Rtti:
         abstract one does not need: then the next counts, and if that is null too, the typeinfo must
         be certain."""
         size = self._word
-        if word % size or not inside(self._ranges.tables, word):
+        if word % size or not range_at(self._ranges.tables, word):
             return False, 0
         words = self._memory.words(word - 2 * size, 3)
         function = (words[2] or self._memory.word(word + size)) if words is not None else None
         if words is None or function is None or abs(signed(words[0], 8 * size)) >= _OFFSETS:
             return False, 0
         info = words[1]
-        certain = inside(self._ranges.code, function) if function else self.typeinfo(info)
+        certain = range_at(self._ranges.code, function) if function else self.typeinfo(info)
         return (True, info) if certain else (False, 0)
 
     def typeinfo(self, address: int) -> Optional[TypeInfo]:
@@ -81,7 +81,7 @@ class Rtti:
 
     def may_be_typeinfo(self, address: int) -> bool:
         """Whether this may be a typeinfo whose name is unreadable, by its place and first words."""
-        in_table = inside(self._ranges.tables, address) and address % self._word == 0
+        in_table = range_at(self._ranges.tables, address) and address % self._word == 0
         words = self._memory.words(address, 2) if in_table else None
         return words is not None and all(map(self._in_file, words))
 
@@ -114,8 +114,8 @@ class Rtti:
         to recognise a module."""
         if self._files is None:
             mapped = [Range(r.start, r.end) for r in self._target.regions() if r.name.startswith("/")]
-            self._files = merged([*mapped, *(Range(m.start, m.end) for m in self._target.modules())])
-        return inside(self._files, address) is not None
+            self._files = merge_ranges([*mapped, *(Range(m.start, m.end) for m in self._target.modules())])
+        return range_at(self._files, address) is not None
 
     def _name(self, address: int) -> Optional[str]:
         """The mangled name at `address`, or ""; a leading '*' marks a type local to a file. None if

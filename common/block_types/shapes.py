@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 _IO_MAGIC = 0xFBAD0000  # glibc 2.36 libio/libio.h, high half of _flags
 _SMALLEST_FILE = {8: 216, 4: 148}  # by the size of words
@@ -70,5 +70,5 @@ def _loaded(target: Target, value: int) -> bool:
     regions = target.regions()
     if not regions or value < regions[0].start:
         return False
-    region = holding(regions, value)
-    return holding(target.modules(), value) is not None or (region is not None and region.executable)
+    region = region_at(regions, value)
+    return region_at(target.modules(), value) is not None or (region is not None and region.executable)

@@ -17,7 +17,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.modules import module_headers
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 _PT_INTERP, _PT_GNU_RELRO = 3, 0x6474E552
 _DT_RELA, _DT_RELASZ = 7, 8
@@ -46,14 +46,14 @@ def find_type_ranges(target: Target) -> TypeRanges:
         if found is not None:
             _by_segments(target, module, found[0], found[1], tables, code)
             known.append(Range(module.start, module.end))
-    known = merged(known)
-    regions = [r for r in target.regions() if not inside(known, r.start)]
+    known = merge_ranges(known)
+    regions = [r for r in target.regions() if not range_at(known, r.start)]
     programs = {r.name for r in regions if r.executable and r.name.startswith("/")}
-    named = merged(Range(m.start, m.end) for m in target.modules())
+    named = merge_ranges(Range(m.start, m.end) for m in target.modules())
     for region in regions:
-        if region.readable and not region.writable and (region.name in programs or inside(named, region.start)):
+        if region.readable and not region.writable and (region.name in programs or range_at(named, region.start)):
             (code if region.executable else tables).append(Range(region.start, region.end))
-    return TypeRanges(merged(tables), merged(code))
+    return TypeRanges(merge_ranges(tables), merge_ranges(code))
 
 
 def _by_segments(

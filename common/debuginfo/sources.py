@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import Interrupted
 from findleaks.target.base import Module, SourcePlace, Target
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 from findleaks.target.separate import has_debug_info
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Sources:
     def _look_up(self, address: int) -> Sequence[SourcePlace]:
         if self._modules is None:
             self._modules = sorted(self._target.modules(), key=lambda module: module.start)
-        module = holding(self._modules, address)
+        module = region_at(self._modules, address)
         if module is None or not module.path.startswith("/"):
             return ()
         debugger = self._target.debugger if module.build_id else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
+from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, subtract
 
 STEP = 1 << 20  # bytes compared with zeros between two checks for Ctrl-C
 
@@ -32,7 +32,9 @@ class Reserved(NamedTuple):
 def inaccessible_ranges(regions: Iterable[Region], readable: bool) -> list[Range]:
     """Private anonymous mappings without access, sorted and disjoint; with `readable` also
     read-only ones, as in cores that flag all memory readable."""
-    return merged(Range(region.start, region.end) for region in regions if _is_inaccessible(region) and (readable or not region.readable))
+    return merge_ranges(
+        Range(region.start, region.end) for region in regions if _is_inaccessible(region) and (readable or not region.readable)
+    )
 
 
 def _is_inaccessible(region: Region) -> bool:
@@ -47,7 +49,7 @@ def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range
     for owner, claimed in owners:
         mine = intersection(left, claimed)
         if mine:
-            found[owner] = merged([*found.get(owner, []), *mine])
+            found[owner] = merge_ranges([*found.get(owner, []), *mine])
             left = subtract(left, mine)
     return [Reserved(owner, ranges) for owner, ranges in found.items()]
 
@@ -57,13 +59,13 @@ def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, p
     flag all memory readable) also read-only zeros, unless truncated. `progress`: each MiB, may
     raise."""
     regions = target.regions()
-    holes = merged(part for one in taken for part in one.ranges)
+    holes = merge_ranges(part for one in taken for part in one.ranges)
     sure = inaccessible_ranges(regions, False)
     found = subtract(sure, holes)
     if flagged and not (target.live or target.truncated):
         readable = subtract(subtract(inaccessible_ranges(regions, True), sure), holes)
         found += [part for part in readable if _zeros(target, part, progress)]
-    return merged(found)
+    return merge_ranges(found)
 
 
 def _zeros(target: Target, part: Range, progress: Callable[[], None]) -> bool:

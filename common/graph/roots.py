@@ -17,8 +17,8 @@ from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words
 from findleaks.target.base import Range, Region, Target, is_shared_memory
 from findleaks.target.elf import PF_W, PT_LOAD
 from findleaks.target.modules import module_headers
-from findleaks.target.ranges import merged, region_index, subtract
-from findleaks.target.tags import untagged_word
+from findleaks.target.ranges import merge_ranges, region_index, subtract
+from findleaks.target.tags import remove_tag
 
 if TYPE_CHECKING:
     from findleaks.target.kernel_references import KernelReference
@@ -80,7 +80,7 @@ def page_beginnings(target: Target) -> list[Range]:
             if index >= 0 and not regions[index].writable and regions[index].start < start:
                 spans.append(Range(regions[index].start, start))
         whole = [Range(one.vaddr + module.bias, one.vaddr + module.bias + one.memsz) for one in loads]
-        found += subtract(merged(spans), whole)
+        found += subtract(merge_ranges(spans), whole)
     return sorted(found)
 
 
@@ -123,7 +123,7 @@ def register_words(target: Target, unread: Unread | None = None, others: Sequenc
         if thread.thread_pointer:
             words += dtv_words(target, thread.thread_pointer)
     if target.tagged:
-        words = list(map(untagged_word, words))
+        words = list(map(remove_tag, words))
     return [*words, *(library_words(target) if others is None else others)]
 
 
@@ -132,7 +132,7 @@ def kernel_words(target: Target, blocks: Blocks, references: Sequence[KernelRefe
 
     A value with flags in its low three bits is a reference to the block's start if one begins
     there: nginx keeps such a flag in epoll's data. Other values stay as they are."""
-    values = array("Q", (untagged_word(one.value) if target.tagged else one.value for one in references))
+    values = array("Q", (remove_tag(one.value) if target.tagged else one.value for one in references))
     starts = array("Q", (value & ~7 for value in values))
     indices, _ = blocks.find_all(starts) if len(blocks) else (array("I"), array("Q"))
     begins = [index != NO_BLOCK and blocks.address(index) == start for index, start in zip(indices, starts)]

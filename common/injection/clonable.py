@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from findleaks.errors import TargetError
-from findleaks.target.files import content
+from findleaks.target.files import read_file
 from findleaks.target.process import folder_of
 
 NOT_COPIED = frozenset(("dc", "wf"))
@@ -49,7 +49,7 @@ def pages_are_pinned(release: str) -> bool:
 def mapping_flags(pid: int) -> Iterator[tuple[int, set[str]]]:
     start = 0
     try:
-        lines = content(f"{folder_of(pid)}/smaps").split(b"\n")
+        lines = read_file(f"{folder_of(pid)}/smaps").split(b"\n")
     except OSError:
         return
     for line in lines:
@@ -67,7 +67,7 @@ def _direct_files(pid: int) -> bool:
         return False
     for name in names:
         try:
-            lines = content(f"/proc/{pid}/fdinfo/{name}").split(b"\n")
+            lines = read_file(f"/proc/{pid}/fdinfo/{name}").split(b"\n")
         except OSError:
             continue
         if any(line.startswith(b"flags:") and int(line.split()[1], 8) & _O_DIRECT for line in lines):

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Region
 from findleaks.target.moment import Moment
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 from findleaks.target.residency import presence
 from findleaks.target.residency.presence import FILE, RUN, VECTOR, ZERO, Presence
 from findleaks.target.runs import Runs
@@ -39,7 +39,7 @@ def _runs(fd: int, region: Region) -> list[tuple[int, int, int]]:
     vector = ctypes.create_string_buffer(RUN * VECTOR)
     try:
         while at < region.end:
-            runs, at = presence.ask(fd, at, region.end, vector)
+            runs, at = presence.scan_pagemap(fd, at, region.end, vector)
             found += runs
     except OSError:  # a kernel before 6.7
         return list(presence.entries(fd, X86_64.page, region.start, region.end, lambda part: None))
@@ -64,7 +64,7 @@ def composed(regions: Sequence[Region], before: Moment, scanned: Mapping[int, ar
             _append(own, clone.own.cut(low, high))
             _append(swapped, clone.presence.swapped.cut(low, high))
         if there and files:
-            both = merged([*Runs(there), *Runs(files)])
+            both = merge_ranges([*Runs(there), *Runs(files)])
             there = array("Q", (at for run in both for at in run))
         _append(resident, there or files)
     known = Runs.of((region.start, region.end) for region in regions if region.end < 1 << 63)

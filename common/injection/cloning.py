@@ -40,14 +40,14 @@ from findleaks.injection.requests import ORIG_RAX, WALL, Requests
 from findleaks.injection.seized import SeizedThread, instruction_at, unsuitable
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Region, Thread
-from findleaks.target.copying import KERNELS, Copied, Transfer
+from findleaks.target.copying import KERNELS, CopiedRuns, Transfer
 from findleaks.target.encoded_numbers import signed
-from findleaks.target.files import content, memory_at
+from findleaks.target.files import read_file, read_memory
 from findleaks.target.maps import regions_of
-from findleaks.target.moment import Moment, moment
+from findleaks.target.moment import Moment, read_moment
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import folder_of
-from findleaks.target.ptrace import Tracer, ended, system_call, tasks
+from findleaks.target.ptrace import Tracer, has_ended, system_call, tasks
 from findleaks.target.stop_record import stat_of
 
 SHARED_BYTES = 32 << 20
@@ -71,7 +71,7 @@ class Taken(NamedTuple):
     threads: Sequence[Thread]
     warnings: Sequence[str]
     scanned: dict[int, array[int]]  # runs of pages by start of the region, of those below
-    copied: Copied  # pages copied during the stop: address, offset in the shared memory, bytes
+    copied: CopiedRuns  # pages copied during the stop: address, offset in the shared memory, bytes
     kept: frozenset[int]  # starts of the regions whose pages are all among these
     absent: Sequence[Range]  # pages that could not be copied then
     seconds: float  # that the process was stopped
@@ -97,7 +97,7 @@ class Cloning:
         """Make the clone. Refused, or TargetError where the process cannot be attached to."""
         flags = checked(self.pid)
         proc = folder_of(self.pid)
-        before = moment(proc, X86_64.page, _mapped(proc), _ignore)
+        before = read_moment(proc, X86_64.page, _mapped(proc), _ignore)
         if before is None:
             self._check_alive()
             raise refused(self.pid, "the system does not report which of its pages are in memory")
@@ -147,7 +147,7 @@ class Cloning:
         return reap(self.pid, self._local)
 
     def _check_alive(self) -> None:
-        if ended(self.pid):
+        if has_ended(self.pid):
             raise TargetError(f"pid {self.pid}: the process has ended")
 
     # -- during the stop
@@ -157,7 +157,7 @@ class Cloning:
         proc = folder_of(self.pid)
         memory = os.open(f"{proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            maps = content(f"{proc}/maps")
+            maps = read_file(f"{proc}/maps")
             regions = regions_of(maps)
             thread = _injector(self.pid, tracer, memory, regions)
             if isinstance(thread, str):
@@ -195,11 +195,11 @@ class Cloning:
 
     def _copy_uncloned(
         self, proc: str, memory: int, regions: Sequence[Region], flags: dict[int, set[str]], before: Moment
-    ) -> tuple[dict[int, array[int]], Copied, frozenset[int], Sequence[Range]]:
+    ) -> tuple[dict[int, array[int]], CopiedRuns, frozenset[int], Sequence[Range]]:
         """Copy what a clone has no copy of: shared memory, if it is not too much, and memory that
         the process keeps from its children (MADV_DONTFORK, MADV_WIPEONFORK)."""
         scanned: dict[int, array[int]] = {}
-        copied, size = Copied.none(), 0
+        copied, size = CopiedRuns.none(), 0
         for region in regions:
             if region.private:
                 uncloned = bool(flags.get(region.start, set()) & NOT_COPIED)
@@ -218,7 +218,7 @@ class Cloning:
             first = c_char.from_buffer(buffer)
             base = addressof(first)
             transfer = Transfer(int(os.path.basename(proc)), memory, X86_64.page, lambda: None)
-            transfer.run(Copied(copied.source, array("Q", (base + at for at in copied.destination)), copied.size))
+            transfer.run(CopiedRuns(copied.source, array("Q", (base + at for at in copied.destination)), copied.size))
             del first
         return scanned, copied, frozenset(scanned), transfer.absent
 
@@ -227,7 +227,7 @@ class Cloning:
     def _with_pages(self, taken: Taken, before: Moment) -> Taken:
         """Complete what was taken with the pages of the clone."""
         regions = regions_of(taken.maps)
-        there = moment(f"/proc/{taken.clone}", X86_64.page, regions, _ignore)
+        there = read_moment(f"/proc/{taken.clone}", X86_64.page, regions, _ignore)
         if there is None:
             raise TargetError(f"pid {self.pid}: its clone was killed")
         own = dict(mapping_flags(taken.clone))
@@ -260,7 +260,7 @@ def reap(pid: int, local: int) -> float:
     seconds, limit = 0.0, time.monotonic() + _REAP_SECONDS
     late: list[Tracer] = []
     why = "none of its threads can be stopped"
-    while not ended(pid) and time.monotonic() < limit:
+    while not has_ended(pid) and time.monotonic() < limit:
         for tid in sorted(tasks(pid), key=lambda tid: system_call(pid, tid) in (None, -1)):
             tracer = Tracer(pid, X86_64)
             began = time.monotonic()
@@ -278,7 +278,7 @@ def reap(pid: int, local: int) -> float:
                 seconds += time.monotonic() - began
             late = [tracer for tracer in late if not tracer.detach_all()]
         time.sleep(_PAUSE)
-    if ended(pid):
+    if has_ended(pid):
         return seconds
     raise TargetError(f"pid {pid}: its clone has ended, but stays as a zombie ({local}) until the process ends: {why}")
 
@@ -301,7 +301,7 @@ def _injector(pid: int, tracer: Tracer, memory: int, regions: Sequence[Region]) 
     a system call. A thread that was about to take a signal is none, as that would get lost."""
 
     def read(address: int, size: int) -> bytes:
-        return memory_at(memory, address, size)
+        return read_memory(memory, address, size)
 
     requests, why = Requests(), "none of its threads can be stopped between two instructions"
     found = [(tid, words) for tid, number in tracer.stops.items() if number == 0 and (words := requests.registers(tid))]
@@ -338,6 +338,6 @@ def _ignore(part: float) -> None:
 def _mapped(proc: str) -> list[Region]:
     """What the process of this folder under /proc has mapped now; [] if it has ended."""
     try:
-        return regions_of(content(f"{proc}/maps"))
+        return regions_of(read_file(f"{proc}/maps"))
     except OSError:
         return []

@@ -20,7 +20,7 @@ from typing import NamedTuple, Optional, TypeVar
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Region, Target, Thread
-from findleaks.target.ranges import holding, inside, merged, nonzero_pieces
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, range_at, region_at
 from findleaks.target.words import word_at, words_at
 
 PTHREAD_BYTES = 2560  # more than struct pthread to stackblock_size: 1696 in 2.31-2.43 on x86-64
@@ -137,9 +137,9 @@ def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) 
     votes: Counter[int] = Counter()
     for words in read.values():
         for index in range(len(words)):
-            votes[index] += inside(code, words[index]) is not None
+            votes[index] += range_at(code, words[index]) is not None
     best = max(votes, key=lambda index: (votes[index], -index), default=-1)
-    return {tcb: words[best] for tcb, words in read.items() if 0 <= best < len(words) and inside(code, words[best])}
+    return {tcb: words[best] for tcb, words in read.items() if 0 <= best < len(words) and range_at(code, words[best])}
 
 
 def _read_u32(target: Target, address: int) -> int:
@@ -223,7 +223,7 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
     def plausible(thread: Thread, stack: Range) -> bool:
         below = bisect_left(starts, stack.end)
         odd = (stack.start | stack.end) % MIN_STACK
-        if odd and holding(target.regions(), stack.end - 1) is None:
+        if odd and region_at(target.regions(), stack.end - 1) is None:
             return False  # struct pthread and what is above it end with the stack
         if stack.start <= thread.sp < stack.end:
             whole = bisect_left(starts, stack.start)
@@ -366,7 +366,7 @@ def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
 def _windows(heads: Iterable[int], word: int) -> list[Range]:
     """Where further heads may be. Not all between first and last: where a core lacks a struct
     pthread, what a ring names instead of a head may be anywhere."""
-    return merged(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
+    return merge_ranges(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
 
 
 def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Mapped, Module
+from findleaks.target.base import MappedMemory, Module
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.modules import module_headers
 from findleaks.unwind import ehabi
@@ -38,7 +38,7 @@ Returned = Callable[[Row], Optional[int]]
 class ArmRows:
     """Rows for all code of one process. `executable`: whether an address is code's."""
 
-    def __init__(self, target: Mapped, module: Callable[[int], Optional[Module]], executable: Callable[[int], bool]) -> None:
+    def __init__(self, target: MappedMemory, module: Callable[[int], Optional[Module]], executable: Callable[[int], bool]) -> None:
         self._target, self._module, self._executable = target, module, executable
         self._tables: dict[int, ExceptionTable] = {}
         self._entries: dict[int, int] = {}
@@ -172,7 +172,7 @@ class ArmRows:
         return self._entries[module.start]
 
 
-def _after_call(target: Mapped, address: int, thumb: int) -> bool:
+def _after_call(target: MappedMemory, address: int, thumb: int) -> bool:
     """Whether the instruction before an address is a call (BL, BLX)."""
     try:
         last = int.from_bytes(target.read(address - 4, 4), "little")

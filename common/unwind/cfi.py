@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Mapped, Module, Range
+from findleaks.target.base import MappedMemory, Module, Range
 from findleaks.target.elf import PT_GNU_EH_FRAME
 from findleaks.target.encoded_numbers import sleb128, uleb128
 from findleaks.target.modules import module_headers
@@ -141,7 +141,7 @@ class Common(NamedTuple):
 class FrameTable:
     """The call frame information of one module; empty without a usable .eh_frame_hdr."""
 
-    def __init__(self, target: Mapped, module: Module) -> None:
+    def __init__(self, target: MappedMemory, module: Module) -> None:
         self.target, self.module = target, module
         self._commons: dict[int, Optional[Common]] = {}
         self._header = self._table = self._count = 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Union
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Mapped, Module
+from findleaks.target.base import MappedMemory, Module
 from findleaks.target.elf import PT_ARM_EXIDX
 from findleaks.target.encoded_numbers import sleb128_bytes, uleb128
 from findleaks.target.modules import module_headers
@@ -65,7 +65,7 @@ def row_of(frame: Place, saved: dict[int, Place]) -> Row:
 class ExceptionTable:
     """The table of one module; empty if there is none."""
 
-    def __init__(self, target: Mapped, module: Module) -> None:
+    def __init__(self, target: MappedMemory, module: Module) -> None:
         self._target = target
         self._start = self._count = 0
         found = module_headers(target, module)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Mapped, Module, Range, Region, Thread
+from findleaks.target.base import MappedMemory, Module, Range, Region, Thread
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Unwinder:
     """Unwinds one target's threads; caches modules. Code without call frame information should keep
     the chain of frame pointers, as V8's builtins and code made at run time do."""
 
-    def __init__(self, target: Mapped) -> None:
+    def __init__(self, target: MappedMemory) -> None:
         self.target = target
         self._names = target.arch.dwarf_registers
         arch = target.arch

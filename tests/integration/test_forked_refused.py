@@ -78,7 +78,7 @@ def test_another_tracer_and_findleaks_itself(watched: Callable[..., Watched]) ->
     one = watched()
     clone = HeldClone(one.pid, lambda part: None)
     try:
-        assert "already held by python" in refusal(clone.taken.clone)
+        assert "already traced by python" in refusal(clone.taken.clone)
     finally:
         clone.end()
     assert "findleaks itself" in refusal(os.getpid())

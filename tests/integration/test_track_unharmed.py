@@ -161,7 +161,7 @@ def test_refused(tmp_path: Path) -> None:
         assert "--json or --folded" in refused("--pid", pid, "--json", "--folded")
         assert "is not a size" in refused("--pid", pid, "--size", "many")
         assert "write 1 to 1G" in refused("--pid", pid, "--sample", "0")
-        assert "already held by" in _held_refusal(running.pid)
+        assert "already traced by" in _held_refusal(running.pid)
         assert f"`detach`, then run `findleaks track --pid {pid}` in a shell" in lldb(["leaks track --for 1", "detach"], "-p", pid)
         assert stubs(running.pid) == []
 

@@ -87,7 +87,7 @@ def test_a_process_by_its_name(opened: list[tuple[object, str]], tmp_path: Path,
         two = sleeper(link)
         assert cli.main(["find", "--pid", name]) == 2
         said = capsys.readouterr().err
-        assert f"2 processes are called {name!r}: {min(one.pid, two.pid)}, {max(one.pid, two.pid)}; choose one by its number" in said
+        assert f"2 processes are called {name!r}: {min(one.pid, two.pid)}, {max(one.pid, two.pid)}; choose one by its pid" in said
         assert cli.main(["find", "--pid", name + "x"]) == 2
         assert f"no process is called {name + 'x'!r}" in capsys.readouterr().err
         assert len(opened) == 1

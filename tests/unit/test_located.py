@@ -23,7 +23,7 @@ from findleaks.debuginfo.sources import Sources
 from findleaks.errors import Interrupted
 from findleaks.target import elf, separate
 from findleaks.target.base import Module, SourcePlace
-from findleaks.target.files import Place
+from findleaks.target.files import FilePlace
 
 BUILDS = [(compiler, version) for compiler in ("g++", "clang++-19") for version in ("-gdwarf-4", "-gdwarf-5")]
 
@@ -208,7 +208,7 @@ def test_links_to_other_files(tmp_path: Path) -> None:
         found = separate.SeparateFiles()
         assert found.of(module, own, None, "") == wanted
         elsewhere = Module("/nowhere/program", 0, 0x1000, 0x2000)
-        assert separate.SeparateFiles().of(elsewhere, own, Place(str(tmp_path / "bin" / "program")), "") == wanted
+        assert separate.SeparateFiles().of(elsewhere, own, FilePlace(str(tmp_path / "bin" / "program")), "") == wanted
 
 
 class WithFile(FakeTarget):

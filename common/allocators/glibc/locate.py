@@ -18,7 +18,7 @@ from findleaks.allocators.glibc.arenas import Arena
 from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout, first_chunk
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import holding, subtract
+from findleaks.target.ranges import region_at, subtract
 
 SAMPLE = 16  # every 16th pair of words is tried where no main_arena is expected: 8 of its 127 bins
 LONGEST_STATE = max(layout.size for layout in STATES)
@@ -76,7 +76,7 @@ def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
 def _by_symbol(memory: Memory, regions: Sequence[Region], layouts: Sequence[StateLayout]) -> Iterator[Instance]:
     symbol = memory.target.symbol("main_arena")
     if symbol is not None:
-        yield from _verified(memory, holding(regions, symbol.address), [(symbol.address, layout) for layout in layouts])
+        yield from _verified(memory, region_at(regions, symbol.address), [(symbol.address, layout) for layout in layouts])
 
 
 def _in_thread_heap(memory: Memory, address: int) -> bool:
@@ -270,7 +270,7 @@ def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> in
         expected = main.top + main.top_size - main.system_mem
         score += 8 if base == expected else 3 if base and not main.contiguous else 0
     elif main.initialised:  # top's size is overwritten
-        region = holding(memory.target.regions(), base)
+        region = region_at(memory.target.regions(), base)
         score += 8 if region is not None and base < main.top < region.end else 4 * (base == 0)
     else:
         score += 4 * (base == 0)

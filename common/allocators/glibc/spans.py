@@ -18,7 +18,7 @@ from findleaks.allocators.glibc.walk import advance
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 
 def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[Span]:
@@ -82,7 +82,7 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
         if not arena.top_size or not start < top or not _mostly_mapped(memory, start, end):
             return _without_top(memory, arena, start, problems)
         right = start + arena.system_mem
-        region = holding(memory.target.regions(), start)
+        region = region_at(memory.target.regions(), start)
         # the mapping confirms system_mem
         if end != right and sbrk_base and region is not None and region.end == right > top:
             problems.append(_bad_top(memory, arena, right))
@@ -106,7 +106,7 @@ def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Proble
     if memory.word(start & -memory.size) is None or not arena.system_mem:
         problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, no chunk of it: none of its blocks are used"))
         return []
-    region = holding(memory.target.regions(), start)  # system_mem may be as corrupt as top
+    region = region_at(memory.target.regions(), start)  # system_mem may be as corrupt as top
     end = min(start + arena.system_mem, region.end if region is not None else start)
     problems.append(_bad_top(memory, arena, end))
     return [Span(arena, start, first_chunk(memory, start, arena.layout.align), end, end, arena.system_mem, top_unknown=True)]

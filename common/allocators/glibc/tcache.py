@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
 from findleaks.target.base import Thread
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 CLOSE = 4 << 10  # bytes of TLS on either side of the thread pointer that are searched first
 WINDOW = 64 << 10
@@ -103,7 +103,7 @@ def _evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int,
     word = glibc.memory.size
     low, high = min(span.start for span in glibc.spans), max(span.stop for span in glibc.spans)
     known_arenas, first_blocks = {arena.address for arena in glibc.instance.arenas}, _first_blocks(glibc)
-    home = holding(glibc.target.regions(), pointer)
+    home = region_at(glibc.target.regions(), pointer)
     if home is None:
         return
     for start, end in ((pointer - window, pointer), (pointer, pointer + window)):

@@ -15,7 +15,7 @@ from findleaks.allocators.glibc.view import GlibcView
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import holding, subtract
+from findleaks.target.ranges import region_at, subtract
 from findleaks.target.runs import Runs
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _at_break(glibc: GlibcView, span: Span) -> int:
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
         return 0
     end = arena.top + arena.top_size
-    region = holding(glibc.target.regions(), end - 1)
+    region = region_at(glibc.target.regions(), end - 1)
     return arena.top if arena.contiguous and region is not None and region.end == end else 0
 
 

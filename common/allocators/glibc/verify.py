@@ -19,7 +19,7 @@ from findleaks.allocators.glibc.verify_bins import Bins
 from findleaks.allocators.glibc.verify_chunks import Headers
 from findleaks.allocators.glibc.view import GlibcView
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged, subtract
+from findleaks.target.ranges import merge_ranges, range_at, subtract
 
 MAX_PROBLEMS = 100  # problems of one sort reported one by one
 
@@ -42,12 +42,12 @@ def verify(heap: GlibcView) -> Iterator[Optional[Problem]]:
 
 def _consequences(heap: GlibcView) -> None:
     """Remove the problems that follow from damage that is reported already."""
-    unread = merged([part for span in heap.spans for part in span.foreign])
+    unread = merge_ranges([part for span in heap.spans for part in span.foreign])
 
     def follows(problem: Problem) -> bool:
         """Whether an entry is no block only because a reported wrong size lost the memory there."""
         explained = problem.corrupt and not problem.damaged
-        return explained and inside(unread, problem.address) is not None and heap.owns(problem.address)
+        return explained and range_at(unread, problem.address) is not None and heap.owns(problem.address)
 
     heap.problems[:] = [problem for problem in heap.problems if not follows(problem)]
 
@@ -61,7 +61,7 @@ def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[P
     found = list(bins.check())
     heap.checked["free-list links"] += bins.links
     yield from found
-    unread = merged([part for span in spans for part in span.foreign])
+    unread = merge_ranges([part for span in spans for part in span.foreign])
     marked_free: set[int] = set()
     for span in spans:
         headers = Headers(memory, heap.engine, span, bins.chunks.__contains__)
@@ -72,7 +72,7 @@ def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[P
     if marked_free == bins.chunks or arena.held:
         return
     for chunk in sorted(bins.chunks - marked_free)[:MAX_PROBLEMS]:
-        if inside(unread, chunk) is None and chunk not in bins.resized:
+        if range_at(unread, chunk) is None and chunk not in bins.resized:
             yield _listed_but_used(heap, arena, chunk)
     if not bins.broken and not unread:
         for chunk in sorted(marked_free - bins.chunks)[:MAX_PROBLEMS]:

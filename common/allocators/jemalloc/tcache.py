@@ -17,7 +17,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.libc.thread_local import static_storage
 from findleaks.target.base import Range, Thread
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 STACKS = 4 << 20  # bytes that the stacks of a cache take together at most
 SLOW = 512  # bytes of tcache_slow_s that are examined
@@ -125,7 +125,7 @@ def unlisted(
     found: dict[int, Arena] = {}
     regions = memory.target.regions()
     for pointer in sorted({thread.thread_pointer for thread in threads if thread.thread_pointer}):
-        home = holding(regions, pointer)
+        home = region_at(regions, pointer)
         start, end = static_storage(memory.arch, pointer, STATIC)
         low = home.start if home is not None else pointer
         for piece in memory.target.pieces(max(start, low), end + NEAR):
@@ -213,6 +213,6 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
 
 def storage(memory: Memory, cache: Cache) -> Range:
     """The thread-local storage around a thread cache that contains jemalloc's variables (tsd_t)."""
-    home = holding(memory.target.regions(), cache.address)
+    home = region_at(memory.target.regions(), cache.address)
     low = home.start if home is not None else 0
     return Range(max(cache.address - NEAR, low), cache.address + 2 * NEAR)

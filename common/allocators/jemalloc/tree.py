@@ -16,7 +16,7 @@ from findleaks.allocators.search import words_between
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 ALIGNED = 64  # bytes that descriptors are aligned to at least
 CONFIRMED = 3
@@ -58,7 +58,7 @@ def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: 
     """The roots in the image. The descriptors that a leaf's elements point to determine which
     element of the root a pointer to that leaf (or to a node above it) must be."""
     found: list[Root] = []
-    data = merged(image.data)
+    data = merge_ranges(image.data)
     for address, value in words:
         if any(root.range.start <= address < root.range.end for root in found):
             continue

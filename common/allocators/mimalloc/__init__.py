@@ -16,7 +16,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.map_header import is_map_size, map_header
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged, nonzero_pieces
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, range_at
 
 SEGMENT = 1 << 25  # bytes of a segment of 2.x, and its alignment
 CANDIDATES = 1 << 12  # pointers of one file that are tried as page maps
@@ -26,7 +26,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
     if target.arch.word != 8 or target.arch.byteorder != "little":
         return []
     memory = Memory(target)
-    writable = merged(Range(r.start, r.end) for r in target.regions() if r.writable and r.readable)
+    writable = merge_ranges(Range(r.start, r.end) for r in target.regions() if r.writable and r.readable)
     segments = list(_segments(memory, writable, taken))
     maps = _page_maps(memory, engine, writable)
     if not segments and not maps:
@@ -43,7 +43,7 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
         for at in range(max(-(-start // SEGMENT) * SEGMENT, reached), end, SEGMENT):
             reached = at + SEGMENT
             words = memory.words(at + 208, 12)
-            if words is None or inside(taken, at) is not None:
+            if words is None or range_at(taken, at) is not None:
                 continue
             # word of `used`; words to segment_slices; info_slices, kind, slice_entries are next
             for shift, gap in ((0, 1), (1, 3), (1, 2)):
@@ -61,7 +61,7 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
         for at, value in _page_pointers(memory.target, engine, image.data, writable[0].start, writable[-1].end):
             if tried > CANDIDATES:
                 break
-            if value not in found and inside(writable, value) is not None:
+            if value not in found and range_at(writable, value) is not None:
                 tried += 1
                 if _is_page_map(memory, value):
                     found[value] = at

@@ -13,7 +13,7 @@ from findleaks.allocators.mimalloc.layout import SEGMENT
 from findleaks.allocators.search import words_between
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merge_ranges, subtract
 
 MAX_BLOCKS = 1 << 20  # blocks of an arena, at most
 REACH = 1 << 40  # bytes below the first segment within which an arena may begin
@@ -34,5 +34,5 @@ def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Ran
             if any(first <= segment.start and segment.end <= end for segment in segments):
                 found.append(Range(first, end))
     writable = [Range(r.start, r.end) for r in target.regions() if r.writable]
-    covered = merged(found)
+    covered = merge_ranges(found)
     return subtract(covered, [*segments, *subtract(covered, writable)])

@@ -20,7 +20,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import run_states
 from findleaks.graph.roots import register_words, root_ranges
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 HEAP_BYTES = 2840  # bytes of mi_heap_t of 2.x, at least
 MAX_DELAYED = 1 << 24  # nodes of all heaps' thread_delayed_free lists, at most
@@ -117,7 +117,9 @@ class Mimalloc(Allocator):
 
     def _find_moved(self) -> None:
         heaps = [Range(span.start, span.end) for span in self._spans]
-        used = merged(Range(page.start, page.end) for page in self.pages if self.lists.counts.get(page.meta, (0, 0))[0] < page.capacity)
+        used = merge_ranges(
+            Range(page.start, page.end) for page in self.pages if self.lists.counts.get(page.meta, (0, 0))[0] < page.capacity
+        )
         roots = root_ranges(self._target, self._engine, sorted([*heaps, *self._own]))
         self.moved = aligned.moved(self._target, self._engine, self._live(), roots, used, register_words(self._target), self.forgetful)
 
@@ -206,7 +208,7 @@ class Mimalloc(Allocator):
                 self.problems.append(Problem(missing[SHOWN], f"and so have {len(missing) - SHOWN} more"))
 
     def metadata(self) -> Sequence[Range]:
-        return merged(self._own)
+        return merge_ranges(self._own)
 
     def summary(self) -> dict[str, object]:
         return {"pages": len(self.pages), "aligned": len(self.moved), **self.counted()}
@@ -214,7 +216,7 @@ class Mimalloc(Allocator):
     def locate(self, address: int) -> str:
         span = next((span for span in self._spans if span.start <= address < span.end), None)
         if span is None:
-            return "data of mimalloc" if inside(self.metadata(), address) else ""
+            return "data of mimalloc" if range_at(self.metadata(), address) else ""
         page = self.page_at(address)
         if page is not None:
             return f"page at {page.start:#x} of {span.label}"
@@ -304,15 +306,15 @@ def find(
         found = pagemap.read(target, variable, top, writable)
         if found is not None:
             made.append(_with_page_map(target, engine, found, variable))
-    taken = merged(Range(span.start, span.end) for allocator in made for span in allocator._spans)
-    entries = segments.read(target, [at for at in addresses if inside(taken, at) is None])
+    taken = merge_ranges(Range(span.start, span.end) for allocator in made for span in allocator._spans)
+    entries = segments.read(target, [at for at in addresses if range_at(taken, at) is None])
     return [*made, *(_with_segments(target, engine, entry) for entry in entries)]
 
 
 def _with_page_map(target: Target, engine: Engine, found: pagemap.Found, variable: int) -> Mimalloc:
     spans = [Span(a.start, a.end, f"arena {a.number}", a.header) for a in found.arenas]
     spans += [Span(m.start, m.end, "mappings", 0) for m in found.mappings]
-    where = next((file.name for file in images(target) if inside(file.data, variable)), "")
+    where = next((file.name for file in images(target) if range_at(file.data, variable)), "")
     allocator = Mimalloc(target, engine, found.layout, where, spans, found.pages, found.own, found.problems)
     allocator.forgetful = found.forgetful
     return allocator
@@ -330,5 +332,5 @@ def _with_segments(target: Target, engine: Engine, found: segments.Found) -> Mim
     pages = [page._replace(arena=labels[page.owner]) for segment in found.segments for page in segment.pages]
     files = images(target)
     homes = sorted({page.heap for page in pages if page.heap})
-    where = next((file.name for home in homes for file in files if file.name and inside(file.data, home)), "")
+    where = next((file.name for home in homes for file in files if file.name and range_at(file.data, home)), "")
     return Mimalloc(target, engine, found.layout, where, spans, pages, [], found.problems)

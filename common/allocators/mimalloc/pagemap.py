@@ -18,7 +18,7 @@ from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, PAG
 from findleaks.allocators.mimalloc.map_header import map_header
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 SUB_COUNT = 1 << 13  # entries of a map of the second level
 SUB_SPAN = SUB_COUNT * SLICE  # bytes of address space that it covers
@@ -166,7 +166,7 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
     stale = (records.given_back or overwritten) and layout.version == OLDEST
     found.forgetful = stale and any(record["owner"] & 2 for record, _, _ in records.pages)
     found.arenas = _arenas(memory, layout, records.arenas, found.problems)
-    found.mappings = [m for m in merged(records.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
+    found.mappings = [m for m in merge_ranges(records.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
     spans = sorted([(a.start, a.end, f"arena {a.number}") for a in found.arenas] + [(m.start, m.end, "mappings") for m in found.mappings])
     starts = [span[0] for span in spans]
     for record, meta, slice_ in records.pages:

@@ -16,7 +16,7 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, nonzero_pieces, subtract
+from findleaks.target.ranges import nonzero_pieces, range_at, subtract
 
 TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
 """Bytes searched around a thread pointer for the pointer to its cache, which is in static TLS in
@@ -59,7 +59,7 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
             for number, value in enumerate(dict.fromkeys(values)):
                 if number % 4096 == 0 and memory.target.interrupted():
                     raise Interrupted
-                if value not in found and not inside(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
+                if value not in found and not range_at(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
                     if is_cache(memory, place.sizes, value):
                         found[value] = None
     return list(found)
@@ -95,7 +95,7 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
         seen.add(pointer)
         for piece in memory.target.pieces(max(pointer - TLS_BELOW, WORD) & -WORD, pointer + TLS_ABOVE):
             for address, value in zip(*pointing(engine, piece, low, high)):
-                if value in known or (not inside(heaps, value) and is_cache(memory, place.sizes, value)):
+                if value in known or (not range_at(heaps, value) and is_cache(memory, place.sizes, value)):
                     known.add(value)
                     named.append((address - pointer, value, thread.tid))
     threads = Counter(distance for distance, _, _ in named)

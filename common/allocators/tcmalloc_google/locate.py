@@ -15,7 +15,7 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 SAMPLES = 24  # spans to try to find the page map's root from; the first suffices unless corrupt
 
@@ -86,7 +86,7 @@ def locate(
     regions = places.writable(memory.target)
     # The kernel splits the mapping, as part of the root is to have no huge pages (pagemap.cc,
     # MapRootWithSmallPages).
-    data = merged(image.data)
+    data = merge_ranges(image.data)
     for central in _central(memory, engine, image, layout, sizes):
         place = Place(image, layout, sizes, table, central, 0, pages)
         for named in list(_spans(memory, place))[:SAMPLES]:

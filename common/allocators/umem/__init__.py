@@ -9,7 +9,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.allocators.images import Image, images
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, nonzero_pieces, subtract
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, subtract
 
 MARK = re.compile(b"invalid_cache\0")
 
@@ -31,7 +31,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 def _names(target: Target) -> Iterator[tuple[Image, int]]:
     """Where the name of a null cache is in the initialised data of the loaded files."""
-    anonymous = merged(Range(region.start, region.end) for region in target.regions() if not region.name)
+    anonymous = merge_ranges(Range(region.start, region.end) for region in target.regions() if not region.name)
     for image in images(target):
         named = subtract(image.data, anonymous)
         for start, end in named or image.data:  # a core may not name its mappings

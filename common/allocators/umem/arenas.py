@@ -23,7 +23,7 @@ from findleaks.allocators.umem.layout import (
 from findleaks.engine.contract import Engine
 from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 MAX_ARENAS = 4096
 MAX_SPANS = 1 << 20
@@ -170,7 +170,7 @@ def spans(memory: Memory, arena: Vmem, problems: list[Problem]) -> list[Range]:
         at = words[2]
         if at == arena.seg0 or at % word:
             break
-    return merged(ranges)
+    return merge_ranges(ranges)
 
 
 def segments(engine: Engine, pieces: Sequence[Piece], arena: Vmem, problems: list[Problem]) -> list[Segment]:

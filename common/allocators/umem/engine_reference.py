@@ -16,7 +16,7 @@ from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.target.arch import Arch, Words
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 IN_USE, CACHED, FREE = int(State.IN_USE), int(State.CACHED), int(State.FREE)
 _IDLE = bytes((0,)) + bytes((1,)) * 255  # 0 for the state of a block in use, else 1
@@ -98,7 +98,7 @@ def _place(read: SlabRead, kinds: Sequence[_Cache], regions: Sequence[Range]) ->
     numbers = [at for at in range(len(records) // SLAB) if not kinds[records[at * SLAB + 2]].flags & OWN]
     for number in sorted(numbers, key=lambda number: records[number * SLAB + 1]):
         _, base, kind, chunks, _, _, _ = records[number * SLAB : (number + 1) * SLAB]
-        region, end = inside(regions, base), base + chunks * kinds[kind].chunksize
+        region, end = range_at(regions, base), base + chunks * kinds[kind].chunksize
         if region is None or end > region.end or base % 8:
             read.wrong.append(SlabWrong(s.OUTSIDE, kind, number, 0, ""))
         elif users and base < users[-2]:

@@ -21,7 +21,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Recording
@@ -83,7 +83,7 @@ class Umem(Allocator):
         for arena in self.vmem:
             if arena.heap and not arena.source:
                 self.roots += vmem.spans(self.memory, arena, self.problems)
-        self.roots = merged(self.roots)
+        self.roots = merge_ranges(self.roots)
         self.pieces = self._all_pieces(image)
         self.kept = self._sort_out()
         self.slabs = slabs.read_slabs(engine, self.pieces, self.kept, self.memory.size, self.roots, self.problems)
@@ -96,10 +96,10 @@ class Umem(Allocator):
     def _all_pieces(self, image: Image) -> tuple[Piece, ...]:
         """Memory of the heap, and of the library's variables near its first arenas, where these
         have their first segments; ascending."""
-        static = [arena.address for arena in self.vmem if inside(self.roots, arena.address) is None]
+        static = [arena.address for arena in self.vmem if range_at(self.roots, arena.address) is None]
         low, high = min(static, default=0) - NEAR, max(static, default=0) + NEAR
         near = [Range(max(start, low), min(end, high)) for start, end in image.data]
-        ranges = merged([*self.roots, *near])
+        ranges = merge_ranges([*self.roots, *near])
         return tuple(piece for start, end in ranges for piece in self.target.pieces(start, end))
 
     def _sort_out(self) -> list[UmemCache]:
@@ -133,7 +133,7 @@ class Umem(Allocator):
                 continue
             segments = []
             for segment in vmem.segments(self.engine, self.pieces, arena, self.problems):
-                root = inside(self.roots, segment.start)
+                root = range_at(self.roots, segment.start)
                 at = bisect_right(bases, segment.end - 1) - 1
                 if segment.kind == constants.SEG_SPAN or (at >= 0 and bases[at] >= segment.start):
                     continue  # a slab of a cache over this arena
@@ -184,9 +184,9 @@ class Umem(Allocator):
         """umem_null_cache, and the library's static arenas and segments."""
         ranges = [Range(self.null, self.null + self.layout.cpu(1)), *self._static_segments()]
         for arena in self.vmem:
-            if inside(self.roots, arena.address) is None:
+            if range_at(self.roots, arena.address) is None:
                 ranges.append(Range(arena.address, arena.address + arena.layout.size))
-        return merged(ranges)
+        return merge_ranges(ranges)
 
     def _static_segments(self) -> list[Range]:
         """vmem_seg0: the array of segments from before there was any heap, which stay in use."""
@@ -195,7 +195,7 @@ class Umem(Allocator):
         for arena in self.vmem:
             size = arena.layout.seg
             for node in vmem.seg_records(self.engine, self.pieces, arena)[0]:
-                if inside(self.roots, node) is None and not any(start <= node < end for start, end in arenas):
+                if range_at(self.roots, node) is None and not any(start <= node < end for start, end in arenas):
                     low, high = min(low or node, node), max(high, node)
         return [Range(low, high + size)] if low else []
 

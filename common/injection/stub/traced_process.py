@@ -20,7 +20,7 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import Outcome, ThreadPosition
 from findleaks.target.live import LiveTarget
-from findleaks.target.ptrace import Tracer, ended, state
+from findleaks.target.ptrace import Tracer, has_ended, state
 
 _POLL_SECONDS = 0.02  # between looks at what may end a wait
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
@@ -71,7 +71,7 @@ class TracedProcess:
         try:
             self.hold()
         except TargetError:
-            if not ended(self.pid):
+            if not has_ended(self.pid):
                 raise
             return Outcome("ended")
         return outcome
@@ -86,7 +86,7 @@ class TracedProcess:
                 return Outcome("stop", "findleaks is ending")
             if self._asked.is_set():
                 return Outcome("time")
-            if state(self.pid, self.pid) in "ZX" and ended(self.pid):
+            if state(self.pid, self.pid) in "ZX" and has_ended(self.pid):
                 return Outcome("ended")
             left = limit - time.monotonic() if limit is not None else _POLL_SECONDS
             if left <= 0:

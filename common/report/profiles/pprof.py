@@ -13,7 +13,7 @@ from findleaks.escaping import visible
 from findleaks.report.profile import Frame, Profile
 from findleaks.report.profiles.protobuf_loader import require_protobuf
 from findleaks.target.base import Module
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 _INT, _UINT, _BOOL = "int64", "uint64", "bool"
 _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
@@ -142,7 +142,7 @@ class _Writer:
 
     def _mapping_at(self, address: int) -> int:
         """Number of the mapping of the module at this address; 0 where there is none."""
-        module = holding(self._modules, address) if address else None
+        module = region_at(self._modules, address) if address else None
         return 0 if module is None else self._mapping(module)
 
     def _mapping(self, module: Module) -> int:

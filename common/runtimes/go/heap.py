@@ -20,7 +20,7 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import holding, nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, region_at
 
 ARENA, PAGE = 64 << 20, 8 << 10
 PAGES = ARENA // PAGE
@@ -123,7 +123,7 @@ def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequ
     for start, end in data:
         for piece in nonzero_pieces(target, start, end):
             for value in pointing(engine, piece, regions[0].start, regions[-1].end)[1]:
-                region = holding(regions, value) if value % target.arch.page == 0 and value not in seen else None
+                region = region_at(regions, value) if value % target.arch.page == 0 and value not in seen else None
                 if region is not None and region.end - value >= TABLE:
                     seen.add(value)
                     yield value

@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 _FILE = "java_heap"
 _MOST_NODES = 1024  # NUMA nodes, with a partition of the heap each
@@ -43,7 +43,7 @@ class ConcurrentHeap(NamedTuple):
 
 def mapped_heap(target: Target) -> list[Range]:
     """ZGC's file by its name, for a heap whose figures cannot be read."""
-    return merged(Range(region.start, region.end) for region in target.regions() if _FILE in region.name and region.writable)
+    return merge_ranges(Range(region.start, region.end) for region in target.regions() if _FILE in region.name and region.writable)
 
 
 def concurrent_heap(tables: Tables) -> Optional[ConcurrentHeap]:

@@ -21,7 +21,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.target.base import Module, Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 TRIM = "System.trim_native_heap"
 
@@ -146,4 +146,4 @@ class HotSpot(Runtime):
 
     def dead(self) -> Sequence[Range]:
         """See Runtime: parts of the Java heap, if the collector is G1, Parallel or Serial."""
-        return merged(Range(part.start, part.end) for part in self._dead)
+        return merge_ranges(Range(part.start, part.end) for part in self._dead)

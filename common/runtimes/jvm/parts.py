@@ -14,7 +14,7 @@ from findleaks.runtimes.jvm.spaces import REGION, Space, heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.target.base import Range
-from findleaks.target.ranges import intersection, merged
+from findleaks.target.ranges import intersection, merge_ranges
 
 MAX_HEAPS = 64
 MAX_NODES = 1 << 16
@@ -36,7 +36,7 @@ def parts(tables: Tables, spaces: Sequence[Space], concurrent: Optional[Concurre
 def _committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
     """The accessible parts of reserved ranges: those that are writable, since everything is
     readable in gcore's cores."""
-    return intersection(merged(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
+    return intersection(merge_ranges(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
 
 
 def reserved(tables: Tables, concurrent: Optional[ConcurrentHeap]) -> list[Range]:
@@ -45,7 +45,7 @@ def reserved(tables: Tables, concurrent: Optional[ConcurrentHeap]) -> list[Range
     heap = heap_addresses(tables)
     heaps = [concurrent.addresses, *concurrent.again] if concurrent is not None else [heap] if heap is not None else []
     nodes = [Range(base, base + size) for base, size in _nodes(tables)]
-    return merged([*heaps, *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
+    return merge_ranges([*heaps, *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
 
 
 def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
@@ -77,7 +77,7 @@ def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
 
 def _code_cache(tables: Tables) -> Optional[Part]:
     found = list(_code_heaps(tables))
-    ranges = merged(Range(low, high) for low, high, _ in found)
+    ranges = merge_ranges(Range(low, high) for low, high, _ in found)
     return Part("code cache", ranges, None, False, f"{found[0][2]} heaps") if found else None
 
 
@@ -127,10 +127,10 @@ def _archive(tables: Tables) -> Optional[Part]:
     base, top = tables.word("MetaspaceObj", "_shared_metaspace_base"), tables.word("MetaspaceObj", "_shared_metaspace_top")
     if not base or not top or base >= top:
         return None
-    readable = merged(Range(r.start, r.end) for r in tables.target.regions() if r.readable)
+    readable = merge_ranges(Range(r.start, r.end) for r in tables.target.regions() if r.readable)
     return Part("class data archive", intersection(readable, [Range(base, top)]), None)
 
 
 def _stacks(tables: Tables) -> Optional[Part]:
     ranges = sorted(Range(base - size, base) for base, size in java_stacks(tables))
-    return Part("stacks of Java threads", merged(ranges), None, False, f"{len(ranges):,} threads") if ranges else None
+    return Part("stacks of Java threads", merge_ranges(ranges), None, False, f"{len(ranges):,} threads") if ranges else None

@@ -17,7 +17,7 @@ from findleaks.runtimes.node.free_lists import free
 from findleaks.runtimes.node.heap import CHUNK, PAGE
 from findleaks.runtimes.node.spaces import HEADS, NEW_SPACE, Placed, Space, Spaces
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 FIRST = 12  # words of a page's header that contain the bounds of its area
 LARGEST_HEADER = 2 * PAGE
@@ -40,7 +40,7 @@ def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) 
     # The header of a freed chunk may have been reused.
     unused = (chunk for chunk in spaces.freed if bisect_left(known, chunk.start) == bisect_left(known, chunk.end))
     found += [Range(chunk.start + LARGEST_HEADER, chunk.end) for chunk in unused]
-    return merged(found)
+    return merge_ranges(found)
 
 
 def _left(space: Space) -> Iterator[Range]:

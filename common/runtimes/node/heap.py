@@ -23,7 +23,7 @@ from findleaks.runtimes.node.symbols import ADJUST
 from findleaks.runtimes.v8.layout import FAR, code_of
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 STATISTICS = "_ZN2v87Isolate17GetHeapStatisticsEPNS_14HeapStatisticsE"
 EIGHTH = 56  # offset of the eighth word of the statistics
@@ -70,11 +70,11 @@ def _far(one: Instruction) -> bool:
     return one.displacement is not None and one.displacement >= FAR and one.base >= 0
 
 
-def _added(code: Iterable[Instruction], heap: int, inside: bool = False) -> Optional[int]:
-    """Offset in the isolate of what is added to; `inside`: the operand is relative to the heap."""
+def _added(code: Iterable[Instruction], heap: int, is_relative: bool = False) -> Optional[int]:
+    """Offset in the isolate of the counter that is incremented. `is_relative`: to the heap."""
     for one in code:
         if one.name == "xadd" and one.displacement is not None:
-            return one.displacement if one.displacement >= FAR and not inside else heap + one.displacement
+            return one.displacement if one.displacement >= FAR and not is_relative else heap + one.displacement
     return None
 
 
@@ -92,10 +92,10 @@ def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) 
     headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []
     regions = [region for region in target.regions() if not region.name.startswith("/")]
     # A chunk may have unreadable parts inside.
-    hidden = merged([Range(region.start, region.end) for region in regions if not region.readable])
-    for start, end in merged([Range(region.start, region.end) for region in regions]):
+    hidden = merge_ranges([Range(region.start, region.end) for region in regions if not region.readable])
+    for start, end in merge_ranges([Range(region.start, region.end) for region in regions]):
         for at in interruptible(target, _places(target, start, end), 256):
-            headers = dict(_headers(memory, at, heaps)) if not (inside(hidden, at) or inside(others, at)) else {}
+            headers = dict(_headers(memory, at, heaps)) if not (range_at(hidden, at) or range_at(others, at)) else {}
             if headers:
                 headed.append((at, end, headers))
     votes = Counter(header for _, _, headers in headed for header in headers)
