@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.disasm.formula import value
+from findleaks.disasm.formula import evaluate_function
 from findleaks.runtimes.node.heap import CHUNK, HEADER, PAGE, heads
 from findleaks.runtimes.node.shape import MOST, Shape
 from findleaks.target.base import Range, Target
@@ -130,7 +130,7 @@ class _Reader:
         """The result of a space's virtual function."""
         table = self.memory.word(space)
         function = self.memory.word(table + slot) if table else None
-        found = value(self.target, function, space) if function else None
+        found = evaluate_function(self.target, function, space) if function else None
         return found if found is not None and found < LARGEST else None
 
     def _subtract(self, heap: int) -> None:
