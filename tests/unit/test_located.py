@@ -156,13 +156,13 @@ def test_the_user_may_stop_it(program: Path) -> None:
 def test_damaged_zstd() -> None:
     packed = subprocess.run(["zstd", "-c"], input=bytes(range(256)) * 4096, capture_output=True, check=True).stdout
     whole = bytes(range(256)) * 4096
-    assert zstd.unpacked(memoryview(packed), len(whole), lambda: None) == whole
-    assert zstd.unpacked(memoryview(packed), 1000, lambda: None) == whole[:1000]
-    assert zstd.unpacked(memoryview(b"no zstd"), 1000, lambda: None) == b""
-    cut = zstd.unpacked(memoryview(packed)[: len(packed) // 2], len(whole), lambda: None)
+    assert zstd.unpack_section(memoryview(packed), len(whole), lambda: None) == whole
+    assert zstd.unpack_section(memoryview(packed), 1000, lambda: None) == whole[:1000]
+    assert zstd.unpack_section(memoryview(b"no zstd"), 1000, lambda: None) == b""
+    cut = zstd.unpack_section(memoryview(packed)[: len(packed) // 2], len(whole), lambda: None)
     assert whole.startswith(cut)
     with pytest.raises(Interrupted):
-        zstd.unpacked(memoryview(packed), len(whole), interrupt)
+        zstd.unpack_section(memoryview(packed), len(whole), interrupt)
 
 
 def interrupt() -> None:
