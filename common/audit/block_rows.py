@@ -19,7 +19,7 @@ from findleaks.arg_types import SizeRange, one_of
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.block_batches import Batch, BlockNames, Gathered, NameTable
 from findleaks.audit.block_type import label_names
-from findleaks.block_types.text import known_characters, text_hints
+from findleaks.block_types.text import character_table, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import Interrupted, UnreadableMemory, UsageError
@@ -177,7 +177,7 @@ class BlockRows:
                     at, unformatted = at + 1, unformatted + 1
                     self._learn_types(rows, index)
                     if unformatted == MANY_ODD:
-                        rows.rules.characters = known_characters()
+                        rows.rules.characters = character_table()
                     if order is not None or self._type_passes(index):
                         left, alone = left - 1, index
             yield made, alone

@@ -1,11 +1,10 @@
-"""Ranges into which a block's first word must point to identify its type.
-
-A vtable needs relocation in position-independent code, so it is in a segment that was writable
+"""Finds the ranges into which a block's first word must point to identify its type.
+|| In position-independent code a vtable needs relocation, so it is in a segment that was writable
 while loading: the part that PT_GNU_RELRO covers, or all writable file data of a module linked
-without it. In a program at a fixed address it needs none and is in read-only data. A program may
-also have copies (copy relocations) of its libraries' vtables in its .bss. Sources: System V gABI,
-"Program Header" and "Relocation"; Linux Standard Base 5, PT_GNU_RELRO; binutils 2.40 elfxx-x86.c
-(when a copy relocation is made)."""
+without it. In a program at a fixed address it needs none, and is in read-only data. A program may
+also have copies (copy relocations) of its libraries' vtables in its .bss.
+Sources: System V gABI, "Program Header" and "Relocation"; Linux Standard Base 5, PT_GNU_RELRO;
+binutils 2.40 elfxx-x86.c (when a copy relocation is made)."""
 
 from __future__ import annotations
 
@@ -28,16 +27,17 @@ _MOST_COPIES = 48
 
 
 class TypeRanges(NamedTuple):
-    """Sorted, disjoint: `tables` may hold vtables and tables of functions, `code` is executable."""
+    """Sorted, disjoint ranges: `tables` may contain vtables and function tables, `code` is
+    executable."""
 
     tables: list[Range]
     code: list[Range]
 
 
 def find_type_ranges(target: Target) -> TypeRanges:
-    """The ranges of all modules. One whose headers are not in the target counts with its read-only
-    and executable regions, as does a mapped file with executable parts that was not recognised as a
-    module for that reason."""
+    """Find the ranges of all modules. A module whose headers are not in the target counts with its
+    read-only and executable regions, as does a mapped file with executable parts that was not
+    recognised as a module for that reason."""
     tables: list[Range] = []
     code: list[Range] = []
     known = []
@@ -73,16 +73,16 @@ def _by_segments(
                 tables.append(clip(load.vaddr, load.vaddr + load.filesz))
         elif head.type == elf.ET_EXEC:
             tables.append(clip(load.vaddr, load.vaddr + load.memsz))
-    copies = [clip(start, end) for start, end in _copied_vtables(target, module, head, segments)]
+    copies = [clip(start, end) for start, end in _find_copied_vtables(target, module, head, segments)]
     if len(copies) > _MOST_COPIES:
         copies = [Range(min(c.start for c in copies), max(c.end for c in copies))]
     tables += copies
 
 
-def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: Sequence[elf.Segment]) -> list[tuple[int, int]]:
-    """File addresses of the vtables that copy relocations put into this module. A copy relocation
-    is recognised by its form, as its number differs between architectures: the symbol that it names
-    is defined, with a size, at the very address it relocates."""
+def _find_copied_vtables(target: Target, module: Module, head: elf.Header, segments: Sequence[elf.Segment]) -> list[tuple[int, int]]:
+    """Return file addresses of the vtables that copy relocations put into this module.
+    A copy relocation is recognised by its form, as its number differs between architectures: the
+    symbol that it names is defined, with a size, at the address that it relocates."""
     tags = elf.dynamic(target.read, head, segments, module.bias)
     wide = head.bits == 64
     rela = _DT_RELA in tags

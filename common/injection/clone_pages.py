@@ -1,8 +1,7 @@
-"""The pages of a process that was cloned: those that were its own are its clone's.
-
-Scanning a process takes longer than cloning it, so the pages of the clone are scanned, while the
-process runs on. A clone has all pages that were the process's own, and none of files and of shared
-memory: those are known from a scan before the stop. (Linux mm/memory.c, copy_page_range.)"""
+"""Finds the pages of a cloned process: its private pages are those of the clone.
+|| Scanning a process takes longer than cloning it. Therefore the pages of the clone are scanned
+while the process runs on. A clone has all private pages of the process, and none of files and of
+shared memory: those are known from a scan before the stop (Linux mm/memory.c, copy_page_range)."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from findleaks.target.runs import Runs
 
 
 def pages_of(proc: str, region: Region) -> array[int]:
-    """The pages of a region that are the process's own, or of a shared one all that are there, as
-    start and end of each run in one flat array; none where the system does not report them."""
+    """Return the private pages of a region, or all present pages of a shared region, as a flat
+    array of the start and end of each run; none if the system does not report them."""
     words: array[int] = array("Q")
     fd = os.open(f"{proc}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -46,9 +45,9 @@ def _runs(fd: int, region: Region) -> list[tuple[int, int, int]]:
     return found
 
 
-def composed(regions: Sequence[Region], before: Moment, scanned: Mapping[int, array[int]], clone: Moment) -> Moment:
-    """The pages at the stop: of the regions in `scanned` those there; else the clone's, which are
-    the process's own, and those of files and shared memory as they were `before`."""
+def compose_moment(regions: Sequence[Region], before: Moment, scanned: Mapping[int, array[int]], clone: Moment) -> Moment:
+    """Combine the pages at the stop: those in `scanned` for its regions; else the private pages of
+    the clone, and the pages of files and shared memory as they were `before`."""
     own, shared, resident, swapped = array("Q"), array("Q"), array("Q"), array("Q")
     for region in regions:
         low, high = region.start, region.end
@@ -73,7 +72,7 @@ def composed(regions: Sequence[Region], before: Moment, scanned: Mapping[int, ar
 
 
 def _append(words: array[int], more: array[int]) -> None:
-    """Add runs that lie above all others, joined with the last one where they touch."""
+    """Append runs above all others; join the first with the last one if they touch."""
     if words and more and words[-1] == more[0]:
         words[-1] = more[1]
         more = more[2:]

@@ -22,10 +22,12 @@ from findleaks.target.stopped import CopyPlan, StopData
 
 
 class ForkedProcess(CopiedProcess):
-    """A process by pid. The constructor clones it, copies the clone, ends it and has it reaped.
-    `stops`: seconds that the process was stopped, each time; at the last, only one thread was, to
-    reap the clone. `stopped`: their sum.
-    Refused (a TargetError) where it cannot be cloned; NoMemory where there is none for the copy."""
+    """A process by pid. The constructor clones it, copies the clone, ends the clone and has it
+    reaped.
+    `stops`: seconds of each stop; the last one, which reaps the clone, stops one thread only.
+    `stopped`: their sum.
+    Raises Refused (a TargetError) if it cannot be cloned, NoMemory if memory for the copy is
+    lacking."""
 
     stops: tuple[float, ...] = ()
 
@@ -36,7 +38,7 @@ class ForkedProcess(CopiedProcess):
         except BaseException:
             try:
                 clone.end()
-            except TargetError:  # the first error says more
+            except TargetError:  # the first error is more specific
                 pass
             raise
         try:
@@ -52,7 +54,8 @@ class ForkedProcess(CopiedProcess):
         taken, stop = clone.taken, StopData()
         stop.proc, stop.maps, stop.regions, stop.at = taken.proc, taken.maps, regions_of(taken.maps), taken.at
         stop.stat, stop.taken_at = taken.stat, taken.taken_at
-        # Of the process itself: the clone has no descriptors. It may be some milliseconds newer.
+        # Read from the process: the clone has no descriptors. The data may be a few milliseconds
+        # newer.
         stop.kernel = read_kernel_state(folder_of(self._pid), tasks(self._pid), peek_signals)
         plan, stop.placed = self._plan(taken.maps, stop.regions, taken.at)
         layout = CopyPlacement(plan.windows, plan.buffer.address)
@@ -83,7 +86,7 @@ class ForkedProcess(CopiedProcess):
         return TargetError(f"pid {self._pid}: its clone was killed while it was copied")
 
     def _copy_kept(self, clone: HeldClone, layout: CopyPlacement) -> None:
-        """Take what was copied during the stop."""
+        """Add the pages that were copied during the stop."""
         for source, offset, size in zip(*clone.taken.copied):
             placed = CopiedRuns.none()
             layout.place(array("Q", (source, source + size)), placed, [])
@@ -106,9 +109,9 @@ class ForkedProcess(CopiedProcess):
 
 
 def fork(pid: int, progress: Optional[Progress] = None) -> ForkedProcess:
-    """The process as a target: a copy of a clone of it, while it runs on.
-    Refused (a TargetError) where it cannot be cloned, with the reason; TargetError where it cannot
-    be attached to, or there is no memory for the copy. The process is then unharmed."""
+    """Open a process as a target: a copy of a clone of it, while it runs on.
+    Raises Refused (a TargetError) with the reason if it cannot be cloned; TargetError if it cannot
+    be attached to, or memory for the copy is lacking. The process is then unharmed."""
     try:
         return ForkedProcess(pid, progress)
     except NoMemory as lacking:

@@ -12,7 +12,7 @@ from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.escaping import Markup
 from findleaks.formatting import counted, number, size, table, wrapped
-from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, make_cells, pages_per_cell
+from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, format_page_sums, format_sums, make_cells, pages_per_cell
 
 ROWS = 24  # default rows of cells of all heaps together
 # Marks of a page in use: at least 3/4, at least 1/4, less
