@@ -19,7 +19,7 @@ from findleaks.injection.stub.table import EVENTS, EXACT, FULL, UNSURE, CountTab
 from findleaks.runtimes import gil
 from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of
-from findleaks.runtimes.v8.layout import CountTable as V8
+from findleaks.runtimes.v8.layout import Layout as V8
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
