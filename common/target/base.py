@@ -5,11 +5,11 @@ end)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Optional, Protocol, Union
 
 from findleaks import formatting
 from findleaks.target.arch import Arch
+from findleaks.value_classes import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from findleaks.target.control import BreakpointHost, InjectionHost
@@ -195,12 +195,13 @@ class Target(MappedMemory, Protocol):
     lacks: str = ""  # why the heap cannot be analysed, and what to use instead; "": it can
     warnings: list[str]  # about unread memory, a truncated core, files that do not match
     tagged: bool = False  # pointers may have tags in their top byte; see tags.py
-    crashed: int = 0  # tid of the thread that faulted or called abort(); 0: none, or unknown
-    signal: int = 0  # cores only: signal that caused the dump; 0: none, or unknown
-    exe_path: str = ""  # path of the program when it ran; "" if unknown
-    called: str = ""  # name that the program was started by; "" if unknown
-    # Time at which the process was stopped and read, in seconds since 1970; None: unknown. For
-    # cores, only if their notes record it.
+    crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
+    fault_address: Optional[int] = None  # that `crashed` accessed; None: none, or not known
+    signal: int = 0  # of a core: what made the process dump it; 0: none, or not known
+    exe_path: str = ""  # the program's path when it ran; "" where that is not known
+    called: str = ""  # the name that it was called by; "" where that is not known
+    # When the process was stopped and read, in seconds since 1970; None: not known. Of a core: only
+    # where its own notes say so.
     taken_at: Optional[float] = None
     # Start time of the process in clock ticks after boot (field 22 of /proc/PID/stat). It
     # distinguishes processes that reused a pid. None: unknown.

@@ -160,7 +160,7 @@ class _Output:
         low = 0
         while low < len(data):
             part = data[low : low + _BLOCK - self.at % _BLOCK]
-            if part != _ZERO[: len(part)]:
+            if not _ZERO.startswith(part):
                 self._left -= len(part)
                 if self._left < 0:
                     raise _DiskFull(f"a tenth of the {human(self.free)} of free space is reserved")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks import formatting
 from findleaks.target import elf
@@ -21,6 +20,7 @@ from findleaks.target.base import Module, Range, Region, is_shared_memory
 from findleaks.target.layout import STACK, Load
 from findleaks.target.notes import Mapping
 from findleaks.target.ranges import gaps
+from findleaks.value_classes import NamedTuple
 
 _INSTALLED = ("/usr/", "/lib", "/opt/", "/etc/", "/nix/store/", "/gnu/store/", "/snap/", "/app/", "/var/cache/")
 """Folders of installed files that programs map to read them: locales, fonts, class archives."""

@@ -9,14 +9,14 @@ here. It checks this module in tests (tests/unit/test_cfi.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import MappedMemory, Module, Range
 from findleaks.target.elf import PT_GNU_EH_FRAME
 from findleaks.target.encoded_numbers import sleb128, uleb128
 from findleaks.target.modules import module_headers
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 MAX_ENTRY_BYTES = 1 << 16  # most bytes of one entry; a longer one is malformed
 MAX_REMEMBERED_ROWS = 32  # most rows on the stack of DW_CFA_remember_state
