@@ -136,8 +136,7 @@ class Arch(NamedTuple):
         return word & (1 << 8 * size) - 1 if self.byteorder == "little" else word >> 8 * (self.word - size)
 
     def with_page(self, size: int) -> Arch:
-        """Return this architecture with another page size, or unchanged if it has no such page
-        size."""
+        """Return this architecture with another page size; unchanged if it has no such size."""
         return self._replace(page=size) if size != self.page and size in self.pages else self
 
     def pack(self, words: Sequence[int]) -> bytes:

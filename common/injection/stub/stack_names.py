@@ -37,7 +37,7 @@ class StackNames:
         end, code = (known.end, known.code) if known is not None else ("", True)
         return keys if code or len(keys) == 1 else keys[:-1], end
 
-    def frame_of_key(self, keys: Sequence[int]) -> tuple[NamedFrame, ...]:
+    def named(self, keys: Sequence[int]) -> tuple[NamedFrame, ...]:
         rules = self._rules
         if self._namer is None or self._namer[0] is not rules.target:
             self._namer = rules.target, self._make(rules.target, rules.unwinder)
