@@ -369,7 +369,7 @@ def open_core(
 ) -> ImageTarget:
     """Open a core file or a minidump, compressed (gzip, zstd, xz, bzip2) or not, as a target.
     `exe` (the program's file) and `sysroot` (a folder to use as "/") locate files that are not
-    where the core names them; `remedy` explains how to pass them. `progress` gets the part done.
+    where the core names them; `remedy` explains how to pass them; `progress` gets the part done.
     Raises TargetError with a one-line reason if the file cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
