@@ -202,8 +202,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             return ""
 
     def _fill(self) -> dict[int, Optional[FileSource]]:
-        """Add memory that the core lacks: text, constants and unmodified data from matching
-        files, and zeros for unmodified .bss. Return the files by start of the module."""
+        """Add unmodified memory that the core lacks, from matching files; return these by module start."""
         files: dict[int, Optional[FileSource]] = {}
         extra: list[Extent] = []
         search = ModuleFiles(self._exe, self._sysroot, self._remedy, "the core", self.path)
