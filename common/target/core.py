@@ -202,7 +202,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             return ""
 
     def _fill(self) -> dict[int, Optional[FileSource]]:
-        """Add unmodified memory that the core lacks, from matching files; return these by module start."""
+        """Add unmodified memory that the core lacks from matching files; return these by module."""
         files: dict[int, Optional[FileSource]] = {}
         extra: list[Extent] = []
         search = ModuleFiles(self._exe, self._sysroot, self._remedy, "the core", self.path)
