@@ -292,7 +292,7 @@ def _last_moment(args: argparse.Namespace, last: Snapshot) -> str:
     """The words that name the last moment's core or process, if there still is one; else ""."""
     from findleaks.history.store import is_snapshot
     from findleaks.target.processes import start_time
-    from findleaks.target.ptrace import ended, is_exiting
+    from findleaks.target.ptrace import has_ended, is_exiting
 
     word = "" if args.pid is not None else args.moments[-1]
     if word and os.path.isfile(word) and not is_snapshot(word):
@@ -300,7 +300,7 @@ def _last_moment(args: argparse.Namespace, last: Snapshot) -> str:
     pid, started = last.identity.pid, last.identity.started
     if pid is None or started is None or last.clock.uptime is None or start_time(pid) != started:
         return ""
-    return "" if ended(pid) or is_exiting(pid) else f"--pid {pid}"
+    return "" if has_ended(pid) or is_exiting(pid) else f"--pid {pid}"
 
 
 def _unknown(word: str) -> str:
@@ -310,9 +310,9 @@ def _unknown(word: str) -> str:
 
 def _process(word: str) -> int:
     """The process id for --pid: a number, or a name that only one process has."""
-    from findleaks.target.processes import process
+    from findleaks.target.processes import find_process
 
-    return process(word)
+    return find_process(word)
 
 
 def _process_words(args: argparse.Namespace, core: str) -> str:
@@ -384,10 +384,10 @@ def _running(pid: int) -> Session:
     """A live process that is not stopped."""
     from findleaks.session import Session
     from findleaks.target.live import LiveTarget
-    from findleaks.target.ptrace import refusal, status
+    from findleaks.target.ptrace import explain_refusal, status
 
     if status(pid).get("TracerPid", "0") != "0":
-        raise TargetError(refusal(pid))
+        raise TargetError(explain_refusal(pid))
     return Session(LiveTarget(pid))
 
 

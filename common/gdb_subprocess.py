@@ -16,7 +16,7 @@ from findleaks.errors import FindleaksError, TargetError
 from findleaks.escaping import visible
 from findleaks.launcher import gdb_line
 from findleaks.target.live import LiveTarget
-from findleaks.target.ptrace import refusal, status
+from findleaks.target.ptrace import explain_refusal, status
 
 _PR_SET_PDEATHSIG = 1  # prctl option: signal when the parent dies (linux/prctl.h)
 ENTRY = "findleaks.gdb.batch:run"  # called in GDB, as module:function; `make lint` checks it
@@ -43,7 +43,7 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
     with LiveTarget(pid) as target:
         pid = target.pid or pid
     if status(pid).get("TracerPid", "0") != "0":
-        raise TargetError(refusal(pid))
+        raise TargetError(explain_refusal(pid))
     reading, writing = os.pipe()
     module, function = ENTRY.split(":")
     call = f"from {module} import {function}; {function}({['count', *words]!r}, {writing}, {width}, '--pid {pid}')"

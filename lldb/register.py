@@ -12,7 +12,7 @@ from findleaks.catalogue import CATALOGUE
 from findleaks.debugger_session import DebuggerSession, Subject, failure, words_of_find
 from findleaks.errors import FindleaksError
 from findleaks.report.columns import LEAST, terminal_columns
-from findleaks.report.encoding import plain, terminal_charset
+from findleaks.report.encoding import substitute_text, terminal_charset
 
 if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
@@ -51,7 +51,7 @@ class Output(io.TextIOBase):
 
     def flush(self) -> None:
         if self._parts:
-            self._result.PutCString(plain("".join(self._parts), self._charset).replace("\0", "\\0"))
+            self._result.PutCString(substitute_text("".join(self._parts), self._charset).replace("\0", "\\0"))
             self._parts, self._size = [], 0
 
 

@@ -14,7 +14,7 @@ from findleaks.allocators.in_flight import ThreadInside, find_changing_thread
 from findleaks.allocators.nesting import HeapPart, nest_heaps, walk_heap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 FINDERS = (
     "findleaks.allocators.asan",
@@ -119,7 +119,7 @@ def build_directory(target: Target, engine: Engine) -> Directory:
             allocators.append(allocator)
             heaps += found
             if not allocator.nested:
-                taken = merged([*taken, *(Range(heap.start, heap.end) for heap, _ in found)])
+                taken = merge_ranges([*taken, *(Range(heap.start, heap.end) for heap, _ in found)])
     granule = min((allocator.granule for allocator in allocators), default=2 * target.arch.word)
     problems: list[Problem] = []
     tree = nest_heaps(heaps, problems)

@@ -6,7 +6,7 @@ import re
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 LONGEST = 256 << 10  # bytes at the end of the first thread's stack that are searched
 VALUE = 4096  # the largest length of a value in bytes
@@ -17,7 +17,7 @@ def read_variable(memory: Memory, variable: str) -> Optional[str]:
     found."""
     target = memory.target
     for thread in target.threads()[:1]:
-        region = holding(target.regions(), thread.sp)
+        region = region_at(target.regions(), thread.sp)
         if region is not None:
             length = min(LONGEST, region.end - region.start)
             pattern = rb"\0%s=([^\0]{0,%d})\0" % (re.escape(variable.encode()), VALUE)

@@ -9,7 +9,7 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merge_ranges, subtract
 from findleaks.value_classes import NamedTuple
 
 HUGE = "/anon_hugepage"  # the kernel's name for anonymous huge pages (glibc.malloc.hugetlb)
@@ -38,7 +38,7 @@ def find_unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
         if region.writable and region.readable and region.private
         if not region.name.startswith(NOT_HEAP) or region.name.startswith(HUGE)
     ]
-    return subtract(merged(anonymous), [*claimed, *thread_stacks(target).values()])
+    return subtract(merge_ranges(anonymous), [*claimed, *thread_stacks(target).values()])
 
 
 def group_adjacent(mapped: Iterable[MappedChunk]) -> Iterator[list[MappedChunk]]:

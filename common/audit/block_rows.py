@@ -19,14 +19,14 @@ from findleaks.arg_types import SizeRange, one_of
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.block_batches import Batch, BlockNames, Gathered, NameTable
 from findleaks.audit.block_type import label_names
-from findleaks.block_types.text import known_characters, text_hints
+from findleaks.block_types.text import character_table, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import Interrupted, UnreadableMemory, UsageError
 from findleaks.escaping import json_line
 from findleaks.session import Session
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.wildcards import matches
 
 CHUNK = 4096  # blocks handled one by one between two checks for Ctrl-C
@@ -186,7 +186,7 @@ class BlockRows:
                     at, unformatted = at + 1, unformatted + 1
                     self._learn_types(rows, index)
                     if unformatted == MANY_ODD:
-                        rows.rules.characters = known_characters()
+                        rows.rules.characters = character_table()
                     if order is not None or self._type_passes(index):
                         left, alone = left - 1, index
             yield made, alone
@@ -268,7 +268,7 @@ class BlockRows:
         for owned in self.session.directory.heaps:
             rules.owners.append(Range(owned.start, owned.end))
             rules.owner_texts.append(owner(owned.allocator.name, owned.heap.arena))
-        rules.mapped = merged(Range(region.start, region.end) for region in self.session.target.regions())
+        rules.mapped = merge_ranges(Range(region.start, region.end) for region in self.session.target.regions())
         rules.untyped = 0 if self._name_passes("") else UNWANTED
         rules.string = self._type_text(rules, "std::string")
         if typed:
@@ -286,7 +286,7 @@ class BlockRows:
         except UnreadableMemory:
             return
         for skip, one in enumerate(words[:3]):
-            if inside(rules.tables, one) and (not skip or 0 < words[skip - 1] <= size // word):
+            if range_at(rules.tables, one) and (not skip or 0 < words[skip - 1] <= size // word):
                 name = types.name(one)
                 rules.learn(one, (self._type_text(rules, name) if name else NO_TEXT) | (0 if types.is_class(one) else NO_ARRAY))
 

@@ -17,7 +17,7 @@ from findleaks.engine.dominators import Dominators, node_root
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.session import Session
 from findleaks.target.base import Module, Range
-from findleaks.target.ranges import holding, intersection, merged, subtract
+from findleaks.target.ranges import intersection, merge_ranges, region_at, subtract
 
 _C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
 """Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
@@ -60,7 +60,7 @@ class ForeignWords:
         return [one for one in modules if not in_c_library(one) and one.path not in own and not _is_below(one.path, folders)]
 
     def _is_in_data(self, address: int) -> bool:
-        module = holding(self._modules, address)
+        module = region_at(self._modules, address)
         if module is None:
             return False
         shared = [runtime for runtime in self._session.runtimes if runtime.shares_module and runtime.where == os.path.basename(module.path)]
@@ -89,7 +89,7 @@ class ForeignWords:
         names = {runtime.where for runtime in self._session.runtimes}
         shared = [one for one in self._modules if os.path.basename(one.path) in names]
         own = self._root_memory(one for one in self._modules if one not in shared)
-        return merged([*own, *self._shared(self._root_memory(shared))])
+        return merge_ranges([*own, *self._shared(self._root_memory(shared))])
 
     def _shared(self, ranges: list[Range]) -> Iterator[Range]:
         """Words in these ranges that point into heaps and that other code has written."""
@@ -110,11 +110,11 @@ class ForeignWords:
     @cached_property
     def memory(self) -> list[Range]:
         """Where such words may be: data of modules, and heaps, if such data refers to blocks."""
-        return merged([*self._root_memory(self._modules), *(self._session.heap_ranges() if self._referred else ())])
+        return merge_ranges([*self._root_memory(self._modules), *(self._session.heap_ranges() if self._referred else ())])
 
     def _root_memory(self, modules: Iterable[Module]) -> list[Range]:
         """The root memory of these modules."""
-        return intersection(merged(Range(one.start, one.end) for one in modules), self._session.roots)
+        return intersection(merge_ranges(Range(one.start, one.end) for one in modules), self._session.roots)
 
     @cached_property
     def _referred(self) -> frozenset[int]:

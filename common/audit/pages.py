@@ -20,7 +20,7 @@ from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
@@ -116,7 +116,7 @@ def areas(session: Session, residency: Presence, wanted: Callable[[Allocator], b
     directory, page = session.directory, session.target.arch.page
     held = residency.resident.words
     if len(residency.swapped):
-        held = Runs.of(merged([*residency.resident, *residency.swapped])).words
+        held = Runs.of(merge_ranges([*residency.resident, *residency.swapped])).words
     found: dict[tuple[int, str], Area] = {}
     total = sum(owned.end - owned.start for owned in directory.heaps) or 1
     done = 0
@@ -131,8 +131,8 @@ def areas(session: Session, residency: Presence, wanted: Callable[[Allocator], b
 def _add(session: Session, area: Area, owned: HeapPart, residency: Presence, held: array[int], part: tuple[int, int]) -> None:
     page, step = area.page, PURE_STEP if session.engine.name == "pure" else STEP
     first = len(area.states)
-    metadata = Runs.of(merged(owned.heap.metadata)).words if owned.heap.metadata else NONE
-    foreign = Runs.of(merged(owned.heap.foreign)).words if owned.heap.foreign else NONE
+    metadata = Runs.of(merge_ranges(owned.heap.metadata)).words if owned.heap.metadata else NONE
+    foreign = Runs.of(merge_ranges(owned.heap.foreign)).words if owned.heap.foreign else NONE
     lists = PageLists(residency.known.words, held, metadata, foreign)
     low = owned.start
     while low < owned.end:

@@ -13,7 +13,7 @@ from findleaks.commands.count_text import STACKS, CountResult
 from findleaks.commands.frames import add_stack_options
 from findleaks.commands.output import STACKS as FILES
 from findleaks.commands.output import Written, add_output, output_format
-from findleaks.counting.counter import Counter, Table, Wanted
+from findleaks.counting.counter import Counter, CountRequest, Table
 from findleaks.counting.stub_counter import Injected
 from findleaks.errors import FindleaksError, TargetError, UsageError
 from findleaks.injection.stub.stub_removal import remove_leftover_stubs
@@ -37,14 +37,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "all stacks, at the end,", FILES)
 
 
-def wanted(args: argparse.Namespace) -> Wanted:
+def wanted(args: argparse.Namespace) -> CountRequest:
     """The counter's options from the arguments. UsageError if they contradict each other."""
     scoped = bool(args.outside_scope or args.enter or args.leave)
     one = rule(args.outside_scope, args.enter, args.leave) if scoped else None
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
     output_format(args, FILES)
-    return Wanted(args.function, one, args.when, args.every, args.seconds, args.events, not args.no_lines)
+    return CountRequest(args.function, one, args.when, args.every, args.seconds, args.events, not args.no_lines)
 
 
 def breakpoint_host(target: Target) -> BreakpointHost:

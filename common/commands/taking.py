@@ -33,7 +33,7 @@ from findleaks.target.modules import DELETED
 from findleaks.target.notes import AT_ENTRY, AT_PHDR, AT_RANDOM
 from findleaks.target.process import LocalProcess
 from findleaks.target.processes import start_time
-from findleaks.target.ptrace import ended, is_exiting
+from findleaks.target.ptrace import has_ended, is_exiting
 
 DEPTH = 3  # levels of fields below each root
 
@@ -181,7 +181,7 @@ def _again(session: Session) -> Session:
         return session.reopen()
     except TargetError:
         pid = session.target.pid
-        if pid is not None and (ended(pid) or is_exiting(pid)):
+        if pid is not None and (has_ended(pid) or is_exiting(pid)):
             raise Ended(f"pid {pid} has ended") from None
         raise
 

@@ -26,11 +26,11 @@ from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost
 from findleaks.target.live import LiveTarget
-from findleaks.tracking.merging import Entry, merge_stacks
+from findleaks.tracking.merging import MergedStack, merge_stacks
 from findleaks.tracking.record_table import MOST_BYTES, Sampling
-from findleaks.tracking.sites import Recorded, Site, name_holders, read_records, sites
-from findleaks.tracking.tracker import Span, Tracker
-from findleaks.tracking.unseen import Reason, reasons
+from findleaks.tracking.sites import Recorded, TrackedSite, find_sites, name_holders, read_records
+from findleaks.tracking.tracker import Recording, Tracker
+from findleaks.tracking.unseen import Reason, find_reasons
 
 TALLIES = ("allocated", "freed", "held", "possible", "lost")
 EXAMPLES = 3  # lost blocks whose addresses are printed
@@ -75,12 +75,12 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
                 tracker.remove()
             with tracker.running.rules.lock:
                 assert tracker.names is not None
-                found = sites(moment, recorded, sampling, sizes, tracker.names)
+                found = find_sites(moment, recorded, sampling, sizes, tracker.names)
             holding = [site for site in found if site.blocks]
             if holding:
                 name_holders(moment, holding, holders(moment))
             modules = {hook.module for hook in tracker.hooks}
-            why = [] if found else reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules)
+            why = [] if found else find_reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules)
             moment.done()
             tracker.remove()
             all_notes = [*notes, *tracker.notes, *tracker.names.warnings]
@@ -92,7 +92,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
             yield result
 
 
-def _of(span: Span) -> str:
+def _of(span: Recording) -> str:
     return f" ({span.outcome.text})" if span.outcome.text else ""
 
 
@@ -140,12 +140,14 @@ def _moment(session: Session, host: InjectionHost) -> Session:
 class Found(NamedTuple):
     """Stacks, also merged to entries; without any, the reasons."""
 
-    sites: list[Site]
-    entries: list[Entry]
+    sites: list[TrackedSite]
+    entries: list[MergedStack]
     reasons: list[Reason]
 
 
-def _result(moment: Session, args: argparse.Namespace, found: Found, recorded: Recorded, span: Span, notes: list[str], pid: int) -> Plain:
+def _result(
+    moment: Session, args: argparse.Namespace, found: Found, recorded: Recorded, span: Recording, notes: list[str], pid: int
+) -> Plain:
     estimated = any(record.mean for record in recorded.records)
     numbers = {id(site): number for number, entry in enumerate(found.entries, 1) for site in entry.sites}
     body = {
@@ -166,12 +168,12 @@ def _result(moment: Session, args: argparse.Namespace, found: Found, recorded: R
     return Plain(moment, "track", body, write, further=[printable(note, 600) for note in notes])
 
 
-def _total(found: list[Site], name: str) -> dict[str, int]:
+def _total(found: list[TrackedSite], name: str) -> dict[str, int]:
     tallies = [getattr(site, name) for site in found]
     return {"blocks": round(sum(one.blocks for one in tallies)), "bytes": round(sum(one.bytes for one in tallies))}
 
 
-def _entry_json(entry: Entry) -> dict[str, object]:
+def _entry_json(entry: MergedStack) -> dict[str, object]:
     """An entry's sums; `function` allocates, and `frames` are those that all of its stacks have."""
     return {
         "function": entry.key.function or None if entry.key is not None else None,
@@ -182,7 +184,7 @@ def _entry_json(entry: Entry) -> dict[str, object]:
     }
 
 
-def _json(site: Site) -> dict[str, object]:
+def _json(site: TrackedSite) -> dict[str, object]:
     return {
         "frames": [native_frame(frame).to_json() for frame in site.frames],
         "complete": not site.end,

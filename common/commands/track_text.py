@@ -10,8 +10,8 @@ from findleaks.commands import Invocation
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.stacks import line
 from findleaks.formatting import counted, hanging, number, printable, size, wrapped
-from findleaks.tracking.merging import Entry, Variant
-from findleaks.tracking.sites import Site, Tally, add_tallies
+from findleaks.tracking.merging import MergedStack, Variant
+from findleaks.tracking.sites import Tally, TrackedSite, add_tallies
 from findleaks.tracking.unseen import Reason
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
@@ -21,7 +21,12 @@ FATES = ("lost", "held", "freed")
 
 
 def text(
-    found: Sequence[Entry], why: Sequence[Reason], body: Mapping[str, Any], args: argparse.Namespace, width: int, invocation: Invocation
+    found: Sequence[MergedStack],
+    why: Sequence[Reason],
+    body: Mapping[str, Any],
+    args: argparse.Namespace,
+    width: int,
+    invocation: Invocation,
 ) -> Iterator[str]:
     """Entries, the one with the most lost bytes first; then the summary."""
     about = "≈ " if body["estimated"] and found else ""
@@ -42,7 +47,7 @@ def text(
         yield from invocation.next(width, f"whatis {example:#x}", f"path {example:#x}")
 
 
-def _summary(found: Sequence[Entry], body: Mapping[str, Any], about: str) -> Iterator[str]:
+def _summary(found: Sequence[MergedStack], body: Mapping[str, Any], about: str) -> Iterator[str]:
     totals = {name: Tally(**tally) for name, tally in body["totals"].items()}
     parts = ", ".join(f"{_amount(totals[name], about)} {name}" for name in FATES)
     stacks = counted(sum(len(entry.sites) for entry in found), "stack")
@@ -64,7 +69,7 @@ def _afterwards(why: Sequence[Reason], body: Mapping[str, Any], invocation: Invo
     return f"{body['pid']} is stopped, as before" if any(one.what == "stopped" for one in why) else f"{body['pid']} runs on"
 
 
-def _entry(entry: Entry, about: str, most: int, width: int) -> Iterator[str]:
+def _entry(entry: MergedStack, about: str, most: int, width: int) -> Iterator[str]:
     site = entry.total
     fates = ", ".join(_fates(site, about))
     if len(entry.sites) > 1 and entry.key is not None:
@@ -90,13 +95,13 @@ def _variants(variants: Sequence[Variant], about: str, width: int) -> Iterator[s
         yield f"      ← {', '.join(_fates(variant.total, about))}: {callers}{stacks}"[:width]
     rest = variants[VARIANTS:]
     if rest:
-        total = Site()
+        total = TrackedSite()
         for variant in rest:
             add_tallies(total, variant.total)
         yield f"      ← {', '.join(_fates(total, about))}: {counted(len(rest), 'more variant')} (--json)"
 
 
-def _fates(site: Site, about: str) -> list[str]:
+def _fates(site: TrackedSite, about: str) -> list[str]:
     return [f"{_amount(getattr(site, word), about)} {word}" for word in FATES if getattr(site, word).blocks]
 
 
@@ -104,7 +109,7 @@ def _amount(tally: Tally, about: str) -> str:
     return f"{about}{counted(round(tally.blocks), 'block')} ({size(round(tally.bytes))})"
 
 
-def folded(found: Sequence[Site], width: int, invocation: Invocation) -> Iterator[str]:
+def folded(found: Sequence[TrackedSite], width: int, invocation: Invocation) -> Iterator[str]:
     """Folded stacks, with the bytes that are lost, or, where none are, held."""
     for site in found:
         value = round(site.lost.bytes or site.held.bytes)

@@ -20,7 +20,7 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, STRIP, Disguise, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import merged_to
+from findleaks.target.ranges import merge_to_most
 from findleaks.value_classes import NamedTuple
 
 SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
@@ -155,7 +155,7 @@ class _Search:
     def __init__(self, graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range], sizes: array[int], counts: array[int]) -> None:
         self._graph, self._engine, self._memory, self._roots = graph, engine, memory, roots
         self._sizes, self._counts = sizes, counts
-        self._ranges = merged_to(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
+        self._ranges = merge_to_most(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
 
     def all_forms(self) -> list[Form]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
+from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, subtract
 from findleaks.value_classes import NamedTuple
 
 STEP = 1 << 20  # bytes that are compared with zeros between two checks for Ctrl-C
@@ -50,7 +50,7 @@ def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range
     for owner, claimed in owners:
         mine = intersection(left, claimed)
         if mine:
-            found[owner] = merged([*found.get(owner, []), *mine])
+            found[owner] = merge_ranges([*found.get(owner, []), *mine])
             left = subtract(left, mine)
     return [Reserved(owner, ranges) for owner, ranges in found.items()]
 
@@ -60,13 +60,13 @@ def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, p
     core may mark all memory readable), also read-only zeros, unless the core is truncated.
     `progress` is called for each MiB, and may raise."""
     regions = target.regions()
-    holes = merged(part for one in taken for part in one.ranges)
+    holes = merge_ranges(part for one in taken for part in one.ranges)
     sure = inaccessible_ranges(regions, False)
     found = subtract(sure, holes)
     if flagged and not (target.live or target.truncated):
         readable = subtract(subtract(inaccessible_ranges(regions, True), sure), holes)
         found += [part for part in readable if _zeros(target, part, progress)]
-    return merged(found)
+    return merge_ranges(found)
 
 
 def _zeros(target: Target, part: Range, progress: Callable[[], None]) -> bool:

@@ -18,8 +18,8 @@ from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words
 from findleaks.target.base import Range, Region, Target, is_shared_memory
 from findleaks.target.elf import PF_W, PT_LOAD
 from findleaks.target.modules import module_headers
-from findleaks.target.ranges import merged, region_index, subtract
-from findleaks.target.tags import untagged_word
+from findleaks.target.ranges import merge_ranges, region_index, subtract
+from findleaks.target.tags import remove_tag
 
 if TYPE_CHECKING:
     from findleaks.target.kernel_references import KernelReference
@@ -89,7 +89,7 @@ def page_beginnings(target: Target) -> list[Range]:
             if index >= 0 and not regions[index].writable and regions[index].start < start:
                 spans.append(Range(regions[index].start, start))
         whole = [Range(one.vaddr + module.bias, one.vaddr + module.bias + one.memsz) for one in loads]
-        found += subtract(merged(spans), whole)
+        found += subtract(merge_ranges(spans), whole)
     return sorted(found)
 
 
@@ -134,7 +134,7 @@ def register_words(target: Target, unread: Unread | None = None, others: Sequenc
         if thread.thread_pointer:
             words += dtv_words(target, thread.thread_pointer)
     if target.tagged:
-        words = list(map(untagged_word, words))
+        words = list(map(remove_tag, words))
     return [*words, *(library_words(target) if others is None else others)]
 
 

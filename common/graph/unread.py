@@ -22,7 +22,7 @@ from findleaks.libc.stacks import thread_stacks
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Target, Thread
 from findleaks.target.layout import VDSO
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 from findleaks.target.signal_words import saved_words
 from findleaks.value_classes import NamedTuple
 
@@ -176,7 +176,9 @@ def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
         _judge(found, reader, target, blocks, thread, who, signals)
         slots = doubtful.slots.get(thread.tid)
         dead = reader.dead_slots(thread) if slots else []
-        found.places += [Place(at, at + target.arch.word, f"in a frame of {who}, not read again") for at in slots or () if inside(dead, at)]
+        found.places += [
+            Place(at, at + target.arch.word, f"in a frame of {who}, not read again") for at in slots or () if range_at(dead, at)
+        ]
     found.places.sort()
     if reader.exhausted:
         found.warning = (

@@ -24,9 +24,9 @@ from findleaks.injection.own_memory import own_memory
 from findleaks.session.interior_structures import Structures
 from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.target.base import BEGINNING, Piece, Range, Target
-from findleaks.target.ranges import blanked, merged, nonzero_pieces, subtract
+from findleaks.target.ranges import blank_out, merge_ranges, nonzero_pieces, subtract
 from findleaks.target.residency.presence import Presence
-from findleaks.target.tags import untagged
+from findleaks.target.tags import remove_tags
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Sites
@@ -242,7 +242,7 @@ class Session:
     def no_references(self) -> Sequence[Range]:
         """Memory whose words are references in no command, sorted and disjoint: `dead`, and what
         runtimes keep to find their own objects. Words inside blocks: see Runtime.links."""
-        return merged([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
+        return merge_ranges([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
 
     @cached_property
     def stale_slots(self) -> Sequence[Range]:
@@ -251,7 +251,7 @@ class Session:
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            blocks, roots, heaps = self.directory.blocks, self.root_memory, merged(self.heap_ranges())
+            blocks, roots, heaps = self.directory.blocks, self.root_memory, merge_ranges(self.heap_ranges())
             return find_stale_slots(self.target, self.engine, blocks, roots, heaps, lambda: self.report_progress("finding containers", 0.0))
 
     @cached_property
@@ -333,8 +333,8 @@ class Session:
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
                 self.report_progress(phase, (done + piece.address - start) / total)
-                piece = untagged(piece) if self.target.tagged else piece
-                yield piece if dead else blanked(piece, self.no_references)
+                piece = remove_tags(piece) if self.target.tagged else piece
+                yield piece if dead else blank_out(piece, self.no_references)
             done += end - start
 
     @property

@@ -14,7 +14,7 @@ from findleaks.graph.roots import register_words
 from findleaks.graph.signal_stacks import signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.session.interior_structures import Structures, recognise_structures
-from findleaks.target.ranges import around, inside, intersection, subtract
+from findleaks.target.ranges import cut_out, intersection, range_at, subtract
 
 if TYPE_CHECKING:
     from findleaks.runtimes.base import Exclusions
@@ -122,7 +122,7 @@ class ReferenceGraphs:
             if session.object_types is not None:
                 graph.set_labels(session.object_types.types, session.object_types.ranks)
             for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
-                for part in around(piece, stale):
+                for part in cut_out(piece, stale):
                     graph.scan_blocks(part)
             for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):
                 graph.scan_roots(piece)
@@ -270,4 +270,4 @@ class ReferenceGraphs:
         """Tests which of memcheck's heuristics fit a block, by its contents."""
         vtables = self._session.types.vtables()
         word = self._session.target.arch.word
-        return heuristic_matcher(word, self._read_number, lambda value: inside(vtables, value) is not None)
+        return heuristic_matcher(word, self._read_number, lambda value: range_at(vtables, value) is not None)

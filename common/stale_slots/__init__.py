@@ -20,7 +20,7 @@ from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words
 from findleaks.stale_slots.languages import find_languages
 from findleaks.stale_slots.near_blocks import NearBlocks
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, nonzero_pieces
+from findleaks.target.ranges import merge_ranges, nonzero_pieces
 
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type
@@ -44,7 +44,7 @@ def find_stale_slots(
     memory = HeapMemory(target, engine, blocks, poll)
     found = [*rust_channels.stale_slots(memory), *_Search(memory, roots, heaps).run()]
     size = memory.size
-    return merged(Range(start + -start % size, end) for start, end in found)
+    return merge_ranges(Range(start + -start % size, end) for start, end in found)
 
 
 class _Search:

@@ -20,7 +20,7 @@ from findleaks.allocators.glibc.arenas import GlibcArena
 from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout, align_chunk
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import holding, subtract
+from findleaks.target.ranges import region_at, subtract
 from findleaks.value_classes import dataclass
 
 SAMPLE = 16  # if no main_arena is expected, every 16th pair of words is tried: 8 of its 127 bins

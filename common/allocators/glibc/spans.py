@@ -19,7 +19,7 @@ from findleaks.allocators.glibc.walk import walk_pieces
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 
 def find_thread_spans(memory: Memory, arena: GlibcArena, problems: list[Problem]) -> list[GlibcSpan]:
@@ -90,7 +90,7 @@ def find_main_spans(
         if not arena.top_size or not start < top or not _is_mostly_mapped(memory, start, end):
             return _make_span_without_top(memory, arena, start, problems)
         right = start + arena.system_mem
-        region = holding(memory.target.regions(), start)
+        region = region_at(memory.target.regions(), start)
         # The end of the mapping confirms system_mem, so the size of top is wrong.
         if end != right and sbrk_base and region is not None and region.end == right > top:
             problems.append(_make_top_problem(memory, arena, right))
@@ -116,7 +116,7 @@ def _make_span_without_top(memory: Memory, arena: GlibcArena, start: int, proble
         what = f"the main arena's top is {arena.top:#x}, which is none of its chunks: none of its blocks are read"
         problems.append(Problem(arena.address, what))
         return []
-    region = holding(memory.target.regions(), start)  # system_mem may be as corrupt as top
+    region = region_at(memory.target.regions(), start)  # system_mem may be as corrupt as top
     end = min(start + arena.system_mem, region.end if region is not None else start)
     problems.append(_make_top_problem(memory, arena, end))
     return [GlibcSpan(arena, start, align_chunk(memory, start, arena.layout.align), end, end, arena.system_mem, top_unknown=True)]

@@ -14,7 +14,7 @@ from typing import Optional
 from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
 from findleaks.target.base import Thread
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple, dataclass, field
 
 CLOSE = 4 << 10  # bytes of TLS on either side of the thread pointer that are searched first

@@ -15,7 +15,7 @@ from findleaks.allocators.glibc.view import GlibcView
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import holding, subtract
+from findleaks.target.ranges import region_at, subtract
 from findleaks.target.runs import Runs
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from findleaks.allocators.glibc.verify_bins import Bins
 from findleaks.allocators.glibc.verify_chunks import Headers
 from findleaks.allocators.glibc.view import GlibcView
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged, subtract
+from findleaks.target.ranges import merge_ranges, range_at, subtract
 
 MAX_PROBLEMS = 100  # problems of one sort that are reported one by one
 
@@ -43,13 +43,13 @@ def verify(heap: GlibcView) -> Iterator[Optional[Problem]]:
 
 def _remove_consequences(heap: GlibcView) -> None:
     """Remove the problems that follow from damage that is already reported."""
-    unread = merged([part for span in heap.spans for part in span.foreign])
+    unread = merge_ranges([part for span in heap.spans for part in span.foreign])
 
     def follows(problem: Problem) -> bool:
         """Whether an entry is no block only because a reported wrong size made the memory there
         unreadable."""
         explained = problem.corrupt and not problem.damaged
-        return explained and inside(unread, problem.address) is not None and heap.owns(problem.address)
+        return explained and range_at(unread, problem.address) is not None and heap.owns(problem.address)
 
     heap.problems[:] = [problem for problem in heap.problems if not follows(problem)]
 
@@ -63,7 +63,7 @@ def _check_arena(heap: GlibcView, arena: GlibcArena, free: set[int]) -> Iterator
     found = list(bins.check())
     heap.checked["free-list links"] += bins.links
     yield from found
-    unread = merged([part for span in spans for part in span.foreign])
+    unread = merge_ranges([part for span in spans for part in span.foreign])
     marked_free: set[int] = set()
     for span in spans:
         headers = Headers(memory, heap.engine, span, bins.chunks.__contains__)

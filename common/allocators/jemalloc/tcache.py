@@ -17,7 +17,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.libc.thread_local import static_storage
 from findleaks.target.base import Range, Thread
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 STACKS = 4 << 20  # the largest size of all stacks of a cache in bytes
 SLOW = 512  # bytes of tcache_slow_s that are examined
@@ -133,7 +133,7 @@ def find_unlisted(
     found: dict[int, JemallocArena] = {}
     regions = memory.target.regions()
     for pointer in sorted({thread.thread_pointer for thread in threads if thread.thread_pointer}):
-        home = holding(regions, pointer)
+        home = region_at(regions, pointer)
         start, end = static_storage(memory.arch, pointer, STATIC)
         low = home.start if home is not None else pointer
         for piece in memory.target.pieces(max(start, low), end + NEAR):
@@ -225,6 +225,6 @@ def attribute_threads(memory: Memory, caches: Sequence[JemallocCache], threads: 
 def find_storage(memory: Memory, cache: JemallocCache) -> Range:
     """Return the thread-local storage around a thread cache that contains jemalloc's variables
     (tsd_t)."""
-    home = holding(memory.target.regions(), cache.address)
+    home = region_at(memory.target.regions(), cache.address)
     low = home.start if home is not None else 0
     return Range(max(cache.address - NEAR, low), cache.address + 2 * NEAR)

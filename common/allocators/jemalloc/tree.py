@@ -16,7 +16,7 @@ from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 ALIGNED = 64  # the least alignment of descriptors in bytes
 CONFIRMED = 3  # elements of a leaf that confirm a root
@@ -66,7 +66,7 @@ def find_roots(
     leaf determine which pages it covers, and thus the element's index, and thus the root's
     address."""
     found: list[Root] = []
-    data = merged(image.data)
+    data = merge_ranges(image.data)
     for address, value in words:
         if any(root.range.start <= address < root.range.end for root in found):
             continue

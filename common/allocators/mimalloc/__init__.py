@@ -18,7 +18,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.map_header import is_map_size, measure_map_header
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged, nonzero_pieces
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, range_at
 
 SEGMENT = 1 << 25  # bytes: the size and alignment of a segment of 2.x
 CANDIDATES = 1 << 12  # pointers of one file that are tried as page maps
@@ -47,7 +47,7 @@ def _find_segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Ra
         for at in range(max(-(-start // SEGMENT) * SEGMENT, reached), end, SEGMENT):
             reached = at + SEGMENT
             words = memory.words(at + 208, 12)
-            if words is None or inside(taken, at) is not None:
+            if words is None or range_at(taken, at) is not None:
                 continue
             # The shift is the index of `used`. The gap is the number of words from there to
             # segment_slices, which info_slices, kind and slice_entries follow.
@@ -66,7 +66,7 @@ def _find_page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -
         for at, value in _find_page_pointers(memory.target, engine, image.data, writable[0].start, writable[-1].end):
             if tried > CANDIDATES:
                 break
-            if value not in found and inside(writable, value) is not None:
+            if value not in found and range_at(writable, value) is not None:
                 tried += 1
                 if _is_page_map(memory, value):
                     found[value] = at

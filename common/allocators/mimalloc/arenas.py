@@ -14,7 +14,7 @@ from findleaks.allocators.mimalloc.layout import SEGMENT
 from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merge_ranges, subtract
 
 MAX_BLOCKS = 1 << 20  # the largest number of blocks of an arena
 REACH = 1 << 40  # bytes below the first segment in which an arena may begin
@@ -36,5 +36,5 @@ def find_spare(target: Target, engine: Engine, segments: Sequence[Range]) -> lis
             if any(first <= segment.start and segment.end <= end for segment in segments):
                 found.append(Range(first, end))
     writable = [Range(r.start, r.end) for r in target.regions() if r.writable]
-    covered = merged(found)
+    covered = merge_ranges(found)
     return subtract(covered, [*segments, *subtract(covered, writable)])

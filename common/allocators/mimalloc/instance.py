@@ -22,7 +22,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import run_states
 from findleaks.graph.roots import register_words, root_ranges
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 HEAP_BYTES = 2840  # the least size of mi_heap_t of 2.x in bytes
 MAX_DELAYED = 1 << 24  # the largest number of blocks on all heaps' thread_delayed_free lists
@@ -124,7 +124,9 @@ class Mimalloc(Allocator):
     def _find_moved(self) -> None:
         """Find the pointers that were moved inside their blocks."""
         heaps = [Range(span.start, span.end) for span in self._spans]
-        used = merged(Range(page.start, page.end) for page in self.pages if self.lists.counts.get(page.meta, (0, 0))[0] < page.capacity)
+        used = merge_ranges(
+            Range(page.start, page.end) for page in self.pages if self.lists.counts.get(page.meta, (0, 0))[0] < page.capacity
+        )
         roots = root_ranges(self._target, self._engine, sorted([*heaps, *self._own]))
         self.moved = aligned.find_moved(self._target, self._engine, self._live(), roots, used, register_words(self._target), self.forgetful)
 
@@ -214,7 +216,7 @@ class Mimalloc(Allocator):
                 self.problems.append(Problem(missing[SHOWN], f"and so have {len(missing) - SHOWN} more"))
 
     def metadata(self) -> Sequence[Range]:
-        return merged(self._own)
+        return merge_ranges(self._own)
 
     def summary(self) -> dict[str, object]:
         return {"pages": len(self.pages), "aligned": len(self.moved), **self.read_counters()}
@@ -222,7 +224,7 @@ class Mimalloc(Allocator):
     def locate(self, address: int) -> str:
         span = next((span for span in self._spans if span.start <= address < span.end), None)
         if span is None:
-            return "data of mimalloc" if inside(self.metadata(), address) else ""
+            return "data of mimalloc" if range_at(self.metadata(), address) else ""
         page = self.page_at(address)
         if page is not None:
             return f"page at {page.start:#x} of {span.label}"
@@ -341,5 +343,5 @@ def _make_with_segments(target: Target, engine: Engine, found: segments.SegmentI
     pages = [page._replace(arena=labels[page.owner]) for segment in found.segments for page in segment.pages]
     files = find_images(target)
     homes = sorted({page.heap for page in pages if page.heap})
-    where = next((file.name for home in homes for file in files if file.name and inside(file.data, home)), "")
+    where = next((file.name for home in homes for file in files if file.name and range_at(file.data, home)), "")
     return Mimalloc(target, engine, found.layout, where, spans, pages, [], found.problems)

@@ -19,7 +19,7 @@ from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, PAG
 from findleaks.allocators.mimalloc.map_header import measure_map_header
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 SUB_COUNT = 1 << 13  # entries of a map of the second level
 SUB_SPAN = SUB_COUNT * SLICE  # bytes of addresses that it covers

@@ -18,7 +18,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Heuristic
 from findleaks.engine.terms import State as BlockState
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 _BUILD = rb"(?:(?:experimental )?free-threading build )?"
 VERSION = re.compile(
@@ -98,7 +98,7 @@ class Pymalloc(Allocator):
 
     def mark_blocks(self, blocks: Blocks) -> None:
         self._walked.sort()
-        unknown = [node for node in blocks.set_state(self.pools.free, BlockState.FREE) if inside(self._walked, node)]
+        unknown = [node for node in blocks.set_state(self.pools.free, BlockState.FREE) if range_at(self._walked, node)]
         for node in unknown[:20]:
             pool = self.pools.address[bisect_right(self.pools.address, node) - 1]
             what = f"pymalloc pool {pool:#x}: its list of freed blocks has {node:#x}, where no block begins"
@@ -247,7 +247,7 @@ class Pymalloc(Allocator):
 
 def _apart(group: list[ArenaObject], taken: Sequence[Range]) -> list[list[ArenaObject]]:
     """Return one group of all arenas, or one group each if some are blocks of another allocator."""
-    return [[arena] for arena in group] if any(inside(taken, arena.address) for arena in group) else [group]
+    return [[arena] for arena in group] if any(range_at(taken, arena.address) for arena in group) else [group]
 
 
 def version_of(target: Target, image: Image) -> str:

@@ -16,7 +16,7 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, nonzero_pieces, subtract
+from findleaks.target.ranges import nonzero_pieces, range_at, subtract
 
 TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
 """Bytes around a thread pointer that are searched for the pointer to the thread's cache: static TLS
@@ -62,7 +62,7 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
             for number, value in enumerate(dict.fromkeys(values)):
                 if number % 4096 == 0 and memory.target.interrupted():
                     raise Interrupted
-                if value not in found and not inside(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
+                if value not in found and not range_at(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
                     if is_cache(memory, place.sizes, value):
                         found[value] = None
     return list(found)

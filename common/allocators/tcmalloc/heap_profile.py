@@ -21,7 +21,7 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.formatting import counted
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 HASHES = 1 << 12  # AddressMap::kHashSize
 LISTS = 1 << 13  # AddressMap::kClusterBlocks; a cluster is {next, id, lists}
@@ -152,7 +152,7 @@ def _fits(memory: Memory, address: int, layout: Layout, code: bool) -> bool:
     heads = (word for _, words in memory.scan(table, table + WORD * BUCKETS) for word in words if word)
     tried = [one.frames if one is not None else () for one in (_bucket(memory, head, layout) for head in islice(heads, TRIED))]
     regions = [Range(one.start, one.end) for one in memory.target.regions() if one.executable] if code else []
-    fitting = [frames for frames in tried if frames and (not code or all(inside(regions, frame) for frame in frames))]
+    fitting = [frames for frames in tried if frames and (not code or all(range_at(regions, frame) for frame in frames))]
     return 2 * len(fitting) > len(tried)
 
 
@@ -173,11 +173,11 @@ def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mappe
         what = "no block has a stack, and blocks whose address it contains may be reported as reachable"
         problems.append(Problem(at, f"the heap profiler's map, which {at:#x} leads to, is damaged: {what}"))
     heads = [Range(table, table + WORD * BUCKETS)] if table else []
-    found = HeapProfile(layout, table, map_, merged(sorted([*pieces, *heads])), bool(problems), problems)
+    found = HeapProfile(layout, table, map_, merge_ranges(sorted([*pieces, *heads])), bool(problems), problems)
     if not problems:
         return found
     entries = [Range(entry.address, entry.address + ENTRY) for entry in read(memory, engine, found).entries]
-    return found._replace(memory=merged(sorted([*found.memory, *entries])))
+    return found._replace(memory=merge_ranges(sorted([*found.memory, *entries])))
 
 
 def _frames(memory: Memory, bucket: int, layout: Layout) -> Optional[tuple[int, ...]]:
@@ -214,7 +214,7 @@ def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[R
             break
         pieces.append(Range(at - HEADER, at - HEADER + header[0]))
         at = link
-    return merged(sorted(pieces))
+    return merge_ranges(sorted(pieces))
 
 
 def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None:
@@ -305,7 +305,7 @@ def _clusters(memory: Memory, profile: HeapProfile, problems: list[Problem]) -> 
                 raise Interrupted
             link = memory.word(at)
             wrong = "cannot be read" if link is None else "is in another list too" if at in found else ""
-            if not wrong and not profile.damaged and not inside(profile.memory, at):
+            if not wrong and not profile.damaged and not range_at(profile.memory, at):
                 wrong = "is outside its memory"
             if link is None or wrong:
                 bad.append(Problem(at, f"the heap profiler's map leads to {at:#x}, which {wrong}: blocks there have no stack"))

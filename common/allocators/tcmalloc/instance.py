@@ -23,7 +23,7 @@ from findleaks.allocators.tcmallocs.caches import FreeList
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, nonzero_pieces, subtract
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, subtract
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Recording
@@ -49,7 +49,7 @@ class Tcmalloc(TcmallocHeap):
         self.place = place
         self.tree = read_tree(self.memory, engine, place, self.problems)
         self.spans = read_spans(target, engine, place, self.tree, self.problems)
-        self.ranges = merged(Range(span.start, span.end) for span in self.spans)
+        self.ranges = merge_ranges(Range(span.start, span.end) for span in self.spans)
         self.sampled = sampled_sizes(target, engine, place, self.spans)
         self.threads, self.release = caches.find(self.memory, engine, place, self.ranges, self.problems)
         self.version = self._version() or self.release
@@ -119,10 +119,10 @@ class Tcmalloc(TcmallocHeap):
         own += self.tree.nodes
         own += self.profile.memory if self.profile is not None else []
         own += [Range(heap.address, heap.address + CACHE) for heap in self.threads]
-        outside = subtract(bridged(merged(own)), self.ranges)
+        outside = subtract(bridged(merge_ranges(own)), self.ranges)
         outside += self.place.variables()
         outside += extension.hints(self) if self.spans else []
-        return merged(outside)
+        return merge_ranges(outside)
 
     def summary(self) -> dict[str, object]:
         pages = counts.page_heap(self)

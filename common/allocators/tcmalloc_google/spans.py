@@ -41,7 +41,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 STEP = 1 << 14  # spans between two checks for Ctrl-C
 ALL_USED = run_states(State.IN_USE, State.IN_USE)
@@ -80,7 +80,7 @@ def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Probl
 
 def lies_in(mapped: Sequence[Range], one: Range) -> bool:
     """Whether a range lies in one of these ranges, which are sorted and disjoint."""
-    around = inside(mapped, one.start)
+    around = range_at(mapped, one.start)
     return around is not None and one.end <= around.end
 
 
@@ -124,7 +124,7 @@ class Spans:
         pages_of = [first & mask for first in firsts]
         entries = list(map(at.get, pages_of, repeat(-1)))
         end, bad = 0, []
-        mapped = merged(Range(region.start, region.end) for region in self._target.regions() if region.writable)
+        mapped = merge_ranges(Range(region.start, region.end) for region in self._target.regions() if region.writable)
         addresses, classes, named, sizes = self.addresses, tree.classes, tree.words, place.sizes
         for record in sorted(range(len(addresses)), key=pages_of.__getitem__):
             entry, address = entries[record], addresses[record]

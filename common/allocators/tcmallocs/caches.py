@@ -16,7 +16,7 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 MAX_CACHES = 1 << 20
 # The largest number of blocks on a thread cache's list. By default the lists of gperftools have 32
@@ -122,7 +122,7 @@ def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: 
         nodes, why = followed.nodes[first:last], ended.get(number, "")
         first = last
         if why or target.live:
-            outside = next((at for at, node in enumerate(nodes) if not inside(heaps, node)), -1)
+            outside = next((at for at, node in enumerate(nodes) if not range_at(heaps, node)), -1)
             if outside >= 0:
                 why, nodes = f"it continues at {nodes[outside]:#x}, which is no block", nodes[:outside]
         yield Followed(one, nodes, why, damaged_link(target, nodes) if why and nodes else None)

@@ -16,7 +16,7 @@ from findleaks.allocators.tcmallocs.page_map import ADDRESS_BITS, Place, Tree
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 STEP = 1 << 16  # pages or blocks between two checks for Ctrl-C
 
@@ -194,9 +194,9 @@ class PageHeap(Allocator, Generic[S]):
         number = (address - self.place.central) // self.place.layout.stride
         if 0 <= number < self.place.layout.classes:
             return f"central list of size class {number}"
-        if inside(self._nodes, address):
+        if range_at(self._nodes, address):
             return "page map"
-        return "descriptors" if inside(self.metadata(), address) else ""
+        return "descriptors" if range_at(self.metadata(), address) else ""
 
     def locate_pages(self, address: int, span: Optional[S]) -> str:
         """Return the part at an address in a span without size class, or in no span; or ""."""

@@ -12,7 +12,7 @@ from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, range_at
 
 WORD = 8
 ADDRESS_BITS = 48  # kAddressBits in gperftools' common.h and Google's internal/config.h
@@ -160,7 +160,7 @@ def find_root(
         for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
             for at in engine.search(piece, *nodes):
                 node = memory.word(at) or 0
-                if node % WORD == 0 and inside(regions, node) and _leads(memory, layout, node, page, span):
+                if node % WORD == 0 and range_at(regions, node) and _leads(memory, layout, node, page, span):
                     return at - WORD * high
     return 0
 

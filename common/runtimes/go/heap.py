@@ -20,7 +20,7 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import holding, nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, region_at
 
 ARENA, PAGE = 64 << 20, 8 << 10
 PAGES = ARENA // PAGE

@@ -16,7 +16,7 @@ from findleaks.runtimes.base import Count, Part, Runtime
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.target.base import Module, Range, Target
-from findleaks.target.ranges import inside, intersection, merged, subtract
+from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 
 
 class Go(Runtime):
@@ -46,11 +46,11 @@ class Go(Runtime):
     @cached_property
     def _ranges(self) -> list[Range]:
         """The accessible parts of the arenas."""
-        regions = merged(Range(region.start, region.end) for region in anonymous(self._target.regions()))
+        regions = merge_ranges(Range(region.start, region.end) for region in anonymous(self._target.regions()))
         return intersection(regions, self.reserved())
 
     def _of(self, state: int) -> list[Range]:
-        return merged(Range(span.start, span.end) for span in self._spans if span.state == state)
+        return merge_ranges(Range(span.start, span.end) for span in self._spans if span.state == state)
 
     def is_own_name(self, symbol: str) -> bool:
         """Go's names have a package ("runtime.mheap_"); C's have no dot but before a number."""
@@ -89,7 +89,7 @@ class Go(Runtime):
 
     def reserved(self) -> Sequence[Range]:
         """See Runtime: the arenas."""
-        return merged(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
+        return merge_ranges(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
 
     def stack_memory(self) -> Sequence[Range]:
         return self._ranges if self._heap is not None else []
@@ -107,7 +107,7 @@ class Go(Runtime):
         )
 
     def describe(self, address: int) -> str:
-        if self._heap is None or inside(self._ranges, address) is None:
+        if self._heap is None or range_at(self._ranges, address) is None:
             return ""
         at = bisect_right(self._spans, (address, 1 << 64, 0)) - 1
         if at < 0 or address >= self._spans[at].end:

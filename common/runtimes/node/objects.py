@@ -62,7 +62,7 @@ class Objects:
 
 
 def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
-    """All objects. Every heap is searched once for addresses of tables."""
+    """Return all objects. Every heap is searched once for addresses of tables."""
     blocks = directory.blocks
     made = Objects(array("I", [NO_ROOT]) * len(blocks))
     word = target.arch.word
@@ -88,7 +88,8 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
 
 
 def _headed(target: Target, engine: Engine, directory: Directory, tables: Mapping[int, str]) -> Iterator[tuple[int, int]]:
-    """(address, table) of blocks in use that begin with the address of one of these tables."""
+    """Yield (address, table) of blocks in use that begin with the address of one of these
+    tables."""
     blocks = directory.blocks
     values = sorted(tables)
     for owned in directory.heaps if values else ():
@@ -102,7 +103,8 @@ def _headed(target: Target, engine: Engine, directory: Directory, tables: Mappin
 
 
 def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles: Sequence[int]) -> set[int]:
-    """Addresses whose second word is a handle of a JavaScript object that has the address, too."""
+    """Return addresses whose second word is a handle of a JavaScript object that also has the
+    address."""
     word = target.arch.word
     wanted = sorted({handle for handle in handles if handle and handle % word == 0})
     held, absent = read_records(target, engine, wanted, word)
@@ -129,7 +131,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
             continue
         shared = blocks.find(stores[place])
         made.add(STORE, index, blocks.size(index) + blocks.size(shared))
-        # They refer to the allocator, too, and through it to everything.
+        # Allocators are excluded: through them everything is reachable.
         made.blocks[index] = made.blocks[shared] = IGNORED
         made.stored += words[2 * at + 1]
         memory = blocks.find(words[2 * at])
