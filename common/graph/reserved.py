@@ -33,7 +33,8 @@ class Reserved(NamedTuple):
 def inaccessible_ranges(regions: Iterable[Region], readable: bool) -> list[Range]:
     """Return private anonymous mappings without access, sorted and disjoint. `readable` includes
     read-only ones, for cores that mark all memory readable."""
-    return merged(Range(region.start, region.end) for region in regions if _is_inaccessible(region) and (readable or not region.readable))
+    found = (region for region in regions if _is_inaccessible(region) and (readable or not region.readable))
+    return merge_ranges(Range(region.start, region.end) for region in found)
 
 
 def _is_inaccessible(region: Region) -> bool:

@@ -144,7 +144,7 @@ def kernel_words(target: Target, blocks: Blocks, references: Sequence[KernelRefe
     A value with flags in its low three bits refers to a block's start if a block starts at the
     value without flags: nginx keeps such a flag in epoll's data. Other values are returned as they
     are."""
-    values = array("Q", (untagged_word(one.value) if target.tagged else one.value for one in references))
+    values = array("Q", (remove_tag(one.value) if target.tagged else one.value for one in references))
     starts = array("Q", (value & ~7 for value in values))
     indices, _ = blocks.find_all(starts) if len(blocks) else (array("I"), array("Q"))
     begins = [index != NO_BLOCK and blocks.address(index) == start for index, start in zip(indices, starts)]

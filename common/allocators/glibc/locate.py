@@ -82,7 +82,7 @@ def find_instances(target: Target, taken: Sequence[Range] = ()) -> list[GlibcIns
 def _find_by_symbol(memory: Memory, regions: Sequence[Region], layouts: Sequence[StateLayout]) -> Iterator[GlibcInstance]:
     symbol = memory.target.symbol("main_arena")
     if symbol is not None:
-        yield from _verify_places(memory, holding(regions, symbol.address), [(symbol.address, layout) for layout in layouts])
+        yield from _verify_places(memory, region_at(regions, symbol.address), [(symbol.address, layout) for layout in layouts])
 
 
 def _is_in_thread_heap(memory: Memory, address: int) -> bool:
@@ -289,7 +289,7 @@ def _score_par(memory: Memory, place: int, layout: ParLayout, main: GlibcArena) 
         expected = main.top + main.top_size - main.system_mem
         score += 8 if base == expected else 3 if base and not main.is_contiguous else 0
     elif main.is_initialised:  # the size of top is overwritten
-        region = holding(memory.target.regions(), base)
+        region = region_at(memory.target.regions(), base)
         score += 8 if region is not None and base < main.top < region.end else 4 * (base == 0)
     else:
         score += 4 * (base == 0)

@@ -116,7 +116,7 @@ def _find_evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple
     word = glibc.memory.size
     low, high = min(span.start for span in glibc.spans), max(span.stop for span in glibc.spans)
     known_arenas, first_blocks = {arena.address for arena in glibc.instance.arenas}, _list_first_blocks(glibc)
-    home = holding(glibc.target.regions(), pointer)
+    home = region_at(glibc.target.regions(), pointer)
     if home is None:
         return
     for start, end in ((pointer - window, pointer), (pointer, pointer + window)):

@@ -54,7 +54,7 @@ def _find_top_at_break(glibc: GlibcView, span: GlibcSpan) -> int:
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
         return 0
     end = arena.top + arena.top_size
-    region = holding(glibc.target.regions(), end - 1)
+    region = region_at(glibc.target.regions(), end - 1)
     return arena.top if arena.is_contiguous and region is not None and region.end == end else 0
 
 

@@ -74,7 +74,7 @@ def _check_arena(heap: GlibcView, arena: GlibcArena, free: set[int]) -> Iterator
     if marked_free == bins.chunks or arena.held:
         return
     for chunk in sorted(bins.chunks - marked_free)[:MAX_PROBLEMS]:
-        if inside(unread, chunk) is None and chunk not in bins.resized:
+        if range_at(unread, chunk) is None and chunk not in bins.resized:
             yield _make_used_problem(heap, arena, chunk)
     if not bins.broken and not unread:
         for chunk in sorted(marked_free - bins.chunks)[:MAX_PROBLEMS]:

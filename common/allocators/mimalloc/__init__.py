@@ -29,7 +29,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
     if target.arch.word != 8 or target.arch.byteorder != "little":
         return []
     memory = Memory(target)
-    writable = merged(Range(r.start, r.end) for r in target.regions() if r.writable and r.readable)
+    writable = merge_ranges(Range(r.start, r.end) for r in target.regions() if r.writable and r.readable)
     segments = list(_find_segments(memory, writable, taken))
     maps = _find_page_maps(memory, engine, writable)
     if not segments and not maps:

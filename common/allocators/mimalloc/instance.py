@@ -317,15 +317,15 @@ def find_all(
         found = pagemap.read_instance(target, variable, top, writable)
         if found is not None:
             made.append(_make_with_page_map(target, engine, found, variable))
-    taken = merged(Range(span.start, span.end) for allocator in made for span in allocator._spans)
-    entries = segments.read_instances(target, [at for at in addresses if inside(taken, at) is None])
+    taken = merge_ranges(Range(span.start, span.end) for allocator in made for span in allocator._spans)
+    entries = segments.read_instances(target, [at for at in addresses if range_at(taken, at) is None])
     return [*made, *(_make_with_segments(target, engine, entry) for entry in entries)]
 
 
 def _make_with_page_map(target: Target, engine: Engine, found: pagemap.PageMapInstance, variable: int) -> Mimalloc:
     spans = [MimallocSpan(a.start, a.end, f"arena {a.number}", a.header) for a in found.arenas]
     spans += [MimallocSpan(m.start, m.end, "mappings", 0) for m in found.mappings]
-    where = next((file.name for file in find_images(target) if inside(file.data, variable)), "")
+    where = next((file.name for file in find_images(target) if range_at(file.data, variable)), "")
     allocator = Mimalloc(target, engine, found.layout, where, spans, found.pages, found.own, found.problems)
     allocator.forgetful = found.forgetful
     return allocator

@@ -176,7 +176,7 @@ def _read_pages(memory: Memory, found: PageMapInstance, entries: dict[int, int])
     stale = (records.given_back or overwritten) and layout.version == OLDEST
     found.forgetful = stale and any(record["owner"] & 2 for record, _, _ in records.pages)
     found.arenas = _read_arenas(memory, layout, records.arenas, found.problems)
-    found.mappings = [m for m in merged(records.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
+    found.mappings = [m for m in merge_ranges(records.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
     spans = sorted([(a.start, a.end, f"arena {a.number}") for a in found.arenas] + [(m.start, m.end, "mappings") for m in found.mappings])
     starts = [span[0] for span in spans]
     for record, meta, slice_ in records.pages:

@@ -98,7 +98,7 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
         seen.add(pointer)
         for piece in memory.target.pieces(max(pointer - TLS_BELOW, WORD) & -WORD, pointer + TLS_ABOVE):
             for address, value in zip(*find_pointers(engine, piece, low, high)):
-                if value in known or (not inside(heaps, value) and is_cache(memory, place.sizes, value)):
+                if value in known or (not range_at(heaps, value) and is_cache(memory, place.sizes, value)):
                     known.add(value)
                     named.append((address - pointer, value, thread.tid))
     threads = Counter(distance for distance, _, _ in named)

@@ -123,7 +123,7 @@ def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequ
     for start, end in data:
         for piece in nonzero_pieces(target, start, end):
             for value in find_pointers(engine, piece, regions[0].start, regions[-1].end)[1]:
-                region = holding(regions, value) if value % target.arch.page == 0 and value not in seen else None
+                region = region_at(regions, value) if value % target.arch.page == 0 and value not in seen else None
                 if region is not None and region.end - value >= TABLE:
                     seen.add(value)
                     yield value
