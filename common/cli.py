@@ -270,9 +270,9 @@ def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -
 def _diff(args: argparse.Namespace, prog: str) -> int:
     """`diff` of several moments; a live process, if any, is the last."""
     from findleaks import commands
+    from findleaks.answers.snapshots import take_snapshot
     from findleaks.commands.diff import check, compare, sections
     from findleaks.commands.moments import gather
-    from findleaks.commands.taking import take
     from findleaks.progress import Bar
 
     check(args)
@@ -281,7 +281,7 @@ def _diff(args: argparse.Namespace, prog: str) -> int:
         snapshots, warnings = gather(args.moments, lambda path: _open(args, path, bar), sections(args), progress=bar)
         if args.pid is not None:
             with closing(_open(args, "", bar)) as session:
-                snapshots.append(take(session, f"pid {args.pid}"))
+                snapshots.append(take_snapshot(session, f"pid {args.pid}"))
     finally:
         bar.clear()
     target = _last_moment(args, snapshots[-1]) if snapshots else ""

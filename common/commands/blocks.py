@@ -6,13 +6,14 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
+from findleaks.answers.warnings import warnings_of
 from findleaks.arg_types import SizeRange, count_word, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.audit.block_rows import BlockRows, Filters, allocator_named, kinds_by_word, kinds_of, states_of
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.output import BLOCKS, STACKS, Written, add_output, output_format
-from findleaks.commands.result import blocks_status, warning_lines, warnings_of, written_json, written_lines
+from findleaks.commands.result import blocks_status, warning_lines, written_json, written_lines
 from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line

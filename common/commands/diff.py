@@ -8,20 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.answers.growth import growth_result
+from findleaks.answers.snapshots import take_snapshot
 from findleaks.catalogue import meant
 from findleaks.commands import Invocation, command, diff_survivors
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.moments import gather
 from findleaks.commands.output import STACKS, Written, add_output, output_format
-from findleaks.commands.result import warning_lines, written_json, written_lines
-from findleaks.commands.taking import program_of, take
+from findleaks.commands.result import document, warning_lines, written_lines
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, wrapped
 from findleaks.history.growth import RANKED, Grown, Growth, all_series
 from findleaks.history.snapshot import Snapshot
-from findleaks.results.record import SCHEMA
+from findleaks.results.growth import Growth as GrowthResult
 from findleaks.session import Session
+from findleaks.target.program import identify_program
 
 SECTIONS = {
     "mapping": ("mapping",),
@@ -72,15 +73,19 @@ class Comparison:
     status = 0
 
     def __init__(
-        self, snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = (), current: bool = False
+        self,
+        snapshots: Sequence[Snapshot],
+        limit: Optional[int] = None,
+        by: str = "",
+        warnings: Sequence[str] = (),
+        current: bool = False,
     ) -> None:
         if len(snapshots) < self.least:
             raise UsageError("diff needs two moments at least: snapshots, cores, or a folder of them")
         self.growth = Growth(snapshots)
         self.current = current
-        self.limit: Optional[int] = args.limit
-        self.by: str = args.by or ""
-        self.rows = self._by(args.by) if args.by in SECTIONS else self.growth.rows
+        self.limit, self.by = limit, by
+        self.rows = self._by(by) if by in SECTIONS else self.growth.rows
         self.warnings = [printable(warning, 600) for warning in [*warnings, *_common(snapshots)]]
         self.written: Optional[Written] = None
 
@@ -105,9 +110,12 @@ class Comparison:
         rows = [self.growth.judged(one) for one in series]
         return sorted(rows, key=lambda row: (not row.series.in_bytes, -row.series.delta))
 
+    def result(self) -> GrowthResult:
+        """What grew, with the rows that are printed."""
+        return growth_result(self.growth, self.rows, self.limit)
+
     def json(self) -> Iterable[Mapping[str, object]]:
-        found = growth_result(self.growth, self.rows, self.limit)
-        yield {"schema": SCHEMA, "command": self.command, **found.to_json(), **written_json(self.written), "warnings": self.warnings}
+        yield document(self.command, self.result(), self.warnings, self.written)
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         limit = in_text(self.limit, ROWS)
@@ -122,7 +130,7 @@ class Comparison:
 
 def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = (), current: bool = False) -> Comparison:
     """The comparison that the words ask for, and its page if they name one."""
-    found = Comparison(snapshots, args, warnings, current)
+    found = Comparison(snapshots, args.limit, args.by or "", warnings, current)
     if args.output:
         found.write(args.output, output_format(args, FILES))
     return found
@@ -157,12 +165,12 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
             known = meant(word, kept) or f"; there are: {', '.join(kept) or 'none'}"
             raise UsageError(f"no snapshot {word!r}, and no file of that name{known}")
     found, warnings = gather(words, lambda path: _core(session, path), sections(args), kept, session.report_progress)
-    return compare([*found, take(session, "now")], args, warnings, current=True)
+    return compare([*found, take_snapshot(session, "now")], args, warnings, current=True)
 
 
 def _of_program(session: Session, kept: Mapping[str, Snapshot]) -> list[str]:
     """Names of the snapshots of the session's program. UsageError if there are none."""
-    program = program_of(session.target)
+    program = identify_program(session.target)
     names = [name for name, one in kept.items() if (one.identity.program, one.identity.build_id) == program]
     if names:
         return names

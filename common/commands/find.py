@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import partial
 
 from findleaks.answers.leaks import SITE, find_leaks
+from findleaks.answers.warnings import warnings_of
 from findleaks.arg_types import count_word, one_of, size_word
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
-from findleaks.commands.result import Plain, answer_status, blocks_status, warnings_of
+from findleaks.commands.result import Plain, answer_status, blocks_status
 from findleaks.engine.terms import Heuristic, Kind
 from findleaks.errors import UsageError
 from findleaks.session import Session

@@ -18,6 +18,9 @@ class Format(NamedTuple):
 
 
 FORMATS = {
+    "map": Format((".html", ".htm"), "a map to zoom and search, for a browser"),
+    "svg": Format((".svg",), "a picture of the heaps"),
+    "png": Format((".png",), "a picture of the heaps"),
     "page": Format((".html", ".htm"), "curves and tables, for a browser"),
     "flamegraph": Format((".html", ".htm"), "a flame graph, for a browser"),
     "folded": Format((".folded",), "folded stacks, for flamegraph.pl"),
@@ -72,6 +75,10 @@ def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
         from findleaks.report.profiles.protobuf_loader import require_protobuf
 
         require_protobuf()
+    if found == "png":
+        from findleaks.report.heapmap.png import require_pillow
+
+        require_pillow()
     if found == "parquet":
         from findleaks.report.block_parquet import require_pyarrow
 

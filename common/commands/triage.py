@@ -13,11 +13,12 @@ from typing import Any, NoReturn, Optional, TextIO
 from findleaks import __version__
 from findleaks.arg_types import count_word, seconds_word, size_word
 from findleaks.commands import Invocation, command, emit_result, triage_text
+from findleaks.commands.result import document
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.formatting import counted
 from findleaks.progress import Bar
 from findleaks.report.files import write_file
-from findleaks.results.record import SCHEMA
+from findleaks.results.triage import Triage, TriageFile
 from findleaks.session import Session
 from findleaks.triage import coredumpctl
 from findleaks.triage import store as files
@@ -72,7 +73,7 @@ class RowResult:
         self.row, self.head, self.names = row, head, names
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        return [self.row.json()]
+        return [self.row.result().to_json()]
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         return triage_text.row_lines(self.row, self.names(self.row.core), self.head, width)
@@ -125,18 +126,18 @@ class Groups:
 
     def json(self) -> Iterable[Mapping[str, Any]]:
         shown = self.groups[: self.top] if self.top else self.groups
-        yield {
-            "schema": SCHEMA,
-            "command": "triage",
-            "cores": len(self.rows),
-            "left": self.left,
-            **self.counts,
-            "lost_bytes": sum(row.lost_bytes or 0 for row in self.rows),
-            "seconds": round(self.seconds, 3),
-            "groups": [group.json() for group in shown],
-            "written": [{"file": file, "bytes": count} for file, count in self.written],
-            "warnings": self.notes,
-        }
+        found = Triage(
+            len(self.rows),
+            self.left,
+            self.counts[OK],
+            self.counts[PARTIAL],
+            self.counts[FAILED],
+            lost_bytes=sum(row.lost_bytes or 0 for row in self.rows),
+            seconds=round(self.seconds, 3),
+            groups=[group.result() for group in shown],
+            written=[TriageFile(*one) for one in self.written],
+        )
+        yield document("triage", found, self.notes)
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         return triage_text.summary_lines(self, TOP if self.top is None else self.top, width, invocation)

@@ -6,9 +6,10 @@ import argparse
 from functools import partial
 
 from findleaks.answers.verdict import account_for_memory
+from findleaks.answers.warnings import warnings_of
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
-from findleaks.commands.result import Plain, answer_status, warnings_of
+from findleaks.commands.result import Plain, answer_status
 from findleaks.commands.verdict_text import text
 from findleaks.session import Session
 

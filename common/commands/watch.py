@@ -8,20 +8,22 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks import __version__
+from findleaks.answers.snapshots import take_snapshot
 from findleaks.arg_types import seconds_word
-from findleaks.commands import Invocation, command, load, parser
+from findleaks.commands import Invocation, command
 from findleaks.commands.diff import Comparison
 from findleaks.commands.diff_text import ROWS, duration
 from findleaks.commands.limits import add_limit
 from findleaks.commands.snapshot import destination
-from findleaks.commands.taking import Ended, every, take
 from findleaks.errors import UsageError
 from findleaks.formatting import counted, printable, size, wrapped
 from findleaks.history.growth import RANKED
 from findleaks.history.series import Thinned, only
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import save
+from findleaks.results.growth import Watched as WatchedResult
 from findleaks.session import Session
+from findleaks.session.moments import Ended, read_repeatedly
 
 EVERY = 5.0
 """Seconds between two moments by default."""
@@ -44,16 +46,15 @@ class Watched(Comparison):
     command, least = "watch", 1
 
     def __init__(self, snapshots: Sequence[Snapshot], args: argparse.Namespace, taken: int, ended: Optional[str] = None) -> None:
-        options = parser(load("diff"), "findleaks").parse_args([])
-        options.limit = args.limit
-        super().__init__(snapshots, options)
+        super().__init__(snapshots, args.limit)
         self.taken, self.every, self.folder = taken, args.every, args.output
         self.ended = ended if ended is None else printable(ended)
 
+    def result(self) -> WatchedResult:
+        return WatchedResult(**vars(super().result()), ended=self.ended)
+
     def json(self) -> Iterable[Mapping[str, object]]:
-        if len(self.growth.snapshots) > 1 or self.ended:
-            for item in super().json():
-                yield {**item, "ended": self.ended}
+        return super().json() if len(self.growth.snapshots) > 1 or self.ended else ()
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         first, last = self.growth.snapshots[0], self.growth.snapshots[-1]
@@ -85,8 +86,8 @@ def watch(session: Session, args: argparse.Namespace) -> Generator[Watched, None
         raise UsageError("watch needs a process that runs, not a core: `findleaks watch --pid PID`, or `findleaks diff` of several cores")
     kept, taken = Thinned(), 0
     try:
-        for moment in every(session, args.every, lasting=args.seconds or float("inf")):
-            one = take(moment, time.strftime("%H:%M:%S"))
+        for moment in read_repeatedly(session, args.every, lasting=args.seconds or float("inf")):
+            one = take_snapshot(moment, time.strftime("%H:%M:%S"))
             taken += 1
             if args.output:
                 save(one, destination(args, one.identity.program, one.identity.pid, one.clock.time, taken), __version__)

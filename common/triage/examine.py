@@ -21,7 +21,7 @@ from findleaks.formatting import printable
 from findleaks.session import Progress, Session
 from findleaks.target.base import Target, Thread
 from findleaks.target.core import open_core
-from findleaks.target.modules import DELETED
+from findleaks.target.program import identify_program
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, Row
 from findleaks.triage.signature import leak_sums
 from findleaks.unwind.frames import Unwinder
@@ -101,7 +101,7 @@ def _of_session(source: Source, session: Session) -> Row:
         return measure_free(session, store.allocator, store.arenas, pages)
 
     found = findings(session, accounting, measure) if not target.lacks else []
-    name, build_id = _program(target)
+    name, build_id = identify_program(target)
     name = name or source.program
     known = session.directory.blocks.totals(State.IN_USE).blocks > 0
     lost = [session.latest.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)]
@@ -122,14 +122,6 @@ def _of_session(source: Source, session: Session) -> Row:
         error=printable(_why(source, target.lacks), 600),
         size=source.size,
     )
-
-
-def _program(target: Target) -> tuple[str, str]:
-    """The program's name and build-id; "" where one is unknown."""
-    path = target.exe_path.removesuffix(DELETED)
-    build_id = next((module.build_id for module in target.modules() if module.path.removesuffix(DELETED) == path), "")
-    name = os.path.basename(path)
-    return name if name.startswith(target.called) else target.called, build_id
 
 
 def _signal(number: int) -> str:

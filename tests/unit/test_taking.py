@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from findleaks.commands.taking import Ended, every
+from findleaks.session.moments import Ended, read_repeatedly
 
 AUXV = {3: 0x40, 9: 0x1000, 25: 0x7000}
 """Where the program's headers, its entry and its random bytes are."""
@@ -29,7 +29,7 @@ def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
     ],
 )
 def test_why_there_are_no_more(last: dict[int, int], why: str) -> None:
-    moments = every(session(AUXV, AUXV, last), 0.001)
+    moments = read_repeatedly(session(AUXV, AUXV, last), 0.001)
     assert [next(moments).target.auxv, next(moments).target.auxv] == [AUXV, AUXV]
     with pytest.raises(Ended, match=f"^pid {os.getpid()} {why}$"):
         next(moments)
