@@ -38,6 +38,7 @@ from findleaks.results import (
     triage,
     verdict,
     verify,
+    written,
 )
 from findleaks.results.record import Record
 
@@ -66,6 +67,7 @@ RESULTS = (
     notes,
     note_parts,
     amounts,
+    written,
 )
 
 

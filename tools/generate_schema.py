@@ -38,6 +38,7 @@ from findleaks.results import (
     triage,
     verdict,
     verify,
+    written,
 )
 from findleaks.results.record import SCHEMA, Record, json_fields
 
@@ -89,23 +90,13 @@ _MODULES = (
     triage,
     verdict,
     verify,
+    written,
 )
 _NAMES = {name: one for module in _MODULES for name, one in vars(module).items() if isinstance(one, type) and issubclass(one, Record)}
 """Classes by name: modules of results import those that only annotations name for type checkers only."""
 
 _ADDRESS = {"type": "string", "pattern": "^0x[0-9a-f]+$"}
 _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
-_WRITTEN = {
-    "type": "object",
-    "description": "The file that was written.",
-    "properties": {
-        "file": {"type": "string"},
-        "bytes": {"type": "integer"},
-        "format": {"type": "string"},
-        "notes": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["file", "bytes", "format", "notes"],
-}
 _WARNINGS = {
     "type": "array",
     "items": {"type": "string"},
@@ -156,7 +147,11 @@ class _Definitions:
             "schema": {"const": SCHEMA},
             "command": {"const": word},
             **made["properties"],
-            **({} if "written" in made["properties"] else {"written": _WRITTEN}),
+            **(
+                {}
+                if "written" in made["properties"]
+                else {"written": {**self.of(written.WrittenFile), "description": "The file that was written."}}
+            ),
             "warnings": _WARNINGS,
         }
         made["required"] = ["schema", "command", *made["required"], "warnings"]

@@ -10,12 +10,12 @@ from typing import Union
 from findleaks.commands import Invocation
 from findleaks.commands.frames import frame_label
 from findleaks.commands.limits import first, in_text
-from findleaks.commands.output import Written
 from findleaks.commands.result import document, written_lines
 from findleaks.counting.calls import counted_calls
 from findleaks.counting.counter import Counter, Table
 from findleaks.counting.stub_counter import Injected
 from findleaks.formatting import counted, number, printable
+from findleaks.results.written import WrittenFile
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 STACKS = 10  # stacks printed as text without --limit
@@ -33,10 +33,10 @@ class CountResult:
         index: int,
         args: argparse.Namespace,
         notes: Sequence[str] = (),
-        written: Union[Written, str, None] = None,
+        written: Union[WrittenFile, str, None] = None,
     ) -> None:
         """`written`: the file of -o, or why there is none."""
-        self._written = written if isinstance(written, Written) else None
+        self._written = written if isinstance(written, WrittenFile) else None
         if isinstance(written, str):
             self.status, notes = 2, (*notes, written)
         self._counter, self._table, self._index = counter, table, index

@@ -14,7 +14,8 @@ from findleaks.arg_types import count_word
 from findleaks.audit.diagnostics import notes
 from findleaks.audit.residency import save
 from findleaks.commands import Invocation, command
-from findleaks.commands.output import Written, add_output, output_format
+from findleaks.commands.options import add_allocator, add_residency
+from findleaks.commands.output import add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.engine.pages import PageState
 from findleaks.errors import UsageError
@@ -23,6 +24,7 @@ from findleaks.quoting import shell_quoted
 from findleaks.report.files import write_file
 from findleaks.report.heapmap.cells import Picture
 from findleaks.results.heap_map import SavedFile, SavedResidency
+from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
 DRAWN = 8  # heaps drawn as text without --limit
@@ -31,9 +33,9 @@ FORMATS = ("map", "svg", "png")  # formats of files
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "the map of all heaps", FORMATS)
-    parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
+    add_allocator(parser)
     parser.add_argument("--limit", type=count_word, default=DRAWN, help=f"heaps to draw, largest first ({DRAWN}; 0: all); files have all")
-    parser.add_argument("--residency", metavar="FILE", default="", help="which pages were resident, as saved before a core was made")
+    add_residency(parser)
     parser.add_argument("--save-residency", metavar="FILE", default="", help="only save which pages are resident, and do that before gcore")
 
 
@@ -76,7 +78,7 @@ def _saved(session: Session, file: str) -> Plain:
     return Plain(session, "map", body, text)
 
 
-def _write(session: Session, picture: Picture, file: str, form: str) -> Written:
+def _write(session: Session, picture: Picture, file: str, form: str) -> WrittenFile:
     """Write the picture to `file`."""
     from findleaks.report.heapmap.html import render_html
     from findleaks.report.heapmap.png import render_png
@@ -89,7 +91,7 @@ def _write(session: Session, picture: Picture, file: str, form: str) -> Written:
         page = render_html(session, picture) if form == "map" else render_svg(picture)
         data = page.encode("utf-8", "replace")
     write_file(file, data)
-    return Written(file, len(data), form)
+    return WrittenFile(file, len(data), form)
 
 
 def _text(found: FoundHeaps, picture: Picture, args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:

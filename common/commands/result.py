@@ -7,10 +7,11 @@ from typing import Any, Optional, Union
 
 from findleaks.answers.warnings import warnings_of
 from findleaks.commands import Invocation
-from findleaks.commands.output import Written
+from findleaks.commands.output import file_lines
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, wrapped
 from findleaks.results.record import SCHEMA, Record
+from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
 Text = Callable[[int, Invocation], Iterable[str]]  # (columns, invocation) -> lines
@@ -22,20 +23,20 @@ def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
         yield from wrapped(f"warning: {warning}", width)
 
 
-def document(command: str, found: Record, warnings: Iterable[str], written: Optional[Written] = None) -> dict[str, Any]:
+def document(command: str, found: Record, warnings: Iterable[str], written: Optional[WrittenFile] = None) -> dict[str, Any]:
     """The JSON object that a command prints for a result."""
     return {"schema": SCHEMA, "command": command, **found.to_json(), **written_json(written), "warnings": list(warnings)}
 
 
-def written_json(written: Optional[Written]) -> dict[str, Any]:
+def written_json(written: Optional[WrittenFile]) -> dict[str, Any]:
     """The key `written` of the JSON of a command that wrote a file."""
-    return {} if written is None else {"written": written.json()}
+    return {} if written is None else {"written": written.to_json()}
 
 
-def written_lines(written: Optional[Written], width: int) -> Iterator[str]:
+def written_lines(written: Optional[WrittenFile], width: int) -> Iterator[str]:
     if written is not None:
         yield ""
-        for line in written.lines():
+        for line in file_lines(written):
             yield from wrapped(line, width)
 
 
@@ -71,7 +72,7 @@ class Plain:
         further: Iterable[str] = (),
     ) -> None:
         self.status = status
-        self.written: Optional[Written] = None  # the file that was asked for
+        self.written: Optional[WrittenFile] = None  # the file that was asked for
         self.warnings = list(warnings_of(session) if warnings is None else warnings)
         self.warnings += [printable(warning, 600) for warning in further]
         self._session = session

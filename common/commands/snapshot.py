@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Optional, Union
 
 from findleaks import __version__
 from findleaks.answers.snapshots import take_snapshot
-from findleaks.arg_types import count_word, seconds_word
+from findleaks.arg_types import count_word
 from findleaks.commands import Invocation, command
+from findleaks.commands.options import add_every
+from findleaks.commands.output import add_destination
 from findleaks.commands.result import document, warning_lines
 from findleaks.errors import Interrupted, TargetError, UsageError
 from findleaks.formatting import counted, printable, size, wrapped
@@ -40,10 +42,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weight", choices=("summary", "core"), default="summary", help="figures only (summary), or all memory (core)")
     parser.add_argument("--zstd", action="store_true", help="pack a core with zstd")
     parser.add_argument("--fork", action="store_true", help="stop the process for milliseconds only, for a clone of it (x86-64)")
-    parser.add_argument("-o", "--output", metavar="FILE|FOLDER", default="", help="the file to write, or the folder for it")
-    parser.add_argument(
-        "--every", metavar="SECONDS", type=seconds_word, default=0.0, help="seconds between snapshots, until Ctrl-C (needs --pid)"
-    )
+    add_destination(parser, "the snapshot or the core", "FILE|FOLDER")
+    add_every(parser, "seconds between snapshots, until Ctrl-C (needs --pid)")
     parser.add_argument("--count", metavar="N", type=count_word, default=0, help="how many to take with --every")
 
 
@@ -139,7 +139,7 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-@command(arguments=_arguments, subject="name")
+@command(arguments=_arguments, subject="name", takes_snapshots=True)
 def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Taken, WrittenCore, Series], None, None]:
     """Keep what the commands say of this moment: mappings, shares of memory, size classes, what is
     lost, what each root and field holds, runtimes' types and counters, handles, threads by stack.

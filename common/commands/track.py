@@ -8,10 +8,11 @@ from contextlib import closing
 from functools import partial
 from typing import Optional
 
-from findleaks.arg_types import SizeRange, seconds_word, size_range, size_word
+from findleaks.arg_types import SizeRange, size_range, size_word
 from findleaks.audit.holders import holders
 from findleaks.commands import command
 from findleaks.commands.frames import add_stack_options
+from findleaks.commands.options import add_seconds
 from findleaks.commands.output import STACKS as FILES
 from findleaks.commands.output import add_output, output_format
 from findleaks.commands.result import Plain
@@ -39,7 +40,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--size", metavar="A-B", default="", help="only blocks of this size, requested or usable (as `find` shows it): 48, 16-64, 1k-"
     )
     parser.add_argument("--sample", metavar="BYTES", default="", help="record one in so many bytes, at random; figures are estimates (≈)")
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
+    add_seconds(parser)
     parser.add_argument("--until-full", action="store_true", help="end when no more blocks can be recorded")
     add_stack_options(parser, STACKS)
     add_output(parser, "all stacks", FILES)

@@ -12,6 +12,7 @@ from findleaks.answers.warnings import warnings_of
 from findleaks.audit.in_flight import in_flight_line
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
+from findleaks.commands.options import add_allocator
 from findleaks.commands.result import Plain
 from findleaks.formatting import again, counted, hanging, number, printable, wrapped
 from findleaks.formatting import blocks as blocks_of
@@ -24,7 +25,7 @@ MAX_PARTS = 5  # further places printed for one run of damage, at most
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--allocator", metavar="NAME", help="only allocators of this name")
+    add_allocator(parser)
     add_limit(parser, "problems", LIMIT)
 
 

@@ -9,11 +9,12 @@ from typing import Optional
 
 from findleaks import __version__
 from findleaks.answers.snapshots import take_snapshot
-from findleaks.arg_types import seconds_word
 from findleaks.commands import Invocation, command
 from findleaks.commands.diff import Comparison
 from findleaks.commands.diff_text import ROWS, duration
 from findleaks.commands.limits import add_limit
+from findleaks.commands.options import add_every, add_seconds
+from findleaks.commands.output import add_destination
 from findleaks.commands.snapshot import destination
 from findleaks.errors import UsageError
 from findleaks.formatting import counted, printable, size, wrapped
@@ -32,9 +33,9 @@ COMPARED = RANKED | {"total"}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=EVERY, help=f"how often ({EVERY:.0f})")
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, help="end after that time")
-    parser.add_argument("-o", "--output", metavar="FOLDER", default="", help="keep each moment there, as `snapshot --every` does")
+    add_every(parser, "seconds between two moments", EVERY)
+    add_seconds(parser)
+    add_destination(parser, "each moment, as `snapshot --every` does,", "FOLDER")
     add_limit(parser, "rows", ROWS)
     parser.set_defaults(name=None)  # of the files: the program's
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Optional
 
 from findleaks.results.record import ADDRESS, Record
+from findleaks.results.written import WrittenFile
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,16 +116,6 @@ class LeakInCores(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TriageFile(Record):
-    """A file that was written."""
-
-    file: str
-    """The file."""
-    bytes: int
-    """Its size in bytes."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class Triage(Record):
     """The last line of `triage --json`: what the cores have in common."""
 
@@ -144,5 +135,5 @@ class Triage(Record):
     """Seconds that it took."""
     groups: Sequence[LeakInCores]
     """The leaks, those of most cores first."""
-    written: Sequence[TriageFile]
+    written: Sequence[WrittenFile]
     """The files that were written."""
