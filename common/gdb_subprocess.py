@@ -35,7 +35,8 @@ def without_pid(words: Sequence[str]) -> list[str]:
 
 
 def run_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
-    """Run the command of these words on a process, printing lines as they arrive; the exit status."""
+    """Run the command of these words on a process, printing lines as they arrive. Returns its exit
+    status."""
     program = shutil.which("gdb")
     if program is None:
         raise FindleaksError(f"{words[0]} sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")
