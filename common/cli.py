@@ -203,6 +203,7 @@ def _on_session(cmd: Command, args: argparse.Namespace, core: str, invocation: I
     """Open the core or the process, and run the command on it."""
     from findleaks import commands
     from findleaks.progress import Bar
+    from findleaks.session.host import LiveHost
 
     bar = Bar(sys.stderr)
     if cmd.entry.opens is Opens.REPEATED:
@@ -211,7 +212,7 @@ def _on_session(cmd: Command, args: argparse.Namespace, core: str, invocation: I
     try:
         with closing(_running(args.pid) if is_running else _open(args, core, bar)) as session:
             if args.pid is not None:
-                session.reopen = lambda: _open(args, core, bar)
+                session.host = LiveHost(lambda: _open(args, core, bar))
             return commands.emit(cmd, session, args, sys.stdout, invocation, _width())
     except (KeyboardInterrupt, Interrupted):
         if not getattr(args, "every", 0):
@@ -267,12 +268,13 @@ def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -
     """`watch` on a terminal: each result is drawn over the last, until `q` or Ctrl-C."""
     from findleaks.commands import safe_lines
     from findleaks.report.screen import Screen
+    from findleaks.session.host import LiveHost
 
     last: Optional[Result] = None
     with suppress(KeyboardInterrupt, Interrupted), Screen(sys.stdin, sys.stdout) as screen:
         screen.show(lambda width: [f"findleaks: reading pid {args.pid} …"])
         with closing(_open(args, "", screen)) as session:
-            session.reopen, session.wait = lambda: _open(args, "", screen), screen.wait
+            session.host = LiveHost(lambda: _open(args, "", screen), screen.wait)
             for last in cast("Generator[Result, None, None]", cmd.run(session, args)):
                 screen.show(partial(safe_lines, last, invocation))
     if last is not None:

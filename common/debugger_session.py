@@ -99,6 +99,7 @@ class DebuggerSession:
         replaces one that may have missed a change by the user. Commands that users repeat after a
         change ask for this (Entry.rereads); the other ones refer to what these showed."""
         from findleaks.session import Session
+        from findleaks.session.host import DebuggerHost
 
         subject = self._debugger.subject()
         kept = self._sessions.get(subject.owner)
@@ -108,7 +109,7 @@ class DebuggerSession:
             self.drop(subject.owner)
             session = Session(subject.open())
             self._sessions[subject.owner] = (subject, session)
-        session.progress, session.kept = self._bar, self._kept
+        session.progress, session.host = self._bar, DebuggerHost(self._kept)
         self._used = session
         return session
 

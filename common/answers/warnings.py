@@ -11,18 +11,19 @@ SLOW = 3.0  # seconds of work after which a missing C engine is worth a warning
 
 
 def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:
-    """Warnings on what limits the results so far, printable. `unread_reported`: the result itself
-    says how much memory is not read."""
-    computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
-    recorded = session.sites.warnings if "sites" in vars(session) else []
-    found = [*target_warnings(session), *result_warnings(session, unread_reported), *filter(None, computed), *recorded]
+    """Warnings on what limits the results since the command began, printable. `unread_reported`:
+    the result itself says how much memory is not read."""
+    used = session.uses.names
+    found = [*target_warnings(session), *result_warnings(session, unread_reported)]
+    computed = [session.unread.warning if "unread" in used else "", session.debug_files.warning if "debug_files" in used else ""]
+    found += [*filter(None, computed), *(session.sites.warnings if "sites" in used else ())]
     found += [*source_warnings(session), *_slow(session)]
     return [printable(warning, 600) for warning in found]
 
 
 def source_warnings(session: Session) -> list[str]:
     """Why lines or names are missing that there may be."""
-    return session.sources.warnings if "sources" in vars(session) else []
+    return session.sources.warnings if "sources" in session.uses.names else []
 
 
 def _slow(session: Session) -> list[str]:

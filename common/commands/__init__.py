@@ -250,6 +250,7 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
     that it cannot break a line or control the terminal."""
     if session.target.lacks and not cmd.heapless:
         raise TargetError(session.target.lacks)
+    session.begin_command()
     found = cmd.run(session, args)
     if not isinstance(found, Generator):
         session.done()

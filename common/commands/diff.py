@@ -26,6 +26,7 @@ from findleaks.history.store import is_snapshot
 from findleaks.results.growth import Growth as GrowthResult
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
+from findleaks.session.host import debugger_snapshots
 from findleaks.target.processes import start_time
 from findleaks.target.program import identify_program
 from findleaks.target.ptrace import ended, is_exiting
@@ -192,7 +193,7 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
     With three moments or more, growth that goes on is distinguished from growth that has ended and
     from a saw-tooth; its rate is the median of the slopes between moments (Theil–Sen). If all are
     of one process, --by survivors says by size which blocks stayed."""
-    kept = {name: one for name, one in (session.kept or {}).items() if isinstance(one, Snapshot)}
+    kept = {name: one for name, one in (debugger_snapshots(session.host) or {}).items() if isinstance(one, Snapshot)}
     words = args.moments or _of_program(session, kept)
     for word in words:
         if word not in kept and not os.path.exists(word):

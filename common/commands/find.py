@@ -69,14 +69,14 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     if form == "heap" and args.by != SITE:
         raise UsageError("a heap profile has the stacks that allocated the blocks: add --by site")
     kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
-    heuristics = _heuristics(args.heuristics)
+    session = session.with_heuristics(_heuristics(args.heuristics))
     fail_over = size_word(args.fail_over) if args.fail_over else None
     suppressions = None
     if args.suppressions:
         from findleaks.audit.suppressions import load
 
         suppressions = load(args.suppressions)
-    found, groups = find_leaks(session, kinds, args.by, heuristics, args.heuristics, suppressions, args.limit or 0)
+    found, groups = find_leaks(session, kinds, args.by, args.heuristics, suppressions, args.limit or 0)
     shown = in_text(args.limit, GROUPS)
     if args.by == SITE:
         # few processes have recorded stacks

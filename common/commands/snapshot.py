@@ -26,6 +26,7 @@ from findleaks.history.store import save
 from findleaks.quoting import shell_quoted
 from findleaks.results import snapshots
 from findleaks.session import Session
+from findleaks.session.host import DebuggerHost, debugger_snapshots
 from findleaks.session.moments import Ended, read_repeatedly
 from findleaks.target.base import Target
 from findleaks.target.program import program_name
@@ -151,7 +152,7 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Take
     With --weight core it is an ELF core of the process instead, which GDB, LLDB and findleaks read:
     sparse, without memory that was never touched. With --fork the process is stopped only until a
     clone of it is made; then the clone is copied, while the process runs on."""
-    kept = session.kept
+    kept = debugger_snapshots(session.host)
     _check(session, args)
     if args.every and kept is not None:
         raise UsageError("--every needs a process that runs: `findleaks snapshot --every … --pid PID` in a shell")
@@ -199,7 +200,7 @@ def _check(session: Session, args: argparse.Namespace) -> None:
         raise UsageError("--count needs --every SECONDS")
     if args.zstd and not core:
         raise UsageError("--zstd packs cores: it needs --weight core")
-    if session.kept is not None and (core or args.fork):
+    if isinstance(session.host, DebuggerHost) and (core or args.fork):
         what = " ".join([*["--weight core"] * core, *["--zstd"] * args.zstd, *["--fork"] * args.fork])
         process = f"--pid {target.pid}" if target.live and target.pid else "--pid PID"
         here = "; in the debugger, gcore (GDB) or process save-core (LLDB) write a core" if core else ""

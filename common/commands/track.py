@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from functools import partial
 from typing import Optional
@@ -22,6 +22,7 @@ from findleaks.formatting import number
 from findleaks.injection.stub.stub_removal import remove_leftover_stubs
 from findleaks.injection.stub.traced_process import TracedProcess
 from findleaks.session import Session
+from findleaks.session.host import LiveHost
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost
 from findleaks.target.live import LiveTarget
@@ -69,7 +70,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
             raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: what it held cannot be read any more")
         with closing(_moment(session, host)) as moment:
             recorded = read_records(moment, tracker.running.layout)
-            if session.reopen is not None:  # what follows reads a copy
+            if isinstance(session.host, LiveHost):  # what follows reads a copy
                 tracker.remove()
             with tracker.running.rules.lock:
                 assert tracker.names is not None
@@ -125,14 +126,13 @@ def _moment(session: Session, host: InjectionHost) -> Session:
     That is a stop of its own, before the one in which the stubs are taken out: the copy has a
     thread that traces the process, as only one thread can; and threads that are in a stub have to
     run before it can be taken out."""
-    reopen: Optional[Callable[[], Session]] = session.reopen
-    if reopen is None:
+    if not isinstance(session.host, LiveHost):
         made = Session(host.opened())
         made.progress = session.progress
         return made
     assert isinstance(host, TracedProcess)
     host.release()
-    return reopen()
+    return session.host.reopen()
 
 
 def _result(

@@ -24,6 +24,7 @@ from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import save
 from findleaks.results.growth import Watched as WatchedResult
 from findleaks.session import Session
+from findleaks.session.host import DebuggerHost, LiveHost
 from findleaks.session.moments import Ended, read_repeatedly
 
 EVERY = 5.0
@@ -80,10 +81,10 @@ def watch(session: Session, args: argparse.Namespace) -> Generator[Watched, None
 
     The process is stopped only while each moment is copied, and runs on. Moments are kept in
     memory, thinned out when they are many; -o keeps all of them as files."""
-    if session.kept is not None:
+    if isinstance(session.host, DebuggerHost):
         process = f"--pid {session.target.pid}" if session.target.live else "--pid PID"
         raise UsageError(f"watch needs a process that runs: detach the debugger, and type in a shell: findleaks watch {process}")
-    if session.reopen is None:
+    if not isinstance(session.host, LiveHost):
         raise UsageError("watch needs a process that runs, not a core: `findleaks watch --pid PID`, or `findleaks diff` of several cores")
     kept, taken = Thinned(), 0
     try:

@@ -10,6 +10,7 @@ from typing import Optional
 
 from findleaks.errors import TargetError, UsageError
 from findleaks.session import Session
+from findleaks.session.host import LiveHost
 from findleaks.target.base import Target
 from findleaks.target.notes import AT_ENTRY, AT_PHDR, AT_RANDOM
 from findleaks.target.processes import start_time
@@ -29,7 +30,8 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
     if not seconds:
         yield session
         return
-    if session.reopen is None:
+    host = session.host
+    if not isinstance(host, LiveHost):
         raise UsageError("--every needs a process: `--pid PID`")
     began, number = time.monotonic(), 1
     program = _placement(session.target)
@@ -41,10 +43,10 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
             return
         number = max(number + 1, int((time.monotonic() - began) / seconds) + 1) if not count else number + 1
         try:
-            session.wait(max(0.0, began + due - time.monotonic()))
+            host.wait(max(0.0, began + due - time.monotonic()))
         except KeyboardInterrupt:
             return
-        with closing(_reopen(session)) as again:
+        with closing(_reopen(session, host)) as again:
             if _placement(again.target) != program:
                 if not again.target.auxv:  # it had begun to exit when that was read, after the stop
                     raise Ended(f"pid {session.target.pid} has ended")
@@ -53,10 +55,9 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
             yield again
 
 
-def _reopen(session: Session) -> Session:
-    assert session.reopen is not None
+def _reopen(session: Session, host: LiveHost) -> Session:
     try:
-        return session.reopen()
+        return host.reopen()
     except TargetError:
         pid = session.target.pid
         if pid is not None and (ended(pid) or is_exiting(pid)):

@@ -104,7 +104,7 @@ def _of_session(source: Source, session: Session) -> Row:
     name, build_id = identify_program(target)
     name = name or source.program
     known = session.directory.blocks.totals(State.IN_USE).blocks > 0
-    lost = [session.latest.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)]
+    lost = [session.graph().totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)]
     warnings = [*target_warnings(session), *result_warnings(session), *accounting.warnings]
     return Row(
         source.core,
