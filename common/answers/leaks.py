@@ -44,7 +44,8 @@ def find_leaks(
 ) -> FoundLeaks:
     """Leaked blocks of these `kinds`, grouped by content, or `by` "type", "size", "kind", "site".
     `asked`: the words for the session's heuristics. `suppressions` leaves groups out, and counts
-    them. `stacks`: by site, groups with their call stacks (0: all); others have the site's number."""
+    them. `stacks`: by site, groups with their call stacks (0: all); others have the site's
+    number."""
     graph = session.graph()
     leaks = _lost_by_site(session, graph, suppressions) if by == SITE else lost(session, graph, suppressions)
     wanted = [leak for leak in leaks if leak.kind in kinds]

@@ -13,7 +13,6 @@ from findleaks.audit.findings import findings
 from findleaks.audit.kernel_held import kernel_notes, kernel_pointers
 from findleaks.audit.residency import residency
 from findleaks.audit.unread_memory import unread_memory
-from findleaks.formatting import printable
 from findleaks.results.verdict import AllocatorMemory, ArenaMemory, ReservedMemory, Share, SharePart, Verdict
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
@@ -42,7 +41,7 @@ def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdi
         residency=accounting.source,
         rss=accounting.rss,
         swapped=accounting.swapped,
-        reserved=[ReservedMemory(printable(one.owner) or None, one.bytes) for one in accounting.reserved],
+        reserved=[ReservedMemory(one.owner or None, one.bytes) for one in accounting.reserved],
         heuristics=applied_heuristics(session, "auto"),
         shares=memory_shares(accounting),
         allocators=[_store(store) for store in accounting.stores],

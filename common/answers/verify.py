@@ -11,7 +11,6 @@ from findleaks.audit.block_rows import allocator_named
 from findleaks.audit.corruption import Explainer, first_each
 from findleaks.audit.in_flight import in_flight
 from findleaks.engine.terms import State
-from findleaks.formatting import printable
 from findleaks.results.verify import Damage, HeapCheck, ThreadInside, Verification
 from findleaks.session import Session
 from findleaks.target.ranges import subtract
@@ -39,7 +38,7 @@ def verify_heaps(session: Session, allocator: Optional[str] = None) -> Verificat
         complete=not (session.target.truncated or _is_heap_missing(session) or any(not one.problem.corrupt for one in damages)),
         allocators=checks,
         problems=[one.result() for one in damages],
-        inside=[ThreadInside(one.thread, printable(one.where)) for one in session.inside if corrupt and one.allocator in chosen],
+        inside=[ThreadInside(one.thread, one.where) for one in session.inside if corrupt and one.allocator in chosen],
         in_flight=in_flight(session, [one for _, changed in found for one in changed]),
     )
 

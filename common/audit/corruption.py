@@ -96,7 +96,7 @@ class Damage:
         return results.Damage(
             self.allocator,
             self.place,
-            printable(self.problem.what, 600),
+            self.problem.what,
             self.problem.corrupt,
             damaged=DamagedBytes(self.damaged.start, self.damaged.end - self.damaged.start) if self.damaged else None,
             expected=self.problem.expected,
@@ -193,7 +193,7 @@ class Explainer:
             start, end = found
             text = whole[start:end].decode("ascii", "replace")
             cut = "…" if start == 0 and before else ""
-            return Written(base + start, base + end, "text", f'text, "{cut}{_shown(text)}"', printable(text, 600))
+            return Written(base + start, base + end, "text", f'text, "{cut}{_shown(text)}"', text)
         return self._word(place)
 
     def _word(self, place: Range) -> Written:

@@ -7,7 +7,6 @@ from typing import Optional, Union
 from findleaks.answers.sites import native_frame
 from findleaks.counting.counter import Counter, Table
 from findleaks.counting.stub_counter import Injected
-from findleaks.formatting import printable
 from findleaks.results.count import Calls, CountedFunction, CountedStack
 
 
@@ -23,7 +22,7 @@ def counted_calls(counter: Union[Counter, Injected], table: Table, limit: Option
         seconds=round(table.seconds, 3),
         last=table.last,
         end=table.outcome.why if table.last else None,
-        why=printable(table.outcome.text, 600) or None,
+        why=table.outcome.text or None,
         stacks=[
             CountedStack(stack.count, [native_frame(frame) for frame in stack.frames], not stack.end)
             for stack in table.stacks[: limit or None]
