@@ -11,10 +11,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
-from findleaks.audit.accounting import Store, account
+from findleaks.answers.verdict import assess_memory
 from findleaks.audit.diagnostics import result_warnings, target_warnings, trusted
-from findleaks.audit.findings import findings
-from findleaks.audit.residency import residency
 from findleaks.engine.terms import Kind, State
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.formatting import printable
@@ -91,16 +89,8 @@ def _why(source: Source, text: str) -> str:
 
 
 def _of_session(source: Source, session: Session) -> Row:
-    from findleaks.audit.pages import measure_free  # only needed where an allocator keeps much
-
     target = session.target
-    pages = residency(session, "")
-    accounting = account(session, pages)
-
-    def measure(store: Store):  # type: ignore[no-untyped-def]
-        return measure_free(session, store.allocator, store.arenas, pages)
-
-    found = findings(session, accounting, measure) if not target.lacks else []
+    accounting, found = assess_memory(session)
     name, build_id = identify_program(target)
     name = name or source.program
     known = session.directory.blocks.totals(State.IN_USE).blocks > 0
