@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+
+from findleaks.value_classes import NamedTuple
 
 
 class Opens(Enum):

@@ -6,11 +6,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, size
 from findleaks.results.written import WrittenFile
+from findleaks.value_classes import NamedTuple
 
 
 class Format(NamedTuple):

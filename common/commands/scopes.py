@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from findleaks.answers.scopes import describe_scopes
@@ -14,6 +13,7 @@ from findleaks.commands.result import Plain
 from findleaks.formatting import blocks, counted, number, printable, size, some, table, wrapped
 from findleaks.results.scopes import InnerFunction, Isolate, Scopes
 from findleaks.session import Session
+from findleaks.value_classes import replace
 
 KINDS = 10  # kinds of values printed as text without --limit
 MANY = 10_000  # handles from which a scope hoards; a callback seldom needs a block of 1,022

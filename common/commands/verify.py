@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from findleaks.answers.verify import first_places, verify_heaps
@@ -18,6 +17,7 @@ from findleaks.formatting import again, counted, hanging, number, printable, wra
 from findleaks.formatting import blocks as blocks_of
 from findleaks.results.verify import Damage, HeapCheck, Neighbour, Verification
 from findleaks.session import Session
+from findleaks.value_classes import replace
 
 LIMIT = 10  # problems printed as text without --limit
 INDENT = 14  # columns before the further lines of a problem, at most

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Optional
 
 from findleaks.results.record import ADDRESS, Record
+from findleaks.value_classes import dataclass, field
 
 PageWord = Literal["in_use", "untouched", "cached", "metadata", "kept", "returned", "free", "unknown"]
 """What a page holds: blocks in use; blocks in use that were never written to; blocks in thread

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.results.record import ADDRESS, INTERNAL, Record
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 
 class InnerFunction(NamedTuple):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Optional
 
 from findleaks.results.addresses import AddressInfo, Block
 from findleaks.results.notes import InFlight
 from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
+from findleaks.value_classes import dataclass, field
 
 Content = Literal["text", "pattern", "zeros", "pointer", "link", "number", "bytes"]
 """What bytes look like. link: a pointer as glibc mangles it; bytes: none of the others."""

@@ -79,6 +79,7 @@ class Session:
         self.uses = Uses()
         self.heuristics = Heuristic.AUTO  # interior pointers that count as references
         self._origin: Optional[Session] = None  # see with_heuristics
+        self.is_closed = False
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
 
@@ -399,6 +400,7 @@ class Session:
     def close(self) -> None:
         """Close the target, and free what was computed of it: who takes several moments keeps the
         first session until the last."""
+        self.is_closed = True
         self.target.close()
         self._drop_computed()
 

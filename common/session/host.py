@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 if TYPE_CHECKING:
     from findleaks.session import Session
+
+from findleaks.value_classes import dataclass, field
 
 
 @dataclass
