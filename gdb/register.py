@@ -157,9 +157,9 @@ def completions(command: str, text: str, word: Optional[str], names: Sequence[st
         return [choice[kept:] for choice in found]
     if last.startswith("-"):
         return gdb.COMPLETE_NONE
-    if before[-1] in ("--suppressions", "-suppressions") or command == "diff":
-        return gdb.COMPLETE_FILENAME
     cmd = commands.named(command)
+    if cmd is not None and (cmd.takes_snapshots or commands.takes_file(cmd, before[-1])):
+        return gdb.COMPLETE_FILENAME
     return gdb.COMPLETE_EXPRESSION if cmd is not None and cmd.positional else gdb.COMPLETE_NONE
 
 

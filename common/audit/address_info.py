@@ -165,7 +165,7 @@ class Describer:
         address, size, state = blocks.address(index), blocks.size(index), blocks.state(index)
         owned = directory.owner(address)
         used = state == State.IN_USE
-        kind = self.session.latest.kind(index) if used else Kind.UNKNOWN
+        kind = self.session.graph().kind(index) if used else Kind.UNKNOWN
         type_name = self.type(index)
         hint = "" if type_name or not used else hint_of(self.session, address, size)
         if used and address in self._signal_stacks:

@@ -98,7 +98,7 @@ class BlockRows:
         self.session = session
         self.filters = filters
         self.describer = Describer(session)
-        self.graph = session.latest
+        self.graph = session.graph()
         self.names = NameTable(self._unpack)
         self._text_names: dict[int, tuple[str, str]] = {}
 

@@ -139,7 +139,7 @@ class ForeignWords:
         for start, end in self._data:
             bounds.extend((start, end))
             numbers.extend((_FOREIGN, _OTHER))
-        tree = session.latest.dominators(2, bounds, numbers)
+        tree = session.graph().dominators(2, bounds, numbers)
         # What only a managed heap refers to is rare, and such a heap may be large.
         managed = [piece for runtime in session.runtimes for part in runtime.parts() if not part.inside for piece in part.ranges]
         for piece in session.pieces(subtract(session.roots, managed), "looking for missing memory"):

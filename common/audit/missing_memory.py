@@ -62,7 +62,7 @@ class Missing(NamedTuple):
 def missing_memory(session: Session) -> Sequence[Missing]:
     """The uncertain ranges that count as missing, ascending; none unless blocks are leaked, or
     before a command has asked for that: then no blocks were marked, which takes its time."""
-    if not session.target.uncertain or "mark" not in session.seconds or not session.latest.totals(Kind.DEFINITE).blocks:
+    if not session.target.uncertain or "graph" not in session.uses.names or not session.graph().totals(Kind.DEFINITE).blocks:
         return ()
     return session.once("missing memory", lambda: sorted(_missing(session)))
 

@@ -106,6 +106,37 @@ class Area:
                 yield PageRun(max(part.start, (part.start // self.page + low - part.first) * self.page), high - low, state, used)
 
 
+@dataclass(frozen=True)
+class PageMap:
+    """All heaps by page. `title` names the process; `areas` are its heaps, most resident first;
+    `page`: bytes of a page."""
+
+    title: str
+    areas: Sequence[Area]
+    residency: Presence
+    page: int
+
+    def bytes(self, state: PageState) -> int:
+        """Bytes of the pages in this state, in all areas."""
+        return sum(area.bytes(state) for area in self.areas)
+
+    @property
+    def mapped(self) -> int:
+        """Mapped bytes of all areas."""
+        return sum(area.size for area in self.areas)
+
+    @property
+    def used(self) -> int:
+        """Bytes in use, headers included, resident or not."""
+        return sum(area.held(State.IN_USE) for area in self.areas)
+
+    @property
+    def resident(self) -> Optional[int]:
+        """Resident bytes of all areas; None if unknown for any."""
+        known = [area.resident for area in self.areas]
+        return None if None in known else sum(size for size in known if size is not None)
+
+
 _USED = (PageState.IN_USE, PageState.UNTOUCHED)
 _ALIKE = re.compile(rb"(.)\1*", re.DOTALL)
 

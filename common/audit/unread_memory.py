@@ -95,7 +95,7 @@ class UnreadMemory(NamedTuple):
 
     def result(self) -> notes.UnreadMemory:
         """The figures without the sentences."""
-        parts = [notes.UnreadPart(printable(part.what) or None, part.bytes) for part in self.parts]
+        parts = [notes.UnreadPart(part.what or None, part.bytes) for part in self.parts]
         inside = notes.UnreadPart(self.inside.what, self.inside.bytes) if self.inside is not None else None
         return notes.UnreadMemory(self.bytes, self.total, self.percent, self.resident, parts, inside)
 
@@ -150,7 +150,7 @@ def _candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[
         ranges = [piece for part in runtime.parts() if not part.inside for piece in part.ranges]
         managed += ranges
         if not runtime.lists_objects:
-            yield f"{printable(runtime.name)} memory", ranges
+            yield f"{runtime.name} memory", ranges
     others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
     others = merge_ranges([*others, *managed])
     named = [region for region in writable if not region.name.startswith("[stack")]

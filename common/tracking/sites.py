@@ -35,9 +35,6 @@ class Tally:
         self.blocks += weight
         self.bytes += weight * size
 
-    def json(self) -> dict[str, int]:
-        return {"blocks": round(self.blocks), "bytes": round(self.bytes)}
-
 
 @dataclass
 class TrackedSite:

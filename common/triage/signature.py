@@ -37,7 +37,7 @@ _Key = tuple[int, int, bool]
 
 def leak_sums(session: Session, program: str) -> list[LeakSum]:
     """The definite leaks of a core by signature, most bytes first."""
-    graph = session.latest
+    graph = session.graph()
     groups = [group for group in lost_groups(session, graph) if group.kind == Kind.DEFINITE]
     sums: dict[str, LeakSum] = {}
     for size, cluster in varying(clusters(list(_leaders(session, graph, groups))), SIZES):

@@ -148,7 +148,7 @@ def doubted(state: str, reported: int, links: bool = True, pc: int = 0, held: bo
 def test_a_cleared_bit_makes_no_block_free(reported: int) -> None:
     """A string's end one byte past a block: the bit that says that the block is in use is gone, but no bin has it."""
     state, (problem,) = doubted("used", reported)
-    assert state == "IN_USE" and problem.corrupt and "it is in no free list" in problem.what
+    assert state == "IN_USE" and problem.corrupt and "in no free list" in problem.what
     assert problem.damaged is not None and problem.damaged.start == problem.address + 8
 
 

@@ -40,7 +40,7 @@ def paged(snapshots: list[Snapshot], folder: Path, **more: Any) -> tuple[Page, C
 
 
 def answers(snapshots: list[Snapshot], by: Optional[str]) -> list[dict[str, Any]]:
-    (body,) = Comparison(snapshots, arguments(by=by)).json()
+    (body,) = Comparison(snapshots, by=by or "").json()
     return json.loads(json.dumps(body))["grown"]
 
 
@@ -73,7 +73,7 @@ def test_text_and_json_name_the_page(tmp_path: Path) -> None:
     assert body["written"] == {"file": str(file), "bytes": file.stat().st_size, "format": "page", "notes": []}
     text = " ".join(" ".join(found.text(100, Invocation())).split())
     assert f"written to {file}" in text
-    (plain,) = Comparison(moments.moments(3), arguments()).json()
+    (plain,) = Comparison(moments.moments(3)).json()
     assert "written" not in plain
     assert [path.name for path in tmp_path.iterdir()] == ["growth.html"]
 

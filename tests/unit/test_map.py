@@ -51,7 +51,8 @@ def made(engine: Any, known: bool = True, stop_after: Optional[int] = None) -> S
 
 
 def arguments(**more: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{"output": "", "allocator": None, "limit": 8, "residency": "", "save_residency": "", "json": False, **more})
+    plain = {"output": "", "format": None, "allocator": None, "limit": 8, "residency": "", "save_residency": "", "json": False}
+    return argparse.Namespace(**{**plain, **more})
 
 
 def answer(result: Any) -> dict[str, Any]:
@@ -138,8 +139,13 @@ def test_terminal_styles() -> None:
 def test_pictures(engine: Any, name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     result = command.run(made(engine), arguments(output=str(file)))
-    assert answer(result)["written"] == {"file": str(file), "bytes": file.stat().st_size}
-    assert "drawn in" in next(iter(result.text(80, Invocation())))
+    assert answer(result)["written"] == {
+        "file": str(file),
+        "bytes": file.stat().st_size,
+        "format": {"html": "map"}.get(name[4:], name[4:]),
+        "notes": [],
+    }
+    assert f"written to {file} (" in " ".join(result.text(1000, Invocation()))
     assert file.read_bytes().startswith({"svg": b"<svg ", "png": b"\x89PNG", "html": b"<!doctype html>"}[name[4:]])
 
 

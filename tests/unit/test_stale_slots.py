@@ -77,7 +77,7 @@ def test_what_only_a_stale_slot_holds_is_lost() -> None:
     made = Building()
     messages, _ = bounded(made, 10, 7, 12)
     session: Session = made.session()
-    graph = session.graph(Heuristic.NONE)
+    graph = session.with_heuristics(Heuristic.NONE).graph()
     kinds = {}
     for slot, address in enumerate(messages):
         kinds[slot] = graph.kind(session.directory.blocks.find(made.get(address)))

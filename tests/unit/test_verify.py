@@ -77,7 +77,7 @@ def test_a_cleared_bit_that_no_list_knows(minor: int) -> None:
     last = [block for block in made.blocks["used"] if block < made.places.heap + SIZE][-1]
     assert victim != last
     target.write_word(last - 8, 0x100)
-    problem = only(target, "it is in no free list")
+    problem = only(target, "in no free list")
     assert problem.damaged == (last - 8, last) and problem.expected == 0x101
 
 

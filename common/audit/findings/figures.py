@@ -47,7 +47,7 @@ class BlockFigures:
     """Figures of a session's latest graph. `known`: residency is known."""
 
     def __init__(self, session: Session, known: bool) -> None:
-        self._session, self._graph = session, session.latest
+        self._session, self._graph = session, session.graph()
         self._known = known and session.presence is not None
 
     def of(self, *kinds: Kind) -> Figures:

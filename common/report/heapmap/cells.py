@@ -3,15 +3,13 @@ pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from findleaks.audit.pages import Area
+from findleaks.audit.pages import Area, PageMap
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.formatting import counted, size
-from findleaks.target.residency.presence import Presence
 
 
 class Look(NamedTuple):
@@ -43,33 +41,8 @@ BY_STATE = {look.state: look for look in LOOKS}
 FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"
 
 
-@dataclass(frozen=True)
-class Picture:
-    """Data to draw: `title` names the process; `areas` are its heaps, most resident first."""
-
-    title: str
-    areas: Sequence[Area]
-    residency: Presence
-    page: int
-
-    def bytes(self, state: PageState) -> int:
-        """Return the bytes of the pages in this state, in all areas."""
-        return sum(area.bytes(state) for area in self.areas)
-
-    @property
-    def mapped(self) -> int:
-        return sum(area.size for area in self.areas)
-
-    @property
-    def used(self) -> int:
-        """Bytes in use, including headers, whether resident or not."""
-        return sum(area.held(State.IN_USE) for area in self.areas)
-
-    @property
-    def resident(self) -> Optional[int]:
-        """Resident bytes of all areas; None if unknown for any."""
-        known = [area.resident for area in self.areas]
-        return None if None in known else sum(size for size in known if size is not None)
+class Picture(PageMap):
+    """What to draw, with its headline."""
 
     @property
     def headline(self) -> str:
