@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number, size
+from findleaks.libc.random_states import random_states
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, is_shared_memory
 from findleaks.target.layout import STACK
@@ -87,12 +88,13 @@ def _missing(session: Session) -> Iterator[Missing]:
 
 
 def _plausible(session: Session) -> Iterator[Uncertain]:
-    """The uncertain ranges without what is known to hold no data: what allocators and runtimes
-    reserved, guards, the rest of modules."""
+    """The uncertain ranges without what is known to hold no pointers: what allocators and runtimes
+    reserved, guards, the rest of modules, states of random numbers."""
     target = session.target
     known = [part for one in session.reserved for part in one.ranges]
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
+    known += random_states(target)
     holes = merged(known)
     protected = [one for one in target.uncertain if one.what == PROTECTED]
     for what in dict.fromkeys(one.what for one in target.uncertain):

@@ -158,7 +158,9 @@ def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
     if capstone is None and not doubtful.registers:
         return found
     if capstone is None:
-        found.warning = f"every register counts as still in use, so that leftovers may hold lost blocks: {CAPSTONE_MISSING}"
+        found.warning = (
+            f"every register counts as still in use, so stale values may make leaked blocks appear reachable: {CAPSTONE_MISSING}"
+        )
         return found
     from findleaks.unwind.live import LivenessReader
 
@@ -201,7 +203,7 @@ def _judge(found: Unread, reader: LivenessReader, target: Target, blocks: Blocks
             put(sp + start, sp + end, f"below the stack pointer of {within}, not read again")
     for one in awaited.interrupted:
         for start, end in _alternate(target, one, thread):
-            put(start & -target.arch.word, end, f"dead stack of {who}, whose signal handler runs on a stack of its own")
+            put(start & -target.arch.word, end, f"dead stack of {who}, whose signal handler runs on a separate stack")
         for name, address in saved_words(target, one.context):
             if name and name not in kept and (mask := mask_of(name)) and not mask & one.live:
                 put(address, address + 8, f"{name} of {who}, saved at a signal, not read again")

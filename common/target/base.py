@@ -188,6 +188,7 @@ class Target(Mapped, Protocol):
     warnings: list[str]  # of unread memory, a truncated core, files that do not match
     tagged: bool = False  # pointers may have tags in their top byte; see tags.py
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
+    fault_address: Optional[int] = None  # that `crashed` accessed; None: none, or not known
     signal: int = 0  # of a core: what made the process dump it; 0: none, or not known
     exe_path: str = ""  # the program's path when it ran; "" where that is not known
     called: str = ""  # the name that it was called by; "" where that is not known

@@ -13,9 +13,9 @@ from sources import Source
 
 LAYERS = (
     ("value_classes",),
-    ("bootstrap", "catalogue", "escaping", "libraries"),
-    ("formatting", "progress", "demangle", "quoting", "startup"),
-    ("errors",),
+    ("bootstrap", "catalogue", "demangle_rust_v0", "escaping", "libraries"),
+    ("demangle_rust", "formatting", "progress", "quoting", "startup"),
+    ("demangle", "errors"),
     ("arg_types", "wildcards"),
     ("results",),
     ("target",),
