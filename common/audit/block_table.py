@@ -153,7 +153,7 @@ def _chosen(session: Session, filters: Filters, limit: int) -> Optional[array[in
 def _picked(typecode: str, column: memoryview, indices: Optional[array[int]]) -> memoryview:
     """The elements of a column at these indices; None: all."""
     if indices is None:
-        return memoryview(bytes(column)).cast(typecode)
+        return _view(array(typecode, column.tobytes()))
     return _view(array(typecode, map(column.__getitem__, indices)))
 
 
