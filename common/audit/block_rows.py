@@ -62,6 +62,21 @@ class Filters:
         return self.kinds is None and self.any_state and not (self.sizes or self.type or self.allocator or self.site)
 
     @property
+    def by_bytes(self) -> bool:
+        """Whether state and kind decide."""
+        return not (self.none or self.sizes or self.type or self.allocator or self.site)
+
+    @property
+    def state_bits(self) -> int:
+        """A bit for each state of blocks that may pass."""
+        return sum(1 << state for state in (State if self.any_state else self.states))
+
+    @property
+    def kind_bits(self) -> int:
+        """A bit for each kind of blocks that may pass."""
+        return sum(1 << kind for kind in (self.kinds if self.kinds is not None else Kind))
+
+    @property
     def none(self) -> bool:
         """Whether no block can pass: kinds are asked for, but no blocks in use."""
         return self.kinds is not None and State.IN_USE not in self.states
@@ -249,10 +264,10 @@ class BlockRows:
             return None
         filters, types = self.filters, self.session.types
         self.names.clear()
-        states = sum(1 << state for state in (State if filters.any_state else filters.states))
-        kinds = sum(1 << kind for kind in (filters.kinds if filters.kinds is not None else Kind))
         low, high = filters.sizes or (0, ANY_SIZE)
-        rules = RowRules(states, kinds, (min(low, ANY_SIZE), min(high, ANY_SIZE)), types.ranges() if typed else [], typed)
+        rules = RowRules(
+            filters.state_bits, filters.kind_bits, (min(low, ANY_SIZE), min(high, ANY_SIZE)), types.ranges() if typed else [], typed
+        )
         for kind in Kind:
             rules.texts.add(_json_fields(state=STATES[State.IN_USE], kind=kind.name.lower()))
         for state in list(State)[1:]:

@@ -138,6 +138,10 @@ def _chosen(session: Session, filters: Filters, limit: int) -> Optional[array[in
     """Indices of the blocks that pass, ascending; None: all of the process."""
     if filters.passes_all and not limit:
         return None
+    if filters.by_bytes:
+        kinds = bytearray(session.latest.kinds())
+        found = session.directory.blocks.indices_with(filters.state_bits, kinds, filters.kind_bits)
+        return found[:limit] if limit else found
     rows, found = BlockRows(session, filters), array("I")
     for some in rows.index_batches():
         found += some
@@ -149,7 +153,7 @@ def _chosen(session: Session, filters: Filters, limit: int) -> Optional[array[in
 def _picked(typecode: Literal["B", "I"], column: memoryview, indices: Optional[array[int]]) -> memoryview:
     """The elements of a column at these indices; None: all."""
     if indices is None:
-        return memoryview(bytes(column)).cast(typecode)
+        return _view(array(typecode, column.tobytes()))
     return _view(array(typecode, map(column.__getitem__, indices)))
 
 

@@ -50,9 +50,18 @@ def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> 
     made = list(map(_WITHOUT_TEXT.__getitem__, hints))
     plain = re.compile(_PLAIN)
     second = f"+{arch.word} "
-    for match in re.finditer(b"[%c%c]" % (Hint.TEXT, Hint.SECOND), hints):
-        at = match.start()
-        body = text[ends[at - 1] if at else 0 : ends[at]]
+    places = [match.start() for match in re.finditer(b"[%c%c]" % (Hint.TEXT, Hint.SECOND), hints)]
+    bounds = [0, *ends]
+    if plain.fullmatch(text):
+        # That of most programs: decoded once, not block by block.
+        whole = text.decode("ascii")
+        for at in places:
+            low, high = bounds[at], bounds[at + 1]
+            shown = f'"{whole[low:high]}"' if high - low <= COLUMNS else f'"{whole[low : low + COLUMNS]}…"'
+            made[at] = second + shown if hints[at] == Hint.SECOND else shown
+        return made
+    for at in places:
+        body = text[bounds[at] : bounds[at + 1]]
         if not plain.fullmatch(body):
             shown = _quote(body.decode("utf-8"))
         elif len(body) <= COLUMNS:
